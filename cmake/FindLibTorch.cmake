@@ -1,0 +1,34 @@
+# LibTorch as one imported target, LibTorch::torch, from a Python wheel or the official archive.
+#
+# TORCH_ROOT  folder that holds include/ and lib/libtorch_cpu.so; default: the wheel in .venv
+#
+# The wheel's own package file insists on a CUDA toolkit, so this module names the two libraries
+# that a CPU program needs. Gloo must stand before this target on a link line: libtorch_cpu.so
+# exports symbols of its own, different copy of Gloo.
+set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: the wheel in .venv")
+if(NOT TORCH_ROOT)
+  file(GLOB _wheels "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/torch")
+else()
+  set(_wheels "${TORCH_ROOT}")
+endif()
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_wheels} PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS ${_wheels} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_library(LibTorch_C10_LIBRARY c10 PATHS ${_wheels} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+  REASON_FAILURE_MESSAGE "run scripts/setup.sh, or give -DTORCH_ROOT=/path/to/libtorch")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
+  add_library(LibTorch::c10 SHARED IMPORTED)
+  set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LibTorch_C10_LIBRARY}")
+  add_library(LibTorch::torch SHARED IMPORTED)
+  set_target_properties(LibTorch::torch PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_CPU_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_INCLUDE_DIR}/torch/csrc/api/include"
+    INTERFACE_LINK_LIBRARIES LibTorch::c10
+    # the CUDA build of libtorch_cpu.so needs CUDA's runtime libraries, found through its own run path
+    INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
+endif()
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY)

@@ -1,0 +1,39 @@
+# prunex_room(NAME [ROOMS other…] [LIBRARIES lib…]): static library prunex_NAME from prunex/NAME/.
+# prunex_library(): prunex::prunex, all rooms behind one name.
+
+add_library(prunex_base INTERFACE)
+target_include_directories(prunex_base INTERFACE
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:include>")
+target_link_libraries(prunex_base INTERFACE fmt::fmt)
+
+# Warnings for our own code; errors in development and CI builds.
+add_library(prunex_warnings INTERFACE)
+target_compile_options(prunex_warnings INTERFACE -Wall -Wextra $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
+
+# ATen/ATen.h costs 9 s in every source that includes it: precompile it once for all rooms.
+add_library(prunex_pch OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch.cpp")
+target_link_libraries(prunex_pch PRIVATE prunex_base prunex_warnings LibTorch::torch)
+target_precompile_headers(prunex_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
+
+set(PRUNEX_ROOMS "" CACHE INTERNAL "")
+
+function(prunex_room name)
+  cmake_parse_arguments(ARG "" "" "ROOMS;LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS
+    "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp")
+  list(TRANSFORM ARG_ROOMS PREPEND prunex_)
+  add_library(prunex_${name} STATIC ${sources})
+  set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(prunex_${name}
+    PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
+    PRIVATE $<BUILD_INTERFACE:prunex_warnings> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  target_precompile_headers(prunex_${name} REUSE_FROM prunex_pch)
+  set(PRUNEX_ROOMS ${PRUNEX_ROOMS} ${name} CACHE INTERNAL "")
+endfunction()
+
+function(prunex_library)
+  add_library(prunex INTERFACE)
+  add_library(prunex::prunex ALIAS prunex)
+  list(TRANSFORM PRUNEX_ROOMS PREPEND prunex_ OUTPUT_VARIABLE rooms)
+  target_link_libraries(prunex INTERFACE ${rooms})
+endfunction()

@@ -1,0 +1,104 @@
+// A network as data: a list of ATen calls with named weights, as torch.export writes it, that runs and trains.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/tensors.h"
+
+namespace prunex::program {
+
+/// Position in Graph::values.
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+/// One extent of a recorded shape: `factor`, or `factor` times the batch size.
+struct Extent {
+  int64_t factor = 0;
+  bool per_image = false;
+  bool operator==(const Extent&) const = default;
+};
+using Shape = std::vector<Extent>;
+
+/// What a value is. Parameters, buffers and constants are inputs of the graph that come from files.
+enum class Role { kParameter, kBuffer, kConstant, kInput, kComputed, kSymInt };
+
+struct Value {
+  std::string name;    ///< unique in the graph
+  Role role = Role::kComputed;
+  std::string weight;  ///< parameters, buffers, constants: the state-dict name
+  at::ScalarType dtype = at::kFloat;
+  Shape shape;         ///< of tensors
+  Extent number;       ///< of kSymInt: its value
+};
+
+/// One argument of an ATen call, by the schema's name.
+struct Argument {
+  enum class Kind {
+    kLiteral,  ///< `literal`
+    kValue,    ///< values[0]
+    kValues,   ///< a list of tensors; kNoValue stands for None (indices of index.Tensor)
+    kInts,     ///< a list of integers: values[i], or ints[i] where values[i] is kNoValue
+  };
+  std::string name;
+  Kind kind = Kind::kLiteral;
+  c10::IValue literal;
+  std::vector<ValueId> values;
+  std::vector<int64_t> ints;
+};
+
+/// One call. Arguments that are left out take the schema's defaults.
+struct Node {
+  std::string target;               ///< "aten::conv2d", "aten::add.Tensor"; "sym::mul" and the like on kSymInt values
+  std::vector<Argument> arguments;
+  std::vector<ValueId> outputs;     ///< kNoValue: this output is not used
+  bool output_is_list = false;      ///< chunk, split
+  std::string metadata;             ///< JSON object, carried through files unread
+
+  const Argument* find(const std::string& argument) const;  ///< nullptr: left out
+};
+
+/// The plain data of a program; nodes are in topological order.
+struct Graph {
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<ValueId> inputs;                  ///< the user's inputs, in calling order
+  std::vector<ValueId> outputs;
+  std::map<std::string, std::string> aliases;   ///< tied weights: state-dict name -> the name that owns the storage
+  std::map<std::string, at::Tensor> constants;  ///< by Value::weight
+};
+
+enum class Mode { kTrain, kEval };
+
+/// An executable graph: const and re-entrant, so ranks can be threads. Copies share the graph.
+class Program {
+ public:
+  /// Checks the graph (operations known, arguments match the schema, every value defined before use) and compiles it
+  /// to dispatcher calls; throws std::invalid_argument that names the node.
+  explicit Program(Graph graph);
+
+  /// Runs the calls through the ATen dispatcher, with autograd if it is on. kTrain and kEval switch batch norm, dropout
+  /// and stochastic depth whatever the file was exported as. Batch-norm buffers of `weights` are updated in place in
+  /// kTrain. Values are freed after their last use. Parameters and buffers are found by name.
+  std::vector<at::Tensor> run(at::TensorList inputs, Weights& weights, Mode mode) const;
+
+  const Graph& graph() const;
+
+ private:
+  struct Compiled;
+  std::shared_ptr<const Compiled> compiled_;
+};
+
+/// A program with weights: what a file holds and a model function returns.
+struct Model {
+  Program program;
+  Weights weights;
+};
+
+}  // namespace prunex::program
