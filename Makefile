@@ -1,0 +1,51 @@
+# make help lists the targets. Everything here is a short name for scripts/ and CMake presets.
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+BUILD := build/release
+
+# LibTorch's headers want about 1.5 GB per compiler.
+CORES := $(shell nproc)
+MEMORY_JOBS := $(shell awk '/MemAvailable/ { print int($$2 / 1500000) }' /proc/meminfo)
+JOBS ?= $(shell j=$(MEMORY_JOBS); [ $$j -lt $(CORES) ] || j=$(CORES); [ $$j -ge 1 ] || j=1; echo $$j)
+TEST_JOBS ?= 2
+# More for CMake, such as CMAKE_FLAGS=-DPRUNEX_WERROR=ON.
+CMAKE_FLAGS ?=
+
+SOURCES = $(shell git ls-files '*.h' '*.cpp')
+
+.PHONY: help setup configure build test demo format check-format tidy install clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: ## packages and LibTorch, if missing
+	@scripts/setup.sh
+
+configure: setup
+	@cmake --preset release $(if $(TORCH_ROOT),-DTORCH_ROOT=$(TORCH_ROOT)) $(CMAKE_FLAGS)
+
+build: configure ## set-up and build of build/release/prunex
+	@cmake --build $(BUILD) -j $(JOBS) --target prunex_tool
+
+test: configure ## set-up, build and all tests
+	@cmake --build $(BUILD) -j $(JOBS)
+	@OMP_NUM_THREADS=1 ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure $(CTEST_FLAGS)
+
+demo: build ## set-up, build and the main job: dense local SGD next to prunex
+	@scripts/demo.sh
+
+install: build ## into PREFIX (/usr/local)
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+format: ## clang-format all sources
+	@clang-format-14 -i $(SOURCES)
+
+check-format:
+	@clang-format-14 --dry-run -Werror $(SOURCES)
+
+tidy: ## clang-tidy all sources of the library and the command
+	@scripts/tidy.sh
+
+clean: ## remove the builds; .venv stays
+	@rm -rf build

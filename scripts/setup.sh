@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Installs what the build needs: Debian or Ubuntu packages, and LibTorch in .venv. Run it as often as you like.
+#
+#   scripts/setup.sh                  what `make build` and `make test` need
+#   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
+#   scripts/setup.sh --development    also clang-format, clang-tidy and Google Benchmark
+#
+# TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
+# PYTHON=FILE      make .venv with this interpreter (3.10 to 3.13)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly venv=.venv
+readonly unfinished=$venv/unfinished
+readonly pip_version=25.3
+packages=(g++ cmake ninja-build libgloo-dev libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev
+  libgtest-dev libgmock-dev)
+
+say() { printf '[setup] %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+is_installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
+
+missing_packages() {
+  local package
+  for package in "${packages[@]}"; do
+    is_installed "$package" || echo "$package"
+  done
+}
+
+as_root() {
+  if [[ $EUID -eq 0 ]]; then
+    env DEBIAN_FRONTEND=noninteractive "$@"
+  else
+    sudo env DEBIAN_FRONTEND=noninteractive "$@"
+  fi
+}
+
+may_become_root() {
+  [[ $EUID -eq 0 ]] || { command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; }
+}
+
+install_packages() {
+  if ! command -v apt-get >/dev/null; then
+    say "no apt-get here; needed are the equivalents of: ${packages[*]}"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  say "missing packages: ${missing[*]}"
+  may_become_root || die "without root or sudo, ask for: apt-get install ${missing[*]}"
+  as_root apt-get update -q -o Acquire::Retries=5
+  as_root apt-get install -q -y --no-install-recommends -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "${missing[@]}"
+}
+
+is_usable_python() {
+  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3 python3.{13,12,11,10}; do
+    if is_usable_python "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# A venv whose installation was cut short is thrown away; complete downloads are in pip's cache.
+make_venv() {
+  if [[ -e $unfinished ]]; then
+    say "an earlier run was interrupted: starting $venv anew"
+    rm -rf "$venv"
+  fi
+  if [[ ! -x $venv/bin/python ]] || ! is_usable_python "$venv/bin/python"; then
+    rm -rf "$venv"
+    mkdir "$venv"
+    touch "$unfinished"
+    "$python" -m venv "$venv"
+  fi
+}
+
+# Since pip 25.1 a download that breaks is resumed where it stopped.
+pip_install() {
+  touch "$unfinished"
+  local bar=on
+  [[ -t 2 ]] || bar=off
+  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --only-binary :all: --retries 10 \
+    --timeout 60 --progress-bar "$bar" "$@" >&2
+}
+
+install_requirements() {
+  local name=$1 file=scripts/requirements/$1.txt stamp=$venv/stamp-$1
+  cmp -s "$file" "$stamp" && return
+  say "installing $name: $(grep -v '^#' "$file" | tr '\n' ' ')"
+  if ! "$venv/bin/python" -m pip --version | grep -q "^pip $pip_version "; then
+    pip_install -q "pip==$pip_version"
+  fi
+  pip_install -q --no-deps --resume-retries 20 -r "$file"
+  "check_$name"
+  cp "$file" "$stamp"
+  rm -f "$unfinished"
+}
+
+check_libtorch() {
+  "$venv/bin/python" - <<'PYTHON' || die "LibTorch was installed, but does not load"
+import ctypes, pathlib, sysconfig
+ctypes.CDLL(str(pathlib.Path(sysconfig.get_path("purelib"), "torch/lib/libtorch_cpu.so")))
+PYTHON
+}
+
+imports_torch() { "$venv/bin/python" -c 'import torch, torchvision' 2>/dev/null; }
+
+check_comparison() {
+  imports_torch || install_requirements cuda
+}
+
+check_cuda() {
+  imports_torch || "$venv/bin/python" -c 'import torch, torchvision' || die "PyTorch was installed, but does not load"
+}
+
+main() {
+  local with_python= option python=
+  for option in "$@"; do
+    case $option in
+      --python) with_python=1; packages+=(python3-dev) ;;
+      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev) ;;
+      -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
+      *) die "unknown option '$option'; see --help" ;;
+    esac
+  done
+  if [[ -z ${TORCH_ROOT:-} || $with_python ]]; then
+    find_python >/dev/null || packages+=(python3 python3-venv)
+  fi
+  install_packages
+  [[ -z ${TORCH_ROOT:-} || $with_python ]] || return 0
+  python=$(find_python) || die "no Python 3.10 to 3.13 with the venv module; PYTHON=FILE names one"
+  make_venv
+  install_requirements libtorch
+  [[ ! $with_python ]] || install_requirements comparison
+}
+
+main "$@"
