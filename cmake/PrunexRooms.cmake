@@ -4,7 +4,8 @@
 add_library(prunex_base INTERFACE)
 target_include_directories(prunex_base INTERFACE
   "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:include>")
-target_link_libraries(prunex_base INTERFACE fmt::fmt)
+# Header-only: the wheel brings fmt's headers of another version, which win over the system's in the search order.
+target_link_libraries(prunex_base INTERFACE fmt::fmt-header-only)
 
 # Warnings for our own code; errors in development and CI builds.
 add_library(prunex_warnings INTERFACE)

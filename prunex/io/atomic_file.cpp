@@ -1,0 +1,75 @@
+#include "prunex/io/atomic_file.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace prunex::io {
+namespace {
+
+constexpr size_t kLargestWrite = size_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB per call
+
+// The rename itself must survive a power cut: it is an entry of the folder. Some file systems cannot sync folders.
+void sync_folder_of(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+// The thread's id keeps ranks apart, be they processes or threads.
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(fmt::format("{}.{}.tmp", path_, ::gettid())) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail();
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::append(const void* data, size_t bytes) {
+  TORCH_CHECK(descriptor_ >= 0, "[io] append to ", path_, " after commit");
+  const char* position = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t written = ::write(descriptor_, position, std::min(bytes, kLargestWrite));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail();
+    position += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  TORCH_CHECK(descriptor_ >= 0, "[io] second commit of ", path_);
+  if (::fsync(descriptor_) != 0) fail();
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail();
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  temporary_.clear();
+  sync_folder_of(path_);
+}
+
+void AtomicFile::fail() const {
+  throw std::runtime_error(fmt::format("cannot write {}: {}", path_, std::generic_category().message(errno)));
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.append(bytes);
+  file.commit();
+}
+
+}  // namespace prunex::io

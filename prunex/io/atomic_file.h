@@ -1,0 +1,37 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace prunex::io {
+
+/// A file under construction: bytes go to a temporary name in the same folder until commit() renames it to `path`.
+/// Without commit() the destructor removes it, and what stood at `path` before is untouched.
+/// Every failure (no such folder, no permission, full disk) is a std::runtime_error that names `path`.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void append(const void* data, size_t bytes);
+  void append(std::string_view text) { append(text.data(), text.size()); }
+
+  /// Waits for the disk and puts the file in place. Call once, last.
+  void commit();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  std::string path_;
+  std::string temporary_;
+  int descriptor_;
+};
+
+/// AtomicFile for content that is in memory already.
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+}  // namespace prunex::io

@@ -1,0 +1,26 @@
+// JSON lines: a file that grows by one object per line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace prunex::io {
+
+/// Appends to `path`, which is created if absent. Each line is with the operating system when append() returns, so
+/// that a reader that follows the file, or a run that dies, never sees half a line.
+class JsonLines {
+ public:
+  explicit JsonLines(std::string path);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+
+  /// `object` is serialized JSON without a line break. Throws std::runtime_error naming the file if it cannot grow.
+  void append(std::string_view object);
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+}  // namespace prunex::io

@@ -1,0 +1,46 @@
+#include "prunex/io/run_directory.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+
+namespace prunex::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string stem(const std::string& name) {
+  return fs::path(name).stem().string();
+}
+
+// True if this call made it, false if it was there.
+bool make_directory(const fs::path& path) {
+  std::error_code error;
+  bool created = fs::create_directories(path, error);
+  if (error) throw std::runtime_error(fmt::format("cannot create directory {}: {}", path.string(), error.message()));
+  return created;
+}
+
+}  // namespace
+
+void create_run_directory(const std::string& path) {
+  if (fs::exists(path) && !fs::is_directory(path)) {
+    throw std::invalid_argument(fmt::format("--run-dir {}: is a file, a new or empty directory is wanted", path));
+  }
+  if (!make_directory(path) && !fs::is_empty(path)) {
+    throw std::invalid_argument(fmt::format("--run-dir {}: is not empty, a new or empty directory is wanted", path));
+  }
+}
+
+std::string create_next_run_directory(const std::string& root, const RunName& name) {
+  std::string prefix = fmt::format("{}-{}-{}", stem(name.dataset), stem(name.model), name.strategy);
+  make_directory(root);
+  for (int64_t n = 1;; ++n) {
+    fs::path path = fs::path(root) / fmt::format("{}-{}", prefix, n);
+    if (!fs::exists(path) && make_directory(path)) return path.string();
+  }
+}
+
+}  // namespace prunex::io

@@ -1,0 +1,23 @@
+// Where a run leaves its files.
+#pragma once
+
+#include <string>
+
+namespace prunex::io {
+
+/// What a run directory is called after. A path counts as its file name without extension.
+struct RunName {
+  std::string dataset;
+  std::string model;
+  std::string strategy;
+};
+
+/// Creates `path` and its parents. An existing empty directory will do; anything else at `path` is a
+/// std::invalid_argument that names --run-dir.
+void create_run_directory(const std::string& path);
+
+/// Creates ROOT/<dataset>-<model>-<strategy>-<n> with the first free n, counting from 1, and returns its path.
+/// Runs that start at the same time get different directories.
+std::string create_next_run_directory(const std::string& root, const RunName& name);
+
+}  // namespace prunex::io

@@ -1,0 +1,31 @@
+// The safetensors file format: named tensors behind a JSON header.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+#include "prunex/tensors.h"
+
+namespace prunex::io {
+
+using Metadata = std::map<std::string, std::string>;
+
+struct SafeTensors {
+  TensorDict tensors;  ///< on the CPU, row-major, in the order of the header
+  Metadata metadata;
+};
+
+/// Writes the values row-major whatever their memory layout, atomically; equal input gives equal bytes.
+/// Types: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool.
+void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata = {});
+
+/// Throws std::runtime_error, one line that names `path`, if the file is missing or is not exactly what the format
+/// describes: the tensors must cover the data without gap or overlap.
+SafeTensors read_safetensors(const std::string& path);
+
+/// The entry `name` of a file read from `path`; std::runtime_error with the names that exist if it is absent.
+const at::Tensor& tensor_of(const SafeTensors& file, const std::string& name, const std::string& path);
+
+}  // namespace prunex::io
