@@ -1,0 +1,26 @@
+// How many units of a group are alive at an exchange.
+#pragma once
+
+#include <cstdint>
+
+namespace prunex::sparsity {
+
+enum class KeepRamp {
+  kCubic,  ///< from 1 at `start` to the final share at `end`, fast first (arXiv 1710.01878)
+  kHard,   ///< the final share from the first exchange on
+};
+
+/// The share of units kept at exchange k = 1, 2, …; docs/algorithm.md, section 3.
+struct KeepSchedule {
+  KeepRamp ramp = KeepRamp::kCubic;
+  int64_t start = 2;  ///< k0: the first exchange that prunes
+  int64_t end = 2;    ///< k1: the first exchange at the final share
+
+  /// In [keep, 1] for a final share `keep`.
+  double share(int64_t k, double keep) const;
+};
+
+/// max(1, floor(size * share + 0.5)).
+int64_t units_kept(int64_t size, double share);
+
+}  // namespace prunex::sparsity
