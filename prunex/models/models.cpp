@@ -1,0 +1,77 @@
+#include "prunex/models/models.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include "prunex/models/cifar_resnet.h"
+#include "prunex/models/resnet.h"
+#include "prunex/models/vgg.h"
+
+namespace prunex::models {
+namespace {
+
+using Maker = std::function<program::Model(const ModelOptions&)>;
+
+Maker cifar(int64_t blocks) {
+  return [blocks](const ModelOptions& options) { return cifar_resnet(blocks, options); };
+}
+
+Maker imagenet(const ResnetShape& shape) {
+  return [shape](const ModelOptions& options) { return resnet(shape, options); };
+}
+
+Maker vgg_bn(const std::vector<std::vector<int64_t>>& stages) {
+  return [stages](const ModelOptions& options) { return vgg(stages, options); };
+}
+
+using Makers = std::vector<std::pair<std::string, Maker>>;
+
+Makers makers() {
+  return {
+      {"resnet8", cifar(1)},
+      {"resnet20", cifar(3)},
+      {"resnet56", cifar(9)},
+      {"resnet18", imagenet({.blocks = {2, 2, 2, 2}, .bottleneck = false})},
+      {"resnet50", imagenet({.blocks = {3, 4, 6, 3}})},
+      {"resnet152", imagenet({.blocks = {3, 8, 36, 3}})},
+      {"wide_resnet50_2", imagenet({.blocks = {3, 4, 6, 3}, .base_width = 128})},
+      {"vgg16_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}})},
+      {"vgg19_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}})},
+  };
+}
+
+void check(const std::string& name, const ModelOptions& o) {
+  const auto require = [&](bool ok, const std::string& message) {
+    if (!ok) throw std::invalid_argument(fmt::format("[models] {}: {}", name, message));
+  };
+  require(o.classes > 0, fmt::format("{} classes, wanted at least 1", o.classes));
+  require(o.channels > 0 && o.height > 0 && o.width > 0,
+          fmt::format("images of {}x{}x{}, wanted positive extents", o.channels, o.height, o.width));
+  require(o.multiplier > 0 && o.multiplier <= 64, fmt::format("--width {}, wanted a number in (0, 64]", o.multiplier));
+  const bool scalable = name == "resnet8" || name == "resnet20" || name == "resnet56";
+  require(scalable || o.multiplier == 1.0, fmt::format("--width {} scales the CIFAR ResNets only", o.multiplier));
+}
+
+}  // namespace
+
+program::Model make_model(const std::string& name, const ModelOptions& options) {
+  for (const auto& [known, make] : makers()) {
+    if (known != name) continue;
+    check(name, options);
+    return make(options);
+  }
+  throw std::invalid_argument(
+      fmt::format("--model {}: neither a .pt2 file nor one of {}", name, fmt::join(model_names(), ", ")));
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : makers()) names.push_back(name);
+  return names;
+}
+
+}  // namespace prunex::models

@@ -1,0 +1,27 @@
+// The built-in networks by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prunex/program/program.h"
+
+namespace prunex::models {
+
+struct ModelOptions {
+  int64_t classes = 10;
+  int64_t channels = 3;     ///< of the input images
+  int64_t height = 32;      ///< of the input images, pixels
+  int64_t width = 32;       ///< of the input images, pixels
+  double multiplier = 1.0;  ///< of the CIFAR ResNets' channels
+  uint64_t seed = 0;        ///< of the initial weights
+};
+
+/// One float NCHW input, logits out. Names: model_names(); anything else, or options that do not fit the network,
+/// throw std::invalid_argument.
+program::Model make_model(const std::string& name, const ModelOptions& options);
+
+std::vector<std::string> model_names();
+
+}  // namespace prunex::models

@@ -1,0 +1,22 @@
+// Costs of a program, read from its graph.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "prunex/program/program.h"
+
+namespace prunex::program {
+
+/// Multiply-accumulates of one image by operation ("aten::conv2d"): convolutions (grouped and transposed too), linear
+/// layers, and products of activations (matmul and the like). Operations without any are left out.
+std::map<std::string, int64_t> macs_by_operation(const Graph& graph);
+
+/// Multiply-accumulates of one image in convolutions and linear layers.
+int64_t macs(const Graph& graph);
+
+/// Trainable numbers.
+int64_t parameter_count(const Weights& weights);
+
+}  // namespace prunex::program
