@@ -3,47 +3,45 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "prunex/admm/residuals.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
 
-/// What the local optimizer adds to the loss gradient: rho1 * (theta - anchor), Eq. 8, on the mask.
+/// What the local optimizer adds to the gradient of the loss: rho1 (theta - anchor), Eq. 8; and where theta lives.
 struct LocalTerms {
-  TensorDict anchor;          ///< z_node - u per parameter under a proximal term; empty: no term
-  std::vector<double> rho1;   ///< one per entry of anchor
-  TensorDict masks;           ///< after the freeze: 0/1 per entry of every parameter that has pruned units; else empty
+  TensorDict anchor;         ///< z_node - u of every parameter under a proximal term; empty: no term
+  std::vector<double> rho1;  ///< one per entry of `anchor`
+  TensorDict masks;          ///< from the freeze on: 0/1 per entry of the parameters that lost units; else empty
 };
 
-/// Root of the sum of squares over tensors of each residual, and the same per tensor.
-struct Residuals {
-  double r_intra = 0, s_intra = 0, r_inter = 0, s_inter = 0;
-};
-
-/// Seconds one rank spent in the phases of an exchange.
+/// Seconds one rank spent in the phases of an exchange, waiting included.
 struct PhaseSeconds {
-  double intra = 0, project = 0, inter = 0, dual = 0;
+  double intra = 0;    ///< sum over the node
+  double project = 0;  ///< node update, scores, masks
+  double inter = 0;    ///< packing, links between nodes, broadcast in the node, unpacking
+  double dual = 0;     ///< duals, residuals, penalties, restart of theta
 };
 
-/// What after_update() did. Of a step without an exchange only `exchanged` is meaningful.
+/// What after_update() did. Of a step without an exchange only `exchanged` means something.
 struct Exchange {
   bool exchanged = false;
-  int64_t index = 0;           ///< from 1
-  bool frozen = false;         ///< masks are final from this exchange on
-  bool converged = false;      ///< the residuals are below the tolerance: training may stop
-  double keep = 1.0;           ///< kept units / all units of the groups
-  int64_t mask_changes = 0;    ///< units whose global mask changed
-  Residuals residuals;
-  std::vector<std::pair<std::string, Residuals>> residuals_per_tensor;  ///< tensors in ADMM
-  double rho1 = 0, rho2 = 0;   ///< means over the tensors in ADMM, as used in this exchange
-  int64_t inter_payload_bytes = 0;  ///< bytes a node hands to the links between nodes
+  int64_t index = 0;         ///< from 1
+  bool frozen = false;       ///< the masks are final
+  bool converged = false;    ///< the residuals are below the tolerance: training may stop
+  double keep = 1;           ///< kept units / all units of the groups
+  int64_t mask_changes = 0;  ///< units whose global mask changed; 0 at the freeze
+  std::vector<std::pair<std::string, admm::Residuals>> residuals;  ///< of the tensors in ADMM; empty without duals
+  double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
   PhaseSeconds seconds;
 };
 
-/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank; the calls
-/// are collective.
+/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank; after_update
+/// and finish are collective.
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -52,14 +50,16 @@ class Strategy {
   virtual const LocalTerms& local_terms() const = 0;
   /// After backward, before the optimizer: may change gradients.
   virtual void before_update(Replica& replica) = 0;
-  /// After the optimizer's step number `step` (from 1): may change weights, buffers and momentum.
+  /// After the optimizer's step number `step`, counted from 1: may change weights, buffers and momentum.
   virtual Exchange after_update(Replica& replica, int64_t step) = 0;
-  /// Masks the product if the run ends before the freeze, so that what ships is sparse.
-  virtual void finish(Replica& replica) = 0;
+  /// At the end of training: if the masks are not final, makes them so and applies them to the product.
+  virtual void finish() = 0;
   /// z: what is evaluated, saved and shipped.
   virtual const Weights& product() const = 0;
-  /// The groups' units that are alive in the product.
+  /// The units that are alive in the product.
   virtual const sparsity::Masks& masks() const = 0;
+  /// Named tensors of the strategy's state ("u/conv1.weight", "v/…", "z_node/…", "z/…"), shared, not copied.
+  virtual TensorDict state() const = 0;
 };
 
 }  // namespace prunex::strategies

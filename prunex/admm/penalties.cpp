@@ -1,0 +1,77 @@
+#include "prunex/admm/penalties.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace prunex::admm {
+namespace {
+
+double capped(double rho, double cap) {
+  return cap > 0 ? std::min(rho, cap) : rho;
+}
+
+Penalties capped(const Penalties& rho, const PenaltyOptions& options, int64_t nodes) {
+  return {capped(rho.rho1, options.rho1_max), nodes == 1 ? 0.0 : capped(rho.rho2, options.rho2_max)};
+}
+
+/// The prox's pull per iteration is kappa whatever the step sizes; a tiny last step may not make rho explode.
+Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, int64_t ranks_per_node) {
+  const double stable = options.rho1_max > 0 ? options.rho1_max : 0.05 / steps.largest;
+  const double wanted = steps.sum > 0 ? options.kappa * (1 - steps.momentum) / steps.sum : stable;
+  const double rho1 = std::min(wanted, stable);
+  return capped({rho1, options.rho2_ratio * static_cast<double>(ranks_per_node) * rho1}, options, nodes);
+}
+
+double balanced(double rho, double primal, double dual, const PenaltyOptions& options) {
+  if (primal > options.mu * dual) return rho * options.tau;
+  if (dual > options.mu * primal) return rho / options.tau;
+  return rho;
+}
+
+void check_range(const char* option, double value, double low, double high) {
+  if (!(value >= low && value <= high)) {
+    throw std::invalid_argument(fmt::format("{}: got {}, wanted {} or more", option, value, low));
+  }
+}
+
+}  // namespace
+
+void check(const PenaltyOptions& options) {
+  const double most = std::numeric_limits<double>::max();
+  check_range("--kappa", options.kappa, 0, most);
+  check_range("--rho1", options.rho1, std::numeric_limits<double>::min(), most);
+  check_range("--rho2", options.rho2, 0, most);
+  check_range("--tau", options.tau, 1, most);
+  check_range("--mu", options.mu, 1, most);
+  check_range("--rho-growth", options.growth, std::numeric_limits<double>::min(), most);
+}
+
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes,
+                          int64_t ranks_per_node) {
+  if (options.rule == PenaltyRule::kKappa) return kappa_rule(options, steps, nodes, ranks_per_node);
+  return capped({options.rho1, options.rho2}, options, nodes);
+}
+
+Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
+                         const StepSizes& next_steps, int64_t nodes, int64_t ranks_per_node) {
+  if (k >= options.adapt_until) return now;
+  switch (options.rule) {
+    case PenaltyRule::kKappa:
+      return kappa_rule(options, next_steps, nodes, ranks_per_node);
+    case PenaltyRule::kResidual:
+      return capped({balanced(now.rho1, residuals.r_intra, residuals.s_intra, options),
+                     balanced(now.rho2, residuals.r_inter, residuals.s_inter, options)},
+                    options, nodes);
+    case PenaltyRule::kGeometric:
+      return capped({now.rho1 * options.growth, now.rho2 * options.growth}, options, nodes);
+    case PenaltyRule::kFixed:
+      return now;
+  }
+  return now;
+}
+
+}  // namespace prunex::admm

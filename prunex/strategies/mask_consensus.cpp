@@ -1,0 +1,86 @@
+#include "prunex/strategies/mask_consensus.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <utility>
+
+namespace prunex::strategies {
+namespace {
+
+using sparsity::Group;
+using sparsity::Masks;
+
+constexpr int64_t kFinal = std::numeric_limits<int64_t>::max();  // an exchange after every ramp
+
+std::vector<at::Tensor> split_units(const at::Tensor& all, const std::vector<Group>& groups) {
+  std::vector<int64_t> sizes;
+  for (const Group& group : groups) sizes.push_back(group.size);
+  return all.split_with_sizes(sizes);
+}
+
+std::vector<at::Tensor> summed_over_nodes(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
+                                          LeaderExchange& exchange) {
+  at::Tensor all = at::cat(scores);
+  exchange.reduce_over_nodes(all);
+  return split_units(all, groups);
+}
+
+/// Eq. 14, one byte per unit.
+Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, LeaderExchange& exchange) {
+  at::Tensor all = at::cat(masks.values()).to(at::kByte);
+  exchange.reduce_over_nodes(all, comm::Reduce::kBitOr);
+  Masks united;
+  const auto parts = split_units(all.to(at::kBool), groups);
+  for (size_t g = 0; g < groups.size(); ++g) united.insert(groups[g].name, parts[g].clone());
+  return united;
+}
+
+}  // namespace
+
+MaskConsensus::MaskConsensus(std::vector<Group> groups, sparsity::KeepSchedule schedule, MaskRule rule)
+    : groups_(std::move(groups)), schedule_(schedule), rule_(rule) {
+  node_ = global_ = sparsity::full_masks(groups_);
+}
+
+void MaskConsensus::set(Masks node, Masks global) {
+  changes_ = sparsity::count_changes(global_, global);
+  stable_ = changes_ == 0 ? stable_ + 1 : 0;
+  node_ = std::move(node);
+  global_ = std::move(global);
+}
+
+void MaskConsensus::update(int64_t k, const TensorDict& candidate, LeaderExchange& exchange) {
+  if (groups_.empty()) return;
+  const auto scores = sparsity::unit_scores(groups_, candidate);
+  if (rule_ == MaskRule::kJoint) {
+    const Masks masks = sparsity::select_units(groups_, summed_over_nodes(scores, groups_, exchange), schedule_, k);
+    return set(masks, masks);
+  }
+  const Masks own = sparsity::select_units(groups_, scores, schedule_, k);
+  set(own, united_over_nodes(own, groups_, exchange));
+}
+
+void MaskConsensus::freeze(const TensorDict& candidate, LeaderExchange& exchange) {
+  if (groups_.empty()) return;
+  const auto scores = summed_over_nodes(sparsity::unit_scores(groups_, candidate), groups_, exchange);
+  node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
+  changes_ = 0;
+}
+
+void MaskConsensus::freeze() {
+  node_ = global_;
+  changes_ = 0;
+}
+
+void MaskConsensus::freeze(const TensorDict& weights) {
+  node_ = global_ = sparsity::select_units(groups_, sparsity::unit_scores(groups_, weights), schedule_, kFinal);
+}
+
+double MaskConsensus::kept_share() const {
+  int64_t units = 0;
+  for (const Group& group : groups_) units += group.size;
+  return units == 0 ? 1.0 : static_cast<double>(sparsity::count_alive(global_)) / static_cast<double>(units);
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,53 @@
+// Eq. 10 and 14: the masks that nodes agree on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "prunex/sparsity/projection.h"
+#include "prunex/strategies/leader_exchange.h"
+#include "prunex/tensors.h"
+
+namespace prunex::strategies {
+
+enum class MaskRule {
+  kJoint,  ///< scores are summed over nodes, one common top-k: the same masks everywhere
+  kUnion,  ///< the paper: every node its own top-k; the global mask is their bitwise OR
+};
+
+/// Keeps the node's and the global masks of all groups. update() and freeze() are collective.
+class MaskConsensus {
+ public:
+  MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule);
+
+  /// New masks for exchange k from the node's unprojected candidate.
+  void update(int64_t k, const TensorDict& candidate, LeaderExchange& exchange);
+  /// Final masks at the final share of units: from the candidate's scores summed over nodes.
+  void freeze(const TensorDict& candidate, LeaderExchange& exchange);
+  /// Final masks: the last global ones.
+  void freeze();
+  /// Final masks from weights that are the same on all ranks; no communication.
+  void freeze(const TensorDict& weights);
+
+  const sparsity::Masks& node() const { return node_; }
+  const sparsity::Masks& global() const { return global_; }
+  const std::vector<sparsity::Group>& groups() const { return groups_; }
+  /// Units whose global mask the last update() changed.
+  int64_t changes() const { return changes_; }
+  /// Updates in a row that changed nothing.
+  int64_t stable() const { return stable_; }
+  /// Kept units / all units; 1 without groups.
+  double kept_share() const;
+
+ private:
+  void set(sparsity::Masks node, sparsity::Masks global);
+
+  std::vector<sparsity::Group> groups_;
+  sparsity::KeepSchedule schedule_;
+  MaskRule rule_;
+  sparsity::Masks node_, global_;
+  int64_t changes_ = 0;
+  int64_t stable_ = 0;
+};
+
+}  // namespace prunex::strategies
