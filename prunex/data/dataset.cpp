@@ -1,0 +1,74 @@
+#include "prunex/data/dataset.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace prunex::data {
+namespace {
+
+Dataset range(const Dataset& dataset, int64_t begin, int64_t size) {
+  Dataset result = dataset;
+  result.images = dataset.images.narrow(0, begin, size);
+  result.labels = dataset.labels.narrow(0, begin, size);
+  return result;
+}
+
+void require(bool condition, const std::string& source, const std::string& wanted, const at::Tensor& got) {
+  if (condition) return;
+  throw std::invalid_argument(fmt::format("{}: {}, got {} [{}]", source, wanted, c10::toString(got.scalar_type()),
+                                          fmt::join(got.sizes().vec(), " x ")));
+}
+
+}  // namespace
+
+void check_dataset(const Dataset& dataset, const std::string& source) {
+  const at::Tensor& images = dataset.images;
+  const at::Tensor& labels = dataset.labels;
+  require(images.scalar_type() == at::kByte && images.dim() == 4 && images.numel() > 0, source,
+          "images must be uint8 [N x C x H x W] and not empty", images);
+  require(labels.scalar_type() == at::kLong && labels.dim() == 1 && labels.size(0) == images.size(0), source,
+          fmt::format("labels must be int64 [{}], one per image", images.size(0)), labels);
+  int64_t low = labels.min().item<int64_t>();
+  int64_t high = labels.max().item<int64_t>();
+  if (low >= 0 && high < dataset.classes) return;
+  throw std::invalid_argument(
+      fmt::format("{}: labels must be in 0 … {}, got {} … {}", source, dataset.classes - 1, low, high));
+}
+
+// From a histogram: exact, and without a floating-point copy of all images.
+void set_statistics(Dataset& dataset) {
+  dataset.mean.clear();
+  dataset.std.clear();
+  at::Tensor level = at::arange(256, at::kDouble) / 255.0;
+  for (int64_t channel = 0; channel < dataset.images.size(1); ++channel) {
+    at::Tensor share = at::bincount(dataset.images.select(1, channel).reshape(-1), {}, 256).to(at::kDouble);
+    share /= share.sum();
+    at::Tensor mean = (share * level).sum();
+    at::Tensor variance = (share * (level - mean).square()).sum();
+    dataset.mean.push_back(mean.item<double>());
+    dataset.std.push_back(std::max(std::sqrt(variance.item<double>()), 1.0 / 255.0));
+  }
+}
+
+Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option) {
+  if (n < 1 || n > dataset.size()) {
+    throw std::invalid_argument(fmt::format("{} {}: {} has {} images, 1 … {} can be taken", option, n, dataset.name,
+                                            dataset.size(), dataset.size()));
+  }
+  return range(dataset, 0, n);
+}
+
+std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n) {
+  if (n < 1 || n >= dataset.size()) {
+    throw std::invalid_argument(fmt::format("--validation {}: {} has {} training images, 1 … {} can be held out", n,
+                                            dataset.name, dataset.size(), dataset.size() - 1));
+  }
+  return {range(dataset, 0, dataset.size() - n), range(dataset, dataset.size() - n, n)};
+}
+
+}  // namespace prunex::data

@@ -1,0 +1,49 @@
+// Images and labels in memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace prunex::data {
+
+/// What the loader does to training images at random.
+struct Augmentation {
+  int64_t padding = 0;  ///< zeros around the image before a crop of its size at a random place; 0 = no crop
+  bool flip = false;    ///< mirror every other image left to right
+};
+
+struct Dataset {
+  std::string name;
+  at::Tensor images;  ///< uint8, N x C x H x W, channels_last
+  at::Tensor labels;  ///< int64, N, each in 0 … classes - 1
+  int64_t classes = 0;
+  std::vector<double> mean;  ///< per channel, of pixels scaled to 0 … 1; of the training images, also in a test set
+  std::vector<double> std;
+  Augmentation augmentation;
+
+  int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
+};
+
+struct TrainAndTest {
+  Dataset train;
+  Dataset test;
+};
+
+/// Throws std::invalid_argument that names `source` unless types, shapes and labels are as Dataset says.
+void check_dataset(const Dataset& dataset, const std::string& source);
+
+/// Sets mean and std from the images. A channel without variation gets the std of one grey level.
+void set_statistics(Dataset& dataset);
+
+/// The first `n` images, sharing memory. `option` is named in the std::invalid_argument if n is not in 1 … size.
+Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option);
+
+/// Everything but the last `n` images, and those; sharing memory. std::invalid_argument names --validation if n is
+/// not in 1 … size - 1.
+std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n);
+
+}  // namespace prunex::data

@@ -1,0 +1,51 @@
+#include "prunex/data/image_file.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+#include "prunex/io/safetensors.h"
+
+namespace prunex::data {
+namespace {
+
+// Labels are checked against the classes of this file alone, so that only negative ones can be wrong.
+Dataset read(const std::string& path) {
+  io::SafeTensors file = io::read_safetensors(path);
+  Dataset dataset{.name = std::filesystem::path(path).stem().string(),
+                  .images = io::tensor_of(file, "images", path),
+                  .labels = io::tensor_of(file, "labels", path),
+                  .classes = 0,
+                  .mean = {},
+                  .std = {},
+                  .augmentation = {.padding = 4, .flip = true}};
+  if (dataset.labels.numel() > 0) dataset.classes = dataset.labels.max().item().toLong() + 1;
+  check_dataset(dataset, path);
+  dataset.images = dataset.images.contiguous(at::MemoryFormat::ChannelsLast);
+  return dataset;
+}
+
+std::string image_shape(const Dataset& dataset) {
+  return fmt::format("{}", fmt::join(dataset.images.sizes().slice(1).vec(), " x "));
+}
+
+}  // namespace
+
+TrainAndTest read_image_files(const std::string& train, const std::string& test) {
+  TrainAndTest result{read(train), read(test)};
+  if (image_shape(result.train) != image_shape(result.test)) {
+    throw std::invalid_argument(fmt::format("{}: images of {}, those of {} have {}", test, image_shape(result.test),
+                                            train, image_shape(result.train)));
+  }
+  set_statistics(result.train);
+  result.test.mean = result.train.mean;
+  result.test.std = result.train.std;
+  result.train.classes = result.test.classes = std::max(result.train.classes, result.test.classes);
+  return result;
+}
+
+}  // namespace prunex::data

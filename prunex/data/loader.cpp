@@ -1,0 +1,153 @@
+#include "prunex/data/loader.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "prunex/data/random.h"
+
+namespace prunex::data {
+namespace {
+
+// One seed serves independent streams.
+enum Stream : uint64_t { kPermutation = 1, kAugmentation = 2 };
+
+/// Crops, flips and normalises one image after another; rows are runs of W x C bytes in channels_last.
+class Transform {
+ public:
+  explicit Transform(const Dataset& dataset)
+      : channels_(dataset.images.size(1)),
+        height_(dataset.images.size(2)),
+        row_(dataset.images.size(3) * channels_),
+        pixels_(static_cast<size_t>(height_ * row_)),
+        scale_(static_cast<size_t>(row_)),
+        shift_(static_cast<size_t>(row_)) {
+    for (size_t i = 0; i < scale_.size(); ++i) {
+      size_t channel = i % static_cast<size_t>(channels_);
+      scale_[i] = static_cast<float>(1.0 / (255.0 * dataset.std[channel]));
+      shift_[i] = static_cast<float>(-dataset.mean[channel] / dataset.std[channel]);
+    }
+  }
+
+  int64_t image_bytes() const { return height_ * row_; }
+
+  void normalise(const uint8_t* image, float* out) const {
+    for (int64_t y = 0; y < height_; ++y, image += row_, out += row_) {
+      for (int64_t i = 0; i < row_; ++i) out[i] = static_cast<float>(image[i]) * scale_[i] + shift_[i];
+    }
+  }
+
+  void augment_and_normalise(const uint8_t* image, const Augmentation& augmentation, Random random, float* out) {
+    int64_t down = random.between(-augmentation.padding, augmentation.padding);
+    int64_t right = random.between(-augmentation.padding, augmentation.padding);
+    bool flip = augmentation.flip && random.below(2) == 1;
+    for (int64_t y = 0; y < height_; ++y) crop_row(image, y + down, right, pixels_.data() + y * row_);
+    if (flip) flip_rows();
+    normalise(pixels_.data(), out);
+  }
+
+ private:
+  // Row y of the image, moved left by `right` pixels; what lies outside the image is black.
+  void crop_row(const uint8_t* image, int64_t y, int64_t right, uint8_t* out) const {
+    int64_t skipped = std::min(std::abs(right) * channels_, row_);
+    int64_t copied = y < 0 || y >= height_ ? 0 : row_ - skipped;
+    const uint8_t* source = image + y * row_;
+    std::memset(out, 0, static_cast<size_t>(row_));
+    if (copied > 0) std::memcpy(out + (right < 0 ? skipped : 0), source + (right > 0 ? skipped : 0), copied);
+  }
+
+  void flip_rows() {
+    for (uint8_t* row = pixels_.data(); row != pixels_.data() + image_bytes(); row += row_) {
+      for (uint8_t *left = row, *right = row + row_ - channels_; left < right; left += channels_, right -= channels_) {
+        std::swap_ranges(left, left + channels_, right);
+      }
+    }
+  }
+
+  int64_t channels_;
+  int64_t height_;
+  int64_t row_;  // bytes
+  std::vector<uint8_t> pixels_;
+  std::vector<float> scale_, shift_;  // of a whole row: one straight loop, whatever the number of channels
+};
+
+Batch empty_batch(const Dataset& dataset, int64_t size) {
+  auto shape = dataset.images.sizes().vec();
+  shape[0] = size;
+  return {at::empty(shape, at::kFloat, at::kStrided, at::kCPU, false, at::MemoryFormat::ChannelsLast),
+          at::empty({size}, at::kLong)};
+}
+
+void check_options(const Dataset& dataset, const LoaderOptions& options) {
+  TORCH_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "[data] rank ", options.rank,
+              " of ", options.ranks);
+  if (options.batch_size < 1) {
+    throw std::invalid_argument(fmt::format("--batch-size {}: at least 1 is wanted", options.batch_size));
+  }
+  if (options.batch_size > dataset.size() / options.ranks) {
+    throw std::invalid_argument(fmt::format("--batch-size {}: a step of {} ranks takes {} images, {} has {}",
+                                            options.batch_size, options.ranks, options.batch_size * options.ranks,
+                                            dataset.name, dataset.size()));
+  }
+}
+
+}  // namespace
+
+Loader::Loader(Dataset dataset, const LoaderOptions& options) : dataset_(std::move(dataset)), options_(options) {
+  check_options(dataset_, options_);
+  dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
+  dataset_.labels = dataset_.labels.contiguous();
+  permutation_.resize(static_cast<size_t>(dataset_.size()));
+}
+
+int64_t Loader::steps_per_epoch() const {
+  return dataset_.size() / (options_.ranks * options_.batch_size);
+}
+
+// Fisher-Yates, from the identity: an epoch's permutation does not depend on the one before.
+void Loader::shuffle(int64_t epoch) {
+  if (epoch == epoch_) return;
+  std::iota(permutation_.begin(), permutation_.end(), 0);
+  Random random({options_.seed, kPermutation, static_cast<uint64_t>(epoch)});
+  for (int64_t i = dataset_.size() - 1; i > 0; --i) std::swap(permutation_[i], permutation_[random.below(i + 1)]);
+  epoch_ = epoch;
+}
+
+Batch Loader::batch(int64_t epoch, int64_t step) {
+  TORCH_CHECK(epoch >= 0 && step >= 0 && step < steps_per_epoch(), "[data] no step ", step, " in epoch ", epoch, ": ",
+              steps_per_epoch(), " steps per epoch");
+  shuffle(epoch);
+  Transform transform(dataset_);
+  Batch batch = empty_batch(dataset_, options_.batch_size);
+  int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
+  const auto* images = dataset_.images.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < options_.batch_size; ++i) {
+    int64_t index = permutation_[first + i];
+    Random random({options_.seed, kAugmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(first + i)});
+    transform.augment_and_normalise(images + index * transform.image_bytes(), dataset_.augmentation, random,
+                                    batch.images.data_ptr<float>() + i * transform.image_bytes());
+    batch.labels.data_ptr<int64_t>()[i] = dataset_.labels.const_data_ptr<int64_t>()[index];
+  }
+  return batch;
+}
+
+Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end) {
+  TORCH_CHECK(0 <= begin && begin < end && end <= dataset.size(), "[data] no images ", begin, " to ", end, " of ",
+              dataset.size());
+  Transform transform(dataset);
+  Batch batch = empty_batch(dataset, end - begin);
+  at::Tensor images = dataset.images.narrow(0, begin, end - begin).contiguous(at::MemoryFormat::ChannelsLast);
+  for (int64_t i = 0; i < end - begin; ++i) {
+    transform.normalise(images.const_data_ptr<uint8_t>() + i * transform.image_bytes(),
+                        batch.images.data_ptr<float>() + i * transform.image_bytes());
+  }
+  batch.labels.copy_(dataset.labels.narrow(0, begin, end - begin));
+  return batch;
+}
+
+}  // namespace prunex::data

@@ -1,0 +1,53 @@
+// Batches on the fly: shuffled, augmented, normalised.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "prunex/data/dataset.h"
+
+namespace prunex::data {
+
+struct Batch {
+  at::Tensor images;  ///< float, B x C x H x W, channels_last, normalised
+  at::Tensor labels;  ///< int64, B
+};
+
+struct LoaderOptions {
+  int64_t batch_size = 128;  ///< images per rank and step
+  int64_t rank = 0;          ///< this rank among all of them
+  int64_t ranks = 1;         ///< of all nodes together
+  uint64_t seed = 0;         ///< equal on all ranks
+};
+
+/// Training batches. Every epoch is a permutation of the whole set, drawn from (seed, epoch); step s of it is the next
+/// ranks x batch_size positions, one disjoint stretch per rank. The images beyond the last whole step sit out this
+/// epoch. How an image is augmented depends on (seed, epoch, position) only. So batches are a function of
+/// (epoch, step): that pair is all there is to resume from, and ranks x batch_size decides what a step sees, not how
+/// it is divided.
+class Loader {
+ public:
+  /// std::invalid_argument if the set is smaller than one step or an option is out of range.
+  Loader(Dataset dataset, const LoaderOptions& options);
+
+  /// floor(N / (ranks x batch_size)), at least 1.
+  int64_t steps_per_epoch() const;
+
+  /// `epoch` >= 0, 0 <= `step` < steps_per_epoch(), in any order; going through one epoch at a time is cheapest.
+  Batch batch(int64_t epoch, int64_t step);
+
+ private:
+  void shuffle(int64_t epoch);
+
+  Dataset dataset_;
+  LoaderOptions options_;
+  int64_t epoch_ = -1;  // which permutation_ is of
+  std::vector<int64_t> permutation_;
+};
+
+/// Images begin … end - 1 in the order of the set, without augmentation.
+Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end);
+
+}  // namespace prunex::data
