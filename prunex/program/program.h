@@ -30,36 +30,38 @@ using Shape = std::vector<Extent>;
 enum class Role { kParameter, kBuffer, kConstant, kInput, kComputed, kSymInt };
 
 struct Value {
-  std::string name;    ///< unique in the graph
+  std::string name;  ///< unique in the graph
   Role role = Role::kComputed;
-  std::string weight;  ///< parameters, buffers, constants: the state-dict name
+  std::string weight{};  ///< parameters, buffers, constants: the state-dict name
   at::ScalarType dtype = at::kFloat;
-  Shape shape;         ///< of tensors
-  Extent number;       ///< of kSymInt: its value
+  Shape shape{};    ///< of tensors
+  Extent number{};  ///< of kSymInt: its value
 };
 
 /// One argument of an ATen call, by the schema's name.
 struct Argument {
   enum class Kind {
-    kLiteral,  ///< `literal`
+    kLiteral,  ///< `literal`; a number stands for a tensor where the schema says Tensor
     kValue,    ///< values[0]
     kValues,   ///< a list of tensors; kNoValue stands for None (indices of index.Tensor)
     kInts,     ///< a list of integers: values[i], or ints[i] where values[i] is kNoValue
   };
   std::string name;
   Kind kind = Kind::kLiteral;
-  c10::IValue literal;
-  std::vector<ValueId> values;
-  std::vector<int64_t> ints;
+  c10::IValue literal{};
+  std::vector<ValueId> values{};
+  std::vector<int64_t> ints{};
 };
 
 /// One call. Arguments that are left out take the schema's defaults.
 struct Node {
-  std::string target;               ///< "aten::conv2d", "aten::add.Tensor"; "sym::mul" and the like on kSymInt values
-  std::vector<Argument> arguments;
-  std::vector<ValueId> outputs;     ///< kNoValue: this output is not used
-  bool output_is_list = false;      ///< chunk, split
-  std::string metadata;             ///< JSON object, carried through files unread
+  /// "aten::conv2d", "aten::add.Tensor", "aten::sym_size.int"; on kSymInt values "sym::mul", "sym::add", "sym::sub",
+  /// "sym::floordiv" with arguments "a" and "b".
+  std::string target;
+  std::vector<Argument> arguments{};
+  std::vector<ValueId> outputs{};  ///< kNoValue: this output is not used
+  bool output_is_list = false;     ///< chunk, split
+  std::string metadata{};          ///< JSON object, carried through files unread
 
   const Argument* find(const std::string& argument) const;  ///< nullptr: left out
 };
@@ -68,10 +70,14 @@ struct Node {
 struct Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;
-  std::vector<ValueId> inputs;                  ///< the user's inputs, in calling order
+  std::vector<ValueId> inputs;  ///< the user's inputs, in calling order
   std::vector<ValueId> outputs;
   std::map<std::string, std::string> aliases;   ///< tied weights: state-dict name -> the name that owns the storage
   std::map<std::string, at::Tensor> constants;  ///< by Value::weight
+  std::string metadata{};                       ///< JSON object, carried through files unread
+
+  /// The name under which Weights holds the tensor of a parameter or buffer: itself, or what it is an alias of.
+  const std::string& owner(const std::string& weight) const;
 };
 
 enum class Mode { kTrain, kEval };
@@ -79,13 +85,15 @@ enum class Mode { kTrain, kEval };
 /// An executable graph: const and re-entrant, so ranks can be threads. Copies share the graph.
 class Program {
  public:
-  /// Checks the graph (operations known, arguments match the schema, every value defined before use) and compiles it
-  /// to dispatcher calls; throws std::invalid_argument that names the node.
+  /// Checks the graph (operations known, arguments match the schema, every value defined before use, no in-place write
+  /// to parameters, constants or buffers but num_batches_tracked) and compiles it to dispatcher calls; throws
+  /// std::invalid_argument that names the node.
   explicit Program(Graph graph);
 
   /// Runs the calls through the ATen dispatcher, with autograd if it is on. kTrain and kEval switch batch norm, dropout
-  /// and stochastic depth whatever the file was exported as. Batch-norm buffers of `weights` are updated in place in
-  /// kTrain. Values are freed after their last use. Parameters and buffers are found by name.
+  /// and stochastic depth whatever the file was exported as (mode.h). Batch-norm buffers of `weights` are updated in
+  /// place in kTrain. Values are freed after their last use. Parameters and buffers are found by name (quickest where
+  /// their order is the graph's). Runs on the device of the first input, where the weights must be too.
   std::vector<at::Tensor> run(at::TensorList inputs, Weights& weights, Mode mode) const;
 
   const Graph& graph() const;

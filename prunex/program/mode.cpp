@@ -1,0 +1,125 @@
+#include "prunex/program/mode.h"
+
+#include <numeric>
+#include <unordered_set>
+
+namespace prunex::program {
+namespace {
+
+bool is_operation(const Node& node, const std::string& name) {
+  return node.target == name || node.target.starts_with(name + ".");
+}
+
+bool is_flag(const std::string& argument) {
+  return argument == "train" || argument == "training" || argument == "use_input_stats";
+}
+
+// Normalisation without running statistics uses those of the batch in both modes.
+bool normalises_by_batch_only(const Node& node) {
+  if (!is_operation(node, "aten::batch_norm") && !is_operation(node, "aten::instance_norm")) return false;
+  const auto* mean = node.find("running_mean");
+  return !mean || mean->kind != Argument::Kind::kValue;
+}
+
+void set_flags(Node& node, Mode mode) {
+  if (normalises_by_batch_only(node)) return;
+  for (auto& argument : node.arguments) {
+    if (is_flag(argument.name) && argument.literal.isBool()) argument.literal = mode == Mode::kTrain;
+    if (argument.name == "dropout_p" && mode == Mode::kEval) argument.literal = 0.0;
+  }
+}
+
+// Removes from the nodes, in order, what only training does; later uses of a removed node's result take another value.
+class EvalForm {
+ public:
+  explicit EvalForm(Graph& graph) : graph_(graph), stands_for_(graph.values.size()) {
+    std::iota(stands_for_.begin(), stands_for_.end(), 0);
+  }
+
+  void apply() {
+    std::vector<Node> kept;
+    for (auto& node : graph_.nodes) {
+      redirect(node);
+      if (!removes(node)) kept.push_back(std::move(node));
+    }
+    for (auto& output : graph_.outputs) output = stands_for_.at(output);
+    graph_.nodes = without_unused(std::move(kept));
+  }
+
+ private:
+  void redirect(Node& node) const {
+    for (auto& argument : node.arguments) {
+      for (auto& value : argument.values) {
+        if (value != kNoValue) value = stands_for_.at(value);
+      }
+    }
+  }
+
+  bool removes(const Node& node) {
+    if (node.outputs.size() != 1) return false;
+    const auto output = node.outputs[0], self = operand(node, "self"), other = operand(node, "other");
+    if (output == kNoValue || self == kNoValue) return false;
+    if (is_operation(node, "aten::add_") && is_counter(self)) return replace(output, self);
+    if (is_operation(node, "aten::bernoulli_")) return make_noise(output, self);
+    const bool product = is_operation(node, "aten::mul") || is_operation(node, "aten::mul_");
+    if (product && is_noise(other)) return replace(output, self);
+    if (product && is_noise(self) && other != kNoValue) return replace(output, other);
+    const bool scaling = product || is_operation(node, "aten::div") || is_operation(node, "aten::div_");
+    return scaling && is_noise(self) && make_noise(output, self);
+  }
+
+  static ValueId operand(const Node& node, const char* name) {
+    const auto* argument = node.find(name);
+    return argument && argument->kind == Argument::Kind::kValue ? argument->values[0] : kNoValue;
+  }
+
+  // num_batches_tracked
+  bool is_counter(ValueId id) const {
+    const auto& value = graph_.values[id];
+    return value.role == Role::kBuffer && value.dtype == at::kLong && value.shape.empty();
+  }
+
+  bool is_noise(ValueId id) const { return noise_.contains(id); }
+
+  bool make_noise(ValueId output, ValueId self) {
+    noise_.insert({output, self});
+    return true;
+  }
+
+  bool replace(ValueId output, ValueId by) {
+    stands_for_[output] = by;
+    return true;
+  }
+
+  // What led to the noise (its empty tensor, its sizes) has lost its users.
+  std::vector<Node> without_unused(std::vector<Node> nodes) const {
+    if (noise_.empty()) return nodes;
+    std::unordered_set<ValueId> used(graph_.outputs.begin(), graph_.outputs.end());
+    std::vector<Node> kept;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const auto makes = [&](ValueId id) { return used.contains(id); };
+      const bool creates = is_operation(*node, "aten::empty") || is_operation(*node, "aten::new_empty") ||
+                           is_operation(*node, "aten::sym_size") || node->target.starts_with("sym::");
+      if (creates && std::none_of(node->outputs.begin(), node->outputs.end(), makes)) continue;
+      for (const auto& argument : node->arguments) used.insert(argument.values.begin(), argument.values.end());
+      kept.push_back(std::move(*node));
+    }
+    std::reverse(kept.begin(), kept.end());
+    return kept;
+  }
+
+  Graph& graph_;
+  std::vector<ValueId> stands_for_;
+  std::unordered_set<ValueId> noise_;
+};
+
+}  // namespace
+
+Graph in_mode(const Graph& graph, Mode mode) {
+  Graph result = graph;
+  for (auto& node : result.nodes) set_flags(node, mode);
+  if (mode == Mode::kEval) EvalForm(result).apply();
+  return result;
+}
+
+}  // namespace prunex::program
