@@ -12,34 +12,44 @@ namespace prunex::comm {
 
 enum class Reduce { kSum, kMax, kBitOr };
 
+/// Large tensors travel in buckets of this size.
+inline constexpr int64_t kBucketBytes = 32 << 20;
+
 /// A group of ranks. Every public call must be made by all of them in the same order; it checks its arguments, counts
-/// traffic and then lets the backend move bytes. A group of one rank returns at once. Tensors are contiguous, on the
-/// CPU, of the same shape and type on all ranks. A peer's death or a timeout throws std::runtime_error with the
-/// operation and the ranks waited for. Results are bit-identical on all ranks.
+/// traffic and then lets the backend move bytes. A group of one rank, or an empty tensor, returns at once. Tensors are
+/// on the CPU, of the same shape, type and memory layout on all ranks; data is written past autograd. A peer's death or
+/// a timeout throws std::runtime_error with the operation and the ranks waited for; after that the group is unusable.
+/// Results are bit-identical on all ranks. One thread at a time.
 class Communicator {
  public:
   Communicator(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
   virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// In place; float, double, int64 or uint8. kBitOr is for uint8. Large tensors travel in buckets of 32 MB.
+  /// In place; float, double, int64 or uint8, in any dense layout. kBitOr is for uint8.
   void all_reduce(at::Tensor& tensor, Reduce reduce = Reduce::kSum);
-  /// In place; any type.
+  /// In place; any type, in any dense layout.
   void broadcast(at::Tensor& tensor, int root = 0);
-  /// output: [size(), ...input's shape].
+  /// output: [size(), ...input's shape], input's type; both contiguous. Any type.
   void all_gather(at::Tensor& output, const at::Tensor& input);
   void barrier();
 
   const Traffic& traffic() const { return traffic_; }
 
  private:
+  // The size is at least two, tensors hold at least one element and one run of memory; reduced and broadcast ones are
+  // one-dimensional.
   virtual void do_all_reduce(at::Tensor& tensor, Reduce reduce) = 0;
   virtual void do_broadcast(at::Tensor& tensor, int root) = 0;
   virtual void do_all_gather(at::Tensor& output, const at::Tensor& input) = 0;
   virtual void do_barrier() = 0;
+
+  Place place() const { return {rank_, size_}; }
 
   std::string name_;
   int rank_;

@@ -19,7 +19,7 @@ struct Layout {
 };
 
 /// One rank's groups. Exchanges use node and rail only, so that every byte belongs to a link; world is for start-up and
-/// evaluation.
+/// evaluation. Destroying it closes its connections, so a run ends with world->barrier().
 struct Hierarchy {
   Layout layout;
   std::unique_ptr<Communicator> world;

@@ -1,17 +1,35 @@
-// What a communicator has sent.
+// What a communicator has sent, and the formulas it counts with.
 #pragma once
 
 #include <cstdint>
 
 namespace prunex::comm {
 
-/// Cumulative counts of one rank in one group of n ranks. Bytes are those of the algorithms the backend runs:
-/// a ring all-reduce of S bytes sends 2(n-1)/n S per rank, which is also the bound for any algorithm.
+/// Cumulative counts of one rank in one group. Bytes are tensor data; the few dozen bytes of headers per message are
+/// not counted. A group of one rank counts nothing.
 struct Traffic {
   int64_t operations = 0;
   int64_t payload_bytes = 0;  ///< bytes of the tensors handed in
   int64_t sent_bytes = 0;     ///< bytes this rank sent to others
   double seconds = 0;         ///< spent inside the calls, waiting included
 };
+
+/// One rank's place in a group.
+struct Place {
+  int rank = 0;
+  int size = 1;
+};
+
+/// Ring all-reduce of S bytes: reduce-scatter, then all-gather, of chunks c_0 … c_{n-1} of about S/n bytes. Rank r
+/// sends 2S - |c_r| - |c_{r-1}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which is the
+/// least any all-reduce can send.
+int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place place);
+
+/// Binomial tree: with v = (rank - root) mod n, rank v sends S bytes to each v + 2^i < n with 2^i > v. All ranks
+/// together send (n-1) S, the root ceil(log2 n) S.
+int64_t broadcast_sent_bytes(int64_t bytes, int root, Place place);
+
+/// Ring: every rank passes on n-1 inputs of S bytes.
+int64_t all_gather_sent_bytes(int64_t input_bytes, Place place);
 
 }  // namespace prunex::comm

@@ -1,0 +1,107 @@
+#include "prunex/comm/gloo/connect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <csignal>
+#include <stdexcept>
+
+#include "prunex/comm/gloo/device.h"
+#include "prunex/comm/gloo/gloo_communicator.h"
+
+namespace prunex::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string join_key(int rank) {
+  return fmt::format("joined/{}", rank);
+}
+std::string shape(const Layout& layout) {
+  return fmt::format("{} x {}", layout.nodes, layout.ranks_per_node);
+}
+
+// What every rank tells the others before they connect: "shape|network".
+std::vector<std::string> exchange_cards(const Layout& layout, Store& store, std::chrono::milliseconds timeout) {
+  store.set(join_key(layout.rank), shape(layout) + "|" + network_identity());
+  const auto deadline = Clock::now() + timeout;
+  std::vector<std::string> cards;
+  std::vector<int> missing;
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    auto card = store.get(join_key(rank), std::max(left, std::chrono::milliseconds(1)));
+    if (card)
+      cards.push_back(*card);
+    else
+      missing.push_back(rank);
+  }
+  if (missing.empty()) return cards;
+  throw std::runtime_error(fmt::format("[comm] {} of {} ranks joined within {} s: missing rank{} {}", cards.size(),
+                                       layout.world_size(), timeout.count() / 1000, missing.size() > 1 ? "s" : "",
+                                       fmt::join(missing, ", ")));
+}
+
+void check_shapes(const std::vector<std::string>& cards, const Layout& layout) {
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    const auto other = cards[rank].substr(0, cards[rank].find('|'));
+    if (other == shape(layout)) continue;
+    throw std::invalid_argument(fmt::format("[comm] rank {} has {} (nodes x ranks per node), rank {} has {}",
+                                            layout.rank, shape(layout), rank, other));
+  }
+}
+
+bool on_one_machine(const std::vector<std::string>& cards) {
+  return std::all_of(cards.begin(), cards.end(), [&](const auto& card) { return card == cards.front(); });
+}
+
+Group world_group(const Layout& layout) {
+  Group group{"world", {}, layout.rank};
+  for (int rank = 0; rank < layout.world_size(); ++rank) group.members.push_back(rank);
+  return group;
+}
+
+Group node_group(const Layout& layout) {
+  Group group{fmt::format("node {}", layout.node()), {}, layout.local_rank()};
+  for (int i = 0; i < layout.ranks_per_node; ++i) group.members.push_back(layout.node() * layout.ranks_per_node + i);
+  return group;
+}
+
+Group rail_group(const Layout& layout) {
+  Group group{fmt::format("rail {}", layout.local_rank()), {}, layout.node()};
+  for (int i = 0; i < layout.nodes; ++i) group.members.push_back(i * layout.ranks_per_node + layout.local_rank());
+  return group;
+}
+
+void ignore_broken_pipes() {
+  struct sigaction current = {};
+  sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+void check_layout(const Layout& layout) {
+  if (layout.nodes < 1 || layout.ranks_per_node < 1 || layout.rank < 0 || layout.rank >= layout.world_size()) {
+    throw std::invalid_argument(fmt::format("[comm] rank {} of {} nodes x {} ranks per node: no such rank", layout.rank,
+                                            layout.nodes, layout.ranks_per_node));
+  }
+}
+
+}  // namespace
+
+Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
+  check_layout(layout);
+  std::shared_ptr<gloo::transport::Device> device;
+  if (layout.world_size() > 1) {
+    ignore_broken_pipes();
+    const auto cards = exchange_cards(layout, store, options.join_timeout);
+    check_shapes(cards, layout);
+    device = make_device(options.interface, on_one_machine(cards));
+  }
+  const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
+  const auto make = [&](const Group& group) { return make_gloo_communicator(group, store, device, timeouts); };
+  Hierarchy hierarchy{layout, make(world_group(layout)), make(node_group(layout)), make(rail_group(layout))};
+  hierarchy.world->barrier();  // the store's host may leave once no rank needs it
+  return hierarchy;
+}
+
+}  // namespace prunex::comm

@@ -1,0 +1,29 @@
+// Connects the ranks of a run over Gloo.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "prunex/comm/hierarchy.h"
+#include "prunex/comm/store.h"
+
+namespace prunex::comm {
+
+struct GlooOptions {
+  /// Network interface to use, such as eth0; empty: loopback if all ranks are on one machine, else the one that this
+  /// machine's host name resolves to.
+  std::string interface = "";
+  /// How long an operation may wait for one message of another rank. It must exceed the longest time by which ranks
+  /// arrive apart: the slowest rank's local steps, or its evaluation.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// How long the ranks may take to come together at the start.
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+};
+
+/// All ranks must call with the same layout, but for the rank. Returns when all are connected; the store is not needed
+/// any more then. Throws std::runtime_error that names the ranks that did not come, std::invalid_argument for an
+/// unusable interface or ranks that disagree about the layout. Makes the process ignore SIGPIPE unless it handles it:
+/// Gloo writes to sockets whose other end may be gone.
+Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options = {});
+
+}  // namespace prunex::comm

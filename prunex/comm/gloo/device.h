@@ -1,0 +1,20 @@
+// The network interface that Gloo uses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace gloo::transport {
+class Device;
+}
+
+namespace prunex::comm {
+
+/// Names this machine's network stack: ranks with equal names reach each other over loopback.
+std::string network_identity();
+
+/// interface: a name such as eth0, or empty for loopback if one_machine, else for the address of the host name.
+/// Throws std::invalid_argument if it has no address.
+std::shared_ptr<gloo::transport::Device> make_device(const std::string& interface, bool one_machine);
+
+}  // namespace prunex::comm

@@ -1,0 +1,35 @@
+// A communicator over Gloo's TCP transport.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/communicator.h"
+#include "prunex/comm/store.h"
+
+namespace gloo::transport {
+class Device;
+}
+
+namespace prunex::comm {
+
+/// A group to be: its name, unique in the run, and its members by world rank, in the order of their ranks in the group.
+struct Group {
+  std::string name;
+  std::vector<int> members;
+  int rank = 0;  ///< mine, in the group
+};
+
+struct GlooTimeouts {
+  std::chrono::milliseconds connect;
+  std::chrono::milliseconds operation;
+};
+
+/// Connects the group's ranks pairwise; all of them must call. device may be null for a group of one.
+std::unique_ptr<Communicator> make_gloo_communicator(const Group& group, Store& store,
+                                                     std::shared_ptr<gloo::transport::Device> device,
+                                                     const GlooTimeouts& timeouts);
+
+}  // namespace prunex::comm

@@ -1,0 +1,16 @@
+// Ranks as threads of one process, over the real Gloo: for tests and benchmarks.
+#pragma once
+
+#include <functional>
+
+#include "prunex/comm/gloo/connect.h"
+
+namespace prunex::comm {
+
+/// Runs body once per rank, each on its own thread with ATen at one thread, connected over loopback. Returns when all
+/// are done. If ranks throw, the connections of the first one are closed, so that the others fail instead of waiting,
+/// and its exception is rethrown.
+void run_ranks(int nodes, int ranks_per_node, const std::function<void(Hierarchy&)>& body,
+               const GlooOptions& options = {});
+
+}  // namespace prunex::comm
