@@ -3,21 +3,30 @@
 # TORCH_ROOT  folder that holds include/ and lib/libtorch_cpu.so; default: the wheel in .venv
 #
 # The wheel's own package file insists on a CUDA toolkit, so this module names the two libraries
-# that a CPU program needs. Gloo must stand before this target on a link line: libtorch_cpu.so
-# exports symbols of its own, different copy of Gloo.
+# that a CPU program needs. Sets LibTorch_VERSION and LibTorch_ROOT_DIR.
+#
+# libtorch_cpu.so exports symbols of its own, different copy of Gloo: see cmake/GlooBeforeTorch.cmake.
 set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: the wheel in .venv")
+set(_roots "${TORCH_ROOT}")
 if(NOT TORCH_ROOT)
-  file(GLOB _wheels "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/torch")
-else()
-  set(_wheels "${TORCH_ROOT}")
+  file(GLOB _roots "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/torch")
 endif()
-find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_wheels} PATH_SUFFIXES include NO_DEFAULT_PATH)
-find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS ${_wheels} PATH_SUFFIXES lib NO_DEFAULT_PATH)
-find_library(LibTorch_C10_LIBRARY c10 PATHS ${_wheels} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_library(LibTorch_C10_LIBRARY c10 PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+
+if(LibTorch_INCLUDE_DIR)
+  get_filename_component(LibTorch_ROOT_DIR "${LibTorch_INCLUDE_DIR}" DIRECTORY)
+  file(STRINGS "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h" _lines
+    REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+  string(REGEX REPLACE "[^0-9;]" "" _numbers "${_lines}")
+  string(REPLACE ";" "." LibTorch_VERSION "${_numbers}")
+endif()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+  VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "run scripts/setup.sh, or give -DTORCH_ROOT=/path/to/libtorch")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)

@@ -9,7 +9,7 @@ target_link_libraries(prunex_base INTERFACE fmt::fmt-header-only)
 
 # Warnings for our own code; errors in development and CI builds.
 add_library(prunex_warnings INTERFACE)
-target_compile_options(prunex_warnings INTERFACE -Wall -Wextra $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
+target_compile_options(prunex_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
 
 # ATen/ATen.h costs 9 s in every source that includes it: precompile it once for all rooms.
 add_library(prunex_pch OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch.cpp")
@@ -28,7 +28,7 @@ function(prunex_room name)
     set(sources "${CMAKE_BINARY_DIR}/empty_${name}.cpp")
   endif()
   add_library(prunex_${name} STATIC ${sources})
-  set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   target_link_libraries(prunex_${name}
     PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
     PRIVATE $<BUILD_INTERFACE:prunex_warnings> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
