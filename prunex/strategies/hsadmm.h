@@ -1,5 +1,5 @@
-// H-SADMM: hierarchical structured ADMM (arXiv 2512.14628, corrected; docs/algorithm.md). Local SGD, DiLoCo and the flat
-// form are settings of it.
+// H-SADMM: hierarchical structured ADMM (arXiv 2512.14628, corrected; docs/algorithm.md). Local SGD, DiLoCo and the
+// flat form are settings of it.
 #pragma once
 
 #include <cstdint>
@@ -44,26 +44,26 @@ struct HsadmmOptions {
   std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
   sparsity::KeepSchedule keep;
   MaskRule mask_rule = MaskRule::kJoint;
-  int64_t freeze_after = kNever;        ///< the freeze happens in the exchange after this one
-  int64_t freeze_when_stable = 0;       ///< freeze once so many exchanges in a row changed no mask; 0: off
+  int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
+  int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
   FreezeMasks freeze_masks = FreezeMasks::kScores;
-  bool mask_theta = true;               ///< theta and u are masked at the freeze, theta stays on the mask
+  bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
 
-  int64_t local_steps = 50;             ///< H: optimizer steps between exchanges; more saves bytes
-  int64_t total_steps = 0;              ///< of the run; the last exchange may come after fewer than H
+  int64_t local_steps = 50;                      ///< H: optimizer steps between exchanges; more saves bytes
+  int64_t total_steps = 0;                       ///< of the run; the last exchange may come after fewer than H
   std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …: kappa needs the sum over an iteration
-  double momentum = 0.9;                ///< of the local SGD
+  double momentum = 0.9;                         ///< of the local SGD
 
-  admm::PenaltyOptions penalty;         ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
-  double lambda = 0;                    ///< weight decay inside Eq. 9
+  admm::PenaltyOptions penalty;  ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
+  double lambda = 0;             ///< weight decay inside Eq. 9
   StartFrom start_from = StartFrom::kZ;
   AuxTensors aux = AuxTensors::kAverage;
 
   AfterFreeze after_freeze = AfterFreeze::kNesterov;
-  double outer_rate = 0.7;              ///< of the Nesterov step
+  double outer_rate = 0.7;  ///< of the Nesterov step
   double outer_momentum = 0.9;
-  int64_t outer_from = 0;               ///< apply it from this exchange on; 0: from the freeze
-  admm::Tolerance tolerance;            ///< both 0: never stop early
+  int64_t outer_from = 0;     ///< apply it from this exchange on; 0: from the freeze
+  admm::Tolerance tolerance;  ///< both 0: never stop early
 };
 
 /// Broadcasts rank 0's weights, so that all ranks start from one theta. `groups` must outlive the strategy; ranks have

@@ -2,7 +2,9 @@
 
 namespace prunex::strategies {
 
-void LeaderExchange::sum_in_node(at::Tensor& buffer) { groups_.node->all_reduce(buffer); }
+void LeaderExchange::sum_in_node(at::Tensor& buffer) {
+  groups_.node->all_reduce(buffer);
+}
 
 void LeaderExchange::reduce_over_nodes(at::Tensor& buffer, comm::Reduce reduce) {
   if (nodes() == 1) return;

@@ -1,4 +1,5 @@
-// The paper's leader-follower form of an exchange: sum in the node, leaders talk over the network, broadcast in the node.
+// The paper's leader-follower form of an exchange: sum in the node, leaders talk over the network, broadcast in the
+// node.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -40,8 +40,8 @@ struct Exchange {
   PhaseSeconds seconds;
 };
 
-/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank; after_update
-/// and finish are collective.
+/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank;
+/// after_update and finish are collective.
 class Strategy {
  public:
   virtual ~Strategy() = default;
