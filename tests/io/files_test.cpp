@@ -1,0 +1,167 @@
+// Atomic files, JSON lines and run directories against the file system.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "prunex/io/atomic_file.h"
+#include "prunex/io/json_lines.h"
+#include "prunex/io/run_directory.h"
+#include "tests/scratch.h"
+
+namespace prunex::io {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+using tests::Scratch;
+
+std::string content(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+int64_t entries(const fs::path& folder) {
+  return std::distance(fs::directory_iterator(folder), {});
+}
+
+/// A file-size limit acts as a full disk does: the write fails half-way.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(AtomicFile, ReplacesAFileAndLeavesNothingElse) {
+  Scratch scratch;
+  write_file_atomically(scratch / "a", "old");
+  write_file_atomically(scratch / "a", std::string("new\0bytes", 9));
+  EXPECT_EQ(content(scratch / "a"), std::string("new\0bytes", 9));
+  EXPECT_EQ(entries(scratch.path()), 1);
+}
+
+TEST(AtomicFile, IsNotSeenBeforeCommit) {
+  Scratch scratch;
+  {
+    AtomicFile file(scratch / "a");
+    file.append("half");
+    EXPECT_FALSE(fs::exists(scratch / "a"));
+  }
+  EXPECT_EQ(entries(scratch.path()), 0);
+}
+
+TEST(AtomicFile, HasThePermissionsOfAnOrdinaryFile) {
+  Scratch scratch;
+  mode_t mask = ::umask(0);
+  ::umask(mask);
+  write_file_atomically(scratch / "a", "x");
+  EXPECT_EQ(static_cast<mode_t>(fs::status(scratch / "a").permissions()), 0666 & ~mask);
+}
+
+TEST(AtomicFile, AFullDiskLeavesTheOldFileAndNamesIt) {
+  Scratch scratch;
+  write_file_atomically(scratch / "a", "old");
+  {
+    FullDisk disk(1000);
+    EXPECT_THAT([&] { write_file_atomically(scratch / "a", std::string(5000, 'x')); },
+                ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "a"), Not(HasSubstr("\n")))));
+  }
+  EXPECT_EQ(content(scratch / "a"), "old");
+  EXPECT_EQ(entries(scratch.path()), 1);
+}
+
+TEST(AtomicFile, NamesAFolderThatIsNotThere) {
+  Scratch scratch;
+  EXPECT_THAT([&] { write_file_atomically(scratch / "no/a", "x"); },
+              ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "no/a"), HasSubstr("No such file"))));
+}
+
+TEST(JsonLines, EachLineIsThereWhenAppendReturns) {
+  Scratch scratch;
+  JsonLines lines(scratch / "m.jsonl");
+  lines.append(R"({"exchange":1})");
+  EXPECT_EQ(content(scratch / "m.jsonl"), "{\"exchange\":1}\n");
+  lines.append(R"({"exchange":2})");
+  EXPECT_EQ(content(scratch / "m.jsonl"), "{\"exchange\":1}\n{\"exchange\":2}\n");
+}
+
+TEST(JsonLines, ContinuesAnExistingFile) {
+  Scratch scratch;
+  JsonLines(scratch / "m.jsonl").append("1");
+  JsonLines(scratch / "m.jsonl").append("2");
+  EXPECT_EQ(content(scratch / "m.jsonl"), "1\n2\n");
+}
+
+TEST(JsonLines, RefusesTwoLinesInOne) {
+  Scratch scratch;
+  EXPECT_THROW(JsonLines(scratch / "m.jsonl").append("1\n2"), std::exception);
+}
+
+TEST(JsonLines, AFullDiskNamesTheFile) {
+  Scratch scratch;
+  JsonLines lines(scratch / "m.jsonl");
+  FullDisk disk(10);
+  EXPECT_THAT([&] { lines.append(std::string(100, '1')); },
+              ThrowsMessage<std::runtime_error>(HasSubstr(scratch / "m.jsonl")));
+}
+
+TEST(RunDirectory, TakesTheNextFreeNumber) {
+  Scratch scratch;
+  RunName name{"synthetic", "resnet8", "hsadmm"};
+  EXPECT_EQ(create_next_run_directory(scratch / "runs", name), scratch / "runs/synthetic-resnet8-hsadmm-1");
+  EXPECT_EQ(create_next_run_directory(scratch / "runs", name), scratch / "runs/synthetic-resnet8-hsadmm-2");
+  EXPECT_TRUE(fs::is_directory(scratch / "runs/synthetic-resnet8-hsadmm-2"));
+}
+
+TEST(RunDirectory, IsCalledAfterTheFileOfAModelOrDataSet) {
+  Scratch scratch;
+  RunName name{"/my/cats.safetensors", "nets/net.v2.pt2", "ddp"};
+  EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / "cats-net.v2-ddp-1");
+}
+
+TEST(RunDirectory, AcceptsANewOrAnEmptyFolder) {
+  Scratch scratch;
+  create_run_directory(scratch / "a/b");
+  EXPECT_TRUE(fs::is_directory(scratch / "a/b"));
+  EXPECT_NO_THROW(create_run_directory(scratch / "a/b"));
+  EXPECT_NO_THROW(create_run_directory(scratch / "a/c/"));
+}
+
+TEST(RunDirectory, RefusesAFolderThatIsNotEmptyAndAFile) {
+  Scratch scratch;
+  write_file_atomically(scratch / "file", "x");
+  EXPECT_THAT(
+      [&] { create_run_directory(scratch.path()); },
+      ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--run-dir " + scratch.path()), HasSubstr("empty"))));
+  EXPECT_THAT([&] { create_run_directory(scratch / "file"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("is a file")));
+}
+
+TEST(RunDirectory, NamesAPlaceWhereItCannotBe) {
+  Scratch scratch;
+  write_file_atomically(scratch / "file", "x");
+  EXPECT_THAT([&] { create_run_directory(scratch / "file/run"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr(scratch / "file/run")));
+}
+
+}  // namespace
+}  // namespace prunex::io

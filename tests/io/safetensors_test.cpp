@@ -1,0 +1,178 @@
+// Round trips, the bytes of the format as its specification gives them, and files that are damaged.
+#include "prunex/io/safetensors.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "prunex/io/atomic_file.h"
+#include "tests/scratch.h"
+
+namespace prunex::io {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
+using tests::Scratch;
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+TensorDict one_of_each_type() {
+  TensorDict tensors;
+  for (auto type : {at::kByte, at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
+                    at::kChar, at::kBool}) {
+    tensors.insert(c10::toString(type), at::arange(6).reshape({2, 3}).remainder(2 + (type != at::kBool) * 5).to(type));
+  }
+  return tensors;
+}
+
+// A file with this header, its length in front, and `bytes` zeros of data.
+std::string file_of(const std::string& header, size_t bytes) {
+  uint64_t length = header.size();
+  return std::string(reinterpret_cast<char*>(&length), sizeof(length)) + header + std::string(bytes, '\0');
+}
+
+void expect_refused(const std::string& bytes, const std::string& reason) {
+  Scratch scratch;
+  write_file_atomically(scratch / "bad", bytes);
+  EXPECT_THAT(
+      [&] { read_safetensors(scratch / "bad"); },
+      ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "bad"), HasSubstr(reason), Not(HasSubstr("\n")))))
+      << bytes;
+}
+
+TEST(SafeTensors, RoundTripsEveryTypeInTheOrderOfTheDictionary) {
+  Scratch scratch;
+  TensorDict tensors = one_of_each_type();
+  write_safetensors(scratch / "a", tensors, {{"key", "välue"}});
+  SafeTensors back = read_safetensors(scratch / "a");
+  EXPECT_EQ(back.tensors.keys(), tensors.keys());
+  for (auto& item : tensors) {
+    EXPECT_EQ(back.tensors[item.key()].scalar_type(), item.value().scalar_type());
+    EXPECT_TRUE(at::equal(back.tensors[item.key()], item.value())) << item.key();
+  }
+  EXPECT_EQ(back.metadata, (Metadata{{"key", "välue"}}));
+}
+
+TEST(SafeTensors, RoundTripsScalarsAndEmptyTensors) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("scalar", at::scalar_tensor(7, at::kLong));
+  tensors.insert("empty", at::empty({0, 3}));
+  tensors.insert("last", at::ones({2}));
+  write_safetensors(scratch / "a", tensors);
+  SafeTensors back = read_safetensors(scratch / "a");
+  EXPECT_EQ(back.tensors["scalar"].item<int64_t>(), 7);
+  EXPECT_EQ(back.tensors["scalar"].dim(), 0);
+  EXPECT_EQ(back.tensors["empty"].sizes(), (std::vector<int64_t>{0, 3}));
+  EXPECT_TRUE(at::equal(back.tensors["last"], at::ones({2})));
+}
+
+// https://huggingface.co/docs/safetensors: 8 bytes of header length, the header padded by spaces, the data.
+TEST(SafeTensors, WritesTheBytesOfTheSpecification) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("a", at::tensor({1, 2}, at::kByte));
+  tensors.insert("b", at::tensor({-1}, at::kShort));
+  write_safetensors(scratch / "a", tensors);
+  std::string header =
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"b":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  EXPECT_EQ(content(scratch / "a"), file_of(header, 0) + "\xff\xff\x01\x02");
+}
+
+TEST(SafeTensors, WritesRowMajorWhateverTheMemoryLayout) {
+  Scratch scratch;
+  at::Tensor values = at::arange(2 * 3 * 4 * 5, at::kFloat).reshape({2, 3, 4, 5});
+  TensorDict plain, other;
+  plain.insert("w", values);
+  plain.insert("t", values.select(0, 0).select(0, 0).t().contiguous());
+  other.insert("w", values.contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true));
+  other.insert("t", values.select(0, 0).select(0, 0).t());
+  write_safetensors(scratch / "plain", plain);
+  write_safetensors(scratch / "other", other);
+  EXPECT_EQ(content(scratch / "plain"), content(scratch / "other"));
+}
+
+TEST(SafeTensors, RefusesATypeTheFormatLacks) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("w", at::zeros({1}, at::kComplexFloat));
+  EXPECT_THAT([&] { write_safetensors(scratch / "a", tensors); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("tensor w"), HasSubstr("ComplexFloat"))));
+}
+
+TEST(SafeTensors, NamesWhatAFileHoldsWhenATensorIsMissing) {
+  SafeTensors file;
+  file.tensors.insert("image", at::ones({1}));
+  file.tensors.insert("label", at::ones({1}));
+  EXPECT_THAT([&] { tensor_of(file, "images", "f.safetensors"); },
+              ThrowsMessage<std::runtime_error>("f.safetensors has no tensor images, it holds: image, label"));
+}
+
+TEST(SafeTensors, RefusesAMissingFileAndAFolder) {
+  Scratch scratch;
+  EXPECT_THAT([&] { read_safetensors(scratch / "no"); },
+              ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "no"), HasSubstr("No such file"))));
+  EXPECT_THAT([&] { read_safetensors(scratch.path()); },
+              ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch.path()), HasSubstr("directory"))));
+}
+
+TEST(SafeTensors, RefusesEveryTruncation) {
+  Scratch scratch;
+  write_safetensors(scratch / "good", one_of_each_type());
+  std::string bytes = content(scratch / "good");
+  for (size_t size = 0; size < bytes.size(); size += 13) {
+    write_file_atomically(scratch / "bad", bytes.substr(0, size));
+    EXPECT_THROW(read_safetensors(scratch / "bad"), std::runtime_error) << size;
+  }
+}
+
+TEST(SafeTensors, RefusesHeadersThatAreNone) {
+  expect_refused("", "0 bytes are too few");
+  expect_refused(std::string(8, '\xff') + "{}", "not a safetensors file");
+  expect_refused(std::string("\x03\0\0\0\0\0\0\0{}", 10), "header of 3 bytes in a file of 10");
+  expect_refused(file_of("{\"a\":", 0), "not a JSON object");
+  expect_refused(file_of("[1]", 0), "not a JSON object");
+  expect_refused(file_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__");
+}
+
+TEST(SafeTensors, RefusesEntriesThatAreWrong) {
+  expect_refused(file_of(R"({"w":3})", 0), "tensor w has no dtype");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2]}})", 2), "tensor w has no data_offsets");
+  expect_refused(file_of(R"({"w":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2), "F8_E4M3");
+  expect_refused(file_of(R"({"w":{"dtype":8,"shape":[2],"data_offsets":[0,2]}})", 2), "dtype 8");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[-2],"data_offsets":[0,2]}})", 2), "[-2]");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2.0],"data_offsets":[0,2]}})", 2), "[2.0]");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[3],"data_offsets":[0,2]}})", 2), "does not take 2 bytes");
+  expect_refused(file_of(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,2]}})", 2), "does not take 2 bytes");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+                 "4294967296");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[0,18446744073709551615],"data_offsets":[0,0]}})", 0),
+                 "0 bytes");
+}
+
+TEST(SafeTensors, RefusesOffsetsThatLeaveOverlapOrWasteTheData) {
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 2), "[1,3] of 2 bytes");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[2,0]}})", 2), "[2,0] of 2 bytes");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2,4]}})", 4), "[0,2,4]");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3), "last 1 bytes");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3), "before tensor w");
+  expect_refused(file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                         R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+                         3),
+                 "tensor b overlaps");
+}
+
+}  // namespace
+}  // namespace prunex::io
