@@ -3,7 +3,8 @@
 
 add_library(prunex_base INTERFACE)
 target_include_directories(prunex_base INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:include>")
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+target_compile_features(prunex_base INTERFACE cxx_std_20)
 # Header-only: the wheel brings fmt's headers of another version, which win over the system's in the search order.
 target_link_libraries(prunex_base INTERFACE fmt::fmt-header-only)
 
