@@ -101,7 +101,7 @@ std::vector<at::Tensor> unit_scores(const std::vector<Group>& groups, const Tens
     for (const Slice& slice : group.slices) axes[slice.tensor].push_back(slice.axis);
   }
   for (const auto& [name, wanted] : axes) {
-    const at::Tensor squares = tensors[name].to(at::kDouble).square_();
+    const at::Tensor squares = tensors[name].to(at::kDouble).square();
     for (int64_t axis : wanted) {
       if (auto& sum = sums[{name, axis}]; !sum.defined()) sum = squares_along(squares, axis);
     }
