@@ -21,16 +21,18 @@ class Store {
 /// For ranks that are threads of one process.
 std::unique_ptr<Store> make_memory_store();
 
-struct TcpStoreOptions {
-  std::string host = "127.0.0.1";
-  uint16_t port = 0;        ///< 0, for a server only: a free one
-  bool server = false;      ///< host the store in this process too
-  std::string prefix = "";  ///< put before every key: separates runs that share a store
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< to reach the server
+struct TcpStore {
+  std::unique_ptr<Store> store;
+  uint16_t port = 0;
 };
 
-/// A client of c10d::TCPStore; throws std::runtime_error if the server does not answer. The server lives as long as the
-/// returned object.
-std::unique_ptr<Store> make_tcp_store(const TcpStoreOptions& options);
+/// Hosts a c10d::TCPStore in this process, on the port or, for 0, a free one; it lives as long as the store. prefix is
+/// put before every key and separates runs that share a server. Throws std::runtime_error if the port is taken.
+TcpStore host_tcp_store(uint16_t port, const std::string& prefix = "");
+
+/// A client of a c10d::TCPStore, as torchrun and host_tcp_store host it. Throws std::runtime_error if it does not
+/// answer within the timeout.
+std::unique_ptr<Store> reach_tcp_store(const std::string& host, uint16_t port, const std::string& prefix,
+                                       std::chrono::milliseconds timeout);
 
 }  // namespace prunex::comm

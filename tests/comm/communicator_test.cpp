@@ -1,22 +1,119 @@
+// What the public calls check, cut and count, with a backend that only notes what it is asked for.
 #include "prunex/comm/communicator.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
-#include "prunex/comm/gloo/run_ranks.h"
-
 namespace prunex::comm {
 namespace {
 
-TEST(AllReduce, SumsFloatsOverAllRanks) {
-  run_ranks(1, 4, [](Hierarchy& h) {
-    auto x = at::arange(1000, at::kFloat) * (h.layout.rank + 1);
-    h.world->all_reduce(x);
-    EXPECT_TRUE(at::equal(x, at::arange(1000, at::kFloat) * 10));  // 1 + 2 + 3 + 4
-  });
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class NotedCommunicator final : public Communicator {
+ public:
+  explicit NotedCommunicator(int size) : Communicator("noted", 0, size) {}
+  std::vector<int64_t> calls;  // elements per call of the backend; 0 for a barrier
+
+ private:
+  void do_all_reduce(at::Tensor& tensor, Reduce) override { calls.push_back(tensor.numel()); }
+  void do_broadcast(at::Tensor& tensor, int) override { calls.push_back(tensor.numel()); }
+  void do_all_gather(at::Tensor&, const at::Tensor& input) override { calls.push_back(input.numel()); }
+  void do_barrier() override { calls.push_back(0); }
+};
+
+std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+TEST(Communicator, CutsLargeTensorsInBucketsOf32MB) {
+  NotedCommunicator group(2);
+  auto x = at::empty({kBucketBytes / 4 * 2 + 5}, at::kFloat);
+  group.all_reduce(x);
+  group.broadcast(x);
+  const int64_t bucket = kBucketBytes / 4;
+  EXPECT_THAT(group.calls, ElementsAre(bucket, bucket, 5, bucket, bucket, 5));
+}
+
+TEST(Communicator, CountsOperationsPayloadAndSentBytes) {
+  NotedCommunicator group(2);
+  auto x = at::empty({10, 3}, at::kFloat);
+  auto gathered = at::empty({2, 10, 3}, at::kFloat);
+  group.all_reduce(x);            // two ranks: half the buffer out, half of it back
+  group.broadcast(x, 1);          // rank 0 only receives
+  group.broadcast(x, 0);          // and sends once
+  group.all_gather(gathered, x);  // once
+  group.barrier();
+  EXPECT_EQ(group.traffic().operations, 5);
+  EXPECT_EQ(group.traffic().payload_bytes, 4 * 120);
+  EXPECT_EQ(group.traffic().sent_bytes, 120 + 0 + 120 + 120);
+  EXPECT_GT(group.traffic().seconds, 0);
+}
+
+TEST(Communicator, OneRankDoesNothingButGather) {
+  NotedCommunicator group(1);
+  auto x = at::arange(4, at::kFloat);
+  auto gathered = at::zeros({1, 4}, at::kFloat);
+  group.all_reduce(x);
+  group.broadcast(x);
+  group.all_gather(gathered, x);
+  group.barrier();
+  EXPECT_TRUE(group.calls.empty());
+  EXPECT_EQ(group.traffic().operations, 0);
+  EXPECT_TRUE(at::equal(gathered[0], x));
+}
+
+TEST(Communicator, EmptyTensorsTravelNowhere) {
+  NotedCommunicator group(2);
+  auto x = at::empty({0}, at::kFloat);
+  group.all_reduce(x);
+  EXPECT_TRUE(group.calls.empty());
+}
+
+TEST(Communicator, TakesAnyDenseLayout) {
+  NotedCommunicator group(2);
+  auto x = at::empty({2, 3, 4, 5}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast);
+  group.all_reduce(x);
+  EXPECT_THAT(group.calls, ElementsAre(120));
+}
+
+TEST(Communicator, RefusesTensorsWithGaps) {
+  NotedCommunicator group(2);
+  auto x = at::empty({4, 6}, at::kFloat).narrow(1, 0, 3);
+  EXPECT_THAT(message([&] { group.all_reduce(x); }), HasSubstr("gaps"));
+}
+
+TEST(Communicator, RefusesTypesThatTheBackendsGetWrong) {
+  NotedCommunicator group(2);
+  for (auto type : {at::kHalf, at::kBFloat16, at::kBool, at::kInt}) {
+    auto x = at::empty({4}, type);
+    EXPECT_THAT(message([&] { group.all_reduce(x); }), HasSubstr("wanted float, double, int64 or uint8"));
+    group.broadcast(x);
+  }
+  auto x = at::empty({4}, at::kFloat);
+  EXPECT_THAT(message([&] { group.all_reduce(x, Reduce::kBitOr); }), HasSubstr("uint8 for kBitOr"));
+}
+
+TEST(Communicator, RefusesARootOutsideTheGroup) {
+  NotedCommunicator group(2);
+  auto x = at::empty({4}, at::kFloat);
+  EXPECT_THAT(message([&] { group.broadcast(x, 2); }), HasSubstr("rank 2 of 2 in noted"));
+  EXPECT_THAT(message([&] { group.broadcast(x, -1); }), HasSubstr("rank -1"));
+}
+
+TEST(Communicator, RefusesAGatherIntoTheWrongShape) {
+  NotedCommunicator group(2);
+  auto x = at::empty({4}, at::kFloat);
+  auto flat = at::empty({8}, at::kFloat);
+  EXPECT_THAT(message([&] { group.all_gather(flat, x); }), HasSubstr("wanted [2, 4]"));
+  auto doubles = at::empty({2, 4}, at::kDouble);
+  EXPECT_THAT(message([&] { group.all_gather(doubles, x); }), HasSubstr("wanted Float"));
 }
 
 }  // namespace

@@ -37,9 +37,9 @@ std::vector<std::string> exchange_cards(const Layout& layout, Store& store, std:
       missing.push_back(rank);
   }
   if (missing.empty()) return cards;
-  throw std::runtime_error(fmt::format("[comm] {} of {} ranks joined within {} s: missing rank{} {}", cards.size(),
-                                       layout.world_size(), timeout.count() / 1000, missing.size() > 1 ? "s" : "",
-                                       fmt::join(missing, ", ")));
+  throw std::runtime_error(fmt::format("[comm] {} of {} ranks joined within {:g} s: missing rank{} {}", cards.size(),
+                                       layout.world_size(), std::chrono::duration<double>(timeout).count(),
+                                       missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")));
 }
 
 void check_shapes(const std::vector<std::string>& cards, const Layout& layout) {
@@ -102,6 +102,14 @@ Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options
   Hierarchy hierarchy{layout, make(world_group(layout)), make(node_group(layout)), make(rail_group(layout))};
   hierarchy.world->barrier();  // the store's host may leave once no rank needs it
   return hierarchy;
+}
+
+Hierarchy connect(const Environment& environment, GlooOptions options) {
+  const auto layout = layout_of(environment);
+  if (options.interface.empty()) options.interface = environment.interface;
+  if (layout.world_size() == 1) return connect(layout, *make_memory_store(), options);
+  const auto store = make_store(environment, options.join_timeout);
+  return connect(layout, *store, options);
 }
 
 }  // namespace prunex::comm

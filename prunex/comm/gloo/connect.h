@@ -5,6 +5,7 @@
 #include <string>
 
 #include "prunex/comm/hierarchy.h"
+#include "prunex/comm/rendezvous.h"
 #include "prunex/comm/store.h"
 
 namespace prunex::comm {
@@ -25,5 +26,8 @@ struct GlooOptions {
 /// unusable interface or ranks that disagree about the layout. Makes the process ignore SIGPIPE unless it handles it:
 /// Gloo writes to sockets whose other end may be gone.
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options = {});
+
+/// The same, for a process that a launcher started; the environment's interface stands in for an empty one.
+Hierarchy connect(const Environment& environment, GlooOptions options = {});
 
 }  // namespace prunex::comm

@@ -30,8 +30,8 @@ class GroupStore final : public gloo::rendezvous::Store {
   std::vector<char> get(const std::string& key) override {
     const auto value = store_.get(full(key), timeout_);
     if (!value) {
-      throw std::runtime_error(fmt::format("[comm] {}: rank {} of the group did not come within {} s", group_.name, key,
-                                           timeout_.count() / 1000));
+      throw std::runtime_error(fmt::format("[comm] {}: rank {} of the group did not come within {:g} s", group_.name,
+                                           key, std::chrono::duration<double>(timeout_).count()));
     }
     return {value->begin(), value->end()};
   }

@@ -1,0 +1,239 @@
+// Collectives over the real Gloo, ranks as threads; expected values are closed forms.
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "prunex/comm/gloo/run_ranks.h"
+
+namespace prunex::comm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StrEq;
+
+at::Tensor noise(int64_t count, uint64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn({count}, generator);
+}
+
+std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+TEST(Gloo, FunctionsComeFromLibglooAndNotFromLibtorch) {
+  const auto origin = [](const void* address) {
+    Dl_info info = {};
+    dladdr(address, &info);
+    return std::string(info.dli_fname);
+  };
+  const auto context = &gloo::rendezvous::Context::connectFullMesh;
+  EXPECT_THAT(origin(reinterpret_cast<void*>(static_cast<void (*)(const gloo::AllreduceOptions&)>(gloo::allreduce))),
+              HasSubstr("libgloo.so"));
+  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::broadcast)), HasSubstr("libgloo.so"));
+  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::barrier)), HasSubstr("libgloo.so"));
+  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::transport::tcp::CreateDevice)), HasSubstr("libgloo.so"));
+  EXPECT_THAT(origin(*reinterpret_cast<void* const*>(&context)), HasSubstr("libgloo.so"));
+}
+
+TEST(Gloo, AllReduceSumsEveryTypeAndSize) {
+  for (int ranks : {1, 2, 3, 5}) {
+    run_ranks(1, ranks, [&](Hierarchy& h) {
+      for (auto type : {at::kFloat, at::kDouble, at::kLong, at::kByte}) {
+        for (int64_t count : {1, 2, 7, 1000, 300001}) {
+          const auto base = at::arange(count).remainder(10).to(type);
+          auto x = base * (h.layout.rank + 1);
+          h.world->all_reduce(x);
+          EXPECT_TRUE(at::equal(x, base * (ranks * (ranks + 1) / 2))) << type << " " << count << " " << ranks;
+        }
+      }
+    });
+  }
+}
+
+TEST(Gloo, AllReduceTakesMaximaAndUnions) {
+  run_ranks(1, 3, [](Hierarchy& h) {
+    const int rank = h.layout.rank;
+    auto largest = (at::arange(100).remainder(3) == rank).to(at::kDouble) * (rank + 1);
+    h.world->all_reduce(largest, Reduce::kMax);
+    EXPECT_TRUE(at::equal(largest, at::arange(100).remainder(3).to(at::kDouble) + 1));
+    auto bits = at::full({50}, 1 << rank, at::kByte);
+    h.world->all_reduce(bits, Reduce::kBitOr);
+    EXPECT_TRUE(at::equal(bits, at::full({50}, 7, at::kByte)));
+  });
+}
+
+TEST(Gloo, ResultsAreBitIdenticalOnAllRanksAndInEveryRun) {
+  std::vector<at::Tensor> results(8);
+  for (int run = 0; run < 2; ++run) {
+    run_ranks(1, 4, [&](Hierarchy& h) {
+      auto x = noise(100003, h.layout.rank);
+      h.world->all_reduce(x);
+      results[run * 4 + h.layout.rank] = x.view(at::kInt);
+    });
+  }
+  const auto near = noise(100003, 0) + noise(100003, 1) + noise(100003, 2) + noise(100003, 3);
+  EXPECT_TRUE(at::allclose(results[0].view(at::kFloat), near, 1e-5, 1e-5));
+  for (const auto& result : results) EXPECT_TRUE(at::equal(result, results[0]));
+}
+
+TEST(Gloo, AllReduceOfSeveralBucketsIsWhole) {
+  run_ranks(1, 2, [](Hierarchy& h) {
+    auto x = at::full({kBucketBytes / 4 + 1001}, h.layout.rank + 1.0f);
+    h.world->all_reduce(x);
+    EXPECT_TRUE(at::equal(x, at::full_like(x, 3)));
+  });
+}
+
+TEST(Gloo, AllReduceWritesTensorsThatTrainAndAnyLayout) {
+  run_ranks(1, 2, [](Hierarchy& h) {
+    auto x = at::ones({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_(true);
+    h.world->all_reduce(x);
+    EXPECT_TRUE(at::equal(x.detach(), at::full({2, 3, 4, 4}, 2.0f)));
+  });
+}
+
+TEST(Gloo, BroadcastsAnyTypeFromAnyRoot) {
+  for (int ranks : {2, 3, 5}) {
+    run_ranks(1, ranks, [&](Hierarchy& h) {
+      for (int root = 0; root < ranks; ++root) {
+        for (auto type : {at::kFloat, at::kBFloat16, at::kBool, at::kInt}) {
+          const auto wanted = (at::arange(33).remainder(5) + root).to(type);
+          auto x = h.layout.rank == root ? wanted.clone() : at::zeros_like(wanted);
+          h.world->broadcast(x, root);
+          EXPECT_TRUE(at::equal(x, wanted)) << ranks << " " << root << " " << type;
+        }
+      }
+    });
+  }
+}
+
+TEST(Gloo, GathersInRankOrder) {
+  for (int64_t count : {1, 2, 1001}) {
+    run_ranks(1, 3, [&](Hierarchy& h) {
+      auto all = at::empty({3, count}, at::kByte);
+      h.world->all_gather(all, at::full({count}, h.layout.rank + 7, at::kByte));
+      EXPECT_TRUE(at::equal(all, (at::arange(3) + 7).to(at::kByte).unsqueeze(1).expand({3, count})));
+    });
+  }
+}
+
+TEST(Gloo, NodeAndRailAreTheRowsAndColumnsOfTheWorld) {
+  run_ranks(2, 3, [](Hierarchy& h) {
+    const int node = h.layout.node();
+    const int local = h.layout.local_rank();
+    auto digit = at::full({1}, int64_t(1) << (8 * h.layout.rank));
+    auto in_node = digit.clone();
+    auto in_rail = digit.clone();
+    h.node->all_reduce(in_node);
+    h.rail->all_reduce(in_rail);
+    EXPECT_EQ(in_node.item<int64_t>(), int64_t(0x010101) << (24 * node));
+    EXPECT_EQ(in_rail.item<int64_t>(), int64_t(0x01000001) << (8 * local));
+    EXPECT_EQ(h.node->rank(), local);
+    EXPECT_EQ(h.rail->rank(), node);
+  });
+}
+
+TEST(Gloo, OneRankNeedsNoNetwork) {
+  const auto store = make_memory_store();
+  auto h = connect({}, *store, {.interface = "none"});
+  auto x = at::ones({3});
+  h.world->all_reduce(x);
+  EXPECT_EQ(h.world->size() + h.node->size() + h.rail->size(), 3);
+}
+
+TEST(Gloo, ALostRankIsNamedWithTheOperationAndTheGroup) {
+  std::string seen;
+  run_ranks(2, 2, [&](Hierarchy& h) {
+    if (h.layout.rank == 3) h.rail.reset();
+    if (h.layout.rank != 1) return;
+    auto x = at::ones({1000});
+    seen = message([&] {
+      for (int i = 0; i < 1000; ++i) h.rail->all_reduce(x);
+    });
+  });
+  EXPECT_THAT(seen, HasSubstr("[comm] rank 1: all_reduce in rail 1: lost rank 3"));
+}
+
+TEST(Gloo, ABrokenGroupStaysBroken) {
+  run_ranks(1, 2, [](Hierarchy& h) {
+    if (h.layout.rank == 1) return h.world.reset();
+    EXPECT_THAT(message([&] { h.world->barrier(); }), HasSubstr("lost rank 1"));
+    EXPECT_THAT(message([&] { h.world->barrier(); }), HasSubstr("barrier in world: the group broke earlier"));
+  });
+}
+
+TEST(Gloo, ATimeoutNamesTheRanksWaitedFor) {
+  std::vector<std::string> seen(2);
+  const GlooOptions options = {.timeout = std::chrono::milliseconds(300)};
+  run_ranks(
+      1, 3,
+      [&](Hierarchy& h) {
+        if (h.layout.rank == 2) return std::this_thread::sleep_for(std::chrono::seconds(1));
+        auto x = at::ones({10});
+        seen[h.layout.rank] = message([&] { h.world->broadcast(x, 2); });
+      },
+      options);
+  EXPECT_THAT(seen[0], HasSubstr("rank 0: broadcast in world: no answer within 0.3 s from rank"));
+  EXPECT_THAT(seen[0], HasSubstr("2"));
+}
+
+TEST(RunRanks, RethrowsTheFirstFailureWhileOthersWait) {
+  const auto run = [] {
+    run_ranks(2, 2, [](Hierarchy& h) {
+      if (h.layout.rank == 2) throw std::out_of_range("rank 2 failed first");
+      auto x = at::ones({100});
+      for (;;) {
+        h.node->all_reduce(x);
+        h.rail->all_reduce(x);
+      }
+    });
+  };
+  EXPECT_THAT(message(run), StrEq("rank 2 failed first"));
+}
+
+TEST(Connect, NamesTheRanksThatDidNotCome) {
+  const auto store = make_memory_store();
+  const GlooOptions options = {.join_timeout = std::chrono::milliseconds(200)};
+  std::thread other([&] { message([&] { connect({2, 2, 2}, *store, options); }); });
+  const auto text = message([&] { connect({2, 2, 0}, *store, options); });
+  other.join();
+  EXPECT_THAT(text, HasSubstr("2 of 4 ranks joined within 0.2 s: missing ranks 1, 3"));
+}
+
+TEST(Connect, RefusesRanksThatDisagreeAboutTheLayout) {
+  const auto store = make_memory_store();
+  std::thread other([&] { message([&] { connect({2, 1, 1}, *store); }); });
+  EXPECT_THAT(message([&] { connect({1, 2, 0}, *store); }), HasSubstr("rank 0 has 1 x 2"));
+  other.join();
+}
+
+TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
+  EXPECT_THAT(message([] { run_ranks(1, 2, [](Hierarchy&) {}, {.interface = "wan7"}); }),
+              HasSubstr("--interface wan7: no such interface with an address; there are"));
+}
+
+TEST(Connect, RefusesARankOutsideTheLayout) {
+  const auto store = make_memory_store();
+  EXPECT_THAT(message([&] { connect({2, 2, 4}, *store); }), HasSubstr("rank 4 of 2 nodes x 2 ranks per node"));
+  EXPECT_THAT(message([&] { connect({0, 2, 0}, *store); }), HasSubstr("0 nodes"));
+}
+
+TEST(Connect, UsesTheInterfaceItIsGiven) {
+  run_ranks(1, 2, [](Hierarchy& h) { h.world->barrier(); }, {.interface = "lo"});
+}
+
+}  // namespace
+}  // namespace prunex::comm
