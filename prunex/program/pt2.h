@@ -1,0 +1,19 @@
+// Programs in files, as torch.export.save writes and torch.export.load reads them (.pt2, schema major version 8).
+#pragma once
+
+#include <string>
+
+#include "prunex/program/program.h"
+
+namespace prunex::program {
+
+/// Reads a program whose batch (axis 0 of every input) is dynamic. Weights are contiguous, in the file's order; tied
+/// ones are one tensor and an alias. Buffers outside the state dict become constants. What is not supported throws
+/// std::invalid_argument, an unreadable file std::runtime_error; both name the file.
+Model read_pt2(const std::string& path);
+
+/// Writes a program that stock PyTorch loads, trains and compiles; write a graph in_mode(kEval) to ship it. The weights
+/// are stored row-major whatever their memory layout. A temporary name, then a rename; equal models give equal bytes.
+void write_pt2(const std::string& path, const Model& model);
+
+}  // namespace prunex::program
