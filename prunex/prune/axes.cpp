@@ -1,0 +1,191 @@
+#include "prunex/prune/axes.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace prunex::prune {
+namespace {
+
+using program::Graph;
+using program::kNoValue;
+using program::Node;
+using program::Role;
+using program::ValueId;
+
+constexpr int64_t kSliceableAxes = 2;
+
+std::string layer_of(const std::string& weight) {
+  const size_t dot = weight.rfind('.');
+  return dot == std::string::npos ? weight : weight.substr(0, dot);
+}
+
+std::string describe(const Graph& graph, const Node& node) {
+  for (ValueId output : node.outputs) {
+    if (output != kNoValue) return fmt::format("{} (node {})", node.target, graph.values[output].name);
+  }
+  return node.target;
+}
+
+bool holds_weight(Role role) {
+  return role == Role::kParameter || role == Role::kBuffer;
+}
+
+}  // namespace
+
+Axes::Axes(const Graph& graph)
+    : graph_(graph),
+      reasons_{"the model's input", "the model's output"},
+      labels_(graph.values.size()),
+      weight_of_(graph.values.size(), -1) {
+  for (size_t value = 0; value < graph.values.size(); ++value) {
+    const auto id = static_cast<ValueId>(value);
+    if (holds_weight(graph.values[value].role)) {
+      add_weight(id);
+    } else {
+      labels_[value].resize(graph.values[value].shape.size());
+    }
+  }
+  for (ValueId input : graph.inputs) {
+    if (rank(input) < 2 || shape(input)[1].per_image) continue;
+    labels_[input][1] = begin(graph.values[input].name, shape(input)[1].factor);
+    for (Unit unit : *labels_[input][1]) units_.freeze(unit, kIsInput);
+  }
+}
+
+void Axes::add_weight(ValueId value) {
+  std::string name = graph_.values[value].weight;
+  const auto alias = graph_.aliases.find(name);
+  if (alias != graph_.aliases.end()) name = alias->second;
+  const auto [place, added] = weight_by_name_.emplace(name, static_cast<int32_t>(weights_.size()));
+  if (added) weights_.push_back({.name = name, .axes = std::vector<WeightAxis>(shape(value).size())});
+  weight_of_[value] = place->second;
+}
+
+void Axes::enter(const Node& node) {
+  operation_ = describe(graph_, node);
+  tie_reason_ = kFree;
+}
+
+bool Axes::is_weight(ValueId value) const {
+  return weight_of_[value] >= 0;
+}
+
+Axes::WeightAxis& Axes::weight_axis(ValueId value, int64_t axis) {
+  return weights_[weight_of_[value]].axes.at(axis);
+}
+
+Labels Axes::begin(const std::string& name, int64_t size) {
+  auto labels = std::make_shared<std::vector<Unit>>(size);
+  std::iota(labels->begin(), labels->end(), units_.add(size));
+  origins_.push_back({.name = name, .labels = labels});
+  return labels;
+}
+
+Labels Axes::labels(ValueId value, int64_t axis) {
+  if (!is_weight(value)) return labels_[value].at(axis);
+  WeightAxis& place = weight_axis(value, axis);
+  if (!place.seen && axis < kSliceableAxes) {
+    place.labels = begin(layer_of(weights_[weight_of_[value]].name), shape(value)[axis].factor);
+  }
+  place.seen = true;
+  return place.labels;
+}
+
+Labels Axes::peek(ValueId value, int64_t axis) const {
+  return is_weight(value) ? weights_[weight_of_[value]].axes.at(axis).labels : labels_[value].at(axis);
+}
+
+void Axes::set(ValueId value, int64_t axis, Labels labels) {
+  if (value == kNoValue) return;
+  TORCH_CHECK(labels == nullptr || static_cast<int64_t>(labels->size()) == shape(value).at(axis).factor, "[prune] ",
+              operation_, ": axis ", axis, " of its result has a recorded extent of ", shape(value)[axis].factor,
+              ", wanted ", labels->size());
+  labels_[value].at(axis) = std::move(labels);
+}
+
+Labels Axes::tie(const Labels& a, const Labels& b) {
+  if (a == b) return a;
+  if (a == nullptr || b == nullptr) {
+    const Labels& labelled = a == nullptr ? b : a;
+    freeze(labelled, "joins it with an axis that cannot be cut");
+    return labelled;
+  }
+  TORCH_CHECK(a->size() == b->size(), "[prune] ", operation_, ": ties axes of extents ", a->size(), " and ", b->size());
+  for (size_t i = 0; i < a->size(); ++i) tie((*a)[i], (*b)[i]);
+  return a;
+}
+
+Labels Axes::tie(const Labels& labels, ValueId value, int64_t axis) {
+  if (!is_weight(value)) return tie(labels, labels_[value].at(axis));
+  WeightAxis& place = weight_axis(value, axis);
+  if (place.seen) return tie(labels, place.labels);
+  place.seen = true;
+  if (axis >= kSliceableAxes) return tie(labels, nullptr);
+  TORCH_CHECK(labels == nullptr || static_cast<int64_t>(labels->size()) == shape(value)[axis].factor, "[prune] ",
+              operation_, ": axis ", axis, " of ", graph_.values[value].weight, " has a recorded extent of ",
+              shape(value)[axis].factor, ", wanted ", labels->size());
+  place.labels = labels;
+  return labels;
+}
+
+int32_t Axes::reason_index(const std::string& text) {
+  if (reasons_.back() != text) reasons_.push_back(text);
+  return static_cast<int32_t>(reasons_.size() - 1);
+}
+
+int32_t Axes::reason_of_tie() {
+  if (tie_reason_ == kFree) tie_reason_ = reason_index(operation_ + " joins it with a position that cannot be cut");
+  return tie_reason_;
+}
+
+void Axes::freeze(const Labels& labels, const std::string& why) {
+  if (labels == nullptr) return;
+  const int32_t reason = reason_index(fmt::format("{} {}", operation_, why));
+  for (Unit unit : *labels) units_.freeze(unit, reason);
+}
+
+void Axes::freeze(ValueId value, int64_t axis, const std::string& why) {
+  if (is_weight(value)) weight_axis(value, axis).seen = true;
+  freeze(peek(value, axis), why);
+}
+
+void Axes::freeze_inputs(const Node& node, const std::string& why) {
+  for (ValueId value : tensor_inputs(graph_, node)) {
+    for (int64_t axis = 0; axis < rank(value); ++axis) freeze(value, axis, why);
+  }
+}
+
+void Axes::freeze_outputs() {
+  for (ValueId output : graph_.outputs) {
+    for (int64_t axis = 0; axis < rank(output); ++axis) {
+      const Labels labels = peek(output, axis);
+      if (labels == nullptr) continue;
+      for (Unit unit : *labels) units_.freeze(unit, kIsOutput);
+    }
+  }
+}
+
+std::vector<Member> Axes::members() const {
+  std::vector<Member> members;
+  for (const Weight& weight : weights_) {
+    for (size_t axis = 0; axis < weight.axes.size(); ++axis) {
+      const Labels& labels = weight.axes[axis].labels;
+      if (labels != nullptr) members.push_back({weight.name, static_cast<int64_t>(axis), labels});
+    }
+  }
+  return members;
+}
+
+std::vector<ValueId> tensor_inputs(const Graph& graph, const Node& node) {
+  std::vector<ValueId> inputs;
+  for (const program::Argument& argument : node.arguments) {
+    for (ValueId value : argument.values) {
+      if (value != kNoValue && graph.values[value].role != Role::kSymInt) inputs.push_back(value);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace prunex::prune

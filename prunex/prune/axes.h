@@ -1,0 +1,107 @@
+// Which units lie on which axis of a program's values: the state that the rules of the operations work on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "prunex/program/program.h"
+#include "prunex/prune/units.h"
+
+namespace prunex::prune {
+
+/// The unit at each position of an axis. nullptr: every position is fixed (batch, height, width, constants).
+using Labels = std::shared_ptr<const std::vector<Unit>>;
+
+/// An axis whose units begin there: the rows of a layer's weight, or the model's input.
+struct Origin {
+  std::string name;  ///< the layer, or the input's name
+  Labels labels;
+};
+
+/// An axis of a parameter or buffer that carries units.
+struct Member {
+  std::string tensor;
+  int64_t axis = 0;
+  Labels labels;
+};
+
+/// Reasons that every analysis starts with; other reasons follow in the order of the nodes.
+enum : int32_t { kIsInput = 0, kIsOutput = 1 };
+
+/// Axes of weights have no labels until an operation uses them: they adopt the labels they are tied to, or begin units
+/// of their own. Tied weights are one tensor. Only the axes 0 and 1 of a weight can carry units.
+class Axes {
+ public:
+  /// The channel axes (axis 1) of the inputs begin units that cannot be removed.
+  explicit Axes(const program::Graph& graph);
+
+  /// Names the operation that the following calls speak for.
+  void enter(const program::Node& node);
+
+  const program::Graph& graph() const { return graph_; }
+  const program::Shape& shape(program::ValueId value) const { return graph_.values[value].shape; }
+  int64_t rank(program::ValueId value) const { return static_cast<int64_t>(shape(value).size()); }
+  bool is_weight(program::ValueId value) const;
+
+  /// Of an axis; the axis of a weight that nothing has used before begins units.
+  Labels labels(program::ValueId value, int64_t axis);
+  /// Of an axis, but nullptr where the axis of a weight has none yet.
+  Labels peek(program::ValueId value, int64_t axis) const;
+  /// The result of an operation carries these labels.
+  void set(program::ValueId value, int64_t axis, Labels labels);
+
+  /// Equal positions live and die together. A labelled axis tied to a fixed one is frozen. Returns the labels of both.
+  Labels tie(const Labels& a, const Labels& b);
+  Labels tie(const Labels& labels, program::ValueId value, int64_t axis);
+  void tie(Unit a, Unit b) { units_.unite(a, b, reason_of_tie()); }
+
+  /// The units cannot be removed because of the current operation: "aten::roll (node roll_1) WHY".
+  void freeze(const Labels& labels, const std::string& why);
+  void freeze(program::ValueId value, int64_t axis, const std::string& why);
+  /// All axes of the operation's inputs.
+  void freeze_inputs(const program::Node& node, const std::string& why);
+  /// What the model gives out cannot be removed.
+  void freeze_outputs();
+
+  const Units& units() const { return units_; }
+  const std::string& reason(int32_t index) const { return reasons_[index]; }
+  const std::vector<Origin>& origins() const { return origins_; }
+  std::vector<Member> members() const;
+
+ private:
+  struct WeightAxis {
+    bool seen = false;
+    Labels labels;
+  };
+  struct Weight {
+    std::string name;
+    std::vector<WeightAxis> axes;
+  };
+
+  void add_weight(program::ValueId value);
+  WeightAxis& weight_axis(program::ValueId value, int64_t axis);
+  Labels begin(const std::string& name, int64_t size);
+  int32_t reason_index(const std::string& text);
+  int32_t reason_of_tie();
+
+  const program::Graph& graph_;
+  Units units_;
+  std::vector<std::string> reasons_;
+  std::string operation_;
+  int32_t tie_reason_ = kFree;
+  std::vector<Origin> origins_;
+  std::vector<std::vector<Labels>> labels_;  // of values that are no weights
+  std::vector<Weight> weights_;
+  std::vector<int32_t> weight_of_;  // value -> weights_, -1: no weight
+  std::unordered_map<std::string, int32_t> weight_by_name_;
+};
+
+/// The tensors among a node's arguments, None left out.
+std::vector<program::ValueId> tensor_inputs(const program::Graph& graph, const program::Node& node);
+
+}  // namespace prunex::prune

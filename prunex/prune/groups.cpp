@@ -1,0 +1,241 @@
+#include "prunex/prune/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "prunex/prune/axes.h"
+#include "prunex/prune/operators.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Graph;
+using program::kNoValue;
+using program::Node;
+
+void run_rules(Axes& axes, const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    axes.enter(node);
+    const Rule rule = find_rule(node.target);
+    const bool used = !node.outputs.empty() && node.outputs[0] != kNoValue;
+    if (rule != nullptr && used) {
+      rule(axes, node);
+    } else {
+      axes.freeze_inputs(node, "has no rule");
+    }
+  }
+  axes.freeze_outputs();
+}
+
+/// Compares runs of digits as numbers: "layer2.10" follows "layer2.9".
+bool natural_less(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  const auto number = [](const std::string& text, size_t& at) {
+    uint64_t value = 0;
+    for (; at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])); ++at) {
+      value = value * 10 + static_cast<uint64_t>(text[at] - '0');
+    }
+    return value;
+  };
+  while (i < a.size() && j < b.size()) {
+    if (std::isdigit(static_cast<unsigned char>(a[i])) && std::isdigit(static_cast<unsigned char>(b[j]))) {
+      const uint64_t x = number(a, i), y = number(b, j);
+      if (x != y) return x < y;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i, ++j;
+    }
+  }
+  return i == a.size() && j < b.size();
+}
+
+/// A well-mixed number per label vector: sums of them tell which vectors a set of units lies on, and how often.
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+/// Where a set of united units ends up.
+struct Place {
+  int32_t group = -1;
+  int32_t unit = -1;
+};
+
+/// Turns the sets of units into groups: sets that lie on the same axes equally often, frozen for the same reason.
+class Collector {
+ public:
+  explicit Collector(const Axes& axes) : axes_(axes), members_(axes.members()), places_(axes.units().size()) {}
+
+  std::vector<DependencyGroup> collect() {
+    sign();
+    for (const Origin& origin : sorted_origins()) place(origin);
+    for (size_t group = 0; group < groups_.size(); ++group) describe(groups_[group], reasons_[group]);
+    slice();
+    std::stable_sort(groups_.begin(), groups_.end(), [](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    return std::move(groups_);
+  }
+
+ private:
+  static int rank(const DependencyGroup& group) {
+    return group.kind == GroupKind::kInput ? 0 : group.kind == GroupKind::kOutput ? 2 : 1;
+  }
+
+  std::vector<Origin> sorted_origins() const {
+    std::vector<Origin> origins = axes_.origins();
+    std::stable_sort(origins.begin(), origins.end(),
+                     [](const Origin& a, const Origin& b) { return natural_less(a.name, b.name); });
+    return origins;
+  }
+
+  void sign() {
+    signatures_.assign(axes_.units().size(), 0);
+    std::set<const void*> seen;
+    for (const Member& member : members_) {
+      if (!seen.insert(member.labels.get()).second) continue;
+      const uint64_t number = mix(seen.size());
+      for (Unit unit : *member.labels) {
+        if (unit != kFixed) signatures_[axes_.units().find(unit)] += number;
+      }
+    }
+  }
+
+  /// Gives the origin's units their groups, and units within them, in the order of their positions.
+  void place(const Origin& origin) {
+    std::set<int32_t> met;
+    for (size_t position = 0; position < origin.labels->size(); ++position) {
+      const Unit root = axes_.units().find((*origin.labels)[position]);
+      Place& place = places_[root];
+      if (place.group < 0) {
+        place.group = group_of(root, origin, position);
+        place.unit = static_cast<int32_t>(groups_[place.group].size++);
+      }
+      met.insert(place.group);
+    }
+    for (int32_t group : met) ++origins_[group];
+  }
+
+  int32_t group_of(Unit root, const Origin& origin, size_t position) {
+    const int32_t reason = axes_.units().reason(root);
+    const uint64_t key = signatures_[root] ^ mix(~static_cast<uint64_t>(reason + 1));
+    const auto [found, added] = by_key_.emplace(key, static_cast<int32_t>(groups_.size()));
+    if (added) {
+      std::string name = position == 0 ? origin.name : fmt::format("{}[{}]", origin.name, position);
+      for (int copy = 2; !names_.insert(name).second; ++copy) name = fmt::format("{}#{}", origin.name, copy);
+      groups_.push_back({.name = std::move(name),
+                         .size = 0,
+                         .kind = GroupKind::kInner,
+                         .prunable = false,
+                         .reason = {},
+                         .slices = {}});
+      origins_.push_back(0);
+      reasons_.push_back(reason);
+    }
+    return found->second;
+  }
+
+  void describe(DependencyGroup& group, int32_t reason) const {
+    const auto index = static_cast<size_t>(&group - groups_.data());
+    group.kind = reason == kIsInput    ? GroupKind::kInput
+                 : reason == kIsOutput ? GroupKind::kOutput
+                 : origins_[index] > 1 ? GroupKind::kStream
+                                       : GroupKind::kInner;
+    if (reason != kFree) {
+      group.reason = axes_.reason(reason);
+    } else if (group.size == 1) {
+      group.reason = "it has a single unit";
+    }
+    group.prunable = group.reason.empty();
+  }
+
+  void slice() {
+    std::unordered_map<const void*, std::vector<std::pair<int32_t, sparsity::Slice>>> made;
+    for (const Member& member : members_) {
+      auto [found, added] = made.try_emplace(member.labels.get());
+      if (added) found->second = slices(*member.labels);
+      for (const auto& [group, slice] : found->second) {
+        groups_[group].slices.push_back({.tensor = member.tensor, .axis = member.axis, .index = slice.index});
+      }
+    }
+    for (DependencyGroup& group : groups_) {
+      std::sort(group.slices.begin(), group.slices.end(), [](const auto& a, const auto& b) {
+        if (a.tensor != b.tensor) return natural_less(a.tensor, b.tensor);
+        return a.axis < b.axis;
+      });
+    }
+  }
+
+  /// The share of each group in one axis; positions of a unit are ascending.
+  std::vector<std::pair<int32_t, sparsity::Slice>> slices(const std::vector<Unit>& labels) const {
+    std::vector<std::pair<int32_t, sparsity::Slice>> parts;
+    std::unordered_map<int32_t, size_t> part_of;
+    std::vector<std::vector<std::pair<int32_t, int64_t>>> owned;  // per part: (unit, position)
+    for (size_t position = 0; position < labels.size(); ++position) {
+      if (labels[position] == kFixed) continue;
+      const Place& place = places_[axes_.units().find(labels[position])];
+      const auto [found, added] = part_of.emplace(place.group, parts.size());
+      if (added) {
+        parts.emplace_back(place.group, sparsity::Slice{});
+        owned.emplace_back();
+      }
+      owned[found->second].emplace_back(place.unit, static_cast<int64_t>(position));
+    }
+    for (size_t part = 0; part < parts.size(); ++part) {
+      parts[part].second.index = index(owned[part], static_cast<int64_t>(labels.size()));
+    }
+    return parts;
+  }
+
+  /// Positions by unit; empty if unit c owns position c and nothing else lies on the axis.
+  static std::vector<int64_t> index(std::vector<std::pair<int32_t, int64_t>>& owned, int64_t extent) {
+    const auto identical = [](const auto& pair) { return pair.first == pair.second; };
+    if (static_cast<int64_t>(owned.size()) == extent && std::all_of(owned.begin(), owned.end(), identical)) return {};
+    std::sort(owned.begin(), owned.end());
+    std::vector<int64_t> index;
+    index.reserve(owned.size());
+    for (const auto& [unit, position] : owned) index.push_back(position);
+    return index;
+  }
+
+  const Axes& axes_;
+  std::vector<Member> members_;
+  std::vector<Place> places_;         // of the root of each set
+  std::vector<uint64_t> signatures_;  // of the root of each set
+  std::unordered_map<uint64_t, int32_t> by_key_;
+  std::set<std::string> names_;
+  std::vector<DependencyGroup> groups_;
+  std::vector<int> origins_;      // per group: axes where its units begin
+  std::vector<int32_t> reasons_;  // per group
+};
+
+}  // namespace
+
+const char* name_of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::kInner:
+      return "inner";
+    case GroupKind::kStream:
+      return "stream";
+    case GroupKind::kInput:
+      return "input";
+    case GroupKind::kOutput:
+      return "output";
+  }
+  return "";
+}
+
+std::vector<DependencyGroup> dependency_groups(const Graph& graph) {
+  Axes axes(graph);
+  run_rules(axes, graph);
+  return Collector(axes).collect();
+}
+
+}  // namespace prunex::prune

@@ -1,0 +1,22 @@
+// Rules of operations with weights.
+#pragma once
+
+#include "prunex/prune/operators.h"
+
+namespace prunex::prune {
+
+/// Input channels lie on the columns of the weight, output channels begin at its rows. With groups, the cut must leave
+/// equal groups: either whole groups go (depthwise, or a single channel on one side), or equal positions of every
+/// group.
+void convolution_rule(Axes& axes, const program::Node& node);
+
+/// The same with rows and columns exchanged.
+void transposed_convolution_rule(Axes& axes, const program::Node& node);
+
+/// Contracts the last axis.
+void linear_rule(Axes& axes, const program::Node& node);
+
+/// Weight, bias and statistics follow the channels.
+void batch_norm_rule(Axes& axes, const program::Node& node);
+
+}  // namespace prunex::prune

@@ -1,0 +1,17 @@
+// How each ATen operation carries channel units from its inputs to its outputs.
+#pragma once
+
+#include <string>
+
+#include "prunex/prune/axes.h"
+
+namespace prunex::prune {
+
+/// Ties the units of the node's inputs and weights and sets those of its outputs; an axis that is not set is fixed.
+/// Sound for every argument: what a rule cannot follow it freezes.
+using Rule = void (*)(Axes& axes, const program::Node& node);
+
+/// By target ("aten::conv2d"); nullptr: there is none.
+Rule find_rule(const std::string& target);
+
+}  // namespace prunex::prune

@@ -1,0 +1,221 @@
+#include "prunex/prune/training_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "prunex/prune/arguments.h"
+#include "prunex/prune/groups.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Graph;
+using program::kNoValue;
+using program::Node;
+using program::Role;
+using program::ValueId;
+using sparsity::Group;
+using sparsity::Slice;
+
+struct Choice {
+  std::string kind;
+  double keep = 0;
+};
+
+[[noreturn]] void refuse(const std::string& words, const std::string& why) {
+  throw std::invalid_argument(fmt::format(
+      "--groups {}: {}; wanted none, or coupled-inner, coupled, filter, channel, shape joined by +, each with an "
+      "optional :SHARE in (0, 1]",
+      words, why));
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  for (size_t end; (end = text.find(separator, start)) != std::string::npos; start = end + 1) {
+    parts.push_back(text.substr(start, end - start));
+  }
+  parts.push_back(text.substr(start));
+  return parts;
+}
+
+double parse_share(const std::string& words, const std::string& text) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  if (!number || !(share > 0 && share <= 1)) refuse(words, fmt::format("'{}' is no share", text));
+  return share;
+}
+
+bool is_kind(const std::string& word) {
+  static const std::set<std::string> kinds{"none", "coupled-inner", "coupled", "filter", "channel", "shape"};
+  return kinds.count(word) > 0;
+}
+
+std::vector<Choice> parse(const std::string& words, double keep) {
+  std::vector<Choice> choices;
+  std::set<std::string> seen;
+  for (const std::string& part : split(words, '+')) {
+    const size_t colon = part.find(':');
+    const std::string kind = part.substr(0, colon);
+    if (!is_kind(kind)) refuse(words, fmt::format("'{}' is no kind", kind));
+    if (!seen.insert(kind).second) refuse(words, fmt::format("'{}' is named twice", kind));
+    if (kind == "none" && colon != std::string::npos) refuse(words, "'none' has no share");
+    choices.push_back({kind, colon == std::string::npos ? keep : parse_share(words, part.substr(colon + 1))});
+  }
+  if (seen.count("none") > 0 && seen.size() > 1) refuse(words, "'none' stands alone");
+  if (seen.count("coupled") > 0 && seen.count("coupled-inner") > 0)
+    refuse(words, "'coupled' has 'coupled-inner' in it");
+  return choices;
+}
+
+/// A convolution or linear layer that the independent kinds may prune.
+struct Layer {
+  std::string name;
+  std::string weight;
+  bool convolution = false;
+  std::vector<int64_t> shape;     ///< of the weight
+  std::vector<std::string> rows;  ///< weight, bias, batch norm's weight and bias
+};
+
+bool is_convolution(const std::string& target) {
+  return target == "aten::conv2d" || target == "aten::conv2d.padding" || target == "aten::conv1d" ||
+         target == "aten::conv3d";
+}
+
+/// What the independent kinds need to know about a graph.
+class Layers {
+ public:
+  Layers(const Graph& graph, const std::vector<DependencyGroup>& groups) : graph_(graph) {
+    for (const Node& node : graph.nodes) {
+      if (node.target == "aten::batch_norm") norm_of_[tensor(node, "input")].push_back(&node);
+    }
+    for (const DependencyGroup& group : groups) {
+      if (group.kind != GroupKind::kOutput) continue;
+      for (const Slice& slice : group.slices) outputs_.insert(slice.tensor);
+    }
+  }
+
+  /// In the order of the graph, without the first convolution and the classifier; shared layers once.
+  std::vector<Layer> hidden() const {
+    std::vector<Layer> layers;
+    std::set<std::string> seen;
+    bool first = true;
+    for (const Node& node : graph_.nodes) {
+      const bool convolution = is_convolution(node.target);
+      if (!convolution && node.target != "aten::linear") continue;
+      const std::string weight = parameter(tensor(node, "weight"));
+      const bool dense = (convolution && first) || outputs_.count(weight) > 0;
+      first = first && !convolution;
+      if (!weight.empty() && seen.insert(weight).second && !dense) layers.push_back(describe(node, weight));
+    }
+    return layers;
+  }
+
+ private:
+  /// The state-dict name of a parameter; empty for anything else.
+  std::string parameter(ValueId value) const {
+    if (value == kNoValue || graph_.values[value].role != Role::kParameter) return "";
+    const auto alias = graph_.aliases.find(graph_.values[value].weight);
+    return alias == graph_.aliases.end() ? graph_.values[value].weight : alias->second;
+  }
+
+  Layer describe(const Node& node, const std::string& weight) const {
+    Layer layer{.name = weight.substr(0, weight.rfind('.')),
+                .weight = weight,
+                .convolution = is_convolution(node.target),
+                .shape = {},
+                .rows = {weight}};
+    for (const program::Extent& extent : graph_.values[tensor(node, "weight")].shape) {
+      layer.shape.push_back(extent.factor);
+    }
+    add_rows(layer, {tensor(node, "bias")});
+    const auto norms = norm_of_.find(node.outputs.at(0));
+    if (norms == norm_of_.end()) return layer;
+    for (const Node* norm : norms->second) add_rows(layer, {tensor(*norm, "weight"), tensor(*norm, "bias")});
+    return layer;
+  }
+
+  void add_rows(Layer& layer, const std::vector<ValueId>& values) const {
+    for (ValueId value : values) {
+      const std::string name = parameter(value);
+      if (!name.empty()) layer.rows.push_back(name);
+    }
+  }
+
+  const Graph& graph_;
+  std::map<ValueId, std::vector<const Node*>> norm_of_;
+  std::set<std::string> outputs_;
+};
+
+Group filter(const Layer& layer) {
+  Group group{.name = "filter:" + layer.name, .slices = {}, .size = layer.shape[0], .keep = 1};
+  for (const std::string& tensor : layer.rows) group.slices.push_back({tensor, sparsity::kRows, {}});
+  return group;
+}
+
+Group columns(const Layer& layer, const std::string& kind) {
+  int64_t size = layer.shape[1];
+  for (size_t axis = 2; kind == "shape" && axis < layer.shape.size(); ++axis) size *= layer.shape[axis];
+  const int64_t axis = kind == "shape" ? sparsity::kColumns : sparsity::kChannels;
+  return {.name = kind + ":" + layer.name, .slices = {{layer.weight, axis, {}}}, .size = size, .keep = 1};
+}
+
+std::vector<Group> independent(const std::string& kind, const std::vector<Layer>& layers) {
+  std::vector<Group> groups;
+  for (const Layer& layer : layers) {
+    if (kind == "filter") {
+      groups.push_back(filter(layer));
+    } else if (layer.convolution) {
+      groups.push_back(columns(layer, kind));
+    }
+  }
+  return groups;
+}
+
+std::vector<Group> coupled(const Graph& graph, const std::vector<DependencyGroup>& dependencies, bool streams) {
+  std::set<std::string> parameters;
+  for (const program::Value& value : graph.values) {
+    if (value.role == Role::kParameter) parameters.insert(value.weight);
+  }
+  std::vector<Group> groups;
+  for (const DependencyGroup& dependency : dependencies) {
+    if (!dependency.prunable || (dependency.kind == GroupKind::kStream && !streams)) continue;
+    Group group{.name = dependency.name, .slices = {}, .size = dependency.size, .keep = 1};
+    std::copy_if(dependency.slices.begin(), dependency.slices.end(), std::back_inserter(group.slices),
+                 [&](const Slice& slice) { return parameters.count(slice.tensor) > 0; });
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<Group> training_groups(const Graph& graph, const std::string& words, double keep) {
+  if (!(keep > 0 && keep <= 1)) {
+    throw std::invalid_argument(fmt::format("--keep {}: wanted a share of units in (0, 1]", keep));
+  }
+  const std::vector<Choice> choices = parse(words, keep);
+  const std::vector<DependencyGroup> dependencies = dependency_groups(graph);
+  const std::vector<Layer> layers = Layers(graph, dependencies).hidden();
+  std::vector<Group> all;
+  for (const Choice& choice : choices) {
+    if (choice.kind == "none") continue;
+    const bool is_coupled = choice.kind.starts_with("coupled");
+    std::vector<Group> groups =
+        is_coupled ? coupled(graph, dependencies, choice.kind == "coupled") : independent(choice.kind, layers);
+    for (Group& group : groups) {
+      if (group.size < 2) continue;
+      group.keep = choice.keep;
+      all.push_back(std::move(group));
+    }
+  }
+  return all;
+}
+
+}  // namespace prunex::prune

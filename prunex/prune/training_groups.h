@@ -1,0 +1,23 @@
+// The groups that training sparsifies, chosen by words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prunex/program/program.h"
+#include "prunex/sparsity/group.h"
+
+namespace prunex::prune {
+
+/// `words`: "none", or kinds joined by '+', each with its own share of surviving units behind a colon
+/// ("filter:0.8+channel:0.5"); `keep` is the share of those without.
+///   coupled        every prunable dependency group: can be cut out of the model
+///   coupled-inner  those that a single layer makes; residual streams stay dense
+///   filter         rows of each convolution and hidden linear layer, with bias and batch norm
+///   channel        input channels of each convolution
+///   shape          columns of each convolution's GEMM view
+/// The first convolution and the classifier stay dense for the last three. Only parameters are listed. Names are those
+/// of the dependency groups, or "KIND:LAYER". Throws std::invalid_argument for words or shares it does not know.
+std::vector<sparsity::Group> training_groups(const program::Graph& graph, const std::string& words, double keep);
+
+}  // namespace prunex::prune
