@@ -1,6 +1,7 @@
 // Python scripts as oracles: PyTorch's own answer to what a C++ test computes.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -22,13 +23,12 @@ struct PythonResult {
 inline PythonResult run_python(const std::string& script, const std::vector<std::string>& arguments) {
   constexpr int kCannotImport = 77;
   if (!std::filesystem::exists(PRUNEX_PYTHON)) return {0, "no interpreter " PRUNEX_PYTHON, true};
-  const auto quote = [](const std::string& text) { return "'" + text + "'"; };
-  const std::string source = PRUNEX_SOURCE_DIR "/";
-  std::string command =
-      "OMP_NUM_THREADS=1 " PRUNEX_PYTHON " " + quote(source + "tests/run_python.py") + " " + quote(source + script);
-  for (const auto& argument : arguments) command += " " + quote(argument);
+  auto command = fmt::format("OMP_NUM_THREADS=1 '{}' '{}/tests/run_python.py' '{}/{}'", PRUNEX_PYTHON,
+                             PRUNEX_SOURCE_DIR, PRUNEX_SOURCE_DIR, script);
+  for (const auto& argument : arguments) command += fmt::format(" '{}'", argument);
+  command += " 2>&1";
   PythonResult result;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen(command.c_str(), "r");
   char buffer[4096];
   while (size_t bytes = ::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, bytes);
   result.status = WEXITSTATUS(::pclose(pipe));
