@@ -54,11 +54,11 @@ class Transform {
  private:
   // Row y of the image, moved left by `right` pixels; what lies outside the image is black.
   void crop_row(const uint8_t* image, int64_t y, int64_t right, uint8_t* out) const {
-    int64_t skipped = std::min(std::abs(right) * channels_, row_);
-    int64_t copied = y < 0 || y >= height_ ? 0 : row_ - skipped;
-    const uint8_t* source = image + y * row_;
     std::memset(out, 0, static_cast<size_t>(row_));
-    if (copied > 0) std::memcpy(out + (right < 0 ? skipped : 0), source + (right > 0 ? skipped : 0), copied);
+    int64_t skipped = std::abs(right) * channels_;
+    if (y < 0 || y >= height_ || skipped >= row_) return;
+    const uint8_t* source = image + y * row_;
+    std::memcpy(out + (right < 0 ? skipped : 0), source + (right > 0 ? skipped : 0), row_ - skipped);
   }
 
   void flip_rows() {
@@ -102,7 +102,6 @@ Loader::Loader(Dataset dataset, const LoaderOptions& options) : dataset_(std::mo
   check_options(dataset_, options_);
   dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
   dataset_.labels = dataset_.labels.contiguous();
-  permutation_.resize(static_cast<size_t>(dataset_.size()));
 }
 
 int64_t Loader::steps_per_epoch() const {
@@ -110,11 +109,17 @@ int64_t Loader::steps_per_epoch() const {
 }
 
 // Fisher-Yates, from the identity: an epoch's permutation does not depend on the one before.
+std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> permutation(static_cast<size_t>(size));
+  std::iota(permutation.begin(), permutation.end(), 0);
+  Random random({seed, kPermutation, static_cast<uint64_t>(epoch)});
+  for (int64_t i = size - 1; i > 0; --i) std::swap(permutation[i], permutation[random.below(i + 1)]);
+  return permutation;
+}
+
 void Loader::shuffle(int64_t epoch) {
   if (epoch == epoch_) return;
-  std::iota(permutation_.begin(), permutation_.end(), 0);
-  Random random({options_.seed, kPermutation, static_cast<uint64_t>(epoch)});
-  for (int64_t i = dataset_.size() - 1; i > 0; --i) std::swap(permutation_[i], permutation_[random.below(i + 1)]);
+  permutation_ = epoch_permutation(dataset_.size(), options_.seed, epoch);
   epoch_ = epoch;
 }
 

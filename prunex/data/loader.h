@@ -47,6 +47,9 @@ class Loader {
   std::vector<int64_t> permutation_;
 };
 
+/// The order of epoch `epoch`: a permutation of 0 … size - 1, drawn from (seed, epoch).
+std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch);
+
 /// Images begin … end - 1 in the order of the set, without augmentation.
 Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end);
 

@@ -63,10 +63,10 @@ Scene draw_scene(Kind kind, Random& random) {
               .paper = draw_colour(random),
               .light_x = draw_light(random),
               .light_y = draw_light(random),
-              .noise = random.between(8, 48)};
+              .noise = random.between(4, 40)};
   do {
     scene.ink = draw_colour(random);
-  } while (distance(scene.ink, scene.paper) < 120);
+  } while (distance(scene.ink, scene.paper) < 140);
   return scene;
 }
 

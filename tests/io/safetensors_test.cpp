@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "tests/python.h"
 #include "tests/scratch.h"
 
 namespace prunex::io {
@@ -57,6 +58,21 @@ TEST(SafeTensors, RoundTripsEveryTypeInTheOrderOfTheDictionary) {
   write_safetensors(scratch / "a", tensors, {{"key", "välue"}});
   SafeTensors back = read_safetensors(scratch / "a");
   EXPECT_EQ(back.tensors.keys(), tensors.keys());
+  for (auto& item : tensors) {
+    EXPECT_EQ(back.tensors[item.key()].scalar_type(), item.value().scalar_type());
+    EXPECT_TRUE(at::equal(back.tensors[item.key()], item.value())) << item.key();
+  }
+  EXPECT_EQ(back.metadata, (Metadata{{"key", "välue"}}));
+}
+
+// Oracle: the package safetensors of the format's authors, in both directions.
+TEST(SafeTensors, IsReadByPythonAndReadsWhatPythonWrites) {
+  Scratch scratch;
+  TensorDict tensors = one_of_each_type();
+  write_safetensors(scratch / "ours", tensors, {{"key", "välue"}});
+  PRUNEX_RUN_PYTHON("tests/io/check_safetensors.py", scratch / "ours", scratch / "theirs");
+  SafeTensors back = read_safetensors(scratch / "theirs");
+  EXPECT_EQ(back.tensors.size(), tensors.size());
   for (auto& item : tensors) {
     EXPECT_EQ(back.tensors[item.key()].scalar_type(), item.value().scalar_type());
     EXPECT_TRUE(at::equal(back.tensors[item.key()], item.value())) << item.key();
