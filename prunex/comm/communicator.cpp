@@ -34,7 +34,8 @@ void check_dense(const at::Tensor& tensor, const std::string& group) {
 void check_gather(const at::Tensor& output, const at::Tensor& input, int size) {
   auto wanted = input.sizes().vec();
   wanted.insert(wanted.begin(), size);
-  TORCH_CHECK(output.sizes() == wanted, "[comm] all_gather: output of shape ", output.sizes(), ", wanted ", at::IntArrayRef(wanted));
+  TORCH_CHECK(output.sizes() == wanted, "[comm] all_gather: output of shape ", output.sizes(), ", wanted ",
+              at::IntArrayRef(wanted));
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "[comm] all_gather: output of type ", output.scalar_type(),
               ", wanted ", input.scalar_type());
   TORCH_CHECK(output.is_contiguous() && input.is_contiguous(), "[comm] all_gather: tensors must be contiguous");

@@ -15,6 +15,9 @@ enum class Reduce { kSum, kMax, kBitOr };
 /// Large tensors travel in buckets of this size.
 inline constexpr int64_t kBucketBytes = 32 << 20;
 
+/// In the text of every exception that only reports that another rank has gone.
+inline constexpr const char* kLostRank = "lost rank";
+
 /// A group of ranks. Every public call must be made by all of them in the same order; it checks its arguments, counts
 /// traffic and then lets the backend move bytes. A group of one rank, or an empty tensor, returns at once. Tensors are
 /// on the CPU, of the same shape, type and memory layout on all ranks; data is written past autograd. A peer's death or

@@ -165,7 +165,7 @@ class GlooCommunicator final : public Communicator {
     }
     const auto lost = lost_ranks();
     if (lost.empty()) return fmt::format("{} with rank {}: {}", head, fmt::join(peers, " and "), reason);
-    return fmt::format("{}: lost rank {} ({})", head, fmt::join(lost, " and "), reason);
+    return fmt::format("{}: {} {} ({})", head, kLostRank, fmt::join(lost, " and "), reason);
   }
 
   // The only way to ask a pair whether it is broken is to use it.

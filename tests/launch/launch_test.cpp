@@ -1,0 +1,185 @@
+// The launcher, as a user sees it: exit status, lines on standard error, processes left behind.
+#include "tools/prunex/launch.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <regex>
+#include <thread>
+#include <vector>
+
+#include "tools/prunex/error_lines.h"
+
+namespace prunex::tools {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// The driver, running, with its output in a pipe.
+class Driver {
+ public:
+  explicit Driver(const char* behaviour) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      execl(PRUNEX_LAUNCH_DRIVER, PRUNEX_LAUNCH_DRIVER, behaviour, nullptr);
+      _exit(126);
+    }
+    close(ends[1]);
+    output_fd_ = ends[0];
+  }
+  ~Driver() { close(output_fd_); }
+
+  void signal(int number) const { kill(pid_, number); }
+
+  // Reads until all four ranks have reported their process ids.
+  std::vector<pid_t> wait_for_ranks() {
+    while (rank_pids().size() < 4 && read_some()) {
+    }
+    return rank_pids();
+  }
+
+  // Reads to the end, which comes when the driver and all of its ranks have ended; returns the exit status.
+  int finish() {
+    while (read_some()) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  // Without the lines that only report process ids.
+  std::string output() const { return std::regex_replace(output_, kPidLine, ""); }
+
+ private:
+  bool read_some() {
+    std::array<char, 4096> buffer;
+    const auto count = read(output_fd_, buffer.data(), buffer.size());
+    if (count > 0) output_.append(buffer.data(), count);
+    return count > 0;
+  }
+
+  std::vector<pid_t> rank_pids() const {
+    std::vector<pid_t> pids;
+    for (std::sregex_iterator match(output_.begin(), output_.end(), kPidLine), end; match != end; ++match) {
+      pids.push_back(std::stoi((*match)[2]));
+    }
+    return pids;
+  }
+
+  const std::regex kPidLine{"(\\[rank \\d\\] )?rank \\d has pid (\\d+)\n"};
+  pid_t pid_;
+  int output_fd_;
+  std::string output_;
+};
+
+bool alive(pid_t pid) {
+  return kill(pid, 0) == 0;
+}
+
+TEST(Launch, RunsAllRanksAndReturnsTheirStatus) {
+  Driver driver("sum");
+  EXPECT_EQ(driver.finish(), 0);
+  EXPECT_EQ(driver.output(), "sum 6 threads 3\n");  // 0 + 1 + 2 + 3; the driver asks for three threads
+}
+
+TEST(Launch, ShowsTheErrorOfTheRankThatFailedAndNotItsConsequences) {
+  Driver driver("throw");
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_EQ(driver.output(), "[rank 3] driver: out of paper\n");
+}
+
+TEST(Launch, ShowsAnErrorThatAllRanksReportOnce) {
+  Driver driver("all throw");
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_THAT(driver.output(), HasSubstr("driver: no such folder\n"));
+  EXPECT_EQ(driver.output().find('\n'), driver.output().size() - 1) << driver.output();
+}
+
+TEST(Launch, NamesARankThatFailedWithoutAWord) {
+  Driver driver("exit silently");
+  EXPECT_EQ(driver.finish(), 7);
+  EXPECT_EQ(driver.output(), "prunex: rank 3 failed with status 7; ended the other 3 ranks\n");
+}
+
+TEST(Launch, AKilledRankEndsTheRunWithOneLine) {
+  Driver driver("kill");
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_EQ(driver.output(), "prunex: rank 3 was killed by signal 9; ended the other 3 ranks\n");
+}
+
+TEST(Launch, KillsRanksThatIgnoreTheRequestToEnd) {
+  Driver driver("deaf");
+  const auto pids = driver.wait_for_ranks();
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_THAT(driver.output(), StartsWith("prunex: rank 3 was killed by signal 9"));
+  for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
+}
+
+TEST(Launch, PassesInterruptsOn) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Driver driver("run");
+    const auto pids = driver.wait_for_ranks();
+    ASSERT_EQ(pids.size(), 4);
+    driver.signal(signal);
+    EXPECT_EQ(driver.finish(), 128 + signal);
+    EXPECT_EQ(driver.output(), "prunex: interrupted by signal " + std::to_string(signal) + "; ended 4 ranks\n");
+    for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
+  }
+}
+
+TEST(Launch, LeavesNoOrphanWhenItIsKilled) {
+  Driver driver("run");
+  const auto pids = driver.wait_for_ranks();
+  ASSERT_EQ(pids.size(), 4);
+  driver.signal(SIGKILL);
+  EXPECT_EQ(driver.finish(), -SIGKILL);  // the pipe's end: nobody is left to write to it
+  for (const pid_t pid : pids) {
+    for (int i = 0; i < 200 && alive(pid); ++i) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_FALSE(alive(pid));
+  }
+}
+
+TEST(ErrorLines, DropWhatOthersWriteOnceOneIsKept) {
+  ErrorLines lines;
+  const auto now = ErrorLines::Clock::now();
+  lines.add(2, "first\nhal", now);
+  lines.add(1, "other\n", now);
+  lines.add(2, "f\n", now);
+  lines.keep_only(2);
+  lines.add(1, "later\n", now);
+  ::testing::internal::CaptureStderr();
+  lines.show_due(now);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  lines.show_due(now + ErrorLines::kDelay);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[rank 2] first\n[rank 2] half\n");
+  EXPECT_TRUE(lines.wrote(1));
+}
+
+TEST(ErrorLines, HoldReportsOfALossToTheEnd) {
+  ErrorLines lines;
+  const auto now = ErrorLines::Clock::now();
+  lines.add(1, "lost rank 2\n", now);
+  lines.add(2, "no memory\n", now);
+  ::testing::internal::CaptureStderr();
+  lines.show_due(now + std::chrono::hours(1));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[rank 2] no memory\n");
+  EXPECT_TRUE(lines.reported_loss(1));
+  EXPECT_FALSE(lines.reported_loss(2));
+}
+
+}  // namespace
+}  // namespace prunex::tools

@@ -1,0 +1,61 @@
+// Behaves as the tests of the launcher ask: launches itself, or is a rank that fails in a given way.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "prunex/comm/gloo/connect.h"
+#include "tools/prunex/launch.h"
+
+namespace {
+
+using namespace prunex;
+
+void sum_for_ever(comm::Hierarchy& h) {
+  auto x = at::ones({1000});
+  for (;;) {
+    h.node->all_reduce(x);
+    h.rail->all_reduce(x);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
+  const bool culprit = h.layout.rank == 3;
+  fmt::print(stderr, "rank {} has pid {}\n", h.layout.rank, getpid());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  if (behaviour == "sum") {
+    auto x = at::full({1}, int64_t(h.layout.rank));
+    h.world->all_reduce(x);
+    if (h.layout.rank == 0) fmt::print("sum {} threads {}\n", x.item<int64_t>(), std::getenv("OMP_NUM_THREADS"));
+    return h.world->barrier();
+  }
+  if (behaviour == "throw" && culprit) throw std::runtime_error("out of paper");
+  if (behaviour == "all throw") throw std::runtime_error("no such folder");
+  if (behaviour == "exit silently" && culprit) _exit(7);
+  if (behaviour == "kill" && culprit) raise(SIGKILL);
+  if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
+  if (behaviour == "deaf" && culprit) raise(SIGKILL);
+  if (behaviour == "deaf") std::this_thread::sleep_for(std::chrono::minutes(10));
+  sum_for_ever(h);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  try {
+    const auto environment = comm::read_environment();
+    if (!environment) return tools::launch({.nodes = 2, .ranks_per_node = 2, .threads = 3}, argv);
+    auto hierarchy = comm::connect(*environment);
+    run_rank(argv[1], hierarchy);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "driver: {}\n", error.what());
+    return 1;
+  }
+}

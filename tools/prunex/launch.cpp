@@ -1,0 +1,254 @@
+#include "launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "error_lines.h"
+#include "prunex/comm/communicator.h"
+#include "prunex/comm/store.h"
+#include "rank_process.h"
+
+namespace prunex::tools {
+namespace {
+
+using Clock = ErrorLines::Clock;
+
+// Ranks that lost another one fail too, perhaps earlier than the one that is the reason: how long to wait for that.
+constexpr std::chrono::milliseconds kUntilReason{1000};
+constexpr std::chrono::milliseconds kFromTerminateToKill{700};
+
+sigset_t supervised_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Blocks the signals that the supervisor reads from a descriptor; the store's threads inherit the mask.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    const auto signals = supervised_signals();
+    pthread_sigmask(SIG_BLOCK, &signals, &previous_);
+    fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  ~BlockedSignals() {
+    close(fd_);
+    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  const sigset_t& previous() const { return previous_; }
+  std::optional<signalfd_siginfo> next() const {
+    signalfd_siginfo info;
+    if (read(fd_, &info, sizeof(info)) != sizeof(info)) return std::nullopt;
+    return info;
+  }
+  int fd() const { return fd_; }
+
+ private:
+  sigset_t previous_;
+  int fd_;
+};
+
+struct Failure {
+  int rank;
+  int status;  // as waitpid gives it
+  bool killed() const { return WIFSIGNALED(status); }
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const BlockedSignals& signals) : signals_(signals) {}
+  ~Supervisor() {
+    signal_all(SIGKILL);
+    for (auto& rank : ranks_) {
+      if (rank.pid > 0) waitpid(rank.pid, nullptr, 0);
+      if (rank.error_fd >= 0) close(rank.error_fd);
+    }
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  void add(const RankProcess& rank) {
+    if (rank.error_fd >= 0) fcntl(rank.error_fd, F_SETFL, O_NONBLOCK);
+    ranks_.push_back(rank);
+  }
+
+  // Returns when all ranks have ended.
+  int run() {
+    while (running() > 0) {
+      wait_for_event();
+      for (auto& rank : ranks_) read_errors(rank);
+      handle_signals();
+      end_others();
+      lines_.show_due(Clock::now());
+    }
+    return conclude();
+  }
+
+ private:
+  int64_t running() const {
+    return std::count_if(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.pid > 0; });
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> descriptors = {{signals_.fd(), POLLIN, 0}};
+    for (const auto& rank : ranks_) {
+      if (rank.error_fd >= 0) descriptors.push_back({rank.error_fd, POLLIN, 0});
+    }
+    const bool timed = !failures_.empty() || !lines_.empty();
+    poll(descriptors.data(), descriptors.size(), timed ? 50 : -1);
+  }
+
+  void read_errors(RankProcess& rank) {
+    if (rank.error_fd < 0) return;
+    char buffer[4096];
+    ssize_t count = 0;
+    while ((count = read(rank.error_fd, buffer, sizeof(buffer))) > 0) {
+      lines_.add(rank.rank, {buffer, static_cast<size_t>(count)}, Clock::now());
+    }
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (lines_.unfinished(rank.rank)) lines_.add(rank.rank, "\n", Clock::now());
+    close(rank.error_fd);
+    rank.error_fd = -1;
+  }
+
+  void handle_signals() {
+    while (const auto info = signals_.next()) {
+      if (info->ssi_signo != SIGCHLD) pass_on(*info);
+    }
+    for (auto& rank : ranks_) reap(rank);
+  }
+
+  // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already.
+  void pass_on(const signalfd_siginfo& info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (interrupted_by_ != 0) return signal_all(SIGKILL);
+    interrupted_by_ = signal;
+    if (info.ssi_code != SI_KERNEL) signal_all(signal);
+  }
+
+  void reap(RankProcess& rank) {
+    int status = 0;
+    if (rank.pid == 0 || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
+    rank.pid = 0;
+    read_errors(rank);
+    if (status == 0) return;
+    if (failures_.empty()) failed_at_ = Clock::now();
+    if (!terminated_at_) failures_.push_back({rank.rank, status});
+  }
+
+  void end_others() {
+    if (failures_.empty()) return;
+    const auto now = Clock::now();
+    const bool decided = blame(reason()) > 0 || now - failed_at_ >= kUntilReason;
+    if (decided && !terminated_at_) {
+      terminated_at_ = now;
+      lines_.keep_only(reason().rank);
+      signal_all(SIGTERM);
+    }
+    if (terminated_at_ && now - *terminated_at_ >= kFromTerminateToKill) signal_all(SIGKILL);
+  }
+
+  void signal_all(int signal) {
+    for (const auto& rank : ranks_) {
+      if (rank.pid > 0) kill(rank.pid, signal);
+    }
+  }
+
+  // Several ranks fail together when one dies; those that lost another one are not the reason.
+  int blame(const Failure& failure) const {
+    if (failure.killed()) return 2;
+    return lines_.reported_loss(failure.rank) ? 0 : 1;
+  }
+  const Failure& reason() const {
+    return *std::max_element(failures_.begin(), failures_.end(),
+                             [&](const Failure& a, const Failure& b) { return blame(a) < blame(b); });
+  }
+
+  int conclude() {
+    if (failures_.empty()) {
+      lines_.show_all();
+      return 0;
+    }
+    const auto failure = reason();
+    lines_.keep_only(failure.rank);
+    lines_.show_all();
+    if (interrupted_by_ != 0) {
+      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} ranks\n", interrupted_by_, ranks_.size());
+      return 128 + interrupted_by_;
+    }
+    if (failure.killed()) {
+      report(failure, fmt::format("was killed by signal {}", WTERMSIG(failure.status)));
+      return 1;
+    }
+    const int status = WEXITSTATUS(failure.status);
+    if (!spoke(failure)) report(failure, fmt::format("failed with status {}", status));
+    return status;
+  }
+
+  // Errors that the command catches print a line; what rank 0 writes to a terminal is not overheard.
+  bool spoke(const Failure& failure) const {
+    const int status = WEXITSTATUS(failure.status);
+    const bool overheard = failure.rank > 0 || isatty(STDERR_FILENO) == 0;
+    return (status == 1 || status == 2) && (!overheard || lines_.wrote(failure.rank));
+  }
+
+  void report(const Failure& failure, const std::string& what) const {
+    const auto others = ranks_.size() - 1;
+    fmt::print(stderr, "prunex: rank {} {}; ended the other {} rank{}\n", failure.rank, what, others,
+               others == 1 ? "" : "s");
+  }
+
+  const BlockedSignals& signals_;
+  std::vector<RankProcess> ranks_;
+  ErrorLines lines_;
+  std::vector<Failure> failures_;  // until the others were asked to end
+  Clock::time_point failed_at_;
+  std::optional<Clock::time_point> terminated_at_;
+  int interrupted_by_ = 0;
+};
+
+std::vector<std::string> environment_of(int rank, const LaunchOptions& options, int port) {
+  const int per_node = options.ranks_per_node;
+  return {fmt::format("RANK={}", rank),
+          fmt::format("WORLD_SIZE={}", options.nodes * per_node),
+          fmt::format("LOCAL_RANK={}", rank % per_node),
+          fmt::format("LOCAL_WORLD_SIZE={}", per_node),
+          fmt::format("GROUP_RANK={}", rank / per_node),
+          "MASTER_ADDR=127.0.0.1",
+          fmt::format("MASTER_PORT={}", port),
+          "TORCHELASTIC_USE_AGENT_STORE=True",
+          "TORCHELASTIC_RESTART_COUNT=0",
+          fmt::format("OMP_NUM_THREADS={}", options.threads)};
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options, char** argv) {
+  const BlockedSignals signals;
+  const auto server = comm::host_tcp_store(0);
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  Supervisor supervisor(signals);
+  for (int rank = 0; rank < options.nodes * options.ranks_per_node; ++rank) {
+    const bool capture_error = rank > 0 || !terminal;
+    supervisor.add(
+        spawn_rank(rank, {argv, environment_of(rank, options, server.port), signals.previous(), capture_error}));
+  }
+  return supervisor.run();
+}
+
+}  // namespace prunex::tools
