@@ -17,31 +17,8 @@ constexpr double kBatchNormMomentum = 0.1;
 constexpr double kBatchNormEpsilon = 1e-5;
 constexpr const char* kMetadata = R"({"nn_module_stack":"L__self__,,torch.nn.Module"})";
 
-Argument literal(std::string name, c10::IValue value) {
-  Argument argument;
-  argument.name = std::move(name);
-  argument.literal = std::move(value);
-  return argument;
-}
-
-Argument tensors(std::string name, std::vector<ValueId> values) {
-  Argument argument;
-  argument.name = std::move(name);
-  argument.kind = Argument::Kind::kValues;
-  argument.values = std::move(values);
-  return argument;
-}
-
-/// kNoValue is None.
-Argument tensor(std::string name, ValueId value) {
-  if (value == kNoValue) return literal(std::move(name), {});
-  Argument argument = tensors(std::move(name), {value});
-  argument.kind = Argument::Kind::kValue;
-  return argument;
-}
-
 Argument pair(std::string name, int64_t value) {
-  return literal(std::move(name), std::vector<int64_t>{value, value});
+  return Builder::literal(std::move(name), std::vector<int64_t>{value, value});
 }
 
 std::string identifier(std::string name) {
@@ -68,6 +45,28 @@ int64_t windows(int64_t size, int64_t reach, int64_t stride, int64_t padding) {
 }  // namespace
 
 Builder::Builder(uint64_t seed) : generator_(at::make_generator<at::CPUGeneratorImpl>(seed)) {}
+
+Argument Builder::literal(std::string name, c10::IValue value) {
+  Argument argument;
+  argument.name = std::move(name);
+  argument.literal = std::move(value);
+  return argument;
+}
+
+Argument Builder::tensors(std::string name, std::vector<ValueId> values) {
+  Argument argument;
+  argument.name = std::move(name);
+  argument.kind = Argument::Kind::kValues;
+  argument.values = std::move(values);
+  return argument;
+}
+
+Argument Builder::tensor(std::string name, ValueId value) {
+  if (value == kNoValue) return literal(std::move(name), {});
+  Argument argument = tensors(std::move(name), {value});
+  argument.kind = Argument::Kind::kValue;
+  return argument;
+}
 
 const Shape& Builder::shape(ValueId value) const {
   return graph_.values.at(value).shape;

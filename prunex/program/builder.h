@@ -65,6 +65,13 @@ class Builder {
   ValueId mean(ValueId x, const std::vector<int64_t>& axes);  ///< the axes disappear
   ValueId cat(const std::vector<ValueId>& values, int64_t axis);
 
+  /// Any other operation with one result of this shape; a tensor's kNoValue is None. Arguments go by the schema's
+  /// names.
+  ValueId call(const std::string& target, std::vector<Argument> arguments, Shape shape);
+  static Argument tensor(std::string name, ValueId value);
+  static Argument tensors(std::string name, std::vector<ValueId> values);
+  static Argument literal(std::string name, c10::IValue value);
+
   const Shape& shape(ValueId value) const;
 
   /// The finished model; the builder is empty afterwards.
@@ -73,7 +80,6 @@ class Builder {
  private:
   ValueId add_value(const std::string& name, Role role, Shape shape);
   ValueId weight(const std::string& name, Role role, const at::Tensor& tensor);
-  ValueId call(const std::string& target, std::vector<Argument> arguments, Shape shape);
   ValueId elementwise(const std::string& target, const std::string& argument, ValueId x);
   ValueId binary(const std::string& target, ValueId a, ValueId b);
   ValueId pool(const std::string& target, ValueId x, const PoolOptions& options);

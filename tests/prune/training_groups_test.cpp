@@ -1,0 +1,105 @@
+#include "prunex/prune/training_groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+#include "prunex/program/builder.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Builder;
+using program::Model;
+using program::ValueId;
+using sparsity::Group;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// stem -> block (a, b) around a shortcut -> hidden linear -> classifier
+Model network() {
+  Builder net(0);
+  const ValueId x = net.relu(net.batch_norm("bn", net.conv2d("stem", net.input("x", {3, 8, 8}), {.out = 4})));
+  ValueId y = net.relu(net.batch_norm("bn_a", net.conv2d("a", x, {.out = 6, .kernel = 3, .padding = 1, .bias = true})));
+  y = net.add(net.conv2d("b", y, {.out = 4}), x);
+  y = net.relu(net.linear("hidden", net.mean(y, {2, 3}), {.out = 5}));
+  return std::move(net).finish(net.linear("classifier", y, {.out = 10}));
+}
+
+std::vector<Group> groups(const std::string& words, double keep = 0.5) {
+  return training_groups(network().program.graph(), words, keep);
+}
+
+std::vector<std::string> names(const std::vector<Group>& groups) {
+  std::vector<std::string> names;
+  for (const Group& group : groups) names.push_back(group.name);
+  return names;
+}
+
+std::vector<std::string> tensors(const Group& group) {
+  std::vector<std::string> tensors;
+  for (const auto& slice : group.slices) tensors.push_back(slice.tensor + ":" + std::to_string(slice.axis));
+  return tensors;
+}
+
+std::string complaint(const std::string& words, double keep = 0.5) {
+  try {
+    groups(words, keep);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TrainingGroups, CoupledListsParametersButNoStatistics) {
+  const auto inner = groups("coupled-inner");
+  EXPECT_THAT(names(inner), ElementsAre("a", "hidden"));
+  EXPECT_THAT(tensors(inner[0]), ElementsAre("a.bias:0", "a.weight:0", "b.weight:1", "bn_a.bias:0", "bn_a.weight:0"));
+  EXPECT_EQ(inner[0].size, 6);
+  EXPECT_EQ(inner[0].keep, 0.5);
+  EXPECT_THAT(names(groups("coupled")), ElementsAre("a", "b", "hidden"));
+}
+
+TEST(TrainingGroups, FilterTakesRowsWithTheirBatchNorm) {
+  const auto filter = groups("filter");
+  EXPECT_THAT(names(filter), ElementsAre("filter:a", "filter:b", "filter:hidden"));
+  EXPECT_THAT(tensors(filter[0]), ElementsAre("a.weight:0", "a.bias:0", "bn_a.weight:0", "bn_a.bias:0"));
+  EXPECT_EQ(filter[2].size, 5);
+}
+
+TEST(TrainingGroups, ChannelAndShapeTakeColumnsOfConvolutions) {
+  const auto both = groups("channel+shape");
+  EXPECT_THAT(names(both), ElementsAre("channel:a", "channel:b", "shape:a", "shape:b"));
+  EXPECT_THAT(tensors(both[0]), ElementsAre("a.weight:1"));
+  EXPECT_EQ(both[0].size, 4);
+  EXPECT_THAT(tensors(both[2]), ElementsAre("a.weight:-1"));
+  EXPECT_EQ(both[2].size, 4 * 3 * 3);
+}
+
+TEST(TrainingGroups, EachKindMayHaveItsOwnShare) {
+  const auto both = groups("filter:0.8+channel", 0.25);
+  EXPECT_EQ(both.front().keep, 0.8);
+  EXPECT_EQ(both.back().keep, 0.25);
+}
+
+TEST(TrainingGroups, NoneIsEmpty) {
+  EXPECT_THAT(groups("none"), IsEmpty());
+}
+
+TEST(TrainingGroups, UnknownWordsAndSharesAreRefusedWithTheAllowedOnes) {
+  for (const char* words : {"", "filters", "filter+", "filter:0", "filter:1.5", "filter:nan", "filter:0.5x",
+                            "filter:", "none+filter", "none:0.5", "filter+filter", "coupled+coupled-inner"}) {
+    EXPECT_THAT(complaint(words), HasSubstr(std::string("--groups ") + words)) << words;
+    EXPECT_THAT(complaint(words), HasSubstr("coupled-inner, coupled, filter, channel, shape")) << words;
+  }
+  for (double keep : {0.0, 1.5, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(complaint("coupled", keep), HasSubstr("--keep"));
+  }
+}
+
+}  // namespace
+}  // namespace prunex::prune
