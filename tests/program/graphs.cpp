@@ -23,6 +23,22 @@ Argument value(const std::string& name, ValueId id) {
   return {.name = name, .kind = Argument::Kind::kValue, .values = {id}};
 }
 
+Argument values(const std::string& name, std::vector<ValueId> ids) {
+  return {.name = name, .kind = Argument::Kind::kValues, .values = std::move(ids)};
+}
+
+ValueId add_size(Graph& graph, const std::string& target, std::vector<Argument> arguments) {
+  const auto id = add_node(graph, target, std::move(arguments), "size_" + std::to_string(graph.values.size()));
+  graph.values[id].role = Role::kSymInt;
+  return id;
+}
+
+Graph rows_graph(int64_t columns) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {columns}}})};
+  return graph;
+}
+
 namespace {
 
 ValueId weight(Graph& graph, const std::string& name, Shape shape) {
@@ -90,7 +106,7 @@ Weights small_weights() {
   return weights;
 }
 
-Weights small_weights_like(const Weights& weights) {
+Weights clone(const Weights& weights) {
   Weights copy;
   for (const auto& item : weights.params) {
     copy.params.insert(item.key(), item.value().detach().clone().set_requires_grad(true));

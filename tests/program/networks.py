@@ -2,6 +2,9 @@
 import torch
 import torchvision
 
+torch.utils._pytree._register_namedtuple(
+    torchvision.models.GoogLeNetOutputs, serialized_type_name="torchvision.models.GoogLeNetOutputs")
+
 SIZES = {"googlenet": 64, "inception_v3": 96, "alexnet": 64, "squeezenet1_0": 64, "vit_b_16": 224}
 
 

@@ -38,7 +38,7 @@ void expect_close(const at::Tensor& got, const at::Tensor& wanted, const std::st
 class Torchvision : public testing::TestWithParam<const char*> {
  protected:
   void expect_eval_output(const std::string& file) {
-    at::NoGradGuard no_grad;
+    c10::NoGradGuard no_grad;
     auto model = read_pt2(folder_ / file);
     const auto before = model.weights.buffers.size() ? model.weights.buffers[0].value().clone() : at::Tensor();
     const auto got = model.program.run({expected_["x"]}, model.weights, Mode::kEval);

@@ -1,0 +1,96 @@
+#include "prunex/program/mode.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/program/graphs.h"
+
+namespace prunex::program {
+namespace {
+
+std::vector<std::string> targets(const Graph& graph) {
+  std::vector<std::string> result;
+  for (const auto& node : graph.nodes) result.push_back(node.target);
+  return result;
+}
+
+bool flag(const Graph& graph, const std::string& target, const std::string& name) {
+  for (const auto& node : graph.nodes) {
+    if (node.target == target) return node.find(name)->literal.toBool();
+  }
+  throw std::out_of_range(target);
+}
+
+// The nodes that torchvision.ops.stochastic_depth(x, 0.25, "row") leaves in a train export, x is value 0.
+ValueId add_stochastic_depth(Graph& graph, bool noise_first) {
+  const auto batch = add_size(graph, "aten::sym_size.int", {value("self", 0), literal("dim", 0)});
+  const Argument sizes{.name = "size", .kind = Argument::Kind::kInts, .values = {batch, kNoValue}, .ints = {0, 1}};
+  auto noise = add_node(graph, "aten::empty.memory_format", {sizes}, "empty");
+  noise = add_node(graph, "aten::bernoulli_.float", {value("self", noise), literal("p", 0.75)}, "bernoulli_");
+  noise = add_node(graph, "aten::div_.Tensor", {value("self", noise), literal("other", 0.75)}, "div_");
+  return add_node(graph, "aten::mul.Tensor",
+                  {value("self", noise_first ? noise : 0), value("other", noise_first ? 0 : noise)}, "mul");
+}
+
+TEST(Mode, EvalFormHasNoTrainingLeft) {
+  const auto eval = in_mode(small_graph(), Mode::kEval);
+  EXPECT_FALSE(flag(eval, "aten::batch_norm", "training"));
+  EXPECT_EQ(targets(eval), (std::vector<std::string>{"aten::conv2d", "aten::batch_norm", "aten::relu_",
+                                                     "aten::mean.dim", "aten::linear"}));
+}
+
+TEST(Mode, TrainFormOfAnEvalExportTrains) {
+  const auto train = in_mode(in_mode(small_graph(), Mode::kEval), Mode::kTrain);
+  EXPECT_TRUE(flag(train, "aten::batch_norm", "training"));
+}
+
+TEST(Mode, BatchNormWithoutStatisticsAlwaysUsesTheBatch) {
+  auto graph = small_graph();
+  for (auto& node : graph.nodes) {
+    for (auto& argument : node.arguments) {
+      if (argument.name.starts_with("running_")) argument = literal(argument.name, {});
+    }
+  }
+  EXPECT_TRUE(flag(in_mode(graph, Mode::kEval), "aten::batch_norm", "training"));
+}
+
+TEST(Mode, DropoutFollowsTheMode) {
+  auto graph = rows_graph(64);
+  graph.outputs = {
+      add_node(graph, "aten::dropout", {value("input", 0), literal("p", 0.5), literal("train", false)}, "dropout")};
+  const Program program(graph);
+  Weights none;
+  const auto x = at::ones({8, 64});
+  EXPECT_TRUE(at::equal(program.run({x}, none, Mode::kEval)[0], x));
+  const auto dropped = program.run({x}, none, Mode::kTrain)[0];
+  EXPECT_TRUE(at::equal(dropped.ne(0), dropped.eq(2)));  // kept elements are divided by 1 - p
+  EXPECT_GT(dropped.eq(0).sum().item<int64_t>(), 0);
+}
+
+TEST(Mode, StochasticDepthDisappearsInEvaluation) {
+  for (const bool noise_first : {false, true}) {
+    auto graph = rows_graph(3);
+    const auto scaled = add_stochastic_depth(graph, noise_first);
+    graph.outputs = {add_node(graph, "aten::add.Tensor", {value("self", scaled), literal("other", 1)}, "add")};
+    EXPECT_EQ(targets(in_mode(graph, Mode::kEval)), std::vector<std::string>{"aten::add.Tensor"});
+    const Program program(graph);
+    Weights none;
+    const auto x = at::ones({64, 3});
+    EXPECT_TRUE(at::equal(program.run({x}, none, Mode::kEval)[0], x + 1));
+    const auto noisy = program.run({x}, none, Mode::kTrain)[0] - 1;  // a row is dropped or divided by 0.75
+    EXPECT_TRUE(at::allclose(noisy.where(noisy.ne(0), x / 0.75), x / 0.75));
+    EXPECT_TRUE(noisy.eq(0).any().item<bool>());
+  }
+}
+
+TEST(Mode, StochasticDepthAtTheOutputGivesItsInput) {
+  auto graph = rows_graph(3);
+  const auto doubled = add_node(graph, "aten::mul.Tensor", {value("self", 0), literal("other", 2)}, "twice");
+  graph.outputs = {add_stochastic_depth(graph, false)};
+  const auto eval = in_mode(graph, Mode::kEval);
+  EXPECT_EQ(eval.outputs, graph.inputs);
+  EXPECT_EQ(eval.nodes.size(), 1u) << "the product of " << doubled << " is not noise and stays";
+}
+
+}  // namespace
+}  // namespace prunex::program
