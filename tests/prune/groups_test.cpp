@@ -1,8 +1,6 @@
 #include "prunex/prune/groups.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "cut_check.h"
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
+#include "words.h"
 
 namespace prunex::prune {
 namespace {
@@ -20,23 +19,6 @@ using program::Model;
 using program::ValueId;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const DependencyGroup& find(const std::vector<DependencyGroup>& groups, const std::string& name) {
-  for (const DependencyGroup& group : groups) {
-    if (group.name == name) return group;
-  }
-  throw std::out_of_range("no group " + name);
-}
-
-/// "tensor:axis" and the index, if any: "fc.weight:1[0 2 4]".
-std::vector<std::string> words(const DependencyGroup& group) {
-  std::vector<std::string> words;
-  for (const sparsity::Slice& slice : group.slices) {
-    const std::string place = fmt::format("{}:{}", slice.tensor, slice.axis);
-    words.push_back(slice.index.empty() ? place : fmt::format("{}[{}]", place, fmt::join(slice.index, " ")));
-  }
-  return words;
-}
 
 int64_t count(const std::vector<DependencyGroup>& groups, GroupKind kind) {
   return std::count_if(groups.begin(), groups.end(), [&](const auto& group) { return group.kind == kind; });
@@ -82,9 +64,9 @@ TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
   const ValueId y = net.conv2d("c", net.relu(x), {.out = 6, .kernel = 3, .padding = 1});
   Model model = finish(net, net.add(net.conv2d("a", y, {.out = 4}), x));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_EQ(find(groups, "a").kind, GroupKind::kStream);
-  EXPECT_THAT(words(find(groups, "a")), ElementsAre("a.weight:0", "b.weight:0", "c.weight:1", "fc.weight:1"));
-  EXPECT_EQ(find(groups, "c").kind, GroupKind::kInner);
+  EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kStream);
+  EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0", "b.weight:0", "c.weight:1", "fc.weight:1"));
+  EXPECT_EQ(find_group(groups, "c").kind, GroupKind::kInner);
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -105,11 +87,11 @@ TEST(Groups, AConcatenationGivesEachPartItsRange) {
   const ValueId a = net.conv2d("a", x, {.out = 2}), b = net.conv2d("b", x, {.out = 3});
   Model model = finish(net, net.conv2d("c", net.batch_norm("bn", net.cat({a, x, b, a}, 1)), {.out = 4}));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_THAT(words(find(groups, "a")),
+  EXPECT_THAT(words(find_group(groups, "a")),
               ElementsAre("a.weight:0", "bn.bias:0[0 7 1 8]", "bn.running_mean:0[0 7 1 8]", "bn.running_var:0[0 7 1 8]",
                           "bn.weight:0[0 7 1 8]", "c.weight:1[0 7 1 8]"));
-  EXPECT_THAT(words(find(groups, "b")), testing::Contains("c.weight:1[4 5 6]"));
-  EXPECT_THAT(words(find(groups, "x")), testing::Contains("c.weight:1[2 3]"));
+  EXPECT_THAT(words(find_group(groups, "b")), testing::Contains("c.weight:1[4 5 6]"));
+  EXPECT_THAT(words(find_group(groups, "x")), testing::Contains("c.weight:1[2 3]"));
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -119,7 +101,7 @@ TEST(Groups, FlatteningGivesEachChannelItsPositions) {
   x = net.flatten(net.max_pool2d(x, {.kernel = 4, .stride = 4}));
   Model model = std::move(net).finish(net.linear("fc", x, {.out = 3}));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_THAT(words(find(groups, "a")), ElementsAre("a.weight:0", "fc.weight:1[0 1 2 3 4 5 6 7 8 9 10 11]"));
+  EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0", "fc.weight:1[0 1 2 3 4 5 6 7 8 9 10 11]"));
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -131,7 +113,7 @@ TEST(Groups, FlatteningWithChannelsLastInterleaves) {
                {{1, true}, {2}, {1}, {3}});
   Model model = std::move(net).finish(net.linear("fc", net.flatten(x), {.out = 3}));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_THAT(words(find(groups, "a")), ElementsAre("a.weight:0", "fc.weight:1[0 3 1 4 2 5]"));
+  EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0", "fc.weight:1[0 3 1 4 2 5]"));
 }
 
 TEST(Groups, ADepthwiseConvolutionFollowsItsInput) {
@@ -140,9 +122,9 @@ TEST(Groups, ADepthwiseConvolutionFollowsItsInput) {
   x = net.batch_norm("bn", net.conv2d("deep", x, {.out = 8, .kernel = 3, .groups = 4}));
   Model model = finish(net, x);
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_EQ(find(groups, "a").kind, GroupKind::kInner);
-  EXPECT_EQ(find(groups, "a").size, 4);
-  EXPECT_THAT(words(find(groups, "a")),
+  EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kInner);
+  EXPECT_EQ(find_group(groups, "a").size, 4);
+  EXPECT_THAT(words(find_group(groups, "a")),
               testing::IsSupersetOf({"a.weight:0", "deep.weight:0[0 1 2 3 4 5 6 7]", "bn.weight:0[0 1 2 3 4 5 6 7]"}));
 }
 
@@ -151,10 +133,11 @@ TEST(Groups, AGroupedConvolutionLosesEqualPositionsOfEveryGroup) {
   ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 6});
   Model model = finish(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_EQ(find(groups, "a").size, 3);
-  EXPECT_THAT(words(find(groups, "a")), ElementsAre("a.weight:0[0 3 1 4 2 5]", "b.weight:1"));
-  EXPECT_EQ(find(groups, "b").size, 4);
-  EXPECT_THAT(words(find(groups, "b")), ElementsAre("b.weight:0[0 4 1 5 2 6 3 7]", "fc.weight:1[0 4 1 5 2 6 3 7]"));
+  EXPECT_EQ(find_group(groups, "a").size, 3);
+  EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0[0 3 1 4 2 5]", "b.weight:1"));
+  EXPECT_EQ(find_group(groups, "b").size, 4);
+  EXPECT_THAT(words(find_group(groups, "b")),
+              ElementsAre("b.weight:0[0 4 1 5 2 6 3 7]", "fc.weight:1[0 4 1 5 2 6 3 7]"));
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -168,9 +151,9 @@ TEST(Groups, AnOperationWithoutARuleFreezesWhatItTouchesAndIsNamed) {
                shape);
   Model model = finish(net, net.conv2d("b", x, {.out = 4}));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_FALSE(find(groups, "a").prunable);
-  EXPECT_THAT(find(groups, "a").reason, HasSubstr("aten::roll (node roll) has no rule"));
-  EXPECT_TRUE(find(groups, "b").prunable);
+  EXPECT_FALSE(find_group(groups, "a").prunable);
+  EXPECT_THAT(find_group(groups, "a").reason, HasSubstr("aten::roll (node roll) has no rule"));
+  EXPECT_TRUE(find_group(groups, "b").prunable);
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -180,7 +163,7 @@ TEST(Groups, TheResultOfAnOperationWithoutARuleFreezesWhatItMeets) {
   const ValueId rolled =
       net.call("aten::roll", {Builder::tensor("self", x), Builder::literal("shifts", 1)}, program::Shape(net.shape(x)));
   Model model = finish(net, net.add(y, rolled));
-  EXPECT_THAT(find(dependency_groups(model.program.graph()), "b").reason, HasSubstr("aten::add.Tensor"));
+  EXPECT_THAT(find_group(dependency_groups(model.program.graph()), "b").reason, HasSubstr("aten::add.Tensor"));
 }
 
 TEST(Groups, AGateOfOneChannelCouplesNothing) {
@@ -191,9 +174,9 @@ TEST(Groups, AGateOfOneChannelCouplesNothing) {
   Model model =
       finish(net, net.call("aten::mul.Tensor", {Builder::tensor("self", x), Builder::tensor("other", gate)}, shape));
   const auto groups = dependency_groups(model.program.graph());
-  EXPECT_TRUE(find(groups, "a").prunable);
-  EXPECT_EQ(find(groups, "a").kind, GroupKind::kInner);
-  EXPECT_EQ(find(groups, "gate").reason, "it has a single unit");
+  EXPECT_TRUE(find_group(groups, "a").prunable);
+  EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kInner);
+  EXPECT_EQ(find_group(groups, "gate").reason, "it has a single unit");
   EXPECT_LT(error(model), 1e-5);
 }
 
@@ -223,8 +206,8 @@ TEST(Groups, Resnet18HasEightInnerAndFourStreamGroups) {
   EXPECT_EQ(count(groups, GroupKind::kStream), 4);
   EXPECT_EQ(count(groups, GroupKind::kInput), 1);
   EXPECT_EQ(count(groups, GroupKind::kOutput), 1);
-  EXPECT_EQ(find(groups, "conv1").size, 64);
-  EXPECT_EQ(find(groups, "layer2.0.conv2").kind, GroupKind::kStream);
+  EXPECT_EQ(find_group(groups, "conv1").size, 64);
+  EXPECT_EQ(find_group(groups, "layer2.0.conv2").kind, GroupKind::kStream);
 }
 
 // Torch-Pruning 1.6.1: 37 of resnet50 and wide_resnet50_2, 15 of vgg16_bn, 12 of resnet20, 30 of resnet56.

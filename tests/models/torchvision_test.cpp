@@ -1,0 +1,80 @@
+// Built-in models against torchvision's with the same weights.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "prunex/models/models.h"
+#include "prunex/program/pt2.h"
+#include "tests/python.h"
+#include "tests/scratch.h"
+
+namespace prunex::models {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // of gradients through 150 layers, relative to the largest element
+
+std::map<std::string, at::Tensor> load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : torch::jit::pickle_load(bytes).toGenericDict()) {
+    tensors[item.key().toStringRef()] = item.value().toTensor();
+  }
+  return tensors;
+}
+
+/// As reference.py thins out.
+at::Tensor thin(const at::Tensor& tensor) {
+  return tensor.detach().flatten().slice(0, 0, tensor.numel(), std::max<int64_t>(1, tensor.numel() / 1000));
+}
+
+void expect_close(const at::Tensor& got, const at::Tensor& wanted, const std::string& what) {
+  ASSERT_EQ(got.sizes(), wanted.sizes()) << what;
+  const double scale = wanted.abs().max().item<double>();
+  EXPECT_LE((got - wanted).abs().max().item<double>(), kTolerance * scale + 1e-7) << what;
+}
+
+class BuiltIn : public testing::TestWithParam<std::pair<const char*, int64_t>> {};
+
+TEST_P(BuiltIn, EqualsTorchvisionsNamesOutputsAndGradients) {
+  at::set_num_threads(1);
+  const auto& [name, size] = GetParam();
+  const tests::Scratch folder;
+  program::Model model = make_model(name, {.height = size, .width = size, .seed = 3});
+  program::write_pt2(folder / "model.pt2", model);
+  PRUNEX_RUN_PYTHON("tests/models/reference.py", name, folder.path());
+  const std::map<std::string, at::Tensor> expected = load(folder / "expected.pt");
+  const at::Tensor& x = expected.at("x");
+
+  expect_close(model.program.run({x}, model.weights, program::Mode::kEval)[0].detach(), expected.at("eval"), "eval");
+  at::manual_seed(7);  // dropout draws the same masks
+  const at::Tensor logits = model.program.run({x}, model.weights, program::Mode::kTrain)[0];
+  logits.square().mean().backward();
+  expect_close(logits.detach(), expected.at("train"), "train");
+  for (const auto& item : model.weights.params) {
+    expect_close(thin(item.value().grad()), expected.at("grad." + item.key()), item.key());
+  }
+  for (const auto& item : model.weights.buffers) {
+    if (item.key().ends_with("num_batches_tracked")) continue;
+    expect_close(thin(item.value()), expected.at("buffer." + item.key()), item.key());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BuiltIn,
+                         testing::Values(std::pair{"resnet8", 32}, std::pair{"resnet20", 32}, std::pair{"resnet56", 32},
+                                         std::pair{"resnet18", 32}, std::pair{"resnet18", 64},
+                                         std::pair{"resnet50", 64}, std::pair{"resnet152", 64},
+                                         std::pair{"wide_resnet50_2", 64}, std::pair{"vgg16_bn", 32},
+                                         std::pair{"vgg19_bn", 32}),
+                         [](const auto& info) {
+                           return std::string(info.param.first) + "_" + std::to_string(info.param.second);
+                         });
+
+}  // namespace
+}  // namespace prunex::models

@@ -1,0 +1,63 @@
+"""export_stock.py FOLDER NAME...: exports torchvision networks, or the small ones below, as FOLDER/NAME.pt2."""
+import sys
+
+import torch
+import torchvision
+from torch import nn
+
+
+class SplitStage(nn.Module):
+    """YOLOv8's C2f in small: one half is refined, everything is concatenated."""
+
+    def __init__(self):
+        super().__init__()
+        self.cv1 = nn.Conv2d(3, 8, 1)
+        self.m = nn.Conv2d(4, 4, 3, padding=1)
+        self.cv2 = nn.Conv2d(12, 5, 1)
+        self.fc = nn.Linear(5, 10)
+
+    def forward(self, x):
+        a, b = self.cv1(x).chunk(2, 1)
+        y = self.cv2(torch.cat([a, b, self.m(b) + b], 1))
+        return self.fc(y.mean((2, 3)))
+
+
+class TiedWeights(nn.Module):
+    """Two convolutions with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 1)
+        self.a = nn.Conv2d(6, 6, 1, bias=False)
+        self.b = nn.Conv2d(6, 6, 1, bias=False)
+        self.b.weight = self.a.weight
+        self.fc = nn.Linear(6, 10)
+
+    def forward(self, x):
+        return self.fc(self.b(self.a(self.stem(x)).relu()).mean((2, 3)))
+
+
+class ViewSize(nn.Module):
+    """Flattens by a view with a symbolic batch, after a 2x2 map, and takes a slice of the features."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 1)
+        self.fc1 = nn.Linear(24, 8)
+        self.fc2 = nn.Linear(5, 10)
+
+    def forward(self, x):
+        x = nn.functional.adaptive_avg_pool2d(self.conv(x), 2)
+        x = self.fc1(x.view(x.size(0), -1))
+        return self.fc2(x[:, 2:7])
+
+
+folder, *names = sys.argv[1:]
+small = {"split_stage": SplitStage, "tied_weights": TiedWeights, "view_size": ViewSize}
+torch.manual_seed(0)
+for name in names:
+    options = {"init_weights": True} if name == "googlenet" else {}
+    network = small[name]() if name in small else getattr(torchvision.models, name)(num_classes=10, **options)
+    batch = {0: torch.export.Dim("batch")}
+    program = torch.export.export(network.eval(), (torch.randn(2, 3, 64, 64),), dynamic_shapes=(batch,))
+    torch.export.save(program, f"{folder}/{name}.pt2")
