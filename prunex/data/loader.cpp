@@ -90,9 +90,9 @@ void check_options(const Dataset& dataset, const LoaderOptions& options) {
     throw std::invalid_argument(fmt::format("--batch-size {}: at least 1 is wanted", options.batch_size));
   }
   if (options.batch_size > dataset.size() / options.ranks) {
-    throw std::invalid_argument(fmt::format("--batch-size {}: a step of {} ranks takes {} images, {} has {}",
-                                            options.batch_size, options.ranks, options.batch_size * options.ranks,
-                                            dataset.name, dataset.size()));
+    throw std::invalid_argument(
+        fmt::format("--batch-size {}: a step takes {} x {} images, one batch per rank; {} has {}", options.batch_size,
+                    options.ranks, options.batch_size, dataset.name, dataset.size()));
   }
 }
 
