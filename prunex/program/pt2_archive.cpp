@@ -62,11 +62,13 @@ c10::Storage ArchiveReader::storage(const std::string& record) const {
   }
 }
 
+// LibTorch's writer finishes the file in its destructor, where a failed write would end the process: `file` remembers
+// failures instead.
 struct ArchiveWriter::Zip {
   explicit Zip(const std::string& path)
       : file(path, std::ios::binary), writer([this](const void* data, size_t bytes) {
           file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-          return file ? bytes : 0;
+          return bytes;
         }) {}
 
   std::ofstream file;
@@ -75,7 +77,7 @@ struct ArchiveWriter::Zip {
 
 ArchiveWriter::ArchiveWriter(const std::string& path)
     : path_(path), temporary_(fmt::format("{}.{}.tmp", path, getpid())), zip_(std::make_unique<Zip>(temporary_)) {
-  if (!zip_->file) throw std::runtime_error(fmt::format("{}: cannot be written", temporary_));
+  check();
   zip_->writer.setMinVersion(6);
 }
 
@@ -86,22 +88,19 @@ ArchiveWriter::~ArchiveWriter() {
   std::filesystem::remove(temporary_, ignored);
 }
 
+void ArchiveWriter::check() const {
+  if (!zip_->file) throw std::runtime_error(fmt::format("{}: cannot be written", temporary_));
+}
+
 void ArchiveWriter::write(const std::string& record, const void* data, size_t bytes) {
-  try {
-    zip_->writer.writeRecord(record, data, bytes);
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(fmt::format("{}: cannot be written ({})", path_, first_line(error)));
-  }
+  zip_->writer.writeRecord(record, data, bytes);
+  check();
 }
 
 void ArchiveWriter::finish() {
-  try {
-    zip_->writer.writeEndOfFile();
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(fmt::format("{}: cannot be written ({})", path_, first_line(error)));
-  }
+  zip_->writer.writeEndOfFile();
   zip_->file.close();
-  if (!zip_->file) throw std::runtime_error(fmt::format("{}: cannot be written", path_));
+  check();
   std::filesystem::rename(temporary_, path_);
   zip_.reset();
 }

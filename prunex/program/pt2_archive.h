@@ -38,6 +38,8 @@ class ArchiveWriter {
 
  private:
   struct Zip;
+  void check() const;
+
   std::string path_, temporary_;
   std::unique_ptr<Zip> zip_;
 };

@@ -3,13 +3,10 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/serialization/pickle.h>
-
-#include <fstream>
-#include <iterator>
 
 #include "prunex/program/mode.h"
 #include "prunex/program/pt2.h"
+#include "tests/program/load_tensors.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 
@@ -17,16 +14,6 @@ namespace prunex::program {
 namespace {
 
 constexpr double kTolerance = 1e-5;  // relative to the largest element
-
-std::map<std::string, at::Tensor> load_tensors(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& item : torch::jit::pickle_load(bytes).toGenericDict()) {
-    tensors[item.key().toStringRef()] = item.value().toTensor();
-  }
-  return tensors;
-}
 
 void expect_close(const at::Tensor& got, const at::Tensor& wanted, const std::string& what) {
   ASSERT_EQ(got.sizes(), wanted.sizes()) << what;

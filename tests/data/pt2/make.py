@@ -31,8 +31,8 @@ class Structures(nn.Module):
         self.first = nn.Linear(6, 6)
         self.second = nn.Linear(6, 6)
         self.second.weight = self.first.weight
-        self.register_buffer("scale", torch.arange(1.0, 4.0), persistent=False)
         self.register_buffer("order", torch.tensor([2, 0, 1]))
+        self.register_buffer("scale", torch.arange(1.0, 4.0), persistent=False)
 
     def forward(self, x):
         y = self.second(self.first(x)).view(x.shape[0] * 2, 3) * self.scale

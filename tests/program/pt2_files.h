@@ -1,0 +1,20 @@
+// Files of tests/data/pt2, whole, edited or cut short.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace prunex::program {
+
+/// tests/data/pt2/NAME.pt2, made by make.py there.
+std::string stored_pt2(const std::string& name);
+
+std::string read_bytes(const std::string& path);
+void write_bytes(const std::string& path, const std::string& bytes);
+
+/// Copies a .pt2 file and lets `edit` change its JSON record `record`.
+void copy_pt2(const std::string& from, const std::string& to, const std::string& record,
+              const std::function<void(nlohmann::json&)>& edit);
+
+}  // namespace prunex::program
