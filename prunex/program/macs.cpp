@@ -96,6 +96,17 @@ int64_t macs(const Graph& graph) {
   return total;
 }
 
+std::map<std::string, int64_t> macs_by_weight(const Graph& graph) {
+  std::map<std::string, int64_t> counts;
+  for (const Node& node : graph.nodes) {
+    const auto rule = rules().find(node.target);
+    const Argument* weight = node.find("weight");
+    if (rule == rules().end() || weight == nullptr) continue;
+    counts[graph.values.at(weight->values.at(0)).weight] += rule->second.count(graph, node);
+  }
+  return counts;
+}
+
 int64_t parameter_count(const Weights& weights) {
   int64_t total = 0;
   for (const auto& item : weights.params) total += item.value().numel();

@@ -16,6 +16,9 @@ std::map<std::string, int64_t> macs_by_operation(const Graph& graph);
 /// Multiply-accumulates of one image in convolutions and linear layers.
 int64_t macs(const Graph& graph);
 
+/// The same by the state-dict name of the layer's weight; layers that share a weight add up.
+std::map<std::string, int64_t> macs_by_weight(const Graph& graph);
+
 /// Trainable numbers.
 int64_t parameter_count(const Weights& weights);
 

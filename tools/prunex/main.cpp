@@ -1,2 +1,58 @@
-// The command: picks a sub-command, prints errors as one line, chooses the exit code.
-int main() { return 0; }
+// The command: picks a sub-command, turns errors into one line and an exit code.
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <c10/util/Exception.h>
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "commands.h"
+#include "prunex/version.h"
+
+namespace {
+
+constexpr int kFailure = 1, kUsage = 2;
+
+int fail(int status, std::string message) {
+  message = message.substr(0, message.find('\n'));
+  fmt::print(stderr, "prunex: {}\n", message);
+  return status;
+}
+
+/// Training allocates and frees the same large blocks in every step: keep them instead of returning them to the kernel.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 2'000'000'000);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();
+  CLI::App app("Trains CNNs across machines over slow links and prunes them structurally while they train.", "prunex");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", prunex::kVersion);
+  app.option_defaults()->always_capture_default();
+  int status = 0;
+  prunex::tools::add_train(app, {argv}, status);
+  prunex::tools::add_graph(app, status);
+  try {
+    app.parse(argc, argv);
+    return status;
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return fail(kUsage, error.what());
+  } catch (const std::invalid_argument& error) {
+    return fail(kUsage, error.what());
+  } catch (const c10::Error& error) {
+    return fail(kFailure, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(kFailure, error.what());
+  }
+}

@@ -1,0 +1,118 @@
+#include "prunex/train/evaluate.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "prunex/data/loader.h"
+
+namespace prunex::train {
+namespace {
+
+constexpr int64_t kEvaluationBatch = 256;
+constexpr int64_t kCalibrationImages = 1024, kCalibrationBatch = 128;
+
+/// running statistic -> momentum of the batch norm that updates it.
+std::map<std::string, double> statistics_of(const program::Graph& graph) {
+  std::map<std::string, double> momentum_of;
+  for (const auto& node : graph.nodes) {
+    if (node.target != "aten::batch_norm") continue;
+    const auto* momentum = node.find("momentum");
+    for (const char* statistic : {"running_mean", "running_var"}) {
+      const auto* argument = node.find(statistic);
+      if (argument == nullptr || argument->kind != program::Argument::Kind::kValue) continue;
+      momentum_of[graph.values[argument->values[0]].weight] = momentum->literal.toDouble();
+    }
+  }
+  return momentum_of;
+}
+
+/// One train-mode pass from zeroed statistics leaves momentum x (the batch's statistics) in them.
+void add_batch_statistics(const program::Program& program, Weights& scratch, const at::Tensor& images,
+                          const std::map<std::string, double>& momentum_of, TensorDict& sums) {
+  for (const auto& [name, momentum] : momentum_of) scratch.buffers[name].zero_();
+  program.run({images}, scratch, program::Mode::kTrain);
+  for (auto& sum : sums) {
+    sum.value().add_(scratch.buffers[sum.key()].to(at::kDouble), 1.0 / momentum_of.at(sum.key()));
+  }
+}
+
+/// {correct answers, summed loss} of images begin … end - 1.
+at::Tensor sums_over(const program::Program& program, Weights weights, const data::Dataset& dataset, int64_t begin,
+                     int64_t end) {
+  at::NoGradGuard no_grad;
+  double correct = 0, loss = 0;
+  for (int64_t first = begin; first < end; first += kEvaluationBatch) {
+    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end));
+    const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
+    correct += logits.argmax(1).eq(batch.labels).sum().item<double>();
+    loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
+  }
+  return at::tensor({correct, loss}, at::kDouble);
+}
+
+Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
+  const auto images = static_cast<double>(dataset.size());
+  return {sums[0].item<double>() / images, sums[1].item<double>() / images};
+}
+
+}  // namespace
+
+Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
+  return score_of(sums_over(program, weights, dataset, 0, dataset.size()), dataset);
+}
+
+Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+               comm::Communicator& world) {
+  const int64_t begin = dataset.size() * world.rank() / world.size();
+  const int64_t end = dataset.size() * (world.rank() + 1) / world.size();
+  at::Tensor sums = sums_over(program, weights, dataset, begin, end);
+  world.all_reduce(sums);
+  return score_of(sums, dataset);
+}
+
+data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {
+  auto order = data::epoch_permutation(training.size(), seed, 0);
+  order.resize(std::min<size_t>(order.size(), kCalibrationImages));
+  const at::Tensor index = at::tensor(order, at::kLong);
+  data::Dataset images = training;
+  images.images = training.images.index_select(0, index).contiguous(at::MemoryFormat::ChannelsLast);
+  images.labels = training.labels.index_select(0, index);
+  return images;
+}
+
+Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
+                                  const data::Dataset& calibration, comm::Communicator& world) {
+  at::NoGradGuard no_grad;
+  const auto momentum_of = statistics_of(program.graph());
+  Weights estimated{weights.params, TensorDict()};
+  for (const auto& buffer : weights.buffers) estimated.buffers.insert(buffer.key(), buffer.value().clone());
+  TensorDict sums;
+  for (const auto& [name, momentum] : momentum_of) {
+    sums.insert(name, at::zeros_like(weights.buffers[name], at::kDouble));
+  }
+  if (sums.is_empty()) return estimated;
+
+  const int64_t batches = std::max<int64_t>(1, calibration.size() / kCalibrationBatch);
+  for (int64_t b = world.rank(); b < batches; b += world.size()) {
+    const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
+    const auto batch = data::evaluation_batch(calibration, b * kCalibrationBatch, end);
+    add_batch_statistics(program, estimated, batch.images, momentum_of, sums);
+  }
+  at::Tensor flat = at::cat(sums.values());
+  world.all_reduce(flat);
+  flat.div_(static_cast<double>(batches));
+  int64_t offset = 0;
+  for (auto& sum : sums) {
+    estimated.buffers[sum.key()].copy_(flat.narrow(0, offset, sum.value().numel()));
+    offset += sum.value().numel();
+  }
+  for (const auto& buffer : weights.buffers) {
+    if (sums.find(buffer.key()) == nullptr) estimated.buffers[buffer.key()].copy_(buffer.value());
+  }
+  return estimated;
+}
+
+}  // namespace prunex::train

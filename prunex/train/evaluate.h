@@ -1,0 +1,31 @@
+// How good weights are, and the batch-norm statistics they deserve.
+#pragma once
+
+#include "prunex/comm/communicator.h"
+#include "prunex/data/dataset.h"
+#include "prunex/program/program.h"
+
+namespace prunex::train {
+
+struct Score {
+  double accuracy = 0;  ///< 0 … 1
+  double loss = 0;      ///< mean cross-entropy
+};
+
+/// Over the whole set, by this process alone.
+Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
+
+/// Over the whole set, each rank of `world` taking its part; the same result on every rank.
+Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+               comm::Communicator& world);
+
+/// The first 1024 images of epoch 0's permutation (all, if there are fewer): what statistics are estimated from.
+data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
+
+/// `weights` with batch-norm statistics estimated anew: train-mode forward passes over batches of 128 images without
+/// augmentation, every batch with equal weight. The batches are shared among the ranks of `world`; the same result on
+/// every rank. Parameters are shared with `weights`, statistics are new tensors.
+Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
+                                  const data::Dataset& calibration, comm::Communicator& world);
+
+}  // namespace prunex::train

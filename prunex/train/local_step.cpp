@@ -1,0 +1,57 @@
+#include "prunex/train/local_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+namespace prunex::train {
+namespace {
+
+/// Autocast to bf16 while it lives. Leaving clears the cache of cast weights: they are about to change.
+class Bf16Autocast {
+ public:
+  Bf16Autocast()
+      : enabled_(at::autocast::is_autocast_enabled(at::kCPU)), type_(at::autocast::get_autocast_dtype(at::kCPU)) {
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Bf16Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled_);
+    at::autocast::set_autocast_dtype(at::kCPU, type_);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  Bf16Autocast(const Bf16Autocast&) = delete;
+  Bf16Autocast& operator=(const Bf16Autocast&) = delete;
+
+ private:
+  bool enabled_;
+  at::ScalarType type_;
+};
+
+at::Tensor loss_of(const program::Program& program, Replica& replica, const data::Batch& batch) {
+  const at::Tensor logits = program.run({batch.images}, replica.weights, program::Mode::kTrain).front();
+  return at::cross_entropy_loss(logits.to(at::kFloat), batch.labels);
+}
+
+at::Tensor loss_in_bf16(const program::Program& program, Replica& replica, const data::Batch& batch) {
+  const Bf16Autocast autocast;
+  return loss_of(program, replica, batch);
+}
+
+}  // namespace
+
+double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16) {
+  const at::Tensor loss = bf16 ? loss_in_bf16(program, replica, batch) : loss_of(program, replica, batch);
+  loss.backward();
+  return loss.item<double>();
+}
+
+bool has_bf16_arithmetic() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace prunex::train

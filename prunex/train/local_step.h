@@ -1,0 +1,17 @@
+// One optimizer step of one rank.
+#pragma once
+
+#include "prunex/data/loader.h"
+#include "prunex/program/program.h"
+#include "prunex/tensors.h"
+
+namespace prunex::train {
+
+/// Cross-entropy of a batch, backward; leaves the gradients in the parameters and returns the loss. With `bf16`,
+/// forward and loss run under autocast, weights and gradients stay fp32.
+double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16);
+
+/// Whether this processor multiplies bf16 in hardware.
+bool has_bf16_arithmetic();
+
+}  // namespace prunex::train

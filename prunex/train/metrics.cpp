@@ -1,0 +1,124 @@
+#include "prunex/train/metrics.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "prunex/version.h"
+
+namespace prunex::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json seconds_json(const Seconds& seconds) {
+  return {{"local", seconds.local},          {"intra", seconds.exchange.intra}, {"project", seconds.exchange.project},
+          {"inter", seconds.exchange.inter}, {"dual", seconds.exchange.dual},   {"evaluate", seconds.evaluate},
+          {"total", seconds.total}};
+}
+
+/// Root of the sum of squares over tensors.
+ordered_json residuals_json(const strategies::Exchange& exchange) {
+  admm::Residuals squares;
+  for (const auto& [name, residuals] : exchange.residuals) {
+    squares.r_intra += residuals.r_intra * residuals.r_intra;
+    squares.s_intra += residuals.s_intra * residuals.s_intra;
+    squares.r_inter += residuals.r_inter * residuals.r_inter;
+    squares.s_inter += residuals.s_inter * residuals.s_inter;
+  }
+  return {{"r_intra", std::sqrt(squares.r_intra)},
+          {"s_intra", std::sqrt(squares.s_intra)},
+          {"r_inter", std::sqrt(squares.r_inter)},
+          {"s_inter", std::sqrt(squares.s_inter)}};
+}
+
+/// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
+int64_t ring_bytes(int64_t numbers, int64_t n) {
+  return 2 * (n - 1) * 4 * numbers / n;
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& other) {
+  local += other.local;
+  exchange.intra += other.exchange.intra;
+  exchange.project += other.exchange.project;
+  exchange.inter += other.exchange.inter;
+  exchange.dual += other.exchange.dual;
+  evaluate += other.evaluate;
+  total += other.total;
+  return *this;
+}
+
+Bytes& Bytes::operator+=(const Bytes& other) {
+  inter_node += other.inter_node;
+  inter_node_bound += other.inter_node_bound;
+  intra_node += other.intra_node;
+  return *this;
+}
+
+int64_t dense_exchange_bytes(const Summary& summary) {
+  return summary.exchanges * ring_bytes(summary.parameters_dense + summary.floating_buffers, summary.nodes);
+}
+
+int64_t ddp_bytes(const Summary& summary) {
+  return summary.steps * ring_bytes(summary.parameters_dense, summary.nodes);
+}
+
+int64_t ddp_flat_bytes(const Summary& summary) {
+  if (summary.nodes == 1) return 0;
+  return summary.steps * ring_bytes(summary.parameters_dense, int64_t{summary.nodes} * summary.ranks_per_node);
+}
+
+std::string to_json(const Metrics& metrics) {
+  ordered_json json{{"exchange", metrics.exchange.index}, {"epoch", metrics.epoch}, {"step", metrics.step},
+                    {"samples", metrics.samples},         {"loss", metrics.loss},   {"lr", metrics.learning_rate}};
+  if (metrics.accuracy) json["accuracy"] = *metrics.accuracy;
+  json["keep"] = metrics.exchange.keep;
+  json["mask_changes"] = metrics.exchange.mask_changes;
+  json["frozen"] = metrics.exchange.frozen;
+  json["parameters"] = metrics.parameters;
+  json["macs"] = metrics.macs;
+  json["residuals"] = residuals_json(metrics.exchange);
+  json["rho1"] = metrics.exchange.rho1;
+  json["rho2"] = metrics.exchange.rho2;
+  json["seconds"] = seconds_json(metrics.seconds);
+  json["inter_node_bytes"] = metrics.bytes.inter_node;
+  json["inter_node_bytes_bound"] = metrics.bytes.inter_node_bound;
+  json["intra_node_bytes"] = metrics.bytes.intra_node;
+  return json.dump();
+}
+
+std::string to_json(const Summary& summary) {
+  ordered_json json{{"version", kVersion},
+                    {"strategy", summary.strategy},
+                    {"model", summary.model},
+                    {"dataset", summary.dataset},
+                    {"seed", summary.seed},
+                    {"nodes", summary.nodes},
+                    {"ranks_per_node", summary.ranks_per_node},
+                    {"exchanges", summary.exchanges},
+                    {"local_steps", summary.local_steps},
+                    {"steps", summary.steps},
+                    {"samples", summary.samples},
+                    {"frozen", summary.frozen},
+                    {"loss", summary.loss},
+                    {"accuracy", summary.accuracy},
+                    {"accuracy_compact", summary.accuracy_compact}};
+  if (summary.validation_accuracy) json["validation_accuracy"] = *summary.validation_accuracy;
+  json["parameters_dense"] = summary.parameters_dense;
+  json["parameters_compact"] = summary.parameters_compact;
+  json["macs_dense"] = summary.macs_dense;
+  json["macs_compact"] = summary.macs_compact;
+  json["inter_node_bytes"] = summary.bytes.inter_node;
+  json["inter_node_bytes_bound"] = summary.bytes.inter_node_bound;
+  json["intra_node_bytes"] = summary.bytes.intra_node;
+  json["inter_node_bytes_dense"] = dense_exchange_bytes(summary);
+  json["inter_node_bytes_ddp"] = ddp_bytes(summary);
+  json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
+  json["wall_seconds"] = summary.wall_seconds;
+  json["seconds"] = seconds_json(summary.seconds);
+  json["samples_per_second"] = {{"before_cut", summary.samples_per_second}, {"after_cut", nullptr}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,75 @@
+// What a run reports: one record per exchange and a summary. docs: README, "Run directory".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "prunex/strategies/strategy.h"
+
+namespace prunex::train {
+
+/// Seconds of the phases of a run; means over ranks.
+struct Seconds {
+  double local = 0;
+  strategies::PhaseSeconds exchange;
+  double evaluate = 0;
+  double total = 0;
+
+  Seconds& operator+=(const Seconds& other);
+};
+
+/// Bytes that node 0's ranks sent, as the communicators counted them.
+struct Bytes {
+  int64_t inter_node = 0;
+  int64_t inter_node_bound = 0;  ///< 2(M-1)/M x payload: no all-reduce can do with less
+  int64_t intra_node = 0;
+
+  Bytes& operator+=(const Bytes& other);
+};
+
+/// One line of metrics.jsonl.
+struct Metrics {
+  int64_t step = 0;     ///< per rank, cumulative
+  int64_t samples = 0;  ///< of all ranks, cumulative
+  double epoch = 0;     ///< passes over the training set so far
+  double loss = 0;      ///< mean training loss since the last exchange, all ranks
+  double learning_rate = 0;
+  std::optional<double> accuracy;    ///< of z on the test set, where evaluated
+  int64_t parameters = 0, macs = 0;  ///< of what is being trained
+  strategies::Exchange exchange;
+  Seconds seconds;
+  Bytes bytes;
+};
+
+/// summary.json.
+struct Summary {
+  std::string strategy, model, dataset;
+  uint64_t seed = 0;
+  int nodes = 1, ranks_per_node = 1;
+  int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;
+  bool frozen = false;
+  double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
+  double accuracy_compact = 0;    ///< of the reloaded model.pt2
+  std::optional<double> validation_accuracy;
+  int64_t parameters_dense = 0, parameters_compact = 0;
+  int64_t macs_dense = 0, macs_compact = 0;
+  Bytes bytes;
+  int64_t floating_buffers = 0;  ///< numbers in the batch-norm statistics that exchanges average
+  double wall_seconds = 0;
+  Seconds seconds;
+  double samples_per_second = 0;  ///< of the local steps, all ranks
+};
+
+/// One line of JSON, keys in the documented order.
+std::string to_json(const Metrics& metrics);
+/// Indented JSON, keys in the documented order. Adds the volumes that the same steps would have cost without pruning
+/// and with per-step gradient averaging.
+std::string to_json(const Summary& summary);
+
+/// Bytes a node sends: the run's exchanges with dense fp32 weights; per-step hierarchical and flat-ring gradients.
+int64_t dense_exchange_bytes(const Summary& summary);
+int64_t ddp_bytes(const Summary& summary);
+int64_t ddp_flat_bytes(const Summary& summary);
+
+}  // namespace prunex::train

@@ -1,0 +1,94 @@
+#include "prunex/train/network.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+#include "prunex/io/safetensors.h"
+#include "prunex/models/models.h"
+#include "prunex/program/pt2.h"
+
+namespace prunex::train {
+namespace {
+
+program::Model named_model(const TrainOptions& options, const data::Dataset& training) {
+  if (options.model.ends_with(".pt2")) return program::read_pt2(options.model);
+  const auto& images = training.images;
+  return models::make_model(options.model, {.classes = training.classes,
+                                            .channels = images.size(1),
+                                            .height = images.size(2),
+                                            .width = images.size(3),
+                                            .multiplier = options.width,
+                                            .seed = options.seed});
+}
+
+std::vector<int64_t> sizes_after_batch(const program::Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (size_t d = 1; d < shape.size(); ++d) sizes.push_back(shape[d].factor);
+  return sizes;
+}
+
+/// Leaves of autograd in the layout that convolutions run fastest in; all state is made after their likeness.
+void make_trainable(Weights& weights) {
+  for (auto& item : weights.params) {
+    at::Tensor theta = item.value().detach().to(at::kFloat);
+    if (theta.dim() == 4) theta = theta.contiguous(at::MemoryFormat::ChannelsLast);
+    if (theta.is_same(item.value())) theta = theta.clone();
+    item.value() = theta.set_requires_grad(true);
+  }
+}
+
+}  // namespace
+
+void check_fits(const program::Graph& graph, const data::Dataset& dataset, const std::string& source) {
+  if (graph.inputs.size() != 1) {
+    throw std::invalid_argument(
+        fmt::format("{}: takes {} inputs, wanted one image batch", source, graph.inputs.size()));
+  }
+  const auto& input = graph.values[graph.inputs.front()];
+  const auto wanted = dataset.images.sizes().slice(1).vec();
+  if (input.dtype != at::kFloat || input.shape.size() != 4 || sizes_after_batch(input.shape) != wanted) {
+    throw std::invalid_argument(fmt::format("{}: its input is [batch, {}], the images of {} are [batch, {}]", source,
+                                            fmt::join(sizes_after_batch(input.shape), ", "), dataset.name,
+                                            fmt::join(wanted, ", ")));
+  }
+  const auto logits = sizes_after_batch(graph.values[graph.outputs.front()].shape);
+  if (logits.size() != 1 || logits[0] < dataset.classes) {
+    throw std::invalid_argument(fmt::format("{}: its output is [batch, {}], {} has {} classes", source,
+                                            fmt::join(logits, ", "), dataset.name, dataset.classes));
+  }
+}
+
+void load_weights(Weights& weights, const std::string& path) {
+  const auto file = io::read_safetensors(path);
+  at::NoGradGuard no_grad;
+  for (TensorDict* tensors : {&weights.params, &weights.buffers}) {
+    for (auto& item : *tensors) {
+      const at::Tensor& stored = io::tensor_of(file, item.key(), path);
+      if (stored.sizes() != item.value().sizes()) {
+        throw std::invalid_argument(fmt::format("--weights {}: '{}' has shape [{}], the model wants [{}]", path,
+                                                item.key(), fmt::join(stored.sizes(), ", "),
+                                                fmt::join(item.value().sizes(), ", ")));
+      }
+      item.value().copy_(stored);
+    }
+  }
+  for (const auto& stored : file.tensors) {
+    if (weights.params.find(stored.key()) == nullptr && weights.buffers.find(stored.key()) == nullptr) {
+      throw std::invalid_argument(fmt::format("--weights {}: the model has no tensor '{}'", path, stored.key()));
+    }
+  }
+}
+
+program::Model load_network(const TrainOptions& options, const data::Dataset& training) {
+  program::Model model = named_model(options, training);
+  check_fits(model.program.graph(), training, "--model " + options.model);
+  if (!options.weights.empty()) load_weights(model.weights, options.weights);
+  make_trainable(model.weights);
+  return model;
+}
+
+}  // namespace prunex::train

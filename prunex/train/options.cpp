@@ -1,0 +1,63 @@
+#include "prunex/train/options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "prunex/admm/penalties.h"
+
+namespace prunex::train {
+namespace {
+
+void want(bool condition, const char* option, double got, const char* wanted) {
+  if (!condition) throw std::invalid_argument(fmt::format("{}: got {}, wanted {}", option, got, wanted));
+}
+
+void at_least(const char* option, double got, double least) {
+  want(std::isfinite(got) && got >= least, option, got, fmt::format("{} or more", least).c_str());
+}
+
+void positive(const char* option, double got) {
+  want(std::isfinite(got) && got > 0, option, got, "a number above 0");
+}
+
+void validate_exchange_numbers(const TrainOptions& options) {
+  at_least("--prune-start", static_cast<double>(options.prune_start), 1);
+  if (options.prune_end != kAutomatic) {
+    at_least("--prune-end", static_cast<double>(options.prune_end), static_cast<double>(options.prune_start));
+  }
+  if (options.freeze_after != kAutomatic) at_least("--freeze-after", static_cast<double>(options.freeze_after), 0);
+  at_least("--freeze-when-stable", static_cast<double>(options.hsadmm.freeze_when_stable), 0);
+  at_least("--outer-from", static_cast<double>(options.hsadmm.outer_from), 0);
+  at_least("--eval-every", static_cast<double>(options.eval_every), 0);
+}
+
+}  // namespace
+
+void validate(const TrainOptions& options) {
+  at_least("--nodes", options.nodes, 1);
+  at_least("--ranks-per-node", options.ranks_per_node, 1);
+  at_least("--threads", options.threads, 1);
+  positive("--width", options.width);
+  at_least("--exchanges", static_cast<double>(options.exchanges), 0);
+  if (options.exchanges == 0) positive("--epochs", options.epochs);
+  at_least("--local-steps", static_cast<double>(options.local_steps), 1);
+  at_least("--batch-size", static_cast<double>(options.batch_size), 1);
+  positive("--lr", options.learning_rate);
+  at_least("--warmup-epochs", options.warmup_epochs, 0);
+  want(options.momentum >= 0 && options.momentum < 1, "--momentum", options.momentum, "a number in [0, 1)");
+  at_least("--weight-decay", options.weight_decay, 0);
+  want(options.keep > 0 && options.keep <= 1, "--keep", options.keep, "a share in (0, 1]");
+  positive("--outer-lr", options.hsadmm.outer_rate);
+  want(options.hsadmm.outer_momentum >= 0 && options.hsadmm.outer_momentum < 1, "--outer-momentum",
+       options.hsadmm.outer_momentum, "a number in [0, 1)");
+  at_least("--tolerance", options.hsadmm.tolerance.relative, 0);
+  validate_exchange_numbers(options);
+  if (options.strategy != "hsadmm") {
+    throw std::invalid_argument(fmt::format("--strategy: got '{}', wanted hsadmm", options.strategy));
+  }
+  admm::check(options.hsadmm.penalty);
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,71 @@
+// What a training run can be told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "prunex/data/load.h"
+#include "prunex/strategies/hsadmm.h"
+
+namespace prunex::train {
+
+enum class LearningRateSchedule {
+  kCosine,  ///< half a cosine from --lr to 0
+  kStep,    ///< a tenth after half and after three quarters of the steps
+  kConstant,
+};
+
+/// Arithmetic of the local steps; weights, state and evaluation are fp32.
+enum class Precision {
+  kAuto,  ///< bf16 if every rank's processor computes in it, else fp32
+  kFp32,
+  kBf16,
+};
+
+/// Exchange numbers that follow from the length of the run.
+inline constexpr int64_t kAutomatic = -1;
+
+/// One field per option of the command line, with its default.
+struct TrainOptions {
+  data::DataOptions data;
+
+  std::string model = "resnet20";  ///< a built-in name, or FILE.pt2
+  double width = 1.0;              ///< multiplies the channels of the CIFAR ResNets
+  std::string weights;             ///< FILE.safetensors to start from; empty: the model's own
+
+  int nodes = 1;
+  int ranks_per_node = 1;
+  int threads = 1;  ///< per rank
+  Precision precision = Precision::kAuto;
+  uint64_t seed = 0;
+
+  double epochs = 10;        ///< passes over the training set by all ranks together
+  int64_t exchanges = 0;     ///< if not 0: exactly so many exchanges instead of `epochs`
+  int64_t local_steps = 50;  ///< H: optimizer steps between exchanges
+  int64_t batch_size = 128;  ///< images per rank and step
+
+  double learning_rate = 0.1;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  double warmup_epochs = 0;  ///< linear from 0
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+
+  std::string strategy = "hsadmm";
+  std::string groups = "coupled-inner";
+  double keep = 0.5;  ///< share of units kept per group
+  sparsity::KeepRamp keep_ramp = sparsity::KeepRamp::kCubic;
+  int64_t prune_start = 2;            ///< k0: the first exchange that prunes
+  int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run
+  int64_t freeze_after = kAutomatic;  ///< automatic: prune_end; strategies::kNever
+  /// Everything else of the strategy; groups, exchange numbers, steps and rates are filled in from above.
+  strategies::HsadmmOptions hsadmm;
+
+  int64_t eval_every = 5;  ///< exchanges between evaluations of z; 0: only at the end
+  std::string run_dir;     ///< empty: runs/<dataset>-<model>-<strategy>-<n>
+  bool quiet = false;      ///< no progress on standard error
+};
+
+/// Throws std::invalid_argument that names the option, what was got and what is wanted.
+void validate(const TrainOptions& options);
+
+}  // namespace prunex::train

@@ -1,0 +1,307 @@
+#include "prunex/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "prunex/data/loader.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/io/json_lines.h"
+#include "prunex/io/run_directory.h"
+#include "prunex/prune/training_groups.h"
+#include "prunex/train/evaluate.h"
+#include "prunex/train/local_step.h"
+#include "prunex/train/network.h"
+#include "prunex/train/product.h"
+#include "prunex/train/progress.h"
+#include "prunex/train/schedule.h"
+#include "prunex/train/sgd.h"
+
+namespace prunex::train {
+namespace {
+
+/// Seconds since the last call.
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// What this rank's exchanges have sent so far.
+struct Sent {
+  int64_t inter = 0, payload = 0, intra = 0;
+};
+
+Sent sent_by(const comm::Hierarchy& ranks) {
+  return {ranks.rail->traffic().sent_bytes, ranks.rail->traffic().payload_bytes, ranks.node->traffic().sent_bytes};
+}
+
+bool decide_bf16(Precision precision, comm::Communicator& world) {
+  if (precision != Precision::kAuto) return precision == Precision::kBf16;
+  at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
+  world.all_reduce(without);
+  return without.item<int64_t>() == 0;
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
+  Summary run(const std::string& config);
+
+ private:
+  void train_steps();
+  double local_step(int64_t step);
+  void record(const strategies::Exchange& exchange, int64_t step);
+  void average_over_ranks(Metrics& metrics);
+  std::optional<double> accuracy_at(int64_t exchange);
+  Weights evaluated_product();
+  Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
+  void summarise(const Weights& product);
+  strategies::HsadmmOptions strategy_options() const;
+  bool writes() const { return ranks_.layout.rank == 0; }
+
+  TrainOptions options_;
+  comm::Hierarchy& ranks_;
+  data::Datasets data_;
+  program::Model model_;
+  RunLength length_;
+  LearningRate learning_rate_;
+  data::Loader loader_;
+  data::Dataset calibration_;
+  Replica replica_;
+  std::unique_ptr<strategies::Strategy> strategy_;
+  bool bf16_;
+
+  std::string directory_;
+  std::unique_ptr<io::JsonLines> metrics_file_;
+  std::unique_ptr<Progress> progress_;
+  Stopwatch lap_, run_;
+  Seconds since_exchange_;
+  double loss_since_exchange_ = 0;
+  int64_t last_step_ = 0;
+  Sent sent_;
+  Size dense_;
+  Summary summary_;
+};
+
+int64_t samples_per_step(const TrainOptions& options) {
+  return options.batch_size * options.nodes * options.ranks_per_node;
+}
+
+Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
+    : options_(options),
+      ranks_(ranks),
+      data_(data::load_datasets(options.data)),
+      model_(load_network(options, data_.train)),
+      length_(run_length(options, data_.train.size())),
+      learning_rate_(options, length_),
+      loader_(data_.train, {.batch_size = options.batch_size,
+                            .rank = ranks.layout.rank,
+                            .ranks = ranks.layout.world_size(),
+                            .seed = options.seed}),
+      calibration_(calibration_images(data_.train, options.seed)),
+      replica_{model_.weights, zero_momentum(model_.weights.params)},
+      strategy_(strategies::make_hsadmm(replica_, ranks, strategy_options())),
+      bf16_(decide_bf16(options.precision, *ranks.world)),
+      dense_(dense_size(model_.program.graph(), replica_.weights)) {
+  summary_ = {.strategy = options.strategy,
+              .model = options.model,
+              .dataset = options.data.dataset,
+              .seed = options.seed,
+              .nodes = options.nodes,
+              .ranks_per_node = options.ranks_per_node,
+              .local_steps = options.local_steps,
+              .parameters_dense = dense_.parameters,
+              .macs_dense = dense_.macs};
+  for (const auto& buffer : replica_.weights.buffers) {
+    if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
+  }
+}
+
+strategies::HsadmmOptions Trainer::strategy_options() const {
+  auto options = options_.hsadmm;
+  options.groups = prune::training_groups(model_.program.graph(), options_.groups, options_.keep);
+  options.keep = {options_.keep_ramp, length_.prune_start, length_.prune_end};
+  options.freeze_after = length_.freeze_after;
+  options.local_steps = options_.local_steps;
+  options.total_steps = length_.steps;
+  options.learning_rate = learning_rate_;
+  options.momentum = options_.momentum;
+  return options;
+}
+
+Summary Trainer::run(const std::string& config) {
+  if (writes()) {
+    directory_ = options_.run_dir;
+    if (directory_.empty()) {
+      directory_ = io::create_next_run_directory("runs", {options_.data.dataset, options_.model, options_.strategy});
+    } else {
+      io::create_run_directory(directory_);
+    }
+    io::write_file_atomically(directory_ + "/config.toml", config);
+    metrics_file_ = std::make_unique<io::JsonLines>(directory_ + "/metrics.jsonl");
+    Summary one_exchange = summary_;
+    one_exchange.exchanges = 1;
+    progress_ = std::make_unique<Progress>(length_.exchanges, dense_exchange_bytes(one_exchange), options_.quiet);
+  }
+  lap_.lap();
+  run_.lap();
+  train_steps();
+  strategy_->finish();
+  if (progress_) progress_->finish();
+  summarise(evaluated_product());
+  return summary_;
+}
+
+void Trainer::train_steps() {
+  for (int64_t step = 1; step <= length_.steps; ++step) {
+    loss_since_exchange_ += local_step(step);
+    since_exchange_.local += lap_.lap();
+    const auto exchange = strategy_->after_update(replica_, step);
+    if (!exchange.exchanged) continue;
+    record(exchange, step);
+    if (exchange.converged) return;
+  }
+}
+
+double Trainer::local_step(int64_t step) {
+  const int64_t epoch = (step - 1) / length_.steps_per_epoch;
+  const auto batch = loader_.batch(epoch, (step - 1) % length_.steps_per_epoch);
+  const double loss = compute_gradients(model_.program, replica_, batch, bf16_);
+  if (!std::isfinite(loss)) {
+    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
+                                         options_.learning_rate));
+  }
+  strategy_->before_update(replica_);
+  sgd_step(
+      replica_, strategy_->local_terms(),
+      {.learning_rate = learning_rate_(step), .momentum = options_.momentum, .weight_decay = options_.weight_decay});
+  return loss;
+}
+
+/// Everyone measures and adds up; rank 0 writes.
+void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
+  const double exchange_seconds = lap_.lap();
+  Metrics metrics{.step = step,
+                  .samples = step * samples_per_step(options_),
+                  .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
+                  .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
+                  .learning_rate = learning_rate_(step),
+                  .accuracy = accuracy_at(exchange.index),
+                  .parameters = dense_.parameters,
+                  .macs = dense_.macs,
+                  .exchange = exchange,
+                  .seconds = since_exchange_};
+  metrics.seconds.evaluate = lap_.lap();
+  metrics.seconds.exchange = exchange.seconds;
+  metrics.seconds.total = metrics.seconds.local + exchange_seconds + metrics.seconds.evaluate;
+  average_over_ranks(metrics);
+
+  summary_.exchanges = exchange.index;
+  summary_.steps = step;
+  summary_.samples = metrics.samples;
+  summary_.seconds += metrics.seconds;
+  summary_.bytes += metrics.bytes;
+  summary_.frozen = exchange.frozen;
+  summary_.samples_per_second = static_cast<double>(metrics.samples) / summary_.seconds.local;
+  if (writes()) {
+    metrics_file_->append(to_json(metrics));
+    progress_->report(metrics, summary_.seconds.total, summary_.samples_per_second);
+  }
+  last_step_ = step;
+  loss_since_exchange_ = 0;
+  since_exchange_ = {};
+  lap_.lap();
+}
+
+/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks. Some 100 bytes through the world group
+/// per exchange, which the counts leave out.
+void Trainer::average_over_ranks(Metrics& metrics) {
+  const Sent now = sent_by(ranks_);
+  const double counted = ranks_.layout.node() == 0 ? 1 : 0;
+  const double mean = 1.0 / ranks_.layout.world_size();
+  auto& seconds = metrics.seconds;
+  std::vector<std::pair<double*, double>> means{{&metrics.loss, mean},           {&seconds.local, mean},
+                                                {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
+                                                {&seconds.exchange.inter, mean}, {&seconds.exchange.dual, mean},
+                                                {&seconds.evaluate, mean},       {&seconds.total, mean}};
+  double inter = static_cast<double>(now.inter - sent_.inter),
+         payload = static_cast<double>(now.payload - sent_.payload);
+  double intra = static_cast<double>(now.intra - sent_.intra);
+  for (double* bytes : {&inter, &payload, &intra}) means.emplace_back(bytes, counted);
+  at::Tensor sums = at::empty({static_cast<int64_t>(means.size())}, at::kDouble);
+  double* sum = sums.data_ptr<double>();
+  for (size_t i = 0; i < means.size(); ++i) sum[i] = *means[i].first * means[i].second;
+  ranks_.world->all_reduce(sums);
+  for (size_t i = 0; i < means.size(); ++i) *means[i].first = sum[i];
+  const double nodes = ranks_.layout.nodes;
+  metrics.bytes = {std::llround(inter), std::llround(2 * (nodes - 1) / nodes * payload), std::llround(intra)};
+  sent_ = now;
+}
+
+std::optional<double> Trainer::accuracy_at(int64_t exchange) {
+  const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
+  if (!due && exchange != length_.exchanges) return std::nullopt;
+  return score(model_.program, evaluated_product(), data_.test).accuracy;
+}
+
+Weights Trainer::evaluated_product() {
+  return with_estimated_statistics(model_.program, strategy_->product(), calibration_, *ranks_.world);
+}
+
+Score Trainer::score(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
+  return evaluate(program, weights, dataset, *ranks_.world);
+}
+
+void Trainer::summarise(const Weights& product) {
+  const Score test = score(model_.program, product, data_.test);
+  summary_.accuracy = test.accuracy;
+  summary_.loss = test.loss;
+  if (data_.validation.size() > 0) {
+    summary_.validation_accuracy = score(model_.program, product, data_.validation).accuracy;
+  }
+  const auto groups = prune::training_groups(model_.program.graph(), options_.groups, options_.keep);
+  const auto supports = sparsity::supports_of(groups, strategy_->masks(), product.params);
+  const Size alive = alive_size(model_.program.graph(), product, supports);
+  summary_.parameters_compact = alive.parameters;
+  summary_.macs_compact = alive.macs;
+
+  // rank 0 alone reads the file back, as any user of it would
+  at::Tensor correct = at::zeros({1}, at::kDouble);
+  if (writes()) {
+    write_product(directory_, model_.program, product);
+    const auto shipped = read_product(directory_);
+    correct.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
+  }
+  ranks_.world->broadcast(correct);
+  summary_.accuracy_compact = correct.item<double>();
+  summary_.wall_seconds = run_.lap();
+  if (writes()) io::write_file_atomically(directory_ + "/summary.json", to_json(summary_));
+}
+
+}  // namespace
+
+Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
+  validate(options);
+  TORCH_CHECK(options.nodes == ranks.layout.nodes && options.ranks_per_node == ranks.layout.ranks_per_node,
+              "[train] options and ranks disagree about the layout");
+  at::set_num_threads(options.threads);
+  return Trainer(options, ranks).run(config);
+}
+
+}  // namespace prunex::train

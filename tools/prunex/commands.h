@@ -1,0 +1,17 @@
+// The sub-commands. Each adds its options to the command line and returns what to do once they are parsed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace prunex::tools {
+
+/// What main() was called with: a launcher starts the ranks with the same arguments.
+struct Invocation {
+  char** argv = nullptr;
+};
+
+/// Adds a sub-command; its callback sets `status` to the exit code or throws.
+void add_train(CLI::App& app, Invocation invocation, int& status);
+void add_graph(CLI::App& app, int& status);
+
+}  // namespace prunex::tools

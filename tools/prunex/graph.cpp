@@ -1,0 +1,96 @@
+// prunex graph
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "commands.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/models/models.h"
+#include "prunex/program/macs.h"
+#include "prunex/program/pt2.h"
+#include "prunex/prune/groups.h"
+#include "shape.h"
+
+namespace prunex::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct GraphCommand {
+  std::string model;
+  std::string input;
+  int64_t classes = 0;
+  double width = 1;
+  std::string json;
+  std::string save;
+};
+
+program::Model load_model(const GraphCommand& command) {
+  if (command.model.ends_with(".pt2")) return program::read_pt2(command.model);
+  const bool cifar = command.model.starts_with("resnet8") || command.model.starts_with("resnet20") ||
+                     command.model.starts_with("resnet56");
+  const auto shape =
+      parse_shape("--input", command.input.empty() ? (cifar ? "1x3x32x32" : "1x3x224x224") : command.input);
+  if (shape.size() != 4)
+    throw std::invalid_argument(
+        fmt::format("--input: got '{}', wanted batch x channels x height x width", command.input));
+  return models::make_model(command.model, {.classes = command.classes > 0 ? command.classes : (cifar ? 10 : 1000),
+                                            .channels = shape[1],
+                                            .height = shape[2],
+                                            .width = shape[3],
+                                            .multiplier = command.width});
+}
+
+ordered_json to_json(const prune::DependencyGroup& group) {
+  ordered_json slices = ordered_json::array();
+  for (const auto& slice : group.slices) {
+    ordered_json entry{{"tensor", slice.tensor}, {"axis", slice.axis}};
+    if (!slice.index.empty()) entry["index"] = slice.index;
+    slices.push_back(entry);
+  }
+  ordered_json json{
+      {"name", group.name}, {"size", group.size}, {"kind", prune::name_of(group.kind)}, {"prunable", group.prunable}};
+  if (!group.prunable) json["reason"] = group.reason;
+  json["slices"] = slices;
+  return json;
+}
+
+void print(const prune::DependencyGroup& group) {
+  fmt::print("{:<32} {:>6}  {:<7} {:<4} {:>3} slices  {}\n", group.name, group.size, prune::name_of(group.kind),
+             group.prunable ? "yes" : "no", group.slices.size(), group.reason);
+}
+
+int run_graph(const GraphCommand& command) {
+  const auto model = load_model(command);
+  const auto& graph = model.program.graph();
+  const auto groups = prune::dependency_groups(graph);
+  if (!command.save.empty()) program::write_pt2(command.save, model);
+  if (!command.json.empty()) {
+    ordered_json array = ordered_json::array();
+    for (const auto& group : groups) array.push_back(to_json(group));
+    io::write_file_atomically(command.json, array.dump(1) + "\n");
+  }
+  fmt::print("{:<32} {:>6}  {:<7} {}\n", "group", "units", "kind", "prunable");
+  for (const auto& group : groups) print(group);
+  fmt::print("{} groups, {} parameters, {:.2f} M MACs per image\n", groups.size(),
+             program::parameter_count(model.weights), static_cast<double>(program::macs(graph)) / 1e6);
+  return 0;
+}
+
+}  // namespace
+
+void add_graph(CLI::App& app, int& status) {
+  auto* sub = app.add_subcommand("graph", "show which channels of a network must be pruned together");
+  auto command = std::make_shared<GraphCommand>();
+  sub->add_option("--model", command->model, "a built-in network, or FILE.pt2")->required();
+  sub->add_option("--input", command->input, "batch x channels x height x width of a built-in network's input");
+  sub->add_option("--classes", command->classes, "outputs of a built-in network");
+  sub->add_option("--width", command->width, "multiplies the channels of the CIFAR ResNets");
+  sub->add_option("--json", command->json, "write the groups to this file");
+  sub->add_option("--save", command->save, "write the program to this FILE.pt2");
+  sub->callback([command, &status] { status = run_graph(*command); });
+}
+
+}  // namespace prunex::tools

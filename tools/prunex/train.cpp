@@ -1,0 +1,244 @@
+// prunex train
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "choices.h"
+#include "commands.h"
+#include "launch.h"
+#include "prunex/comm/gloo/connect.h"
+#include "prunex/train/trainer.h"
+
+namespace prunex::tools {
+namespace {
+
+using train::TrainOptions;
+
+/// Everything the command line sets.
+struct TrainCommand {
+  TrainOptions options;
+  comm::GlooOptions gloo;
+  std::string freeze_after = "auto";
+  std::string prune_end = "auto";
+  double comm_timeout = 600;
+  std::string device = "cpu";
+};
+
+void add_data_options(CLI::App& app, TrainCommand& command) {
+  auto& data = command.options.data;
+  const std::string group = "Data";
+  app.add_option("--dataset", data.dataset, "synthetic, cifar10, cifar100, or FILE.safetensors with images and labels")
+      ->group(group);
+  app.add_option("--test", data.test, "test set when --dataset is a file")->group(group);
+  app.add_option("--data-dir", data.data_dir, "folder of cifar10 and cifar100 in their official binary layout")
+      ->group(group);
+  app.add_option("--samples", data.samples, "training images of synthetic")->group(group);
+  app.add_option("--train-limit", data.train_limit, "use the first N training images; 0 = all")->group(group);
+  app.add_option("--test-limit", data.test_limit, "use the first N test images; 0 = all")->group(group);
+  app.add_option("--validation", data.validation, "hold out the last N training images and score them too")
+      ->group(group);
+}
+
+void add_model_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  const std::string group = "Model";
+  app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
+  app.add_option("--width", options.width, "multiplies the channels of the CIFAR ResNets")->group(group);
+  app.add_option("--weights", options.weights, "FILE.safetensors to start from")->group(group);
+}
+
+void add_layout_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  const std::string group = "Ranks";
+  app.add_option("--nodes", options.nodes, "nodes; started on this machine unless a launcher did")->group(group);
+  app.add_option("--ranks-per-node", options.ranks_per_node, "ranks on each node")->group(group);
+  app.add_option("--threads", options.threads, "threads per rank")->group(group);
+  app.add_option("--interface", command.gloo.interface, "network interface, such as eth0")->group(group);
+  app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
+  add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}}, "where to compute")->group(group);
+}
+
+void add_sgd_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  const std::string group = "Local training";
+  app.add_option("--epochs", options.epochs, "passes over the training set by all ranks together")->group(group);
+  app.add_option("--exchanges", options.exchanges, "instead of --epochs: exactly so many exchanges; 0 = off")
+      ->group(group);
+  app.add_option("--local-steps", options.local_steps, "optimizer steps between exchanges (H)")->group(group);
+  app.add_option("--batch-size", options.batch_size, "images per rank and step")->group(group);
+  app.add_option("--lr", options.learning_rate, "peak learning rate")->group(group);
+  add_choice<train::LearningRateSchedule>(app, "--lr-schedule", options.schedule,
+                                          {{"cosine", train::LearningRateSchedule::kCosine},
+                                           {"step", train::LearningRateSchedule::kStep},
+                                           {"constant", train::LearningRateSchedule::kConstant}},
+                                          "of the learning rate")
+      ->group(group);
+  app.add_option("--warmup-epochs", options.warmup_epochs, "linear rise to the peak")->group(group);
+  app.add_option("--momentum", options.momentum, "of the local SGD")->group(group);
+  app.add_option("--weight-decay", options.weight_decay, "of the local SGD")->group(group);
+  add_choice<train::Precision>(
+      app, "--precision", options.precision,
+      {{"auto", train::Precision::kAuto}, {"fp32", train::Precision::kFp32}, {"bf16", train::Precision::kBf16}},
+      "arithmetic of the local steps; auto: bf16 if every processor has it")
+      ->group(group);
+  app.add_option("--seed", options.seed, "of weights, order and augmentation")->group(group);
+}
+
+void add_pruning_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  auto& hsadmm = options.hsadmm;
+  const std::string group = "Pruning";
+  app.add_option("--groups", options.groups,
+                 "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP")
+      ->group(group);
+  app.add_option("--keep", options.keep, "share of units kept per group, in (0, 1]")->group(group);
+  add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
+                                   {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}},
+                                   "one mask for all nodes, or each node's own")
+      ->group(group);
+  add_choice<sparsity::KeepRamp>(app, "--keep-schedule", options.keep_ramp,
+                                 {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}},
+                                 "gradual, or the final share at once")
+      ->group(group);
+  app.add_option("--prune-start", options.prune_start, "first exchange that prunes")->group(group);
+  app.add_option("--prune-end", command.prune_end, "first exchange at the final share; auto: half of the run")
+      ->group(group);
+  app.add_option("--freeze-after", command.freeze_after, "last exchange that changes masks; auto: --prune-end; never")
+      ->group(group);
+  app.add_option("--freeze-when-stable", hsadmm.freeze_when_stable,
+                 "freeze after so many exchanges without a change; 0 = off")
+      ->group(group);
+}
+
+void add_consensus_options(CLI::App& app, TrainCommand& command) {
+  auto& hsadmm = command.options.hsadmm;
+  const std::string group = "Consensus";
+  app.add_option("--strategy", command.options.strategy, "how ranks agree: hsadmm")->group(group);
+  add_choice<admm::PenaltyRule>(app, "--penalty", hsadmm.penalty.rule,
+                                {{"kappa", admm::PenaltyRule::kKappa},
+                                 {"residual", admm::PenaltyRule::kResidual},
+                                 {"geometric", admm::PenaltyRule::kGeometric},
+                                 {"fixed", admm::PenaltyRule::kFixed}},
+                                "how rho1 and rho2 change")
+      ->group(group);
+  app.add_option("--kappa", hsadmm.penalty.kappa, "pull towards the node's model per exchange; 0 = no ADMM")
+      ->group(group);
+  app.add_option("--rho1", hsadmm.penalty.rho1, "first value where --penalty is not kappa")->group(group);
+  app.add_option("--rho2", hsadmm.penalty.rho2, "first value where --penalty is not kappa")->group(group);
+  add_choice<strategies::StartFrom>(app, "--start-from", hsadmm.start_from,
+                                    {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}},
+                                    "what local steps start from")
+      ->group(group);
+  add_choice<strategies::AuxTensors>(
+      app, "--aux", hsadmm.aux,
+      {{"average", strategies::AuxTensors::kAverage}, {"admm", strategies::AuxTensors::kAdmm}},
+      "tensors outside every group")
+      ->group(group);
+  add_choice<strategies::AfterFreeze>(app, "--after-freeze", hsadmm.after_freeze,
+                                      {{"nesterov", strategies::AfterFreeze::kNesterov},
+                                       {"average", strategies::AfterFreeze::kAverage},
+                                       {"admm", strategies::AfterFreeze::kAdmm}},
+                                      "exchanges with final masks")
+      ->group(group);
+  app.add_option("--outer-lr", hsadmm.outer_rate, "of the Nesterov step")->group(group);
+  app.add_option("--outer-momentum", hsadmm.outer_momentum, "of the Nesterov step")->group(group);
+  app.add_option("--outer-from", hsadmm.outer_from, "Nesterov step from this exchange on; 0 = from the freeze")
+      ->group(group);
+  app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals are below it; 0 = off")
+      ->group(group);
+}
+
+void add_run_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  const std::string group = "Run";
+  app.add_option("--eval-every", options.eval_every, "exchanges between evaluations; 0 = at the end only")
+      ->group(group);
+  app.add_option("--run-dir", options.run_dir, "results; default: runs/<dataset>-<model>-<strategy>-<n>")
+      ->group(group)
+      ->configurable(false);
+  app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
+}
+
+int64_t exchange_number(const std::string& option, const std::string& word, bool may_be_never) {
+  if (word == "auto") return train::kAutomatic;
+  if (may_be_never && word == "never") return strategies::kNever;
+  int64_t number = 0;
+  if (!CLI::detail::lexical_cast(word, number)) {
+    throw std::invalid_argument(
+        fmt::format("{}: got '{}', wanted a number, auto{}", option, word, may_be_never ? " or never" : ""));
+  }
+  return number;
+}
+
+void print_result(const train::Summary& summary) {
+  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
+             summary.parameters_compact, summary.parameters_dense, static_cast<double>(summary.macs_compact) / 1e6,
+             static_cast<double>(summary.macs_dense) / 1e6);
+  if (summary.nodes == 1) return;
+  fmt::print("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n", mb(summary.bytes.inter_node),
+             mb(train::ddp_bytes(summary)));
+}
+
+comm::Layout checked_layout(const comm::Environment& environment, const TrainOptions& options) {
+  const comm::Layout layout = comm::layout_of(environment);
+  if (layout.nodes != options.nodes || layout.ranks_per_node != options.ranks_per_node) {
+    throw std::invalid_argument(
+        fmt::format("--nodes {} --ranks-per-node {}: the launcher started {} nodes with {} ranks each", options.nodes,
+                    options.ranks_per_node, layout.nodes, layout.ranks_per_node));
+  }
+  return layout;
+}
+
+void warn_if_oversubscribed(const TrainOptions& options) {
+  const unsigned cores = std::thread::hardware_concurrency();
+  const unsigned wanted = static_cast<unsigned>(options.nodes * options.ranks_per_node * options.threads);
+  if (cores > 0 && wanted > cores && !options.quiet) {
+    fmt::print(stderr, "prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
+               cores);
+  }
+}
+
+int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
+  auto& options = command.options;
+  options.prune_end = exchange_number("--prune-end", command.prune_end, false);
+  options.freeze_after = exchange_number("--freeze-after", command.freeze_after, true);
+  train::validate(options);
+  command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
+
+  const auto environment = comm::read_environment();
+  if (!environment && options.nodes * options.ranks_per_node > 1) {
+    warn_if_oversubscribed(options);
+    return launch({options.nodes, options.ranks_per_node, options.threads}, invocation.argv);
+  }
+  if (environment) checked_layout(*environment, options);
+  auto ranks = environment ? comm::connect(*environment, command.gloo)
+                           : comm::connect(comm::Layout{}, *comm::make_memory_store(), command.gloo);
+  const auto summary = train::train(options, ranks, config);
+  if (ranks.layout.rank == 0) print_result(summary);
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Invocation invocation, int& status) {
+  auto* sub = app.add_subcommand("train", "train, prune while training, and leave a small model");
+  sub->option_defaults()->always_capture_default();
+  auto command = std::make_shared<TrainCommand>();
+  sub->set_config("--config", "", "FILE.toml with any of these options; flags win")->group("Run");
+  sub->allow_config_extras(CLI::config_extras_mode::error);
+  add_data_options(*sub, *command);
+  add_model_options(*sub, *command);
+  add_layout_options(*sub, *command);
+  add_sgd_options(*sub, *command);
+  add_pruning_options(*sub, *command);
+  add_consensus_options(*sub, *command);
+  add_run_options(*sub, *command);
+  sub->callback([sub, command, invocation, &status] {
+    status = run_train(*command, sub->config_to_str(true, false), invocation);
+  });
+}
+
+}  // namespace prunex::tools
