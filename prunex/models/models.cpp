@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <functional>
-#include <map>
 #include <stdexcept>
 
 #include "prunex/models/cifar_resnet.h"
