@@ -1,0 +1,43 @@
+// Which network interface is used: the machine's own, so only what holds on every machine.
+#include "prunex/comm/gloo/device.h"
+
+#include <gloo/transport/device.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
+
+namespace prunex::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Device, IsLoopbackOnOneMachine) {
+  EXPECT_THAT(make_device("", true)->str(), HasSubstr("iface=lo,"));
+}
+
+TEST(Device, IsNeverLoopbackBetweenMachines) {
+  std::string found;
+  try {
+    found = make_device("", false)->str();
+  } catch (const std::invalid_argument& error) {
+    found = error.what();
+    EXPECT_THAT(found, HasSubstr("name the interface that reaches the other machines"));
+  }
+  EXPECT_EQ(found.find("iface=lo,"), std::string::npos);
+}
+
+TEST(Device, TellsNetworkNamespacesOfOneMachineApart) {
+  const auto here = network_identity();
+  std::string there;
+  bool permitted = false;
+  std::thread([&] {
+    permitted = unshare(CLONE_NEWNET) == 0;
+    there = network_identity();
+  }).join();
+  EXPECT_EQ(there != here, permitted);
+}
+
+}  // namespace
+}  // namespace prunex::comm
