@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-namespace prunex::program {
+namespace prunex::tests {
 
 /// Reads a file that torch.save wrote from a dict of contiguous tensors.
 std::map<std::string, at::Tensor> load_tensors(const std::string& path);
 
-}  // namespace prunex::program
+}  // namespace prunex::tests

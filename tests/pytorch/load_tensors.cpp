@@ -1,11 +1,11 @@
-#include "tests/program/load_tensors.h"
+#include "tests/pytorch/load_tensors.h"
 
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <fstream>
 #include <iterator>
 
-namespace prunex::program {
+namespace prunex::tests {
 
 std::map<std::string, at::Tensor> load_tensors(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -17,4 +17,4 @@ std::map<std::string, at::Tensor> load_tensors(const std::string& path) {
   return tensors;
 }
 
-}  // namespace prunex::program
+}  // namespace prunex::tests
