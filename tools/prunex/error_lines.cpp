@@ -1,4 +1,4 @@
-#include "error_lines.h"
+#include "tools/prunex/error_lines.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

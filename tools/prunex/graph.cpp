@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "commands.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/groups.h"
-#include "shape.h"
+#include "tools/prunex/commands.h"
+#include "tools/prunex/shape.h"
 
 namespace prunex::tools {
 namespace {

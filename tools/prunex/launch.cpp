@@ -1,4 +1,4 @@
-#include "launch.h"
+#include "tools/prunex/launch.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,10 +14,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "error_lines.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/store.h"
-#include "rank_process.h"
+#include "tools/prunex/error_lines.h"
+#include "tools/prunex/rank_process.h"
 
 namespace prunex::tools {
 namespace {

@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "commands.h"
 #include "prunex/version.h"
+#include "tools/prunex/commands.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "rank_process.h"
+#include "tools/prunex/rank_process.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "shape.h"
+#include "tools/prunex/shape.h"
 
 #include <fmt/format.h>
 

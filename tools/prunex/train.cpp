@@ -5,11 +5,11 @@
 #include <memory>
 #include <thread>
 
-#include "choices.h"
-#include "commands.h"
-#include "launch.h"
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/choices.h"
+#include "tools/prunex/commands.h"
+#include "tools/prunex/launch.h"
 
 namespace prunex::tools {
 namespace {
