@@ -206,7 +206,12 @@ class Compiler {
 
   Operand value_operand(const c10::Argument& formal, const Argument& argument) const {
     const auto kind = without_optional(formal.type())->kind();
-    if (graph_.values[argument.values[0]].role != Role::kSymInt) {
+    const auto& value = graph_.values[argument.values[0]];
+    // Written without the schema saying so, while ranks share constants.
+    if (value.role == Role::kConstant && formal.name().starts_with("running_")) {
+      fail(fmt::format("the statistics '{}' are not in the state dict", value.weight));
+    }
+    if (value.role != Role::kSymInt) {
       if (kind != TypeKind::TensorType) wrong_type(formal, "a tensor");
       return {.kind = Operand::Kind::kSlot, .slots = argument.values};
     }

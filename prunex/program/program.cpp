@@ -15,7 +15,8 @@ namespace {
 
 using c10::IValue;
 
-void check_ids(const Graph& graph) {
+// Ids are used as positions from here on.
+Graph checked(Graph graph) {
   const auto check = [&](ValueId id, bool none_allowed) {
     const bool inside = id >= 0 && static_cast<size_t>(id) < graph.values.size();
     if (inside || (none_allowed && id == kNoValue)) return;
@@ -30,6 +31,7 @@ void check_ids(const Graph& graph) {
       for (const auto id : argument.values) check(id, list);
     }
   }
+  return graph;
 }
 
 // A graph input that run() finds by name.
@@ -180,16 +182,20 @@ class Frame {
 }  // namespace
 
 struct Program::Compiled {
-  explicit Compiled(Graph source) : graph(std::move(source)) {
-    check_ids(graph);
-    for (size_t id = 0; id < graph.values.size(); ++id) bind(static_cast<ValueId>(id));
-    train = in_mode(graph, Mode::kTrain);
-    eval = in_mode(graph, Mode::kEval);
-    train_calls = compile(train);
-    eval_calls = compile(eval);
+  // The graph in one mode.
+  struct Form {
+    Form(const Graph& source, Mode mode) : graph(in_mode(source, mode)), calls(compile(graph)) {}
+    Graph graph;
+    std::vector<Call> calls;
+  };
+
+  explicit Compiled(Graph source)
+      : graph(checked(std::move(source))), train(graph, Mode::kTrain), eval(graph, Mode::kEval) {
+    for (size_t id = 0; id < graph.values.size(); ++id) note_source(static_cast<ValueId>(id));
   }
 
-  void bind(ValueId id) {
+  // Where run() will find what the graph does not compute.
+  void note_source(ValueId id) {
     const auto& value = graph.values[id];
     if (value.role == Role::kParameter) params.push_back({id, graph.owner(value.weight), params.size()});
     if (value.role == Role::kBuffer) buffers.push_back({id, graph.owner(value.weight), buffers.size()});
@@ -201,8 +207,23 @@ struct Program::Compiled {
     constants.emplace_back(id, constant->second);
   }
 
-  Graph graph, train, eval;
-  std::vector<Call> train_calls, eval_calls;
+  Frame bind(at::TensorList inputs, const Weights& weights) const {
+    TORCH_CHECK(inputs.size() == graph.inputs.size(), "[program] got ", inputs.size(), " inputs, wanted ",
+                graph.inputs.size());
+    const auto device = inputs.empty() ? at::Device(at::kCPU) : inputs[0].device();
+    Frame frame(graph.values.size(), device);
+    for (const auto& binding : params) frame.set(binding.slot, find_weight(weights.params, binding));
+    for (const auto& binding : buffers) frame.set(binding.slot, find_weight(weights.buffers, binding));
+    for (const auto& [slot, tensor] : constants) frame.set(slot, tensor.to(device));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      check_input(graph.values[graph.inputs[i]], inputs[i]);
+      frame.set(graph.inputs[i], inputs[i]);
+    }
+    return frame;
+  }
+
+  Graph graph;
+  Form train, eval;
   std::vector<Binding> params, buffers;
   std::vector<std::pair<ValueId, at::Tensor>> constants;
 };
@@ -226,28 +247,18 @@ const Graph& Program::graph() const {
 }
 
 std::vector<at::Tensor> Program::run(at::TensorList inputs, Weights& weights, Mode mode) const {
-  const auto& graph = mode == Mode::kTrain ? compiled_->train : compiled_->eval;
-  TORCH_CHECK(inputs.size() == graph.inputs.size(), "[program] got ", inputs.size(), " inputs, wanted ",
-              graph.inputs.size());
-  const auto device = inputs.empty() ? at::Device(at::kCPU) : inputs[0].device();
-  Frame frame(graph.values.size(), device);
-  for (const auto& binding : compiled_->params) frame.set(binding.slot, find_weight(weights.params, binding));
-  for (const auto& binding : compiled_->buffers) frame.set(binding.slot, find_weight(weights.buffers, binding));
-  for (const auto& [slot, tensor] : compiled_->constants) frame.set(slot, tensor.to(device));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_input(graph.values[graph.inputs[i]], inputs[i]);
-    frame.set(graph.inputs[i], inputs[i]);
-  }
-  for (const auto& call : mode == Mode::kTrain ? compiled_->train_calls : compiled_->eval_calls) {
+  const auto& form = mode == Mode::kTrain ? compiled_->train : compiled_->eval;
+  auto frame = compiled_->bind(inputs, weights);
+  for (const auto& call : form.calls) {
     try {
       frame.execute(call);
     } catch (c10::Error& error) {
-      error.add_context("in node " + describe(graph, graph.nodes[call.node]));
+      error.add_context("in node " + describe(form.graph, form.graph.nodes[call.node]));
       throw;
     }
   }
   std::vector<at::Tensor> outputs;
-  for (const auto id : graph.outputs) outputs.push_back(frame.tensor(id));
+  for (const auto id : form.graph.outputs) outputs.push_back(frame.tensor(id));
   return outputs;
 }
 

@@ -157,7 +157,8 @@ Model read_pt2(const std::string& path) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("{}: {}", path, error.what()));
   } catch (const c10::Error& error) {
-    throw std::runtime_error(fmt::format("{}: {}", path, error.what_without_backtrace()));
+    const std::string text = error.what_without_backtrace();
+    throw std::runtime_error(fmt::format("{}: {}", path, text.substr(0, text.find('\n'))));
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format("{}: {}", path, error.what()));
   }

@@ -23,7 +23,7 @@ class TensorWriter {
       : archive_(archive), folder_(std::move(folder)), prefix_(std::move(prefix)) {}
 
   void write(const std::string& name, const at::Tensor& tensor, bool is_param) {
-    const auto record = fmt::format("{}_{}", prefix_, config_.size());
+    const auto record = fmt::format("{}_{}", prefix_, records_++);
     const auto dense = tensor.detach().cpu().contiguous();
     archive_.write(folder_ + record, dense.const_data_ptr(), dense.nbytes());
     config_[name] = {{"path_name", record},
@@ -32,8 +32,10 @@ class TensorWriter {
                      {"tensor_meta", write_tensor_meta(tensor)}};
   }
 
-  void alias(const std::string& name, const std::string& owner) {
-    if (config_.contains(owner)) config_[name] = Json(config_[owner]);
+  // A tied weight names its owner's record.
+  void write(const std::string& name, const std::string& owner, const TensorDict& tensors, bool is_param) {
+    if (!config_.contains(owner)) write(owner, tensors[owner], is_param);
+    if (!config_.contains(name)) config_[name] = Json(config_[owner]);
   }
 
   void finish(const std::string& record) { archive_.write(folder_ + record, Json{{"config", config_}}.dump()); }
@@ -41,6 +43,7 @@ class TensorWriter {
  private:
   ArchiveWriter& archive_;
   std::string folder_, prefix_;
+  int64_t records_ = 0;
   Json config_ = Json::object();
 };
 
@@ -48,9 +51,13 @@ void write(ArchiveWriter& archive, const Model& model) {
   const auto& graph = model.program.graph();
   const auto document = write_graph(graph, model.weights).dump();
   TensorWriter weights(archive, "data/weights/", "weight");
-  for (const auto& item : model.weights.params) weights.write(item.key(), item.value(), true);
-  for (const auto& item : model.weights.buffers) weights.write(item.key(), item.value(), false);
-  for (const auto& [name, owner] : graph.aliases) weights.alias(name, owner);
+  for (const auto role : {Role::kParameter, Role::kBuffer}) {
+    const bool is_param = role == Role::kParameter;
+    const auto& tensors = is_param ? model.weights.params : model.weights.buffers;
+    for (const auto& value : graph.values) {
+      if (value.role == role) weights.write(value.weight, graph.owner(value.weight), tensors, is_param);
+    }
+  }
   weights.finish("model_weights_config.json");
   TensorWriter constants(archive, "data/constants/", "tensor");
   for (const auto& [name, tensor] : graph.constants) constants.write(name, tensor, false);

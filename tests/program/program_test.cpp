@@ -267,6 +267,12 @@ INSTANTIATE_TEST_SUITE_P(
                    add_node(g, "aten::add_.Tensor", {value("self", view), literal("other", 1)}, "spoiled");
                  },
                  "writes to 'bn.running_mean' in place"},
+        BadGraph{"StatisticsOutsideTheStateDict",
+                 [](Graph& g) {
+                   g.values[5].role = Role::kConstant;
+                   g.constants.emplace("bn.running_mean", at::zeros({4}));
+                 },
+                 "'bn.running_mean' are not in the state dict"},
         BadGraph{"MissingConstant",
                  [](Graph& g) { add_value(g, {.name = "c", .role = Role::kConstant, .weight = "table"}); },
                  "lacks its constant 'table'"}),
