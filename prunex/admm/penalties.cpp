@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 namespace prunex::admm {
@@ -32,22 +31,25 @@ double balanced(double rho, double primal, double dual, const PenaltyOptions& op
   return rho;
 }
 
-void check_range(const char* option, double value, double low, double high) {
-  if (!(value >= low && value <= high)) {
-    throw std::invalid_argument(fmt::format("{}: got {}, wanted {} or more", option, value, low));
-  }
+void at_least(const char* option, double got, double least) {
+  if (std::isfinite(got) && got >= least) return;
+  throw std::invalid_argument(fmt::format("{}: got {}, wanted a number of {} or more", option, got, least));
+}
+
+void positive(const char* option, double got) {
+  if (std::isfinite(got) && got > 0) return;
+  throw std::invalid_argument(fmt::format("{}: got {}, wanted a number above 0", option, got));
 }
 
 }  // namespace
 
 void check(const PenaltyOptions& options) {
-  const double most = std::numeric_limits<double>::max();
-  check_range("--kappa", options.kappa, 0, most);
-  check_range("--rho1", options.rho1, std::numeric_limits<double>::min(), most);
-  check_range("--rho2", options.rho2, 0, most);
-  check_range("--tau", options.tau, 1, most);
-  check_range("--mu", options.mu, 1, most);
-  check_range("--rho-growth", options.growth, std::numeric_limits<double>::min(), most);
+  at_least("--kappa", options.kappa, 0);
+  positive("--rho1", options.rho1);
+  at_least("--rho2", options.rho2, 0);
+  at_least("--tau", options.tau, 1);
+  at_least("--mu", options.mu, 1);
+  positive("--rho-growth", options.growth);
 }
 
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes,
