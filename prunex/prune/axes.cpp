@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <unordered_set>
 
 namespace prunex::prune {
 namespace {
@@ -176,6 +177,19 @@ std::vector<Member> Axes::members() const {
     }
   }
   return members;
+}
+
+std::vector<Labels> Axes::all_labels() const {
+  std::vector<Labels> all;
+  std::unordered_set<const void*> seen;
+  const auto add = [&](const Labels& labels) {
+    if (labels != nullptr && seen.insert(labels.get()).second) all.push_back(labels);
+  };
+  for (const Member& member : members()) add(member.labels);
+  for (const auto& axes : labels_) {
+    for (const Labels& labels : axes) add(labels);
+  }
+  return all;
 }
 
 std::vector<ValueId> tensor_inputs(const Graph& graph, const Node& node) {

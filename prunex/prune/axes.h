@@ -71,7 +71,10 @@ class Axes {
   const Units& units() const { return units_; }
   const std::string& reason(int32_t index) const { return reasons_[index]; }
   const std::vector<Origin>& origins() const { return origins_; }
+  /// Labelled axes of parameters and buffers, by the name that owns the storage.
   std::vector<Member> members() const;
+  /// The labels of every axis of every value, each vector once.
+  std::vector<Labels> all_labels() const;
 
  private:
   struct WeightAxis {

@@ -16,22 +16,6 @@ namespace prunex::prune {
 namespace {
 
 using program::Graph;
-using program::kNoValue;
-using program::Node;
-
-void run_rules(Axes& axes, const Graph& graph) {
-  for (const Node& node : graph.nodes) {
-    axes.enter(node);
-    const Rule rule = find_rule(node.target);
-    const bool used = !node.outputs.empty() && node.outputs[0] != kNoValue;
-    if (rule != nullptr && used) {
-      rule(axes, node);
-    } else {
-      axes.freeze_inputs(node, "has no rule");
-    }
-  }
-  axes.freeze_outputs();
-}
 
 /// Compares runs of digits as numbers: "layer2.10" follows "layer2.9".
 bool natural_less(const std::string& a, const std::string& b) {
@@ -73,7 +57,7 @@ struct Place {
 /// Turns the sets of units into groups: sets that lie on the same axes equally often, frozen for the same reason.
 class Collector {
  public:
-  explicit Collector(const Axes& axes) : axes_(axes), members_(axes.members()), places_(axes.units().size()) {}
+  explicit Collector(Axes axes) : axes_(std::move(axes)), members_(axes_.members()), places_(axes_.units().size()) {}
 
   std::vector<DependencyGroup> collect() {
     sign();
@@ -98,11 +82,10 @@ class Collector {
 
   void sign() {
     signatures_.assign(axes_.units().size(), 0);
-    std::set<const void*> seen;
-    for (const Member& member : members_) {
-      if (!seen.insert(member.labels.get()).second) continue;
-      const uint64_t number = mix(seen.size());
-      for (Unit unit : *member.labels) {
+    uint64_t count = 0;
+    for (const Labels& labels : axes_.all_labels()) {
+      const uint64_t number = mix(++count);
+      for (Unit unit : *labels) {
         if (unit != kFixed) signatures_[axes_.units().find(unit)] += number;
       }
     }
@@ -205,7 +188,7 @@ class Collector {
     return index;
   }
 
-  const Axes& axes_;
+  const Axes axes_;
   std::vector<Member> members_;
   std::vector<Place> places_;         // of the root of each set
   std::vector<uint64_t> signatures_;  // of the root of each set
@@ -233,9 +216,15 @@ const char* name_of(GroupKind kind) {
 }
 
 std::vector<DependencyGroup> dependency_groups(const Graph& graph) {
-  Axes axes(graph);
-  run_rules(axes, graph);
-  return Collector(axes).collect();
+  return Collector(analyze(graph)).collect();
+}
+
+std::vector<sparsity::Group> removable_groups(const std::vector<DependencyGroup>& groups) {
+  std::vector<sparsity::Group> removable;
+  for (const DependencyGroup& group : groups) {
+    if (group.prunable) removable.push_back({.name = group.name, .slices = group.slices, .size = group.size});
+  }
+  return removable;
 }
 
 }  // namespace prunex::prune

@@ -36,4 +36,7 @@ struct DependencyGroup {
 /// Cost: nearly linear in the number of channels.
 std::vector<DependencyGroup> dependency_groups(const program::Graph& graph);
 
+/// The prunable ones, for sparsity::make_cut: parameters and buffers.
+std::vector<sparsity::Group> removable_groups(const std::vector<DependencyGroup>& groups);
+
 }  // namespace prunex::prune

@@ -150,7 +150,7 @@ const std::vector<Family>& families() {
       {permute_rule, {"aten::permute"}},
       {transpose_rule, {"aten::transpose.int"}},
       {cat_rule, {"aten::cat"}},
-      {slice_rule, {"aten::slice.Tensor"}},
+      {slice_rule, {"aten::slice.Tensor", "aten::narrow"}},
       {select_rule, {"aten::select.int"}},
       {split_rule, {"aten::chunk", "aten::split.Tensor", "aten::split_with_sizes"}},
       {expand_rule, {"aten::expand"}},
@@ -175,6 +175,22 @@ Rule find_rule(const std::string& target) {
   static const std::unordered_map<std::string, Rule> rules = by_target();
   const auto found = rules.find(target);
   return found == rules.end() ? nullptr : found->second;
+}
+
+Axes analyze(const program::Graph& graph) {
+  Axes axes(graph);
+  for (const Node& node : graph.nodes) {
+    axes.enter(node);
+    const Rule rule = find_rule(node.target);
+    const bool used = !node.outputs.empty() && node.outputs[0] != program::kNoValue;
+    if (rule != nullptr && used) {
+      rule(axes, node);
+    } else {
+      axes.freeze_inputs(node, "has no rule");
+    }
+  }
+  axes.freeze_outputs();
+  return axes;
 }
 
 }  // namespace prunex::prune

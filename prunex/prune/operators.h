@@ -14,4 +14,7 @@ using Rule = void (*)(Axes& axes, const program::Node& node);
 /// By target ("aten::conv2d"); nullptr: there is none.
 Rule find_rule(const std::string& target);
 
+/// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. `graph` must outlive it.
+Axes analyze(const program::Graph& graph);
+
 }  // namespace prunex::prune

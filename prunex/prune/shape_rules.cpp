@@ -98,16 +98,27 @@ Labels factor(const Axes& axes, const Labels& labels, int64_t extent, int64_t in
   return out;
 }
 
-/// One labelled axis becomes several; true if one of them carries the units.
-bool split(Axes& axes, const Labels& labels, ValueId output, const std::vector<int64_t>& parts) {
+/// Ties positions that agree on the output axis of the largest extent (the last of them), which then carries the
+/// units: the shuffle of channels by view, transpose and view.
+void split_by_ties(Axes& axes, const Labels& labels, ValueId output, const std::vector<int64_t>& parts) {
+  const Shape& shape = axes.shape(output);
+  const auto smaller = [&](int64_t a, int64_t b) { return shape[a].factor < shape[b].factor; };
+  const int64_t axis = *std::max_element(parts.rbegin(), parts.rend(), smaller);
+  const int64_t inner = stride(shape, parts, axis), extent = shape[axis].factor;
+  auto carried = std::make_shared<std::vector<Unit>>(extent);
+  for (int64_t i = 0; i < extent; ++i) (*carried)[i] = (*labels)[i * inner];
+  for (size_t i = 0; i < labels->size(); ++i) axes.tie((*carried)[i / inner % extent], (*labels)[i]);
+  axes.set(output, axis, carried);
+}
+
+/// One labelled axis becomes several, one of which carries the units.
+void split(Axes& axes, const Labels& labels, ValueId output, const std::vector<int64_t>& parts) {
   const Shape& shape = axes.shape(output);
   for (int64_t axis : parts) {
     const Labels part = factor(axes, labels, shape[axis].factor, stride(shape, parts, axis));
-    if (part == nullptr) continue;
-    axes.set(output, axis, part);
-    return true;
+    if (part != nullptr) return axes.set(output, axis, part);
   }
-  return false;
+  split_by_ties(axes, labels, output, parts);
 }
 
 /// False if the block mixes units in a way that no single axis can carry.
@@ -124,7 +135,9 @@ bool reshape_block(Axes& axes, ValueId input, ValueId output, const Block& block
     axes.set(output, block.out[0], merged);
     return merged != nullptr;
   }
-  return block.in.size() == 1 && split(axes, axes.labels(input, block.in[0]), output, block.out);
+  if (block.in.size() != 1) return false;
+  split(axes, axes.labels(input, block.in[0]), output, block.out);
+  return true;
 }
 
 Labels range(const Labels& labels, int64_t start, int64_t length, int64_t step = 1) {
@@ -162,7 +175,19 @@ Labels join(Axes& axes, const std::vector<ValueId>& values, int64_t axis) {
   return any ? Labels(out) : nullptr;
 }
 
-/// Extents of the outputs of chunk, split and split_with_sizes over `size` positions.
+/// A computed position cannot be rewritten.
+bool is_computed(const Node& node, const std::string& argument) {
+  const program::Argument* found = node.find(argument);
+  return found != nullptr && found->kind != program::Argument::Kind::kLiteral;
+}
+
+}  // namespace
+
+Range slice_range(const Node& node, int64_t size) {
+  const int64_t start = from_front(integer(node, "start", 0), size);
+  return {std::clamp<int64_t>(start, 0, size), integer(node, "step", 1)};
+}
+
 std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
   std::vector<int64_t> sizes = integers(node, node.target == "aten::split.Tensor" ? "split_size" : "split_sizes");
   if (node.target == "aten::split_with_sizes") return sizes;
@@ -172,8 +197,6 @@ std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
   for (int64_t start = 0; start < size; start += each) sizes.push_back(std::min(each, size - start));
   return sizes;
 }
-
-}  // namespace
 
 void reshape_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor_inputs(axes.graph(), node).at(0), output = node.outputs[0];
@@ -221,10 +244,12 @@ void slice_rule(Axes& axes, const Node& node) {
   const program::Extent& extent = axes.shape(input)[axis];
   pass(axes, input, output, axis);
   if (extent.per_image) return;
-  if (tensor(node, "start") != kNoValue) return axes.freeze(input, axis, "slices it from a computed position");
-  const int64_t start = std::clamp<int64_t>(from_front(integer(node, "start", 0), extent.factor), 0, extent.factor);
-  axes.set(output, axis,
-           range(axes.labels(input, axis), start, axes.shape(output)[axis].factor, integer(node, "step", 1)));
+  for (const char* argument : {"start", "end", "length"}) {
+    if (is_computed(node, argument)) return axes.freeze(input, axis, "takes a computed range of this axis");
+  }
+  const Range taken = slice_range(node, extent.factor);
+  if (taken.step != 1) axes.freeze(input, axis, "skips positions of this axis");
+  axes.set(output, axis, range(axes.labels(input, axis), taken.start, axes.shape(output)[axis].factor, taken.step));
 }
 
 void select_rule(Axes& axes, const Node& node) {
@@ -239,11 +264,15 @@ void select_rule(Axes& axes, const Node& node) {
 void split_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self");
   const int64_t axis = axis_of(axes, node, input);
-  const std::vector<int64_t> sizes = split_sizes(node, axes.shape(input)[axis].factor);
+  const program::Extent& extent = axes.shape(input)[axis];
+  const bool computed = extent.per_image || is_computed(node, "split_size") || is_computed(node, "split_sizes");
+  if (computed) axes.freeze(input, axis, "takes computed ranges of this axis");
+  const std::vector<int64_t> sizes = computed ? std::vector<int64_t>{} : split_sizes(node, extent.factor);
   int64_t start = 0;
   for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] != kNoValue) pass(axes, input, node.outputs[i], axis);
+    if (computed) continue;
     if (node.outputs[i] != kNoValue) {
-      pass(axes, input, node.outputs[i], axis);
       axes.set(node.outputs[i], axis, range(axes.labels(input, axis), start, sizes.at(i)));
     }
     start += sizes.at(i);

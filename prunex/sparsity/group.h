@@ -22,6 +22,7 @@ struct Slice {
   std::string tensor;
   int64_t axis = kRows;
   std::vector<int64_t> index;
+  bool operator==(const Slice&) const = default;
 };
 
 /// `size` units, each spread over all slices; `keep` is the share of units that survives, in (0, 1].

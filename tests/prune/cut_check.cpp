@@ -4,41 +4,32 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
-#include <map>
+#include <algorithm>
+
+#include "prunex/prune/surgery.h"
 
 namespace prunex::prune {
 namespace {
 
-using Removed = std::map<std::pair<std::string, int64_t>, std::vector<int64_t>>;  // (tensor, axis) -> positions
+constexpr uint64_t kSeed = 7;
 
-/// A random half of the units of every prunable group, rounded up.
-Removed choose(const std::vector<DependencyGroup>& groups, at::Generator& generator) {
-  Removed removed;
-  for (const DependencyGroup& group : groups) {
-    if (!group.prunable) continue;
+sparsity::Masks choose(const std::vector<sparsity::Group>& groups, Keep keep, at::Generator& generator) {
+  sparsity::Masks masks;
+  for (const sparsity::Group& group : groups) {
+    const int64_t kept = keep == Keep::kOne ? 1 : (group.size + 1) / 2;
     const at::Tensor order = at::randperm(group.size, generator, at::kLong);
-    for (int64_t i = 0; i < group.size / 2; ++i) {
-      const int64_t unit = order[i].item<int64_t>();
-      for (const sparsity::Slice& slice : group.slices) {
-        auto& positions = removed[{slice.tensor, slice.axis}];
-        const auto block = static_cast<int64_t>(slice.index.size()) / group.size;
-        if (slice.index.empty()) positions.push_back(unit);
-        for (int64_t p = 0; p < block; ++p) positions.push_back(slice.index[unit * block + p]);
-      }
-    }
+    masks.insert(group.name, at::zeros({group.size}, at::kBool).index_fill_(0, order.slice(0, 0, kept), true));
   }
-  return removed;
+  return masks;
 }
 
-at::Tensor& find(Weights& weights, const std::string& name) {
-  at::Tensor* parameter = weights.params.find(name);
-  return parameter != nullptr ? *parameter : weights.buffers[name];
-}
-
-Weights clone(const Weights& weights) {
+Weights clone(const Weights& weights, at::ScalarType dtype) {
   Weights copy;
-  for (const auto& item : weights.params) copy.params.insert(item.key(), item.value().detach().clone());
-  for (const auto& item : weights.buffers) copy.buffers.insert(item.key(), item.value().clone());
+  const auto convert = [&](const at::Tensor& tensor) {
+    return tensor.detach().to(tensor.is_floating_point() ? dtype : tensor.scalar_type()).clone();
+  };
+  for (const auto& item : weights.params) copy.params.insert(item.key(), convert(item.value()));
+  for (const auto& item : weights.buffers) copy.buffers.insert(item.key(), convert(item.value()));
   return copy;
 }
 
@@ -52,18 +43,18 @@ void randomize_norms(Weights& weights, at::Generator& generator) {
   }
 }
 
-/// The program with as many groups in its depthwise convolutions as their cut weights have.
-program::Program narrow(const program::Program& program, Weights& small) {
-  program::Graph graph = program.graph();
-  for (program::Node& node : graph.nodes) {
-    for (program::Argument& argument : node.arguments) {
-      if (node.target != "aten::conv2d" || argument.name != "groups") continue;
-      const program::Value& weight = graph.values[node.find("weight")->values[0]];
-      if (argument.literal.toInt() == 1 || weight.shape[1].factor != 1) continue;
-      argument.literal = argument.literal.toInt() * find(small, weight.weight).size(0) / weight.shape[0].factor;
-    }
+/// Layers read nothing of the removed units.
+void mask_columns(Weights& weights, const sparsity::Cut& cut) {
+  for (auto& item : weights.params) {
+    const sparsity::TensorCut& part = cut.tensors.at(item.key());
+    const auto kept = part.kept.find(1);
+    if (kept == part.kept.end()) continue;
+    at::Tensor factors = at::zeros({item.value().size(1)}, item.value().options());
+    factors.index_fill_(0, at::tensor(kept->second, at::kLong), 1);
+    std::vector<int64_t> shape(item.value().dim(), 1);
+    shape[1] = -1;
+    item.value().mul_(factors.view(shape));
   }
-  return program::Program(std::move(graph));
 }
 
 at::Tensor run(const program::Program& program, Weights& weights, const at::Tensor& images) {
@@ -72,24 +63,24 @@ at::Tensor run(const program::Program& program, Weights& weights, const at::Tens
 
 }  // namespace
 
-double cut_error(program::Model& model, const std::vector<DependencyGroup>& groups, const at::Tensor& images) {
+CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& images) {
   const at::NoGradGuard no_grad;
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(7);
-  Weights masked = clone(model.weights);
-  randomize_norms(masked, generator);
-  Weights small = clone(masked);
-  for (const auto& [place, positions] : choose(groups, generator)) {
-    const auto& [name, axis] = place;
-    const at::Tensor removed = at::tensor(positions, at::kLong);
-    at::Tensor& whole = find(masked, name);
-    const at::Tensor kept = at::ones({whole.size(axis)}, at::kBool).index_fill_(0, removed, false).nonzero().flatten();
-    at::Tensor& part = find(small, name);
-    part = part.index_select(axis, kept);
-    if (axis == 1) whole.index_fill_(1, removed, 0);
-  }
-  const at::Tensor expected = run(model.program, masked, images);
-  const at::Tensor actual = run(narrow(model.program, small), small, images);
-  return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
+  Weights whole = clone(model.weights, images.scalar_type());
+  randomize_norms(whole, generator);
+  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  sparsity::Cut cut = sparsity::make_cut(groups, choose(groups, keep, generator), sparsity::shapes_of(whole));
+  program::Model small{cut_program(model.program, cut), clone(whole, images.scalar_type())};
+  sparsity::apply_cut(small.weights, cut);
+  mask_columns(whole, cut);
+  const at::Tensor expected = run(model.program, whole, images);
+  const at::Tensor actual = run(small.program, small.weights, images);
+  const double error = ((actual - expected).abs().max() / expected.abs().max()).item<double>();
+  return {error, std::move(cut), std::move(small)};
+}
+
+double cut_error(const program::Model& model, const at::Tensor& images) {
+  return std::max(check_cut(model, Keep::kHalf, images).error, check_cut(model, Keep::kOne, images).error);
 }
 
 }  // namespace prunex::prune

@@ -1,16 +1,28 @@
-// The property that every pruned network must have, checked by pruning half of every group.
+// The property that every pruned network must have: cutting equals masking.
 #pragma once
 
 #include <vector>
 
 #include "prunex/program/program.h"
 #include "prunex/prune/groups.h"
+#include "prunex/sparsity/cut.h"
 
 namespace prunex::prune {
 
-/// Largest difference, relative to the largest output, between the network without the units that it prunes and the
-/// whole network whose columns of these units are zero (eval mode, random batch-norm statistics). For programs whose
-/// only constants that hold a width are the groups of depthwise convolutions.
-double cut_error(program::Model& model, const std::vector<DependencyGroup>& groups, const at::Tensor& images);
+/// How many units of every prunable group survive, chosen at random.
+enum class Keep { kHalf, kOne };
+
+struct CutCheck {
+  double error = 0;  ///< largest difference of the outputs, relative to the largest output
+  sparsity::Cut cut;
+  program::Model small;
+};
+
+/// Compares the network without the removed units with the whole network whose columns of these units are zero (eval
+/// mode, random batch-norm statistics), in the images' precision.
+CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& images);
+
+/// The larger error of both ways to keep.
+double cut_error(const program::Model& model, const at::Tensor& images);
 
 }  // namespace prunex::prune

@@ -1,0 +1,269 @@
+#include "prunex/sparsity/cut.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace prunex::sparsity {
+namespace {
+
+std::string to_text(at::IntArrayRef shape) {
+  return fmt::format("{}", fmt::join(shape, "x"));
+}
+
+std::vector<int64_t> alive_units(const Group& group, const Masks& masks) {
+  const at::Tensor* mask = masks.find(group.name);
+  TORCH_CHECK(mask != nullptr, "[sparsity] there is no mask for group '", group.name, "'");
+  TORCH_CHECK(mask->scalar_type() == at::kBool && mask->numel() == group.size, "[sparsity] the mask of group '",
+              group.name, "' has ", mask->numel(), " entries, wanted ", group.size, " bools");
+  const at::Tensor units = mask->cpu().flatten().nonzero().flatten();
+  TORCH_CHECK(units.numel() > 0, "[sparsity] the mask of group '", group.name, "' keeps no unit");
+  return {units.const_data_ptr<int64_t>(), units.const_data_ptr<int64_t>() + units.numel()};
+}
+
+/// bool per position of the axes that lose something, by tensor and axis.
+using Alive = std::map<std::pair<std::string, int64_t>, std::vector<bool>>;
+
+int64_t extent(const Group& group, const Slice& slice, const Shapes& shapes) {
+  const auto shape = shapes.find(slice.tensor);
+  TORCH_CHECK(shape != shapes.end(), "[sparsity] group '", group.name, "' lies on '", slice.tensor,
+              "', which is no tensor of the model");
+  TORCH_CHECK(slice.axis >= 0 && slice.axis < static_cast<int64_t>(shape->second.size()), "[sparsity] group '",
+              group.name, "' lies on axis ", slice.axis, " of '", slice.tensor, "' (", to_text(shape->second),
+              "), which cannot be cut");
+  return shape->second[slice.axis];
+}
+
+/// Positions of the slice that belong to no unit of `kept` die.
+void remove(const Group& group, const Slice& slice, const std::vector<int64_t>& kept, std::vector<bool>& alive) {
+  const int64_t positions = slice.index.empty() ? group.size : static_cast<int64_t>(slice.index.size());
+  TORCH_CHECK(positions % group.size == 0, "[sparsity] group '", group.name, "' has ", positions, " positions in '",
+              slice.tensor, "' for ", group.size, " units");
+  std::vector<bool> survives(group.size, false);
+  for (int64_t unit : kept) survives[unit] = true;
+  for (int64_t i = 0; i < positions; ++i) {
+    if (survives[i / (positions / group.size)]) continue;
+    const int64_t position = slice.index.empty() ? i : slice.index[i];
+    TORCH_CHECK(position >= 0 && position < static_cast<int64_t>(alive.size()), "[sparsity] group '", group.name,
+                "' has position ", position, " in '", slice.tensor, "', which has ", alive.size());
+    alive[position] = false;
+  }
+}
+
+std::vector<int64_t> positions(const std::vector<bool>& alive) {
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < alive.size(); ++i) {
+    if (alive[i]) kept.push_back(static_cast<int64_t>(i));
+  }
+  return kept;
+}
+
+/// outer[inner[i]]
+std::vector<int64_t> chain(const std::vector<int64_t>& outer, const std::vector<int64_t>& inner) {
+  std::vector<int64_t> kept;
+  for (int64_t position : inner) kept.push_back(outer.at(position));
+  return kept;
+}
+
+TensorCut compose(const TensorCut& first, const TensorCut& second, const std::string& name) {
+  TORCH_CHECK(second.shape == shape_after(first), "[sparsity] the second cut is of a '", name, "' of ",
+              to_text(second.shape), ", the first leaves ", to_text(shape_after(first)));
+  TensorCut both = first;
+  for (const auto& [axis, kept] : second.kept) {
+    const auto before = first.kept.find(axis);
+    both.kept[axis] = before == first.kept.end() ? kept : chain(before->second, kept);
+  }
+  return both;
+}
+
+/// Of the surviving units, those whose first position is still kept.
+GroupCut narrow(const GroupCut& group, const std::map<std::string, TensorCut>& tensors) {
+  const auto tensor = tensors.find(group.place.tensor);
+  TORCH_CHECK(tensor != tensors.end(), "[sparsity] the cut knows no tensor '", group.place.tensor, "'");
+  const auto kept = tensor->second.kept.find(group.place.axis);
+  if (kept == tensor->second.kept.end()) return group;
+  const int64_t block = static_cast<int64_t>(group.place.index.size()) / group.size;
+  GroupCut narrowed = group;
+  std::erase_if(narrowed.kept, [&](int64_t unit) {
+    const int64_t position = block == 0 ? unit : group.place.index[unit * block];
+    return !std::binary_search(kept->second.begin(), kept->second.end(), position);
+  });
+  return narrowed;
+}
+
+/// FNV-1a over little-endian words; texts and lists are preceded by their length.
+class Digest {
+ public:
+  void add(uint64_t word) {
+    for (int byte = 0; byte < 8; ++byte) mix(static_cast<uint8_t>(word >> (8 * byte)));
+  }
+  void add(const std::string& text) {
+    add(text.size());
+    for (char c : text) mix(static_cast<uint8_t>(c));
+  }
+  void add(const std::vector<int64_t>& list) {
+    add(list.size());
+    for (int64_t word : list) add(static_cast<uint64_t>(word));
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  void mix(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001b3; }
+
+  uint64_t state_ = 0xcbf29ce484222325;
+};
+
+/// Strides of a dense tensor of `sizes` whose dimensions lie in memory in the order that those of `tensor` do.
+std::vector<int64_t> strides_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  std::vector<int64_t> order(tensor.dim());
+  std::iota(order.begin(), order.end(), 0);
+  const auto outside = [&](int64_t a, int64_t b) {
+    return tensor.stride(a) != tensor.stride(b) ? tensor.stride(a) > tensor.stride(b) : tensor.size(a) > tensor.size(b);
+  };
+  std::stable_sort(order.begin(), order.end(), outside);
+  std::vector<int64_t> strides(tensor.dim());
+  int64_t stride = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    strides[*dim] = stride;
+    stride *= sizes[*dim];
+  }
+  return strides;
+}
+
+void check_shape(const at::Tensor& tensor, const TensorCut& cut, const std::string& name) {
+  TORCH_CHECK(tensor.sizes() == at::IntArrayRef(cut.shape), "[sparsity] the cut is of a '", name, "' of ",
+              to_text(cut.shape), ", got ", to_text(tensor.sizes()));
+}
+
+void check(const TensorDict& tensors, const Cut& cut) {
+  for (const auto& item : tensors) {
+    const auto found = cut.tensors.find(item.key());
+    TORCH_CHECK(found != cut.tensors.end(), "[sparsity] the cut knows no tensor '", item.key(), "'");
+    check_shape(item.value(), found->second, item.key());
+  }
+}
+
+}  // namespace
+
+Shapes shapes_of(const Weights& weights) {
+  Shapes shapes;
+  for (const TensorDict* tensors : {&weights.params, &weights.buffers}) {
+    for (const auto& item : *tensors) shapes[item.key()] = item.value().sizes().vec();
+  }
+  return shapes;
+}
+
+bool Cut::empty() const {
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& item) { return item.second.kept.empty(); });
+}
+
+Cut make_cut(const std::vector<Group>& groups, const Masks& masks, const Shapes& shapes) {
+  Cut cut;
+  for (const auto& [name, shape] : shapes) cut.tensors[name].shape = shape;
+  Alive alive;
+  for (const Group& group : groups) {
+    TORCH_CHECK(!group.slices.empty(), "[sparsity] group '", group.name, "' lies on no tensor");
+    cut.groups.push_back({group.name, group.size, alive_units(group, masks), group.slices[0]});
+    if (static_cast<int64_t>(cut.groups.back().kept.size()) == group.size) continue;
+    for (const Slice& slice : group.slices) {
+      const int64_t length = extent(group, slice, shapes);
+      auto& axis = alive.try_emplace({slice.tensor, slice.axis}, length, true).first->second;
+      remove(group, slice, cut.groups.back().kept, axis);
+    }
+  }
+  for (const auto& [place, axis] : alive) cut.tensors[place.first].kept[place.second] = positions(axis);
+  return cut;
+}
+
+Cut compose(const Cut& first, const Cut& second) {
+  Cut both;
+  TORCH_CHECK(first.tensors.size() == second.tensors.size(), "[sparsity] the first cut has ", first.tensors.size(),
+              " tensors, the second ", second.tensors.size());
+  for (const auto& [name, tensor] : first.tensors) {
+    const auto later = second.tensors.find(name);
+    TORCH_CHECK(later != second.tensors.end(), "[sparsity] the second cut lacks '", name, "'");
+    both.tensors[name] = compose(tensor, later->second, name);
+  }
+  for (const GroupCut& group : first.groups) both.groups.push_back(narrow(group, both.tensors));
+  return both;
+}
+
+uint64_t hash(const Cut& cut) {
+  Digest digest;
+  digest.add(cut.tensors.size());
+  for (const auto& [name, tensor] : cut.tensors) {
+    digest.add(name);
+    digest.add(tensor.shape);
+    digest.add(tensor.kept.size());
+    for (const auto& [axis, kept] : tensor.kept) {
+      digest.add(static_cast<uint64_t>(axis));
+      digest.add(kept);
+    }
+  }
+  for (const GroupCut& group : cut.groups) {
+    digest.add(group.name);
+    digest.add(static_cast<uint64_t>(group.size));
+    digest.add(group.kept);
+    digest.add(group.place.tensor);
+    digest.add(static_cast<uint64_t>(group.place.axis));
+    digest.add(group.place.index);
+  }
+  return digest.value();
+}
+
+std::vector<int64_t> shape_after(const TensorCut& cut) {
+  std::vector<int64_t> shape = cut.shape;
+  for (const auto& [axis, kept] : cut.kept) shape.at(axis) = static_cast<int64_t>(kept.size());
+  return shape;
+}
+
+at::Tensor slice(const at::Tensor& tensor, const TensorCut& cut, const std::string& name) {
+  check_shape(tensor, cut, name);
+  const at::NoGradGuard no_grad;
+  at::Tensor part = tensor.detach();
+  for (const auto& [axis, kept] : cut.kept) {
+    part = part.index_select(axis, at::tensor(kept, at::kLong).to(tensor.device()));
+  }
+  const auto shape = shape_after(cut);
+  at::Tensor result = at::empty_strided(shape, strides_like(tensor, shape), tensor.options().requires_grad(false));
+  return result.copy_(part).set_requires_grad(tensor.requires_grad());
+}
+
+void apply_cut(TensorDict& tensors, const Cut& cut) {
+  check(tensors, cut);
+  for (auto& item : tensors) {
+    const TensorCut& part = cut.tensors.at(item.key());
+    if (!part.kept.empty()) item.value() = slice(item.value(), part, item.key());
+  }
+}
+
+void apply_cut(Weights& weights, const Cut& cut) {
+  check(weights.buffers, cut);
+  apply_cut(weights.params, cut);
+  apply_cut(weights.buffers, cut);
+}
+
+Supports apply_cut(const Supports& supports, const Cut& cut) {
+  Supports left;
+  for (const auto& item : supports) {
+    Support support = item.value();
+    const auto& kept = cut.tensors.at(item.key()).kept;
+    const auto keep = [&kept](at::Tensor& mask, int64_t axis) {
+      if (!mask.defined()) return;
+      if (const auto found = kept.find(axis); found != kept.end()) {
+        mask = mask.index_select(0, at::tensor(found->second, at::kLong));
+      }
+      if (mask.all().item<bool>()) mask.reset();
+    };
+    keep(support.rows, kRows);
+    keep(support.columns, kChannels);
+    if (!support.full()) left.insert(item.key(), support);
+  }
+  return left;
+}
+
+}  // namespace prunex::sparsity

@@ -1,0 +1,82 @@
+#include "prunex/train/structure.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "prunex/io/atomic_file.h"
+
+namespace prunex::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Positions = std::vector<int64_t>;
+
+Json to_json(const sparsity::TensorCut& tensor) {
+  Json kept = Json::object();
+  for (const auto& [axis, positions] : tensor.kept) kept[std::to_string(axis)] = positions;
+  return {{"shape", tensor.shape}, {"kept", std::move(kept)}};
+}
+
+Json to_json(const sparsity::GroupCut& group) {
+  Json place{{"tensor", group.place.tensor}, {"axis", group.place.axis}};
+  if (!group.place.index.empty()) place["index"] = group.place.index;
+  return {{"name", group.name}, {"size", group.size}, {"kept", group.kept}, {"at", std::move(place)}};
+}
+
+int64_t parse_axis(const std::string& text) {
+  int64_t axis = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), axis);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw std::invalid_argument(fmt::format("'{}' is no axis", text));
+  }
+  return axis;
+}
+
+sparsity::TensorCut parse_tensor(const Json& json) {
+  sparsity::TensorCut tensor{json.at("shape").get<Positions>(), {}};
+  for (const auto& [axis, positions] : json.at("kept").items()) {
+    tensor.kept[parse_axis(axis)] = positions.get<Positions>();
+  }
+  return tensor;
+}
+
+sparsity::GroupCut parse_group(const Json& json) {
+  const Json& place = json.at("at");
+  return {json.at("name"),
+          json.at("size"),
+          json.at("kept").get<Positions>(),
+          {place.at("tensor"), place.at("axis"), place.value("index", Positions{})}};
+}
+
+}  // namespace
+
+std::string structure_json(const Structure& structure) {
+  Json tensors = Json::object(), groups = Json::array();
+  for (const auto& [name, tensor] : structure.cut.tensors) tensors[name] = to_json(tensor);
+  for (const sparsity::GroupCut& group : structure.cut.groups) groups.push_back(to_json(group));
+  return Json{{"model", structure.model}, {"input", structure.input}, {"tensors", tensors}, {"groups", groups}}.dump();
+}
+
+Structure parse_structure(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    Structure structure{json.at("model"), json.at("input").get<Positions>(), {}};
+    for (const auto& [name, tensor] : json.at("tensors").items()) {
+      structure.cut.tensors[name] = parse_tensor(tensor);
+    }
+    for (const Json& group : json.at("groups")) structure.cut.groups.push_back(parse_group(group));
+    return structure;
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument(fmt::format("no structure of a pruned network: {}", error.what()));
+  }
+}
+
+void write_structure(const std::string& directory, const Structure& structure) {
+  io::write_file_atomically(directory + "/structure.json", structure_json(structure) + "\n");
+}
+
+}  // namespace prunex::train
