@@ -1,4 +1,5 @@
-"""export_stock.py FOLDER NAME...: exports torchvision networks, or the small ones below, as FOLDER/NAME.pt2."""
+"""export_stock.py FOLDER [--train] NAME...: exports torchvision networks without auxiliary classifiers, or the small
+ones below, in eval or training form, as FOLDER/NAME.pt2."""
 import sys
 
 import torch
@@ -52,12 +53,24 @@ class ViewSize(nn.Module):
         return self.fc2(x[:, 2:7])
 
 
+SMALL = {"split_stage": SplitStage, "tied_weights": TiedWeights, "view_size": ViewSize}
+SIZES = {"inception_v3": 75}
+
+
+def make(name):
+    if name in SMALL:
+        return SMALL[name]()
+    options = {"init_weights": True, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+    return getattr(torchvision.models, name)(num_classes=10, **options)
+
+
 folder, *names = sys.argv[1:]
-small = {"split_stage": SplitStage, "tied_weights": TiedWeights, "view_size": ViewSize}
+train = "--train" in names
 torch.manual_seed(0)
 for name in names:
-    options = {"init_weights": True} if name == "googlenet" else {}
-    network = small[name]() if name in small else getattr(torchvision.models, name)(num_classes=10, **options)
+    if name == "--train":
+        continue
+    size = SIZES.get(name, 64)
     batch = {0: torch.export.Dim("batch")}
-    program = torch.export.export(network.eval(), (torch.randn(2, 3, 64, 64),), dynamic_shapes=(batch,))
+    program = torch.export.export(make(name).train(train), (torch.randn(2, 3, size, size),), dynamic_shapes=(batch,))
     torch.export.save(program, f"{folder}/{name}.pt2")

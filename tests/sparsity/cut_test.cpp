@@ -69,7 +69,7 @@ TEST(Cut, RefusesMasksAndGroupsThatDoNotFit) {
   const auto make = [](const std::vector<Group>& groups, const Masks& masks) {
     return complaint([&] { make_cut(groups, masks, kShapes); });
   };
-  EXPECT_THAT(make(groups(), {}), HasSubstr("no mask for group 'a'"));
+  EXPECT_THAT(make(groups(), Masks()), HasSubstr("no mask for group 'a'"));
   EXPECT_THAT(make(groups(), masks(at::ones(2), at::ones(4))), HasSubstr("has 2 entries, wanted 3"));
   EXPECT_THAT(make(groups(), masks(at::zeros(3), at::ones(4))), HasSubstr("keeps no unit"));
   const Masks one = masks(at::tensor({0, 1, 1}), at::ones(4));
@@ -137,12 +137,14 @@ TEST(ApplyCut, ChangesNothingWhenATensorDoesNotFit) {
   EXPECT_THAT(complaint([&] { apply_cut(unknown, example()); }), HasSubstr("no tensor 'u'"));
 }
 
+const std::vector<std::vector<int64_t>> kShapesOfKernels{{8, 6, 3, 3}, {8, 6, 1, 1}, {8, 1, 3, 3}, {8, 1, 1, 1}};
+
 // PyTorch's own notion of the layout, on shapes where strides alone are ambiguous: 1x1 kernels, depthwise weights.
 TEST(ApplyCut, KeepsTheMemoryFormat) {
   for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
-    for (const at::IntArrayRef shape : {at::IntArrayRef{8, 6, 3, 3}, {8, 6, 1, 1}, {8, 1, 3, 3}, {8, 1, 1, 1}}) {
+    for (const std::vector<int64_t>& shape : kShapesOfKernels) {
       const at::Tensor tensor = at::rand(shape).contiguous(format);
-      TensorCut cut{shape.vec(), {{0, {1, 2, 5}}}};
+      TensorCut cut{shape, {{0, {1, 2, 5}}}};
       if (shape[1] > 1) cut.kept[1] = {0, 4};
       const at::Tensor part = slice(tensor, cut, "w");
       EXPECT_TRUE(part.is_contiguous(format));

@@ -1,0 +1,94 @@
+// Stock torchvision networks, cut: against the masked ones, and against stock PyTorch.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "prunex/program/macs.h"
+#include "prunex/program/mode.h"
+#include "prunex/program/pt2.h"
+#include "tests/prune/cut_check.h"
+#include "tests/python.h"
+#include "tests/pytorch/load_tensors.h"
+#include "tests/scratch.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Graph;
+using program::Mode;
+using program::Model;
+
+at::Tensor images(const Graph& graph, at::ScalarType dtype) {
+  std::vector<int64_t> shape{2};
+  const program::Shape& input = graph.values[graph.inputs[0]].shape;
+  for (size_t axis = 1; axis < input.size(); ++axis) shape.push_back(input[axis].factor);
+  const int64_t count = 2 * 3 * shape[2] * shape[3];
+  return at::linspace(-1000, 1000, count, at::kDouble).sin().to(dtype).reshape(shape);
+}
+
+/// The row of the table in docs: network, groups, prunable ones, MACs before and after, errors.
+void report(const std::string& name, const Graph& graph, const Graph& small, double error32, double error64) {
+  const auto groups = dependency_groups(graph);
+  const auto prunable = std::count_if(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; });
+  fmt::print("| {} | {} | {} | {} | {} | {:.0e} | {:.0e} |\n", name, groups.size(), prunable, program::macs(graph),
+             program::macs(small), error32, error64);
+  for (const DependencyGroup& group : groups) {
+    const bool boundary = group.kind == GroupKind::kInput || group.kind == GroupKind::kOutput;
+    if (!group.prunable && !boundary) fmt::print("  {} ({} units): {}\n", group.name, group.size, group.reason);
+  }
+}
+
+void expect_pytorchs_answers(Model& model) {
+  const tests::Scratch folder;
+  program::write_pt2(folder / "cut.pt2",
+                     {program::Program(in_mode(model.program.graph(), Mode::kEval)), model.weights});
+  PRUNEX_RUN_PYTHON("tests/pytorch/run_cut.py", folder.path());
+  auto expected = tests::load_tensors(folder / "expected.pt");
+  for (const char* batch : {"1", "3"}) {
+    const at::Tensor wanted = expected[std::string("y") + batch];
+    const at::Tensor got = model.program.run({expected[std::string("x") + batch]}, model.weights, Mode::kEval)[0];
+    EXPECT_LE((got - wanted).abs().max().item<double>(), 1e-5 * wanted.abs().max().item<double>()) << batch;
+  }
+}
+
+void expect_it_trains(Model& model) {
+  for (auto& item : model.weights.params) item.value().set_requires_grad(true);
+  const at::Tensor x = images(model.program.graph(), at::kFloat);
+  model.program.run({x}, model.weights, Mode::kTrain)[0].square().mean().backward();
+  for (const auto& item : model.weights.params) {
+    ASSERT_TRUE(item.value().grad().defined()) << item.key();
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+  }
+}
+
+class CutNetworks : public testing::TestWithParam<const char*> {};
+
+TEST_P(CutNetworks, EqualMaskedOnesAndPyTorchAndTrain) {
+  at::set_num_threads(1);
+  const tests::Scratch folder;
+  PRUNEX_RUN_PYTHON("tests/prune/export_stock.py", folder.path(), "--train", GetParam());
+  const Model model = program::read_pt2(folder / (std::string(GetParam()) + ".pt2"));
+  const Graph& graph = model.program.graph();
+  const double one = check_cut(model, Keep::kOne, images(graph, at::kDouble)).error;
+  const double half = check_cut(model, Keep::kHalf, images(graph, at::kDouble)).error;
+  CutCheck cut = check_cut(model, Keep::kHalf, images(graph, at::kFloat));
+  report(GetParam(), graph, cut.small.program.graph(), cut.error, std::max(one, half));
+  EXPECT_LT(one, 1e-12);
+  EXPECT_LT(half, 1e-12);
+  EXPECT_LT(cut.error, 1e-5);
+  expect_pytorchs_answers(cut.small);
+  expect_it_trains(cut.small);
+}
+
+INSTANTIATE_TEST_SUITE_P(Torchvision, CutNetworks,
+                         testing::Values("mobilenet_v2", "densenet121", "shufflenet_v2_x1_0", "efficientnet_b0",
+                                         "resnext50_32x4d", "googlenet", "inception_v3", "regnet_y_400mf",
+                                         "squeezenet1_0", "mnasnet1_0", "mobilenet_v3_small", "mobilenet_v3_large",
+                                         "wide_resnet50_2"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace prunex::prune
