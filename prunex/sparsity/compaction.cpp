@@ -44,8 +44,8 @@ Compaction::Block Compaction::block_of(const at::Tensor& tensor, const Support* 
   Block block;
   block.numel = tensor.numel();
   block.strides = tensor.strides().vec();
+  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "[sparsity] a packed tensor must be dense in memory");
   if (tensor.dim() == 0 || support == nullptr || support->full()) {
-    TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "[sparsity] a packed tensor must be dense in memory");
     block.outer = {0};
     block.inner = {{0, tensor.numel()}};
     return block;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -24,8 +25,10 @@ int64_t axis_length(const at::Tensor& tensor, int64_t axis) {
 void check_slice(const Group& group, const Slice& slice, const TensorDict& tensors) {
   const at::Tensor* tensor = tensors.find(slice.tensor);
   if (tensor == nullptr) refuse(group, fmt::format("no parameter is named '{}'", slice.tensor));
-  if (tensor->dim() == 0 || slice.axis >= tensor->dim() || slice.axis < kColumns) {
-    refuse(group, fmt::format("'{}' has {} dimensions, no axis {}", slice.tensor, tensor->dim(), slice.axis));
+  const bool known = slice.axis == kRows || slice.axis == kChannels || slice.axis == kColumns;
+  if (!known || tensor->dim() == 0 || slice.axis >= tensor->dim()) {
+    refuse(group, fmt::format("'{}' has {} dimensions; got axis {}, wanted 0, 1 or {} for columns of the GEMM view",
+                              slice.tensor, tensor->dim(), slice.axis, kColumns));
   }
   const int64_t length = axis_length(*tensor, slice.axis);
   if (slice.index.empty()) {
@@ -85,7 +88,9 @@ void intersect(Support& support, const Slice& slice, const at::Tensor& alive, co
 }  // namespace
 
 void check_groups(const std::vector<Group>& groups, const TensorDict& tensors) {
+  std::set<std::string> names;
   for (const Group& group : groups) {
+    if (!names.insert(group.name).second) refuse(group, "another group has the same name");
     if (group.size < 1) refuse(group, fmt::format("{} units", group.size));
     if (!(group.keep > 0 && group.keep <= 1))
       refuse(group, fmt::format("keep is {}, wanted a share in (0, 1]", group.keep));

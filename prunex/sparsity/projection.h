@@ -11,8 +11,8 @@
 
 namespace prunex::sparsity {
 
-/// Every slice's tensor exists and its positions lie inside the axis, each at most once; keep is in (0, 1].
-/// Throws std::invalid_argument that names the group.
+/// Names are unique, every slice's tensor exists and its positions lie inside the axis, each at most once; keep is in
+/// (0, 1]. Throws std::invalid_argument that names the group.
 void check_groups(const std::vector<Group>& groups, const TensorDict& tensors);
 
 /// Squared norm of every unit, summed over the group's slices: one double[size] per group.
