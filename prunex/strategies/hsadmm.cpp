@@ -57,7 +57,7 @@ TensorDict zeros_like(const TensorDict& tensors) {
   return zeros;
 }
 
-void check(const HsadmmOptions& options) {
+HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   admm::check(options.penalty);
   if (options.local_steps < 1 || options.total_steps < 1) {
     throw std::invalid_argument(
@@ -66,6 +66,11 @@ void check(const HsadmmOptions& options) {
   if (options.penalty.kappa == 0 && options.start_from == StartFrom::kTheta) {
     throw std::invalid_argument("--start-from theta: needs --kappa above 0, or ranks never hear of each other");
   }
+  if (options.penalty.kappa > 0 && options.penalty.rule == admm::PenaltyRule::kKappa && !options.learning_rate) {
+    throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
+  }
+  sparsity::check_groups(options.groups, params);
+  return options;
 }
 
 class Hsadmm final : public Strategy {
@@ -127,13 +132,11 @@ class Hsadmm final : public Strategy {
 };
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
-    : options_(std::move(options)),
+    : options_(checked(std::move(options), replica.weights.params)),
       exchange_(ranks),
       masks_(options_.groups, options_.keep, options_.mask_rule),
       duals_(options_.penalty.kappa > 0) {
-  check(options_);
   at::NoGradGuard no_grad;
-  sparsity::check_groups(masks_.groups(), replica.weights.params);
   for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
   for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
 

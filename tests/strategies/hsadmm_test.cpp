@@ -1,0 +1,346 @@
+// H-SADMM over real Gloo against the one-process reference, and what must hold whatever the settings.
+#include "prunex/strategies/hsadmm.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/sparsity/projection.h"
+#include "reference.h"
+#include "small_problem.h"
+#include "tests/groups.h"
+#include "tests/units.h"
+
+namespace prunex::strategies {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+struct Shape {
+  int nodes, ranks_per_node;
+};
+const std::vector<Shape> kShapes{{1, 1}, {1, 4}, {2, 2}, {4, 1}, {3, 2}};
+
+void expect_close(const at::Tensor& ours, const at::Tensor& theirs, const std::string& what) {
+  EXPECT_LE((ours - theirs).norm().item<double>(), 1e-10 * std::max(1.0, theirs.norm().item<double>())) << what;
+}
+
+class ReferenceComparison {
+ public:
+  ReferenceComparison(Shape shape, const HsadmmOptions& options)
+      : shape_(shape), reference_(options, shape.nodes, shape.ranks_per_node) {}
+
+  void compare(const std::vector<History>& histories) {
+    const int64_t exchanges = static_cast<int64_t>(histories[0].size()) - 1;  // the last entry is after finish()
+    for (int64_t k = 0; k < exchanges && !testing::Test::HasFailure(); ++k) {
+      reference_.iterate();
+      for (int i = 0; i < shape_.nodes; ++i) {
+        for (int j = 0; j < shape_.ranks_per_node; ++j) {
+          const int rank = i * shape_.ranks_per_node + j;
+          SCOPED_TRACE("exchange " + std::to_string(k + 1) + " rank " + std::to_string(rank));
+          compare(histories[rank][k], i, j);
+        }
+      }
+    }
+  }
+
+ private:
+  void compare(const Snapshot& ours, int i, int j) {
+    EXPECT_EQ(ours.exchange.frozen, reference_.frozen());
+    EXPECT_EQ(ours.exchange.mask_changes, reference_.mask_changes());
+    EXPECT_EQ(sparsity::count_changes(ours.masks, reference_.masks()), 0);
+    const auto& rank = reference_.rank(i, j);
+    for (const auto& z : reference_.z().params) {
+      expect_close(ours.state["z/" + z.key()], z.value(), "z " + z.key());
+      expect_close(ours.theta[z.key()], rank.replica.weights.params[z.key()], "theta " + z.key());
+      expect_close(ours.momentum[z.key()], rank.replica.momentum[z.key()], "momentum " + z.key());
+    }
+    for (const auto& buffer : reference_.z().buffers) {
+      expect_close(ours.state["z/" + buffer.key()].to(at::kDouble), buffer.value().to(at::kDouble), buffer.key());
+      expect_close(ours.buffers[buffer.key()].to(at::kDouble), buffer.value().to(at::kDouble), buffer.key());
+    }
+    compare_duals(ours, i, rank);
+  }
+
+  void compare_duals(const Snapshot& ours, int i, const Reference::Rank& rank) {
+    size_t held = 0;
+    for (const auto& name : reference_.z().params.keys()) {
+      EXPECT_EQ(ours.state.find("u/" + name) != nullptr, reference_.in_admm(name)) << name;
+      if (!reference_.in_admm(name)) continue;
+      expect_close(ours.state["u/" + name], rank.u[name], "u " + name);
+      expect_close(ours.state["v/" + name], reference_.node(i).v[name], "v " + name);
+      expect_close(ours.state["z_node/" + name], reference_.node(i).z_node[name], "z_node " + name);
+      EXPECT_NEAR(ours.next_rho1[held], reference_.rho().at(name).rho1, 1e-12) << name;
+      const auto& [key, residuals] = ours.exchange.residuals[held++];
+      const auto& want = reference_.residuals().at(name);
+      EXPECT_EQ(key, name);
+      EXPECT_NEAR(residuals.r_intra, want.r_intra, 1e-10) << name;
+      EXPECT_NEAR(residuals.s_intra, want.s_intra, 1e-10) << name;
+      EXPECT_NEAR(residuals.r_inter, want.r_inter, 1e-10) << name;
+      EXPECT_NEAR(residuals.s_inter, want.s_inter, 1e-10) << name;
+    }
+    EXPECT_EQ(ours.next_rho1.size(), held);
+    EXPECT_EQ(ours.exchange.residuals.size(), held);
+  }
+
+  Shape shape_;
+  Reference reference_;
+};
+
+void expect_equal_to_reference(Shape shape, const HsadmmOptions& options, const std::string& what) {
+  SCOPED_TRACE(what + " on " + std::to_string(shape.nodes) + "x" + std::to_string(shape.ranks_per_node));
+  ReferenceComparison(shape, options).compare(run_on_ranks(shape.nodes, shape.ranks_per_node, options));
+}
+
+TEST(Hsadmm, EqualsItsOneProcessReferenceWithTheDefaults) {
+  for (const Shape shape : kShapes) expect_equal_to_reference(shape, default_options(), "defaults");
+}
+
+TEST(Hsadmm, EqualsItsOneProcessReferenceInThePapersForm) {
+  for (const Shape shape : kShapes) expect_equal_to_reference(shape, paper_options(), "paper");
+}
+
+TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
+  HsadmmOptions options = default_options();
+  options.groups = tests::groups_of_every_kind(0.5);
+  options.mask_rule = MaskRule::kUnion;
+  options.freeze_masks = FreezeMasks::kLastGlobal;
+  options.after_freeze = AfterFreeze::kAverage;
+  options.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = 0.2, .rho2 = 0.3};
+  options.lambda = 0.05;
+  expect_equal_to_reference({2, 2}, options, "union, last global masks, geometric, lambda");
+  options.mask_theta = false;
+  options.start_from = StartFrom::kTheta;
+  options.after_freeze = AfterFreeze::kAdmm;
+  options.penalty.rule = admm::PenaltyRule::kFixed;
+  expect_equal_to_reference({2, 2}, options, "theta unmasked, fixed");
+  options = default_options();
+  options.outer_from = 2;
+  options.aux = AuxTensors::kAdmm;
+  expect_equal_to_reference({2, 2}, options, "outer step before the freeze");
+  options = default_options();
+  options.penalty.kappa = 0;
+  expect_equal_to_reference({2, 2}, options, "no ADMM");
+  options.groups.clear();
+  expect_equal_to_reference({2, 2}, options, "no ADMM and no groups");
+}
+
+/// Long enough for several mask changes, never frozen.
+HsadmmOptions restless(MaskRule rule) {
+  HsadmmOptions options = default_options();
+  options.groups = tests::groups_of_every_kind(0.4);
+  options.keep.end = 8;
+  options.mask_rule = rule;
+  options.freeze_after = kNever;
+  options.total_steps = 36;
+  options.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .mu = 1.5};
+  options.aux = AuxTensors::kAdmm;
+  return options;
+}
+
+TEST(Hsadmm, KeepsTheSumOfTheNodesDualsAtZeroThroughMaskChanges) {
+  for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
+    const auto histories = run_on_ranks(3, 2, restless(rule));
+    int64_t changes = 0;
+    double largest = 0;
+    for (size_t k = 0; k + 1 < histories[0].size(); ++k) {
+      changes += histories[0][k].exchange.mask_changes;
+      for (const auto& name : histories[0][k].theta.keys()) {
+        const auto v = [&](int node) { return histories[2 * node][k].state["v/" + name]; };
+        EXPECT_LE((v(0) + v(1) + v(2)).abs().max().item<double>(), 1e-12) << name << " after exchange " << k + 1;
+        largest = std::max(largest, v(0).abs().max().item<double>());
+      }
+    }
+    EXPECT_GT(changes, 20);
+    EXPECT_GT(largest, 0.1);
+  }
+}
+
+TEST(Hsadmm, LeavesEveryRankWithTheSameBits) {
+  for (const auto& options : {default_options(), paper_options(), restless(MaskRule::kUnion)}) {
+    const auto histories = run_on_ranks(3, 2, options);
+    for (size_t rank = 1; rank < histories.size(); ++rank) {
+      ASSERT_EQ(histories[rank].size(), histories[0].size());
+      for (size_t k = 0; k < histories[0].size(); ++k) {
+        const Snapshot &ours = histories[rank][k], &first = histories[0][k];
+        for (const auto& item : first.state) {
+          if (!item.key().starts_with("z/")) continue;
+          EXPECT_TRUE(at::equal(ours.state[item.key()], item.value())) << item.key() << " rank " << rank << " " << k;
+        }
+        for (const auto& mask : first.masks) EXPECT_TRUE(at::equal(ours.masks[mask.key()], mask.value()));
+        EXPECT_EQ(ours.next_rho1, first.next_rho1);
+        EXPECT_EQ(ours.exchange.rho2, first.exchange.rho2);
+      }
+    }
+  }
+}
+
+/// Units of a group with a single entry that is not zero.
+int64_t units_in_use(const sparsity::Group& group, const TensorDict& z) {
+  at::Tensor in_use = at::zeros({group.size}, at::kBool);
+  for (const auto& slice : group.slices) {
+    const at::Tensor& tensor = z["z/" + slice.tensor];
+    const at::Tensor units = tests::unit_of_entries(group, slice, tensor);
+    for (int64_t unit = 0; unit < group.size; ++unit) {
+      if (tensor.ne(0).logical_and(units.eq(unit)).any().item<bool>()) in_use[unit] = true;
+    }
+  }
+  return in_use.sum().item<int64_t>();
+}
+
+TEST(Hsadmm, HasExactlyKUnitsPerGroupFromTheFreezeOn) {
+  for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
+    for (const auto after : {AfterFreeze::kNesterov, AfterFreeze::kAverage, AfterFreeze::kAdmm}) {
+      HsadmmOptions options = default_options();  // coupled, 6 units, and flat, 4, half of each: no shared tensors
+      options.mask_rule = rule;
+      options.after_freeze = after;
+      const auto histories = run_on_ranks(2, 2, options);
+      for (const Snapshot& snapshot : histories[3]) {
+        if (!snapshot.exchange.frozen) continue;
+        EXPECT_EQ(units_in_use(options.groups[0], snapshot.state), 3);
+        EXPECT_EQ(units_in_use(options.groups[1], snapshot.state), 2);
+        EXPECT_EQ(sparsity::count_alive(snapshot.masks), 5);
+      }
+    }
+  }
+}
+
+TEST(Hsadmm, EndsInTheConstraintSetWithoutAFreeze) {
+  for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
+    HsadmmOptions options = default_options();
+    options.mask_rule = rule;
+    options.keep.end = 100;  // the ramp is nowhere near its end
+    options.freeze_after = kNever;
+    const auto histories = run_on_ranks(2, 2, options);
+    const History& history = histories[1];
+    EXPECT_GT(sparsity::count_alive(history[history.size() - 2].masks), 5);
+    for (size_t g = 0; g < 2; ++g) EXPECT_EQ(units_in_use(options.groups[g], history.back().state), g == 0 ? 3 : 2);
+    EXPECT_EQ(sparsity::count_alive(history.back().masks), 5);
+    for (const auto& item : history.back().state) {
+      if (item.key().starts_with("z/")) {
+        EXPECT_TRUE(at::equal(item.value(), histories[2].back().state[item.key()])) << item.key();
+      }
+    }
+  }
+}
+
+TEST(Hsadmm, IntersectsOverlappingGroupsEachWithItsOwnCount) {
+  HsadmmOptions options = default_options();
+  options.groups = tests::groups_of_every_kind(0.5);
+  const Snapshot last = run_on_ranks(2, 2, options)[0].back();
+  for (const auto& group : options.groups) {
+    EXPECT_EQ(last.masks[group.name].sum().item<int64_t>(), sparsity::units_kept(group.size, 0.5)) << group.name;
+  }
+  for (const auto& theta : last.theta) {
+    const at::Tensor& z = last.state["z/" + theta.key()];
+    const at::Tensor alive = tests::alive_entries(options.groups, last.masks, theta.key(), z);
+    EXPECT_TRUE(at::equal(z.ne(0), alive.ne(0))) << theta.key();
+  }
+}
+
+TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
+  const auto frozen_at = [](int64_t stable_for, int64_t ramp_end) {
+    HsadmmOptions options = default_options();
+    options.groups = {tests::groups_of_every_kind(1.0)[0]};  // nothing to choose: masks never change
+    options.keep.end = ramp_end;
+    options.freeze_after = kNever;
+    options.freeze_when_stable = stable_for;
+    options.total_steps = 36;
+    const auto history = run_on_ranks(1, 2, options)[0];
+    for (const Snapshot& snapshot : history) {
+      if (snapshot.exchange.frozen) return snapshot.exchange.index;
+    }
+    return kNever;
+  };
+  // exchanges 1 … 4 change nothing, so the fifth freezes; with a longer ramp its end does; 0 is off
+  EXPECT_EQ(frozen_at(4, 2), 5);
+  EXPECT_EQ(frozen_at(4, 9), 9);
+  EXPECT_EQ(frozen_at(0, 2), kNever);
+}
+
+TEST(Hsadmm, StopsWhenTheResidualsAreBelowTheTolerance) {
+  for (const Shape shape : {Shape{1, 2}, Shape{2, 2}}) {
+    HsadmmOptions options = default_options();
+    options.groups.clear();
+    options.freeze_after = kNever;  // duals to the end
+    options.aux = AuxTensors::kAdmm;
+    options.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.5, .rho2 = 0.5};
+    options.local_steps = 1;
+    options.total_steps = 200;
+    options.tolerance.relative = 1e-3;  // what the command line sets
+    const auto history = run_on_ranks(shape.nodes, shape.ranks_per_node, options, LocalPhase::kMinimise)[0];
+    const Exchange& last = history[history.size() - 2].exchange;
+    EXPECT_TRUE(last.converged) << shape.nodes;
+    EXPECT_LT(last.index, 200) << shape.nodes;
+    EXPECT_GT(last.index, 5) << shape.nodes;
+  }
+}
+
+class BadOptions : public testing::Test {
+ protected:
+  void refused(const HsadmmOptions& options, const std::string& why) {
+    const auto make = [&] {
+      comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+        Replica replica = SmallProblem(0).initial_replica();
+        make_hsadmm(replica, ranks, options);
+      });
+    };
+    EXPECT_THAT(make, ThrowsMessage<std::invalid_argument>(HasSubstr(why)));
+  }
+  HsadmmOptions options_ = default_options();
+};
+
+TEST_F(BadOptions, OfLengthsAreRefused) {
+  options_.local_steps = 0;
+  refused(options_, "--local-steps");
+  options_ = default_options();
+  options_.total_steps = 0;
+  refused(options_, "0 steps");
+}
+
+TEST_F(BadOptions, OfPenaltiesAreRefused) {
+  options_.penalty.kappa = -1;
+  refused(options_, "--kappa");
+  options_ = default_options();
+  options_.penalty.kappa = std::nan("");
+  refused(options_, "--kappa");
+}
+
+TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {
+  options_.learning_rate = nullptr;
+  refused(options_, "learning_rate");
+  options_.penalty.rule = admm::PenaltyRule::kFixed;
+  comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    Replica replica = SmallProblem(0).initial_replica();
+    EXPECT_NO_THROW(make_hsadmm(replica, ranks, options_));
+  });
+}
+
+TEST_F(BadOptions, RanksThatWouldNeverMeetAreRefused) {
+  options_.penalty.kappa = 0;
+  options_.start_from = StartFrom::kTheta;
+  refused(options_, "--start-from theta");
+}
+
+TEST_F(BadOptions, GroupsThatDoNotFitAreRefused) {
+  options_.groups[0].keep = 0;
+  refused(options_, "'coupled'");
+  options_ = default_options();
+  options_.groups[0].size = -1;
+  refused(options_, "'coupled'");
+  options_ = default_options();
+  options_.groups[1].slices[0].tensor = "nowhere";
+  refused(options_, "'nowhere'");
+  options_ = default_options();
+  options_.groups[1].name = "coupled";
+  refused(options_, "'coupled'");
+}
+
+}  // namespace
+}  // namespace prunex::strategies

@@ -1,0 +1,302 @@
+#include "reference.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "prunex/sparsity/keep_schedule.h"
+#include "tests/units.h"
+
+namespace prunex::strategies {
+namespace {
+
+using sparsity::Group;
+using sparsity::Masks;
+
+double sum_of_squares(const at::Tensor& x) {
+  return x.square().sum().item<double>();
+}
+
+Masks all_alive(const std::vector<Group>& groups) {
+  Masks masks;
+  for (const Group& group : groups) masks.insert(group.name, at::ones({group.size}, at::kBool));
+  return masks;
+}
+
+}  // namespace
+
+Reference::Reference(HsadmmOptions options, int nodes, int ranks_per_node)
+    : options_(std::move(options)), ranks_(nodes), nodes_(nodes), duals_(options_.penalty.kappa > 0) {
+  const Replica start = SmallProblem(0).initial_replica();
+  z_ = {clones(start.weights.params), clones(start.weights.buffers)};
+  masks_ = all_alive(options_.groups);
+  TensorDict zero;
+  for (const auto& tensor : z_.params) zero.insert(tensor.key(), at::zeros_like(tensor.value()));
+  outer_ = clones(zero);
+  for (int i = 0; i < nodes; ++i) {
+    nodes_[i] = {.candidate = TensorDict(),
+                 .z_node = clones(z_.params),
+                 .z_node_before = TensorDict(),
+                 .v = clones(zero),
+                 .masks = masks_};
+    for (int j = 0; j < ranks_per_node; ++j) {
+      ranks_[i].push_back({SmallProblem(i * ranks_per_node + j),
+                           {{clones(z_.params), clones(z_.buffers)}, clones(zero)},
+                           clones(zero)});
+    }
+  }
+  for (const auto& name : z_.params.keys()) {
+    if (in_admm(name)) rho_[name] = first_or_kappa_penalties(1);
+  }
+}
+
+bool Reference::in_admm(const std::string& name) const {
+  bool grouped = options_.aux == AuxTensors::kAdmm;
+  for (const Group& group : options_.groups) {
+    for (const auto& slice : group.slices) grouped = grouped || slice.tensor == name;
+  }
+  return duals_ && grouped && z_.params.find(name) != nullptr;
+}
+
+void Reference::iterate() {
+  ++k_;
+  train();
+  make_candidates();
+  choose_masks();
+  update_z();
+  update_duals();
+  restart();
+}
+
+LocalTerms Reference::terms_of(int i, int j) const {
+  LocalTerms terms;
+  for (const auto& name : z_.params.keys()) {
+    if (in_admm(name)) {
+      terms.anchor.insert(name, nodes_[i].z_node[name] - ranks_[i][j].u[name]);
+      terms.rho1.push_back(rho_.at(name).rho1);
+    }
+    if (frozen_ && options_.mask_theta) terms.masks.insert(name, masked(at::ones_like(z_.params[name]), name, masks_));
+  }
+  return terms;
+}
+
+void Reference::train() {
+  const int64_t first = (k_ - 1) * options_.local_steps + 1;
+  const int64_t last = std::min(k_ * options_.local_steps, options_.total_steps);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    for (size_t j = 0; j < ranks_[i].size(); ++j) {
+      ranks_[i][j].problem.train(ranks_[i][j].replica, terms_of(i, j), first, last);
+    }
+  }
+}
+
+/// Eq. 9; means for what is not in ADMM.
+void Reference::make_candidates() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const double P = static_cast<double>(ranks_[i].size());
+    nodes_[i].candidate = TensorDict();
+    for (const auto& name : z_.params.keys()) {
+      at::Tensor S = at::zeros_like(z_.params[name]);
+      for (const Rank& rank : ranks_[i]) S += rank.replica.weights.params[name] + rank.u[name];
+      if (!in_admm(name)) {
+        nodes_[i].candidate.insert(name, S / P);
+        continue;
+      }
+      const auto [rho1, rho2] = rho_.at(name);
+      nodes_[i].candidate.insert(
+          name, (rho1 * S + rho2 * (z_.params[name] - nodes_[i].v[name])) / (P * options_.lambda + P * rho1 + rho2));
+    }
+    at::Tensor mean = at::zeros_like(z_.buffers["mean"]);
+    for (const Rank& rank : ranks_[i]) mean += rank.replica.weights.buffers["mean"] / P;
+    nodes_[i].candidate.insert("mean", mean);
+  }
+}
+
+at::Tensor Reference::masked(const at::Tensor& tensor, const std::string& name, const Masks& masks) const {
+  return tensor * tests::alive_entries(options_.groups, masks, name, tensor);
+}
+
+at::Tensor Reference::unit_scores(const Group& group, const TensorDict& tensors) const {
+  at::Tensor scores = at::zeros({group.size}, at::kDouble);
+  for (const auto& slice : group.slices) {
+    const at::Tensor& tensor = tensors[slice.tensor];
+    const at::Tensor units = tests::unit_of_entries(group, slice, tensor);
+    for (int64_t unit = 0; unit < group.size; ++unit) scores[unit] += sum_of_squares(tensor * units.eq(unit));
+  }
+  return scores;
+}
+
+/// A unit is kept if fewer than `kept` are better; of equal ones the lower index is.
+at::Tensor Reference::best_units(const at::Tensor& scores, int64_t kept) const {
+  at::Tensor mask = at::zeros({scores.numel()}, at::kBool);
+  const double* score = scores.const_data_ptr<double>();
+  for (int64_t unit = 0; unit < scores.numel(); ++unit) {
+    int64_t better = 0;
+    for (int64_t other = 0; other < scores.numel(); ++other) {
+      if (score[other] > score[unit] || (score[other] == score[unit] && other < unit)) ++better;
+    }
+    mask[unit] = better < kept;
+  }
+  return mask;
+}
+
+void Reference::choose_masks() {
+  const Masks before = masks_;
+  const bool freezes = !frozen_ && k_ > options_.freeze_after;
+  changes_ = 0;
+  if (frozen_ || (freezes && options_.freeze_masks == FreezeMasks::kLastGlobal)) {
+    for (Node& node : nodes_) node.masks = masks_;
+    return freezes ? freeze() : void();
+  }
+  masks_ = Masks();
+  for (Node& node : nodes_) node.masks = Masks();
+  for (const Group& group : options_.groups) {
+    const int64_t kept = sparsity::units_kept(group.size, freezes ? group.keep : options_.keep.share(k_, group.keep));
+    const bool joint = freezes || options_.mask_rule == MaskRule::kJoint;
+    at::Tensor sum = at::zeros({group.size}, at::kDouble), united = at::zeros({group.size}, at::kBool);
+    for (Node& node : nodes_) {
+      const at::Tensor scores = unit_scores(group, node.candidate);
+      sum += scores;
+      united.logical_or_(best_units(scores, kept));
+      node.masks.insert(group.name, best_units(scores, kept));
+    }
+    masks_.insert(group.name, joint ? best_units(sum, kept) : united);
+    if (joint) {
+      for (Node& node : nodes_) node.masks[group.name] = masks_[group.name];
+    }
+    if (!freezes) changes_ += masks_[group.name].ne(before[group.name]).sum().item<int64_t>();
+  }
+  if (freezes) freeze();
+}
+
+void Reference::freeze() {
+  frozen_ = true;
+  const bool drops = options_.after_freeze != AfterFreeze::kAdmm;
+  for (const auto& name : z_.params.keys()) {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      at::Tensor& v = nodes_[i].v[name];
+      v = drops ? at::zeros_like(v) : masked(v, name, masks_);
+      for (Rank& rank : ranks_[i]) {
+        rank.replica.momentum[name] = masked(rank.replica.momentum[name], name, masks_);
+        if (options_.mask_theta) {
+          rank.replica.weights.params[name] = masked(rank.replica.weights.params[name], name, masks_);
+          rank.u[name] = masked(rank.u[name], name, masks_);
+        }
+        if (drops) rank.u[name] = at::zeros_like(v);
+      }
+    }
+  }
+  if (drops) duals_ = false;
+}
+
+/// Eq. 10 and 11, over whole tensors: the v of all nodes cancel where nobody has support. Then the outer step.
+void Reference::update_z() {
+  const double M = static_cast<double>(nodes_.size());
+  const bool outer =
+      options_.outer_from > 0 ? k_ >= options_.outer_from : frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
+  z_before_ = clones(z_.params);
+  for (const auto& name : z_.params.keys()) {
+    at::Tensor mean = at::zeros_like(z_.params[name]);
+    for (Node& node : nodes_) {
+      if (node.z_node_before.find(name) == nullptr) node.z_node_before.insert(name, at::Tensor());
+      node.z_node_before[name] = node.z_node[name];
+      node.z_node[name] = masked(node.candidate[name], name, node.masks);
+      mean += (node.z_node[name] + node.v[name]) / M;
+    }
+    for (Node& node : nodes_) node.v[name] = in_admm(name) ? node.v[name] + node.z_node[name] - mean : node.v[name];
+    if (!outer) {
+      z_.params[name] = mean;
+      continue;
+    }
+    const at::Tensor z = masked(z_.params[name], name, masks_);
+    const at::Tensor d = z - mean;
+    outer_[name] = options_.outer_momentum * masked(outer_[name], name, masks_) + d;
+    z_.params[name] = z - options_.outer_rate * (d + options_.outer_momentum * outer_[name]);
+  }
+  z_.buffers["mean"] = at::zeros_like(z_.buffers["mean"]);
+  for (const Node& node : nodes_) z_.buffers["mean"] += node.candidate["mean"] / M;
+}
+
+/// Eq. 12; Eq. 13 stands where the mean is.
+void Reference::update_duals() {
+  residuals_.clear();
+  if (!duals_) return;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (Rank& rank : ranks_[i]) {
+      for (const auto& name : z_.params.keys()) {
+        if (in_admm(name)) rank.u[name] = rank.u[name] + rank.replica.weights.params[name] - nodes_[i].z_node[name];
+      }
+    }
+  }
+  measure_residuals();
+  adapt_penalties();
+}
+
+void Reference::measure_residuals() {
+  const double M = static_cast<double>(nodes_.size()), P = static_cast<double>(ranks_[0].size());
+  for (const auto& [name, rho] : rho_) {
+    double theta_gap = 0, node_step = 0, node_gap = 0;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = nodes_[i];
+      node_step += sum_of_squares(node.z_node[name] - node.z_node_before[name]);
+      node_gap += sum_of_squares(node.z_node[name] - z_.params[name]);
+      for (const Rank& rank : ranks_[i])
+        theta_gap += sum_of_squares(rank.replica.weights.params[name] - node.z_node[name]);
+    }
+    residuals_[name] = {std::sqrt(theta_gap), rho.rho1 * std::sqrt(P * node_step), std::sqrt(node_gap),
+                        rho.rho2 * std::sqrt(M * sum_of_squares(z_.params[name] - z_before_[name]))};
+  }
+}
+
+admm::Penalties Reference::first_or_kappa_penalties(int64_t k) const {
+  const bool one_node = nodes_.size() == 1;
+  const auto& penalty = options_.penalty;
+  if (penalty.rule != admm::PenaltyRule::kKappa) return {penalty.rho1, one_node ? 0 : penalty.rho2};
+  double sum = 0, largest = 0;
+  for (int64_t step = 1; step <= options_.total_steps; ++step) {
+    largest = std::max(largest, learning_rate(step));
+    if ((step - 1) / options_.local_steps == k - 1) sum += learning_rate(step);
+  }
+  const double cap = 0.05 / largest;
+  const double rho1 = sum == 0 ? cap : std::min(cap, penalty.kappa * (1 - options_.momentum) / sum);
+  return {rho1, one_node ? 0 : 0.25 * static_cast<double>(ranks_[0].size()) * rho1};
+}
+
+void Reference::adapt_penalties() {
+  const auto& penalty = options_.penalty;
+  const auto capped = [](double rho, double cap) { return cap > 0 ? std::min(rho, cap) : rho; };
+  const auto balanced = [&](double rho, double r, double s) {
+    return r > penalty.mu * s ? rho * penalty.tau : s > penalty.mu * r ? rho / penalty.tau : rho;
+  };
+  for (auto& [name, rho] : rho_) {
+    admm::Penalties next = rho;
+    const auto& residual = residuals_[name];
+    if (penalty.rule == admm::PenaltyRule::kKappa) next = first_or_kappa_penalties(k_ + 1);
+    if (penalty.rule == admm::PenaltyRule::kGeometric) next = {rho.rho1 * penalty.growth, rho.rho2 * penalty.growth};
+    if (penalty.rule == admm::PenaltyRule::kResidual) {
+      next = {capped(balanced(rho.rho1, residual.r_intra, residual.s_intra), penalty.rho1_max),
+              capped(balanced(rho.rho2, residual.r_inter, residual.s_inter), penalty.rho2_max)};
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_.size() > 1) nodes_[i].v[name] = nodes_[i].v[name] * (rho.rho2 / next.rho2);
+      for (Rank& rank : ranks_[i]) rank.u[name] = rank.u[name] * (rho.rho1 / next.rho1);
+    }
+    rho = next;
+  }
+}
+
+void Reference::restart() {
+  for (auto& node : ranks_) {
+    for (Rank& rank : node) {
+      for (const auto& name : z_.params.keys()) {
+        const bool own = options_.start_from == StartFrom::kTheta && in_admm(name);
+        if (!own) rank.replica.weights.params[name] = z_.params[name].clone();
+      }
+      rank.replica.weights.buffers["mean"] = z_.buffers["mean"].clone();
+      z_.buffers["counter"] = rank.replica.weights.buffers["counter"].clone();
+    }
+  }
+}
+
+}  // namespace prunex::strategies

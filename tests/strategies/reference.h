@@ -1,0 +1,68 @@
+// H-SADMM for all ranks in one process: docs/algorithm.md, section 3, as loops over nodes and ranks on whole tensors,
+// without communication, packing or supports. Slow and plain: the oracle of hsadmm_test.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "small_problem.h"
+
+namespace prunex::strategies {
+
+class Reference {
+ public:
+  Reference(HsadmmOptions options, int nodes, int ranks_per_node);
+
+  /// One outer iteration on all ranks.
+  void iterate();
+
+  struct Rank {
+    SmallProblem problem;
+    Replica replica;
+    TensorDict u;
+  };
+  struct Node {
+    TensorDict candidate, z_node, z_node_before, v;  // candidate: also the means of buffers
+    sparsity::Masks masks;
+  };
+  const Rank& rank(int node, int j) const { return ranks_[node][j]; }
+  const Node& node(int i) const { return nodes_[i]; }
+  const Weights& z() const { return z_; }
+  const sparsity::Masks& masks() const { return masks_; }
+  const std::map<std::string, admm::Penalties>& rho() const { return rho_; }
+  const std::map<std::string, admm::Residuals>& residuals() const { return residuals_; }
+  bool frozen() const { return frozen_; }
+  int64_t mask_changes() const { return changes_; }
+  bool in_admm(const std::string& name) const;
+
+ private:
+  LocalTerms terms_of(int i, int j) const;
+  void train();
+  void make_candidates();
+  void choose_masks();
+  void freeze();
+  void update_z();
+  void update_duals();
+  void measure_residuals();
+  void adapt_penalties();
+  void restart();
+  admm::Penalties first_or_kappa_penalties(int64_t k) const;
+
+  at::Tensor masked(const at::Tensor& tensor, const std::string& name, const sparsity::Masks& masks) const;
+  at::Tensor unit_scores(const sparsity::Group& group, const TensorDict& tensors) const;
+  at::Tensor best_units(const at::Tensor& scores, int64_t kept) const;
+
+  HsadmmOptions options_;
+  std::vector<std::vector<Rank>> ranks_;
+  std::vector<Node> nodes_;
+  Weights z_;
+  TensorDict z_before_, outer_;
+  sparsity::Masks masks_;
+  std::map<std::string, admm::Penalties> rho_;
+  std::map<std::string, admm::Residuals> residuals_;
+  bool duals_, frozen_ = false;
+  int64_t k_ = 0, changes_ = 0;
+};
+
+}  // namespace prunex::strategies

@@ -1,0 +1,174 @@
+#include "small_problem.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "tests/groups.h"
+
+namespace prunex::strategies {
+namespace {
+
+using tests::random_tensors;
+
+/// The terms on one parameter; a zero rho and ones where there are none.
+struct OwnTerms {
+  at::Tensor anchor, mask;
+  double rho1 = 0;
+};
+
+OwnTerms terms_on(const std::string& name, const at::Tensor& theta, const LocalTerms& terms) {
+  OwnTerms own{at::zeros_like(theta), at::ones_like(theta)};
+  for (size_t t = 0; t < terms.anchor.size(); ++t) {
+    if (terms.anchor.keys()[t] == name) own = {terms.anchor[t].value(), own.mask, terms.rho1[t]};
+  }
+  if (const at::Tensor* mask = terms.masks.find(name)) own.mask = *mask;
+  return own;
+}
+
+Snapshot snapshot_of(const Replica& replica, const Strategy& strategy) {
+  Snapshot snapshot;
+  snapshot.theta = clones(replica.weights.params);
+  snapshot.buffers = clones(replica.weights.buffers);
+  snapshot.momentum = clones(replica.momentum);
+  snapshot.state = clones(strategy.state());
+  snapshot.next_rho1 = strategy.local_terms().rho1;
+  for (const auto& mask : strategy.masks()) snapshot.masks.insert(mask.key(), mask.value().clone());
+  return snapshot;
+}
+
+History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhase phase, const SmallProblem& problem) {
+  Replica replica = problem.initial_replica();
+  const auto strategy = make_hsadmm(replica, ranks, options);
+  History history;
+  for (int64_t step = 1; step <= options.total_steps; ++step) {
+    if (phase == LocalPhase::kTrain) {
+      problem.train(replica, strategy->local_terms(), step, step);
+    } else {
+      problem.minimise(replica, strategy->local_terms());
+    }
+    strategy->before_update(replica);
+    const comm::Traffic before = ranks.rail->traffic();
+    const Exchange exchange = strategy->after_update(replica, step);
+    if (!exchange.exchanged) continue;
+    history.push_back(snapshot_of(replica, *strategy));
+    history.back().exchange = exchange;
+    history.back().rail_payload = ranks.rail->traffic().payload_bytes - before.payload_bytes;
+    history.back().rail_sent = ranks.rail->traffic().sent_bytes - before.sent_bytes;
+    if (exchange.converged) break;
+  }
+  strategy->finish();
+  history.push_back(snapshot_of(replica, *strategy));
+  return history;
+}
+
+}  // namespace
+
+double learning_rate(int64_t step) {
+  return 0.2 / (1 + 0.1 * static_cast<double>(step));
+}
+
+SmallProblem::SmallProblem(int rank, at::ScalarType type)
+    : rank_(rank), centre_(random_tensors(type, at::MemoryFormat::ChannelsLast, 100 + rank)) {
+  for (const auto& noise : random_tensors(type, at::MemoryFormat::ChannelsLast, 200 + rank)) {
+    curvature_.insert(noise.key(), noise.value().sigmoid() + 0.25);
+  }
+}
+
+Replica SmallProblem::initial_replica() const {
+  const auto type = centre_.front().value().scalar_type();
+  Replica replica;
+  for (const auto& tensor : random_tensors(type, at::MemoryFormat::ChannelsLast, 300 + rank_)) {
+    replica.weights.params.insert(tensor.key(), tensor.value());
+    replica.momentum.insert(tensor.key(), at::zeros_like(tensor.value()));
+  }
+  replica.weights.buffers.insert("mean", at::full({6}, 0.5 * rank_, type));
+  replica.weights.buffers.insert("counter", at::zeros({}, at::kLong));
+  return replica;
+}
+
+void SmallProblem::train(Replica& replica, const LocalTerms& terms, int64_t first, int64_t last) const {
+  at::NoGradGuard no_grad;
+  for (int64_t step = first; step <= last; ++step) {
+    for (auto& item : replica.weights.params) {
+      at::Tensor& theta = item.value();
+      at::Tensor& velocity = replica.momentum[item.key()];
+      const OwnTerms own = terms_on(item.key(), theta, terms);
+      const at::Tensor gradient =
+          curvature_[item.key()] * (theta - centre_[item.key()]) + kDecay * theta + own.rho1 * (theta - own.anchor);
+      velocity.copy_((kMomentum * velocity + gradient) * own.mask);
+      theta.copy_((theta - learning_rate(step) * velocity) * own.mask);
+    }
+    at::Tensor& mean = replica.weights.buffers["mean"];
+    mean.mul_(0.9).add_(replica.weights.params["first"].mean(at::IntArrayRef{1, 2, 3}) + rank_, 0.1);
+    replica.weights.buffers["counter"].add_(1);
+  }
+}
+
+void SmallProblem::minimise(Replica& replica, const LocalTerms& terms) const {
+  for (auto& item : replica.weights.params) {
+    const OwnTerms own = terms_on(item.key(), item.value(), terms);
+    const at::Tensor& curvature = curvature_[item.key()];
+    item.value().copy_((curvature * centre_[item.key()] + own.rho1 * own.anchor) / (curvature + own.rho1) * own.mask);
+  }
+}
+
+TensorDict SmallProblem::common_minimum(const std::vector<SmallProblem>& problems) {
+  TensorDict minimum;
+  for (const auto& name : problems.front().centre_.keys()) {
+    at::Tensor weighted = at::zeros_like(problems.front().centre_[name]), weight = at::zeros_like(weighted);
+    for (const auto& problem : problems) {
+      weighted += problem.curvature_[name] * problem.centre_[name];
+      weight += problem.curvature_[name];
+    }
+    minimum.insert(name, weighted / weight);
+  }
+  return minimum;
+}
+
+HsadmmOptions default_options() {
+  const auto groups = tests::groups_of_every_kind(0.5);
+  HsadmmOptions options;
+  options.groups = {groups[0], groups[4]};  // coupled, flat
+  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 3};
+  options.freeze_after = 3;
+  options.local_steps = 3;
+  options.total_steps = 17;
+  options.learning_rate = learning_rate;
+  options.momentum = kMomentum;
+  return options;
+}
+
+HsadmmOptions paper_options() {
+  HsadmmOptions options = default_options();
+  const auto groups = tests::groups_of_every_kind(0.6);
+  options.groups = {groups[1], groups[2], groups[3]};  // filter, channel, shape
+  options.keep.ramp = sparsity::KeepRamp::kHard;
+  options.mask_rule = MaskRule::kUnion;
+  options.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .rho1_max = 1, .mu = 2};
+  options.start_from = StartFrom::kTheta;
+  options.aux = AuxTensors::kAdmm;
+  options.after_freeze = AfterFreeze::kAdmm;
+  options.freeze_after = 4;
+  return options;
+}
+
+TensorDict clones(const TensorDict& tensors) {
+  TensorDict copies;
+  for (const auto& tensor : tensors) copies.insert(tensor.key(), tensor.value().detach().clone());
+  return copies;
+}
+
+std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options, LocalPhase phase,
+                                  at::ScalarType type) {
+  std::vector<History> histories(nodes * ranks_per_node);
+  comm::run_ranks(nodes, ranks_per_node, [&](comm::Hierarchy& ranks) {
+    const int rank = ranks.layout.rank;
+    histories[rank] = run_rank(ranks, options, phase, SmallProblem(rank, type));
+  });
+  return histories;
+}
+
+}  // namespace prunex::strategies

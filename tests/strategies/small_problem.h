@@ -1,0 +1,65 @@
+// A convex problem per rank, small enough to write every algorithm down next to it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "prunex/strategies/hsadmm.h"
+#include "prunex/tensors.h"
+
+namespace prunex::strategies {
+
+inline constexpr double kMomentum = 0.9, kDecay = 0.01;
+
+/// Learning rate of step 1, 2, …; falls, so that iterations differ in their sum.
+double learning_rate(int64_t step);
+
+/// f(theta) = 1/2 |d (theta - c)|^2 over the tensors of tests/groups.h, d and c drawn per rank; and one running
+/// statistic that follows theta and the rank, with its counter of steps.
+class SmallProblem {
+ public:
+  explicit SmallProblem(int rank, at::ScalarType type = at::kDouble);
+
+  /// Different on every rank, as if each had drawn its own.
+  Replica initial_replica() const;
+  /// Momentum SGD with weight decay on f and the terms, steps first … last.
+  void train(Replica& replica, const LocalTerms& terms, int64_t first, int64_t last) const;
+  /// The minimum of f and the terms, entry by entry.
+  void minimise(Replica& replica, const LocalTerms& terms) const;
+  /// The minimum of the sum of f over problems.
+  static TensorDict common_minimum(const std::vector<SmallProblem>& problems);
+
+ private:
+  int rank_;
+  TensorDict centre_, curvature_;  // c, d^2
+};
+
+/// 3 local steps, 6 exchanges, the last one short: a freeze in the middle.
+HsadmmOptions default_options();
+/// The paper's form: union of hard masks of independent groups, theta of its own, residual balancing, duals for ever.
+HsadmmOptions paper_options();
+
+/// Copies that nothing changes any more.
+TensorDict clones(const TensorDict& tensors);
+
+/// What one rank has after an exchange.
+struct Snapshot {
+  TensorDict theta, buffers, momentum;
+  TensorDict state;  ///< names as in Strategy::state()
+  sparsity::Masks masks;
+  std::vector<double> next_rho1;
+  Exchange exchange;
+  int64_t rail_payload = 0, rail_sent = 0;  ///< bytes of this exchange
+};
+/// After every exchange; one last entry is after finish().
+using History = std::vector<Snapshot>;
+
+enum class LocalPhase { kTrain, kMinimise };
+
+/// Runs the strategy on nodes x ranks over Gloo until total_steps; one history per rank.
+std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options,
+                                  LocalPhase phase = LocalPhase::kTrain, at::ScalarType type = at::kDouble);
+
+}  // namespace prunex::strategies

@@ -1,0 +1,175 @@
+// Algorithms of others that are settings of H-SADMM, each written out here as its authors do.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "prunex/strategies/hsadmm.h"
+#include "small_problem.h"
+#include "tests/groups.h"
+#include "tests/units.h"
+
+namespace prunex::strategies {
+namespace {
+
+void expect_close(const TensorDict& ours, const std::string& room, const TensorDict& theirs, double tolerance) {
+  for (const auto& item : theirs) {
+    const double gap = (ours[room + item.key()] - item.value()).abs().max().item<double>();
+    EXPECT_LE(gap, tolerance) << room << item.key();
+  }
+}
+
+std::vector<SmallProblem> problems_of(int ranks) {
+  std::vector<SmallProblem> problems;
+  for (int rank = 0; rank < ranks; ++rank) problems.emplace_back(rank);
+  return problems;
+}
+
+/// Replicas that start from rank 0's weights.
+std::vector<Replica> common_start(int ranks) {
+  std::vector<Replica> replicas;
+  for (int rank = 0; rank < ranks; ++rank) replicas.push_back(SmallProblem(0).initial_replica());
+  return replicas;
+}
+
+at::Tensor mean_of(const std::vector<Replica>& replicas, const std::string& name) {
+  at::Tensor mean = at::zeros_like(replicas[0].weights.params[name]);
+  for (const Replica& replica : replicas) mean += replica.weights.params[name];
+  return mean / static_cast<double>(replicas.size());
+}
+
+/// The `kept` rows of largest norm; the others become zero.
+at::Tensor with_best_rows(const at::Tensor& tensor, int64_t kept) {
+  const at::Tensor best = std::get<1>(tensor.flatten(1).square().sum(1).topk(kept));
+  at::Tensor result = at::zeros_like(tensor);
+  return result.index_copy_(0, best, tensor.index_select(0, best));
+}
+
+HsadmmOptions consensus_options(double lambda) {
+  HsadmmOptions options;
+  for (const auto& [name, size] : std::vector<std::pair<std::string, int64_t>>{{"first", 6}, {"second", 5}}) {
+    options.groups.push_back({.name = name, .slices = {{name, sparsity::kRows, {}}}, .size = size, .keep = 0.5});
+  }
+  options.keep.ramp = sparsity::KeepRamp::kHard;
+  options.local_steps = 1;
+  options.total_steps = 30;
+  options.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.8, .rho2 = 0.5};
+  options.lambda = lambda;
+  options.aux = AuxTensors::kAdmm;
+  return options;
+}
+
+TEST(Flat, IsTheConsensusAdmmOfTheTextbook) {
+  // Boyd et al. 2011, section 7.1 in scaled form: x_i = argmin f_i + rho/2 |x_i - z + u_i|^2, z = argmin g + N rho/2
+  // |z - mean(x) - mean(u)|^2, u_i += x_i - z; g = N lambda/2 |z|^2 and "3 rows of either convolution".
+  constexpr int kRanks = 4;
+  constexpr double kRho = 0.8;
+  for (const double lambda : {0.0, 0.3}) {
+    const auto ours = run_on_ranks(1, kRanks, consensus_options(lambda), LocalPhase::kMinimise);
+    const auto problems = problems_of(kRanks);
+    auto replicas = common_start(kRanks);
+    TensorDict z = clones(replicas[0].weights.params);
+    std::vector<TensorDict> u(kRanks);
+    for (auto& dual : u) {
+      for (const auto& item : z) dual.insert(item.key(), at::zeros_like(item.value()));
+    }
+    for (int64_t k = 0; k < 30; ++k) {
+      for (int i = 0; i < kRanks; ++i) {
+        LocalTerms terms;
+        for (const auto& item : z) terms.anchor.insert(item.key(), item.value() - u[i][item.key()]);
+        terms.rho1.assign(z.size(), kRho);
+        problems[i].minimise(replicas[i], terms);
+      }
+      for (auto& item : z) {
+        at::Tensor sum = at::zeros_like(item.value());
+        for (int i = 0; i < kRanks; ++i) sum += replicas[i].weights.params[item.key()] + u[i][item.key()];
+        item.value() = kRho / (lambda + kRho) * sum / kRanks;
+        if (item.key() == "first" || item.key() == "second") item.value() = with_best_rows(item.value(), 3);
+        for (int i = 0; i < kRanks; ++i) u[i][item.key()] += replicas[i].weights.params[item.key()] - item.value();
+      }
+      for (int i = 0; i < kRanks; ++i) {
+        expect_close(ours[i][k].state, "z/", z, 1e-12);
+        expect_close(ours[i][k].state, "u/", u[i], 1e-12);
+        EXPECT_EQ(ours[i][k].exchange.rho2, 0);
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, FindsTheMinimumOfTheSumWhereNothingIsPruned) {
+  HsadmmOptions options = consensus_options(0);
+  options.groups.clear();
+  options.total_steps = 150;
+  const auto histories = run_on_ranks(2, 2, options, LocalPhase::kMinimise);
+  const TensorDict minimum = SmallProblem::common_minimum(problems_of(4));
+  for (const History& history : histories) expect_close(history.back().state, "z/", minimum, 1e-9);
+}
+
+HsadmmOptions without_admm() {
+  HsadmmOptions options = default_options();
+  options.groups.clear();
+  options.penalty.kappa = 0;
+  options.after_freeze = AfterFreeze::kAverage;
+  return options;
+}
+
+TEST(LocalSgd, IsPlainAveraging) {
+  const HsadmmOptions options = without_admm();
+  const auto ours = run_on_ranks(2, 2, options);
+  const auto problems = problems_of(4);
+  auto replicas = common_start(4);
+  for (int64_t step = 1, k = 0; step <= options.total_steps; ++step) {
+    for (int r = 0; r < 4; ++r) problems[r].train(replicas[r], LocalTerms(), step, step);
+    if (step % options.local_steps != 0 && step != options.total_steps) continue;
+    TensorDict mean;
+    for (const auto& name : replicas[0].weights.params.keys()) mean.insert(name, mean_of(replicas, name));
+    at::Tensor statistic = at::zeros({6}, at::kDouble);
+    for (const Replica& replica : replicas) statistic += replica.weights.buffers["mean"] / 4;
+    for (Replica& replica : replicas) {
+      replica.weights.params = clones(mean);
+      replica.weights.buffers["mean"] = statistic.clone();
+    }
+    for (int r = 0; r < 4; ++r) {
+      expect_close(ours[r][k].theta, "", mean, 1e-14);
+      expect_close(ours[r][k].momentum, "", replicas[r].momentum, 1e-13);
+      EXPECT_TRUE(at::allclose(ours[r][k].buffers["mean"], statistic, 0, 1e-14));
+      EXPECT_EQ(ours[r][k].buffers["counter"].item<int64_t>(), step);
+      EXPECT_TRUE(ours[r][k].exchange.residuals.empty());
+    }
+    ++k;
+  }
+}
+
+TEST(LocalSgd, OfOneRankIsSgd) {
+  const auto ours = run_on_ranks(1, 1, without_admm());
+  Replica replica = SmallProblem(0).initial_replica();
+  SmallProblem(0).train(replica, LocalTerms(), 1, without_admm().total_steps);
+  expect_close(ours[0].back().state, "z/", replica.weights.params, 0);
+}
+
+TEST(DiLoCo, IsAveragingWithAnOuterNesterovStep) {
+  // Douillard et al. 2023, algorithm 1: the outer gradient is z - mean(theta); torch.optim.SGD(nesterov=True) on it
+  constexpr double kRate = 0.7, kOuterMomentum = 0.9;
+  HsadmmOptions options = without_admm();
+  options.outer_from = 1;
+  const auto ours = run_on_ranks(2, 2, options);
+  const auto problems = problems_of(4);
+  auto replicas = common_start(4);
+  TensorDict z = clones(replicas[0].weights.params), velocity;
+  for (const auto& item : z) velocity.insert(item.key(), at::zeros_like(item.value()));
+  for (int64_t k = 0; k < 6; ++k) {
+    for (int r = 0; r < 4; ++r)
+      problems[r].train(replicas[r], LocalTerms(), 3 * k + 1, std::min<int64_t>(3 * k + 3, 17));
+    for (auto& item : z) {
+      const at::Tensor gradient = item.value() - mean_of(replicas, item.key());
+      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
+      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
+    }
+    for (int r = 0; r < 4; ++r) {
+      replicas[r].weights.params = clones(z);
+      expect_close(ours[r][k].state, "z/", z, 1e-13);
+      expect_close(ours[r][k].theta, "", z, 1e-13);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace prunex::strategies

@@ -1,0 +1,100 @@
+// Bytes between nodes against docs/communication.md: alive entries, counted one by one, and what decides the masks.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "prunex/strategies/hsadmm.h"
+#include "small_problem.h"
+#include "tests/groups.h"
+#include "tests/units.h"
+
+namespace prunex::strategies {
+namespace {
+
+constexpr int64_t kStatistics = 6;  // the floating-point buffer; the counter stays where it is
+
+/// Weights alive under the masks after an exchange, and batch-norm statistics.
+int64_t numbers_packed(const HsadmmOptions& options, const Snapshot& snapshot) {
+  int64_t numbers = kStatistics;
+  for (const auto& theta : snapshot.theta) {
+    numbers += tests::alive_entries(options.groups, snapshot.masks, theta.key(), theta.value()).sum().item<int64_t>();
+  }
+  return numbers;
+}
+
+/// The payload of exchange k: packed numbers; a double per unit where scores decide the masks, a byte where a node's
+/// own masks are united; four doubles per tensor with duals.
+int64_t expected_payload(const HsadmmOptions& options, const Snapshot& snapshot, bool was_frozen, int64_t number_size) {
+  int64_t units = 0;
+  for (const auto& group : options.groups) units += group.size;
+  const bool united = options.mask_rule == MaskRule::kUnion && !snapshot.exchange.frozen;
+  return number_size * numbers_packed(options, snapshot) + (was_frozen ? 0 : units * (united ? 1 : 8)) +
+         static_cast<int64_t>(snapshot.exchange.residuals.size()) * 4 * 8;
+}
+
+/// Runs 2 x 2 ranks and compares every exchange of both leaders; the others send nothing between nodes.
+void expect_bytes(const HsadmmOptions& options, at::ScalarType type, const std::string& what) {
+  SCOPED_TRACE(what);
+  const auto histories = run_on_ranks(2, 2, options, LocalPhase::kTrain, type);
+  const int64_t number_size = type == at::kFloat ? 4 : 8;
+  bool frozen = false;
+  for (size_t k = 0; k + 1 < histories[0].size(); ++k) {
+    const int64_t want = expected_payload(options, histories[0][k], frozen, number_size);
+    EXPECT_EQ(histories[0][k].rail_payload, want) << "exchange " << k + 1;
+    EXPECT_EQ(histories[2][k].rail_payload, want) << "exchange " << k + 1;
+    // 2(M-1) x the payload from both nodes together: no all-reduce can do with less
+    EXPECT_EQ(histories[0][k].rail_sent + histories[2][k].rail_sent, 2 * want) << "exchange " << k + 1;
+    for (const int follower : {1, 3}) EXPECT_EQ(histories[follower][k].rail_sent, 0);
+    frozen = histories[0][k].exchange.frozen;
+  }
+  EXPECT_EQ(frozen, options.freeze_after < 6);
+}
+
+TEST(Payload, IsEverythingWithoutGroups) {
+  HsadmmOptions options = default_options();
+  options.groups.clear();
+  options.freeze_after = kNever;
+  const auto histories = run_on_ranks(2, 1, options);
+  const int64_t numbers = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics;
+  for (size_t k = 0; k < 6; ++k) EXPECT_EQ(histories[0][k].rail_payload, 8 * numbers);
+  expect_bytes(options, at::kFloat, "floats");
+}
+
+TEST(Payload, IsTheFormulaForEveryGroupKind) {
+  const auto groups = tests::groups_of_every_kind(0.5);
+  std::vector<std::vector<sparsity::Group>> sets{groups, {groups[1], groups[2]}};
+  for (const auto& group : groups) sets.push_back({group});
+  for (const auto& set : sets) {
+    HsadmmOptions options = default_options();
+    options.groups = set;
+    options.keep.ramp = sparsity::KeepRamp::kHard;
+    expect_bytes(options, at::kFloat, set.front().name + ", " + std::to_string(set.size()) + " groups");
+  }
+}
+
+TEST(Payload, IsTheFormulaWithUnitedMasksAndDualsToTheEnd) {
+  HsadmmOptions options = paper_options();
+  expect_bytes(options, at::kDouble, "paper");
+  options.freeze_after = kNever;
+  expect_bytes(options, at::kDouble, "never frozen");
+}
+
+TEST(Payload, ShrinksWithTheMasks) {
+  HsadmmOptions options = default_options();
+  options.groups = tests::groups_of_every_kind(0.25);
+  options.keep.end = 5;
+  options.freeze_after = 5;
+  const auto history = run_on_ranks(2, 1, options)[0];
+  // exchange 1 is dense, the last one neither scores nor reports residuals
+  const int64_t dense = 8 * (6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics) + 54 * 8 + 4 * 4 * 8;
+  EXPECT_EQ(history[0].rail_payload, dense);
+  for (size_t k = 1; k < 5; ++k) EXPECT_LT(history[k].rail_payload, history[k - 1].rail_payload);
+  EXPECT_LT(history[5].rail_payload, dense / 4);
+}
+
+TEST(Payload, OfASingleNodeIsNothing) {
+  const auto histories = run_on_ranks(1, 2, default_options());
+  for (const Snapshot& snapshot : histories[0]) EXPECT_EQ(snapshot.rail_payload, 0);
+}
+
+}  // namespace
+}  // namespace prunex::strategies
