@@ -10,6 +10,7 @@
 
 #include "prunex/prune/arguments.h"
 #include "prunex/prune/groups.h"
+#include "prunex/sparsity/keep_schedule.h"
 
 namespace prunex::prune {
 namespace {
@@ -196,7 +197,7 @@ std::vector<Group> coupled(const Graph& graph, const std::vector<DependencyGroup
 
 }  // namespace
 
-std::vector<Group> training_groups(const Graph& graph, const std::string& words, double keep) {
+std::vector<Group> training_groups(const Graph& graph, const std::string& words, double keep, int64_t round_to) {
   if (!(keep > 0 && keep <= 1)) {
     throw std::invalid_argument(fmt::format("--keep {}: wanted a share of units in (0, 1]", keep));
   }
@@ -211,7 +212,8 @@ std::vector<Group> training_groups(const Graph& graph, const std::string& words,
         is_coupled ? coupled(graph, dependencies, choice.kind == "coupled") : independent(choice.kind, layers);
     for (Group& group : groups) {
       if (group.size < 2) continue;
-      group.keep = choice.keep;
+      const int64_t multiple = round_to == kHardwareMultiple ? sparsity::hardware_multiple(group.size) : round_to;
+      group.keep = is_coupled ? sparsity::rounded_share(group.size, choice.keep, multiple) : choice.keep;
       all.push_back(std::move(group));
     }
   }

@@ -16,4 +16,14 @@ int64_t units_kept(int64_t size, double share) {
   return std::max<int64_t>(1, static_cast<int64_t>(std::floor(static_cast<double>(size) * share + 0.5)));
 }
 
+int64_t hardware_multiple(int64_t size) {
+  return size >= 64 ? 16 : size >= 16 ? 8 : 1;
+}
+
+double rounded_share(int64_t size, double share, int64_t multiple) {
+  const double blocks = std::floor(static_cast<double>(size) * share / static_cast<double>(multiple) + 0.5);
+  const int64_t units = std::min(size, multiple * std::max<int64_t>(1, static_cast<int64_t>(blocks)));
+  return static_cast<double>(units) / static_cast<double>(size);
+}
+
 }  // namespace prunex::sparsity

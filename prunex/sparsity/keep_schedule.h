@@ -23,4 +23,12 @@ struct KeepSchedule {
 /// max(1, floor(size * share + 0.5)).
 int64_t units_kept(int64_t size, double share);
 
+/// The multiple that processors like in a group of `size` units: 16 from 64 units on, 8 from 16 on, else 1. Kernels
+/// work in blocks of channels; one channel over a multiple can cost a whole block.
+int64_t hardware_multiple(int64_t size);
+
+/// The nearest multiple of `multiple` to size * share, ties up, at least one multiple and at most `size`, as a share of
+/// `size`.
+double rounded_share(int64_t size, double share, int64_t multiple);
+
 }  // namespace prunex::sparsity

@@ -83,7 +83,9 @@ class Hsadmm final : public Strategy {
   void finish() override;
   const Weights& product() const override { return z_; }
   const sparsity::Masks& masks() const override { return masks_.global(); }
+  void cut(const sparsity::Cut& cut) override;
   TensorDict state() const override;
+  void load(const TensorDict& state, const sparsity::Cut* cut) override;
 
  private:
   // The steps of an exchange in their order; docs/algorithm.md, section 3.
@@ -393,16 +395,17 @@ void Hsadmm::restart(Replica& replica) {
 }
 
 void Hsadmm::set_anchor() {
+  terms_.anchor = TensorDict();
   terms_.rho1.clear();
   for (size_t t = 0; t < consensus_.size(); ++t) {
     const auto& name = consensus_[t];
-    if (terms_.anchor.find(name) == nullptr) terms_.anchor.insert(name, at::empty_like(u_[name]));
-    at::sub_out(terms_.anchor[name], z_node_[name], u_[name]);
+    terms_.anchor.insert(name, z_node_[name] - u_[name]);
     terms_.rho1.push_back(rho_[t].rho1);
   }
 }
 
 void Hsadmm::set_gradient_masks() {
+  terms_.masks = TensorDict();
   for (const auto& support : support_) {
     if (support.value().full()) continue;
     at::Tensor mask = at::ones_like(z_.params[support.key()]);
@@ -419,6 +422,18 @@ void Hsadmm::finish() {
   sparsity::apply_supports(z_.params, support_);
 }
 
+void Hsadmm::cut(const sparsity::Cut& cut) {
+  TORCH_CHECK(frozen_, "[strategies] a cut before the masks are final");
+  at::NoGradGuard no_grad;
+  sparsity::apply_cut(z_, cut);
+  for (TensorDict* tensors : {&u_, &v_, &z_node_, &outer_, &work_}) sparsity::apply_cut(*tensors, cut);
+  support_ = sparsity::apply_cut(support_, cut);
+  dense_ = Compaction(work_, sparsity::Supports());
+  compact_ = Compaction(work_, support_);
+  if (options_.mask_theta) set_gradient_masks();
+  if (duals_) set_anchor();
+}
+
 TensorDict Hsadmm::state() const {
   TensorDict state;
   const auto add = [&state](const std::string& room, const TensorDict& tensors) {
@@ -430,7 +445,49 @@ TensorDict Hsadmm::state() const {
   add("u/", u_);
   add("v/", v_);
   add("outer/", outer_);
+  add("mask/", masks_.global());
+  add("node_mask/", masks_.node());
+  state.insert("progress", at::tensor({k_, int64_t{frozen_}, int64_t{duals_}, masks_.stable()}, at::kLong));
+  for (size_t t = 0; duals_ && t < rho_.size(); ++t) {
+    state.insert("rho/" + consensus_[t], at::tensor({rho_[t].rho1, rho_[t].rho2}, at::kDouble));
+  }
   return state;
+}
+
+void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
+  at::NoGradGuard no_grad;
+  const int64_t* progress = state["progress"].const_data_ptr<int64_t>();
+  k_ = progress[0];
+  frozen_ = progress[1] != 0;
+  sparsity::Masks node, global;
+  for (const auto& group : masks_.groups()) {
+    node.insert(group.name, state["node_mask/" + group.name].clone());
+    global.insert(group.name, state["mask/" + group.name].clone());
+  }
+  masks_.restore(std::move(node), std::move(global), progress[3]);
+  set_support();
+  if (duals_ && progress[2] == 0) drop_duals();
+  if (frozen_ && options_.mask_theta) set_gradient_masks();
+  for (const auto& item : state) {
+    if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
+  }
+  if (cut_before != nullptr) cut(*cut_before);
+
+  const auto copy = [&state](const std::string& room, TensorDict& tensors) {
+    for (auto& tensor : tensors) tensor.value().copy_(state[room + tensor.key()]);
+  };
+  copy("z/", z_.params);
+  copy("z/", z_.buffers);
+  copy("z_node/", z_node_);
+  copy("u/", u_);
+  copy("v/", v_);
+  copy("outer/", outer_);
+  if (!duals_) return;
+  for (size_t t = 0; t < rho_.size(); ++t) {
+    const double* rho = state["rho/" + consensus_[t]].const_data_ptr<double>();
+    rho_[t] = {rho[0], rho[1]};
+  }
+  set_anchor();
 }
 
 }  // namespace

@@ -77,6 +77,12 @@ void MaskConsensus::freeze(const TensorDict& weights) {
   node_ = global_ = sparsity::select_units(groups_, sparsity::unit_scores(groups_, weights), schedule_, kFinal);
 }
 
+void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {
+  node_ = std::move(node);
+  global_ = std::move(global);
+  stable_ = stable;
+}
+
 double MaskConsensus::kept_share() const {
   int64_t units = 0;
   for (const Group& group : groups_) units += group.size;

@@ -29,6 +29,9 @@ class MaskConsensus {
   /// Final masks from weights that are the same on all ranks; no communication.
   void freeze(const TensorDict& weights);
 
+  /// Puts back what node(), global() and stable() were.
+  void restore(sparsity::Masks node, sparsity::Masks global, int64_t stable);
+
   const sparsity::Masks& node() const { return node_; }
   const sparsity::Masks& global() const { return global_; }
   const std::vector<sparsity::Group>& groups() const { return groups_; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "prunex/admm/residuals.h"
+#include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/tensors.h"
 
@@ -58,8 +59,18 @@ class Strategy {
   virtual const Weights& product() const = 0;
   /// The units that are alive in the product.
   virtual const sparsity::Masks& masks() const = 0;
-  /// Named tensors of the strategy's state ("u/conv1.weight", "v/…", "z_node/…", "z/…"), shared, not copied.
+  /// The model was physically shrunk to what the final masks keep: shrinks the strategy's own state alike. Once, after
+  /// the exchange that froze the masks.
+  virtual void cut(const sparsity::Cut& cut) = 0;
+  /// Everything an interrupted run needs to go on bit for bit after an exchange: named tensors ("u/conv1.weight",
+  /// "v/…", "z_node/…", "z/…", "mask/…"), shared, not copied.
   virtual TensorDict state() const = 0;
+  /// Makes a new strategy one that saved `state`; `cut` is the one it had been given, or null.
+  virtual void load(const TensorDict& state, const sparsity::Cut* cut) = 0;
 };
+
+/// Whose a tensor of state() is: the same on all ranks, on the ranks of a node, or one rank's own.
+enum class Role { kGlobal, kNode, kRank };
+Role role_of(const std::string& state_name);
 
 }  // namespace prunex::strategies

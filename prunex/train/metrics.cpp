@@ -31,6 +31,10 @@ ordered_json residuals_json(const strategies::Exchange& exchange) {
           {"s_inter", std::sqrt(squares.s_inter)}};
 }
 
+ordered_json rate_json(double rate) {
+  return rate > 0 ? ordered_json(rate) : ordered_json();
+}
+
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
 int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
@@ -109,6 +113,8 @@ std::string to_json(const Summary& summary) {
   json["parameters_compact"] = summary.parameters_compact;
   json["macs_dense"] = summary.macs_dense;
   json["macs_compact"] = summary.macs_compact;
+  json["units_pruned"] = summary.units_pruned;
+  json["units_removed"] = summary.units_removed;
   json["inter_node_bytes"] = summary.bytes.inter_node;
   json["inter_node_bytes_bound"] = summary.bytes.inter_node_bound;
   json["intra_node_bytes"] = summary.bytes.intra_node;
@@ -117,7 +123,8 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
-  json["samples_per_second"] = {{"before_cut", summary.samples_per_second}, {"after_cut", nullptr}};
+  json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},
+                                {"after_cut", rate_json(summary.samples_per_second_after_cut)}};
   return json.dump(2) + "\n";
 }
 

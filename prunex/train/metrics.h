@@ -54,11 +54,14 @@ struct Summary {
   std::optional<double> validation_accuracy;
   int64_t parameters_dense = 0, parameters_compact = 0;
   int64_t macs_dense = 0, macs_compact = 0;
+  int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out
+  int64_t units_removed = 0;  ///< channels that are gone from the network
   Bytes bytes;
   int64_t floating_buffers = 0;  ///< numbers in the batch-norm statistics that exchanges average
   double wall_seconds = 0;
   Seconds seconds;
-  double samples_per_second = 0;  ///< of the local steps, all ranks
+  double samples_per_second_before_cut = 0;  ///< of the local steps, all ranks; 0 if there were none
+  double samples_per_second_after_cut = 0;
 };
 
 /// One line of JSON, keys in the documented order.

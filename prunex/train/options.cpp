@@ -49,6 +49,7 @@ void validate(const TrainOptions& options) {
   want(options.momentum >= 0 && options.momentum < 1, "--momentum", options.momentum, "a number in [0, 1)");
   at_least("--weight-decay", options.weight_decay, 0);
   want(options.keep > 0 && options.keep <= 1, "--keep", options.keep, "a share in (0, 1]");
+  if (options.round_to != kAutomatic) at_least("--round-to", static_cast<double>(options.round_to), 1);
   positive("--outer-lr", options.hsadmm.outer_rate);
   want(options.hsadmm.outer_momentum >= 0 && options.hsadmm.outer_momentum < 1, "--outer-momentum",
        options.hsadmm.outer_momentum, "a number in [0, 1)");

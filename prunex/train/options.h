@@ -52,7 +52,9 @@ struct TrainOptions {
 
   std::string strategy = "hsadmm";
   std::string groups = "coupled-inner";
-  double keep = 0.5;  ///< share of units kept per group
+  double keep = 0.5;              ///< share of units kept per group
+  int64_t round_to = kAutomatic;  ///< coupled groups keep a multiple of so many units; automatic: by group size
+  bool shrink = true;             ///< cut the model when the masks are final; else train on, masked
   sparsity::KeepRamp keep_ramp = sparsity::KeepRamp::kCubic;
   int64_t prune_start = 2;            ///< k0: the first exchange that prunes
   int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run

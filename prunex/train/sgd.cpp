@@ -25,6 +25,11 @@ Terms terms_of(const strategies::LocalTerms& terms, const std::string& name, siz
   return found;
 }
 
+void check_all_used(const strategies::LocalTerms& terms, size_t used) {
+  TORCH_CHECK(used == terms.anchor.size(), "[train] the anchor of '", terms.anchor.keys()[used],
+              "' belongs to no parameter, or anchors are not in the order of the parameters");
+}
+
 /// The gradient in the memory layout of its parameter.
 at::Tensor gradient_like(const at::Tensor& theta) {
   const at::Tensor& gradient = theta.grad();
@@ -78,6 +83,7 @@ void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOp
                                [&] { update<scalar_t>(item.value(), momentum, own, options); });
     item.value().mutable_grad().reset();
   }
+  check_all_used(terms, next_anchor);
 }
 
 void add_local_terms(Weights& weights, const strategies::LocalTerms& terms) {
@@ -90,6 +96,7 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms) {
     if (own.anchor != nullptr) gradient.add_(item.value() - *own.anchor, own.rho1);
     if (own.mask != nullptr) gradient.mul_(*own.mask);
   }
+  check_all_used(terms, next_anchor);
 }
 
 TensorDict zero_momentum(const TensorDict& params) {

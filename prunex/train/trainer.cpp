@@ -16,7 +16,10 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
+#include "prunex/prune/removable.h"
+#include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
+#include "prunex/sparsity/cut.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
@@ -24,6 +27,7 @@
 #include "prunex/train/progress.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/sgd.h"
+#include "prunex/train/structure.h"
 
 namespace prunex::train {
 namespace {
@@ -58,6 +62,13 @@ bool decide_bf16(Precision precision, comm::Communicator& world) {
   return without.item<int64_t>() == 0;
 }
 
+/// 1 x C x H x W.
+std::vector<int64_t> input_shape(const program::Graph& graph) {
+  std::vector<int64_t> shape;
+  for (const auto& extent : graph.values[graph.inputs.front()].shape) shape.push_back(extent.factor);
+  return shape;
+}
+
 class Trainer {
  public:
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
@@ -71,8 +82,13 @@ class Trainer {
   std::optional<double> accuracy_at(int64_t exchange);
   Weights evaluated_product();
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
+  program::Model compact_model(const Weights& product);
   void summarise(const Weights& product);
+  std::vector<sparsity::Group> groups() const;
   strategies::HsadmmOptions strategy_options() const;
+  sparsity::Cut find_cut() const;
+  void check_agreement(const sparsity::Cut& cut);
+  void shrink();
   bool writes() const { return ranks_.layout.rank == 0; }
 
   TrainOptions options_;
@@ -95,7 +111,10 @@ class Trainer {
   double loss_since_exchange_ = 0;
   int64_t last_step_ = 0;
   Sent sent_;
-  Size dense_;
+  Size size_;  // of what is being trained
+  std::optional<sparsity::Cut> cut_;
+  double seconds_before_cut_ = 0;
+  int64_t samples_before_cut_ = 0;
   Summary summary_;
 };
 
@@ -118,7 +137,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       replica_{model_.weights, zero_momentum(model_.weights.params)},
       strategy_(strategies::make_hsadmm(replica_, ranks, strategy_options())),
       bf16_(decide_bf16(options.precision, *ranks.world)),
-      dense_(dense_size(model_.program.graph(), replica_.weights)) {
+      size_(size_of(model_.program.graph(), replica_.weights)) {
   summary_ = {.strategy = options.strategy,
               .model = options.model,
               .dataset = options.data.dataset,
@@ -126,16 +145,21 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
               .nodes = options.nodes,
               .ranks_per_node = options.ranks_per_node,
               .local_steps = options.local_steps,
-              .parameters_dense = dense_.parameters,
-              .macs_dense = dense_.macs};
+              .parameters_dense = size_.parameters,
+              .macs_dense = size_.macs};
   for (const auto& buffer : replica_.weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
 }
 
+std::vector<sparsity::Group> Trainer::groups() const {
+  return prune::training_groups(model_.program.graph(), options_.groups, options_.keep,
+                                options_.round_to == kAutomatic ? prune::kHardwareMultiple : options_.round_to);
+}
+
 strategies::HsadmmOptions Trainer::strategy_options() const {
   auto options = options_.hsadmm;
-  options.groups = prune::training_groups(model_.program.graph(), options_.groups, options_.keep);
+  options.groups = groups();
   options.keep = {options_.keep_ramp, length_.prune_start, length_.prune_end};
   options.freeze_after = length_.freeze_after;
   options.local_steps = options_.local_steps;
@@ -165,6 +189,7 @@ Summary Trainer::run(const std::string& config) {
   strategy_->finish();
   if (progress_) progress_->finish();
   summarise(evaluated_product());
+  ranks_.world->barrier();  // no rank leaves while another still needs it
   return summary_;
 }
 
@@ -175,8 +200,43 @@ void Trainer::train_steps() {
     const auto exchange = strategy_->after_update(replica_, step);
     if (!exchange.exchanged) continue;
     record(exchange, step);
+    if (exchange.frozen && options_.shrink && !cut_) shrink();
     if (exchange.converged) return;
   }
+}
+
+/// What the masks allow to remove from the network as it was before any cut.
+sparsity::Cut Trainer::find_cut() const {
+  const auto supports = sparsity::supports_of(groups(), strategy_->masks(), replica_.weights.params);
+  const auto removable = prune::removable_units(prune::dependency_groups(model_.program.graph()), supports);
+  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(replica_.weights));
+}
+
+/// Ranks that cut differently would go on with different networks and garbage.
+void Trainer::check_agreement(const sparsity::Cut& cut) {
+  const auto& world = ranks_.world;
+  const at::Tensor mine = at::scalar_tensor(static_cast<int64_t>(sparsity::hash(cut)), at::kLong);
+  at::Tensor all = at::empty({world->size()}, at::kLong);
+  if (world->size() == 1) return;
+  world->all_gather(all, mine);
+  for (int64_t rank = 0; rank < all.numel(); ++rank) {
+    if (all[rank].item<int64_t>() == all[0].item<int64_t>()) continue;
+    throw std::runtime_error(fmt::format("rank {} would cut the network differently from rank 0", rank));
+  }
+}
+
+/// From here on everything is smaller.
+void Trainer::shrink() {
+  cut_ = find_cut();
+  check_agreement(*cut_);
+  seconds_before_cut_ = summary_.seconds.local;
+  samples_before_cut_ = summary_.samples;
+  if (cut_->empty()) return;
+  model_.program = prune::cut_program(model_.program, *cut_);
+  sparsity::apply_cut(replica_.weights, *cut_);
+  sparsity::apply_cut(replica_.momentum, *cut_);
+  strategy_->cut(*cut_);
+  size_ = size_of(model_.program.graph(), replica_.weights);
 }
 
 double Trainer::local_step(int64_t step) {
@@ -203,8 +263,8 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
                   .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_(step),
                   .accuracy = accuracy_at(exchange.index),
-                  .parameters = dense_.parameters,
-                  .macs = dense_.macs,
+                  .parameters = size_.parameters,
+                  .macs = size_.macs,
                   .exchange = exchange,
                   .seconds = since_exchange_};
   metrics.seconds.evaluate = lap_.lap();
@@ -218,10 +278,12 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
   summary_.frozen = exchange.frozen;
-  summary_.samples_per_second = static_cast<double>(metrics.samples) / summary_.seconds.local;
+  const double rate =
+      static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
+  (cut_ ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   if (writes()) {
     metrics_file_->append(to_json(metrics));
-    progress_->report(metrics, summary_.seconds.total, summary_.samples_per_second);
+    progress_->report(metrics, summary_.seconds.total, rate);
   }
   last_step_ = step;
   loss_since_exchange_ = 0;
@@ -268,6 +330,15 @@ Score Trainer::score(const program::Program& program, const Weights& weights, co
   return evaluate(program, weights, dataset, *ranks_.world);
 }
 
+/// The model that ships: small whether or not it was trained small.
+program::Model Trainer::compact_model(const Weights& product) {
+  if (cut_) return {model_.program, product};
+  const sparsity::Cut cut = cut_.emplace(find_cut());
+  Weights compact = product;
+  sparsity::apply_cut(compact, cut);
+  return {prune::cut_program(model_.program, cut), compact};
+}
+
 void Trainer::summarise(const Weights& product) {
   const Score test = score(model_.program, product, data_.test);
   summary_.accuracy = test.accuracy;
@@ -275,21 +346,25 @@ void Trainer::summarise(const Weights& product) {
   if (data_.validation.size() > 0) {
     summary_.validation_accuracy = score(model_.program, product, data_.validation).accuracy;
   }
-  const auto groups = prune::training_groups(model_.program.graph(), options_.groups, options_.keep);
-  const auto supports = sparsity::supports_of(groups, strategy_->masks(), product.params);
-  const Size alive = alive_size(model_.program.graph(), product, supports);
-  summary_.parameters_compact = alive.parameters;
-  summary_.macs_compact = alive.macs;
+  const program::Model compact = compact_model(product);
+  const Size size = size_of(compact.program.graph(), compact.weights);
+  summary_.parameters_compact = size.parameters;
+  summary_.macs_compact = size.macs;
+  for (const auto& mask : strategy_->masks()) {
+    summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
+  }
+  for (const auto& group : cut_->groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
 
   // rank 0 alone reads the file back, as any user of it would
-  at::Tensor correct = at::zeros({1}, at::kDouble);
+  at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
-    write_product(directory_, model_.program, product);
+    write_product(directory_, compact);
+    write_structure(directory_, {options_.model, input_shape(compact.program.graph()), *cut_});
     const auto shipped = read_product(directory_);
-    correct.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
+    accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
   }
-  ranks_.world->broadcast(correct);
-  summary_.accuracy_compact = correct.item<double>();
+  ranks_.world->broadcast(accuracy);
+  summary_.accuracy_compact = accuracy.item<double>();
   summary_.wall_seconds = run_.lap();
   if (writes()) io::write_file_atomically(directory_ + "/summary.json", to_json(summary_));
 }

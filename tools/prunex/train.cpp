@@ -22,6 +22,8 @@ struct TrainCommand {
   comm::GlooOptions gloo;
   std::string freeze_after = "auto";
   std::string prune_end = "auto";
+  std::string round_to = "auto";
+  bool no_shrink = false;
   double comm_timeout = 600;
   std::string device = "cpu";
 };
@@ -94,6 +96,9 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
                  "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP")
       ->group(group);
   app.add_option("--keep", options.keep, "share of units kept per group, in (0, 1]")->group(group);
+  app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
+      ->group(group);
+  app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
   add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
                                    {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}},
                                    "one mask for all nodes, or each node's own")
@@ -161,7 +166,7 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
 }
 
-int64_t exchange_number(const std::string& option, const std::string& word, bool may_be_never) {
+int64_t number_or_word(const std::string& option, const std::string& word, bool may_be_never) {
   if (word == "auto") return train::kAutomatic;
   if (may_be_never && word == "never") return strategies::kNever;
   int64_t number = 0;
@@ -203,8 +208,10 @@ void warn_if_oversubscribed(const TrainOptions& options) {
 
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
   auto& options = command.options;
-  options.prune_end = exchange_number("--prune-end", command.prune_end, false);
-  options.freeze_after = exchange_number("--freeze-after", command.freeze_after, true);
+  options.prune_end = number_or_word("--prune-end", command.prune_end, false);
+  options.freeze_after = number_or_word("--freeze-after", command.freeze_after, true);
+  options.round_to = number_or_word("--round-to", command.round_to, false);
+  options.shrink = !command.no_shrink;
   train::validate(options);
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
 

@@ -1,0 +1,13 @@
+#include "prunex/strategies/strategy.h"
+
+namespace prunex::strategies {
+
+Role role_of(const std::string& state_name) {
+  if (state_name.starts_with("u/")) return Role::kRank;
+  for (const char* room : {"v/", "z_node/", "node_mask/"}) {
+    if (state_name.starts_with(room)) return Role::kNode;
+  }
+  return Role::kGlobal;
+}
+
+}  // namespace prunex::strategies
