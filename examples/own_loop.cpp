@@ -53,7 +53,7 @@ std::pair<at::Tensor, at::Tensor> draw_batch(at::Generator& random) {
   const auto x = torch::arange(12).view({1, 1, 1, 12}), y = torch::arange(12).view({1, 1, 12, 1});
   const auto phase = 2 * M_PI * torch::rand({64, 1, 1, 1}, random);
   const auto stripes = torch::sin(1.2 * (x * angle.cos() + y * angle.sin()) + phase);
-  return {stripes + 0.7 * torch::randn(stripes.sizes(), random), labels};
+  return {stripes + 1.5 * torch::randn(stripes.sizes(), random), labels};
 }
 
 /// The optimizer's momentum, so that the strategy can clear that of pruned channels.
