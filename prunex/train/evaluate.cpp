@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <vector>
 
 #include "prunex/data/loader.h"
 
@@ -71,6 +73,23 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
   at::Tensor sums = sums_over(program, weights, dataset, begin, end);
   world.all_reduce(sums);
   return score_of(sums, dataset);
+}
+
+double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                              int64_t batch_size) {
+  constexpr int kWarmUp = 2, kRuns = 9;
+  at::NoGradGuard no_grad;
+  Weights shared = weights;
+  const auto batch = data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size()));
+  std::vector<double> times;
+  for (int run = 0; run < kWarmUp + kRuns; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    program.run({batch.images}, shared, program::Mode::kEval);
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    if (run >= kWarmUp) times.push_back(time.count());
+  }
+  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+  return times[kRuns / 2];
 }
 
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {

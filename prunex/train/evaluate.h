@@ -19,6 +19,10 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                comm::Communicator& world);
 
+/// Median time of an evaluation batch of the set's first images, after two to warm up.
+double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                              int64_t batch_size);
+
 /// The first 1024 images of epoch 0's permutation (all, if there are fewer): what statistics are estimated from.
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 

@@ -12,6 +12,8 @@ struct Invocation {
 
 /// Adds a sub-command; its callback sets `status` to the exit code or throws.
 void add_train(CLI::App& app, Invocation invocation, int& status);
+void add_eval(CLI::App& app, int& status);
+void add_predict(CLI::App& app, int& status);
 void add_graph(CLI::App& app, int& status);
 
 }  // namespace prunex::tools

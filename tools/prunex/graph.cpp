@@ -3,15 +3,13 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
-#include "prunex/models/models.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/groups.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/shape.h"
+#include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
 namespace {
@@ -19,29 +17,10 @@ namespace {
 using nlohmann::ordered_json;
 
 struct GraphCommand {
-  std::string model;
-  std::string input;
-  int64_t classes = 0;
-  double width = 1;
+  ModelChoice model;
   std::string json;
   std::string save;
 };
-
-program::Model load_model(const GraphCommand& command) {
-  if (command.model.ends_with(".pt2")) return program::read_pt2(command.model);
-  const bool cifar = command.model.starts_with("resnet8") || command.model.starts_with("resnet20") ||
-                     command.model.starts_with("resnet56");
-  const auto shape =
-      parse_shape("--input", command.input.empty() ? (cifar ? "1x3x32x32" : "1x3x224x224") : command.input);
-  if (shape.size() != 4)
-    throw std::invalid_argument(
-        fmt::format("--input: got '{}', wanted batch x channels x height x width", command.input));
-  return models::make_model(command.model, {.classes = command.classes > 0 ? command.classes : (cifar ? 10 : 1000),
-                                            .channels = shape[1],
-                                            .height = shape[2],
-                                            .width = shape[3],
-                                            .multiplier = command.width});
-}
 
 ordered_json to_json(const prune::DependencyGroup& group) {
   ordered_json slices = ordered_json::array();
@@ -63,7 +42,7 @@ void print(const prune::DependencyGroup& group) {
 }
 
 int run_graph(const GraphCommand& command) {
-  const auto model = load_model(command);
+  const auto model = load_model(command.model);
   const auto& graph = model.program.graph();
   const auto groups = prune::dependency_groups(graph);
   if (!command.save.empty()) program::write_pt2(command.save, model);
@@ -84,10 +63,8 @@ int run_graph(const GraphCommand& command) {
 void add_graph(CLI::App& app, int& status) {
   auto* sub = app.add_subcommand("graph", "show which channels of a network must be pruned together");
   auto command = std::make_shared<GraphCommand>();
-  sub->add_option("--model", command->model, "a built-in network, or FILE.pt2")->required();
-  sub->add_option("--input", command->input, "batch x channels x height x width of a built-in network's input");
-  sub->add_option("--classes", command->classes, "outputs of a built-in network");
-  sub->add_option("--width", command->width, "multiplies the channels of the CIFAR ResNets");
+  add_model_options(*sub, command->model);
+  sub->add_option("--input", command->model.input, "input of a built-in network, such as 1x3x224x224");
   sub->add_option("--json", command->json, "write the groups to this file");
   sub->add_option("--save", command->save, "write the program to this FILE.pt2");
   sub->callback([command, &status] { status = run_graph(*command); });

@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   int status = 0;
   prunex::tools::add_train(app, {argv}, status);
+  prunex::tools::add_eval(app, status);
+  prunex::tools::add_predict(app, status);
   prunex::tools::add_graph(app, status);
   try {
     app.parse(argc, argv);

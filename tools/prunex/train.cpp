@@ -9,6 +9,7 @@
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
 
 namespace prunex::tools {
@@ -28,22 +29,7 @@ struct TrainCommand {
   std::string device = "cpu";
 };
 
-void add_data_options(CLI::App& app, TrainCommand& command) {
-  auto& data = command.options.data;
-  const std::string group = "Data";
-  app.add_option("--dataset", data.dataset, "synthetic, cifar10, cifar100, or FILE.safetensors with images and labels")
-      ->group(group);
-  app.add_option("--test", data.test, "test set when --dataset is a file")->group(group);
-  app.add_option("--data-dir", data.data_dir, "folder of cifar10 and cifar100 in their official binary layout")
-      ->group(group);
-  app.add_option("--samples", data.samples, "training images of synthetic")->group(group);
-  app.add_option("--train-limit", data.train_limit, "use the first N training images; 0 = all")->group(group);
-  app.add_option("--test-limit", data.test_limit, "use the first N test images; 0 = all")->group(group);
-  app.add_option("--validation", data.validation, "hold out the last N training images and score them too")
-      ->group(group);
-}
-
-void add_model_options(CLI::App& app, TrainCommand& command) {
+void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Model";
   app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
@@ -236,8 +222,8 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto command = std::make_shared<TrainCommand>();
   sub->set_config("--config", "", "FILE.toml with any of these options; flags win")->group("Run");
   sub->allow_config_extras(CLI::config_extras_mode::error);
-  add_data_options(*sub, *command);
-  add_model_options(*sub, *command);
+  add_data_options(*sub, command->options.data);
+  add_network_options(*sub, *command);
   add_layout_options(*sub, *command);
   add_sgd_options(*sub, *command);
   add_pruning_options(*sub, *command);
