@@ -43,8 +43,18 @@ void pooling_rule(Axes& axes, const Node& node) {
   if (axes.shape(input).empty() || !axes.shape(input)[0].per_image) {
     return axes.freeze_inputs(node, "without a batch axis has no rule");
   }
-  axes.set(node.outputs[0], 1, axes.labels(input, 1));
+  for (ValueId output : node.outputs) axes.set(output, 1, axes.labels(input, 1));
   for (int64_t axis = 2; axis < axes.rank(input); ++axis) axes.freeze(input, axis, "combines positions of this axis");
+}
+
+/// One slope per channel, or one for all.
+void prelu_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), slope = tensor(node, "weight");
+  const bool shared = axes.rank(slope) == 0 || axes.shape(slope)[0].factor == 1;
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
+    const Labels labels = axes.labels(input, axis);
+    axes.set(node.outputs[0], axis, axis == 1 && !shared ? axes.tie(labels, slope, 0) : labels);
+  }
 }
 
 /// The axes of the argument "dim", all of them if there is none.
@@ -98,7 +108,8 @@ const std::vector<Family>& families() {
       {transposed_convolution_rule,
        {"aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input"}},
       {linear_rule, {"aten::linear"}},
-      {batch_norm_rule, {"aten::batch_norm"}},
+      {batch_norm_rule, {"aten::batch_norm", "aten::instance_norm"}},
+      {prelu_rule, {"aten::prelu"}},
       {elementwise_rule,
        {"aten::relu",
         "aten::relu_",
@@ -120,9 +131,28 @@ const std::vector<Family>& families() {
         "aten::leaky_relu",
         "aten::leaky_relu_",
         "aten::tanh",
+        "aten::tanh_",
+        "aten::mish",
+        "aten::mish_",
+        "aten::selu",
+        "aten::selu_",
+        "aten::softplus",
+        "aten::clamp",
+        "aten::clamp_min",
+        "aten::abs",
+        "aten::neg",
+        "aten::exp",
+        "aten::sqrt",
+        "aten::square",
+        "aten::pow.Tensor_Scalar",
+        "aten::maximum",
+        "aten::minimum",
         "aten::add.Tensor",
         "aten::add_.Tensor",
         "aten::sub.Tensor",
+        "aten::sub_.Tensor",
+        "aten::sub.Scalar",
+        "aten::rsub.Scalar",
         "aten::mul.Tensor",
         "aten::mul_.Tensor",
         "aten::div.Tensor",
@@ -136,11 +166,14 @@ const std::vector<Family>& families() {
         "aten::feature_dropout_",
         "aten::bernoulli_.float",
         "aten::contiguous",
+        "aten::to.dtype",
         "aten::clone",
         "aten::detach",
         "aten::alias"}},
       {pooling_rule,
-       {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d", "aten::adaptive_max_pool2d",
+       {"aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::avg_pool1d", "aten::avg_pool2d",
+        "aten::avg_pool3d", "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d",
+        "aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d",
         "aten::upsample_nearest2d.vec", "aten::upsample_bilinear2d.vec"}},
       {reduction_rule, {"aten::mean", "aten::mean.dim", "aten::sum", "aten::sum.dim_IntList", "aten::amax"}},
       {softmax_rule, {"aten::softmax.int", "aten::log_softmax.int"}},

@@ -20,7 +20,7 @@ at::Tensor units_read(const sparsity::Slice& slice, int64_t size, const sparsity
   return channels.index_select(0, at::tensor(slice.index, at::kLong)).view({size, -1}).any(1);
 }
 
-at::Tensor alive_units(const DependencyGroup& group, const sparsity::Supports& supports) {
+at::Tensor alive_units(const sparsity::Group& group, const sparsity::Supports& supports) {
   at::Tensor alive;
   for (const auto& slice : group.slices) {
     if (slice.axis != sparsity::kChannels) continue;
@@ -35,12 +35,8 @@ at::Tensor alive_units(const DependencyGroup& group, const sparsity::Supports& s
 }  // namespace
 
 Removable removable_units(const std::vector<DependencyGroup>& dependencies, const sparsity::Supports& supports) {
-  Removable removable;
-  for (const auto& group : dependencies) {
-    if (!group.prunable) continue;
-    removable.groups.push_back({.name = group.name, .slices = group.slices, .size = group.size, .keep = 1});
-    removable.alive.insert(group.name, alive_units(group, supports));
-  }
+  Removable removable{removable_groups(dependencies), sparsity::Masks()};
+  for (const auto& group : removable.groups) removable.alive.insert(group.name, alive_units(group, supports));
   return removable;
 }
 

@@ -61,6 +61,10 @@ at::Tensor run(const program::Program& program, Weights& weights, const at::Tens
   return program.run({images}, weights, program::Mode::kEval)[0];
 }
 
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / b.abs().max()).item<double>();
+}
+
 }  // namespace
 
 CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& images) {
@@ -72,11 +76,11 @@ CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& ima
   sparsity::Cut cut = sparsity::make_cut(groups, choose(groups, keep, generator), sparsity::shapes_of(whole));
   program::Model small{cut_program(model.program, cut), clone(whole, images.scalar_type())};
   sparsity::apply_cut(small.weights, cut);
+  const at::Tensor unmasked = run(model.program, whole, images);
   mask_columns(whole, cut);
   const at::Tensor expected = run(model.program, whole, images);
   const at::Tensor actual = run(small.program, small.weights, images);
-  const double error = ((actual - expected).abs().max() / expected.abs().max()).item<double>();
-  return {error, std::move(cut), std::move(small)};
+  return {difference(actual, expected), difference(unmasked, expected), std::move(cut), std::move(small)};
 }
 
 double cut_error(const program::Model& model, const at::Tensor& images) {

@@ -13,7 +13,8 @@ namespace prunex::prune {
 enum class Keep { kHalf, kOne };
 
 struct CutCheck {
-  double error = 0;  ///< largest difference of the outputs, relative to the largest output
+  double error = 0;   ///< largest difference of the outputs, relative to the largest output
+  double effect = 0;  ///< the same between the masked network and the one without masks
   sparsity::Cut cut;
   program::Model small;
 };

@@ -227,9 +227,12 @@ TEST(Groups, BuiltInModelsHaveTorchPruningsNumberOfGroups) {
 
 TEST(Groups, CuttingBuiltInModelsEqualsMaskingThem) {
   for (const char* name : {"resnet8", "resnet20", "resnet18", "resnet50"}) {
-    Model model = models::make_model(name, {});
-    const at::Tensor images = at::linspace(-9, 9, 3 * 32 * 32).sin().reshape({1, 3, 32, 32});
-    EXPECT_LT(cut_error(model, images), 1e-5) << name;
+    const Model model = models::make_model(name, {});
+    const at::Tensor images = at::linspace(-9, 9, 3 * 32 * 32, at::kDouble).sin().reshape({1, 3, 32, 32});
+    EXPECT_LT(cut_error(model, images), 1e-12) << name;
+    const CutCheck half = check_cut(model, Keep::kHalf, images.to(at::kFloat));
+    EXPECT_LT(half.error, 1e-5) << name;
+    EXPECT_GT(half.effect, 1e-3) << name;
   }
 }
 
