@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+
+#include "prunex/io/atomic_file.h"
 
 namespace prunex::io {
 namespace {
@@ -39,6 +42,15 @@ void JsonLines::append(std::string_view object) {
   if (written == static_cast<ssize_t>(line.size())) return;
   if (written >= 0) errno = ENOSPC;  // a regular file takes less than asked only when the disk is full
   fail(path_);
+}
+
+void keep_first_lines(const std::string& path, int64_t lines) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path));
+  std::string kept;
+  for (std::string line; lines > 0 && std::getline(file, line); --lines) kept += line + '\n';
+  if (lines > 0) throw std::runtime_error(fmt::format("{} ends {} lines early", path, lines));
+  write_file_atomically(path, kept);
 }
 
 }  // namespace prunex::io

@@ -1,6 +1,7 @@
 // JSON lines: a file that grows by one object per line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -22,5 +23,8 @@ class JsonLines {
   std::string path_;
   int descriptor_;
 };
+
+/// Drops all but the first `lines` lines of a file, atomically.
+void keep_first_lines(const std::string& path, int64_t lines);
 
 }  // namespace prunex::io

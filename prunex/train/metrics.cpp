@@ -73,6 +73,37 @@ int64_t ddp_flat_bytes(const Summary& summary) {
   return summary.steps * ring_bytes(summary.parameters_dense, int64_t{summary.nodes} * summary.ranks_per_node);
 }
 
+std::string progress_json(const Summary& summary) {
+  const ordered_json json{{"exchanges", summary.exchanges},
+                          {"steps", summary.steps},
+                          {"samples", summary.samples},
+                          {"frozen", summary.frozen},
+                          {"inter_node", summary.bytes.inter_node},
+                          {"inter_node_bound", summary.bytes.inter_node_bound},
+                          {"intra_node", summary.bytes.intra_node},
+                          {"rate_before_cut", summary.samples_per_second_before_cut},
+                          {"seconds", seconds_json(summary.seconds)}};
+  return json.dump();
+}
+
+void restore_progress(Summary& summary, const std::string& text) {
+  const auto json = ordered_json::parse(text);
+  summary.exchanges = json.at("exchanges");
+  summary.steps = json.at("steps");
+  summary.samples = json.at("samples");
+  summary.frozen = json.at("frozen");
+  summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
+  summary.samples_per_second_before_cut = json.at("rate_before_cut");
+  const auto& seconds = json.at("seconds");
+  summary.seconds = {.local = seconds.at("local"),
+                     .exchange = {.intra = seconds.at("intra"),
+                                  .project = seconds.at("project"),
+                                  .inter = seconds.at("inter"),
+                                  .dual = seconds.at("dual")},
+                     .evaluate = seconds.at("evaluate"),
+                     .total = seconds.at("total")};
+}
+
 std::string to_json(const Metrics& metrics) {
   ordered_json json{{"exchange", metrics.exchange.index}, {"epoch", metrics.epoch}, {"step", metrics.step},
                     {"samples", metrics.samples},         {"loss", metrics.loss},   {"lr", metrics.learning_rate}};

@@ -70,6 +70,10 @@ std::string to_json(const Metrics& metrics);
 /// and with per-step gradient averaging.
 std::string to_json(const Summary& summary);
 
+/// What a run has counted so far, for its checkpoint; and back.
+std::string progress_json(const Summary& summary);
+void restore_progress(Summary& summary, const std::string& json);
+
 /// Bytes a node sends: the run's exchanges with dense fp32 weights; per-step hierarchical and flat-ring gradients.
 int64_t dense_exchange_bytes(const Summary& summary);
 int64_t ddp_bytes(const Summary& summary);

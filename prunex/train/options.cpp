@@ -30,6 +30,8 @@ void validate_exchange_numbers(const TrainOptions& options) {
   if (options.freeze_after != kAutomatic) at_least("--freeze-after", static_cast<double>(options.freeze_after), 0);
   at_least("--freeze-when-stable", static_cast<double>(options.hsadmm.freeze_when_stable), 0);
   at_least("--outer-from", static_cast<double>(options.hsadmm.outer_from), 0);
+  at_least("--checkpoint-every", static_cast<double>(options.checkpoint_every), 0);
+  at_least("--resume-exchange", static_cast<double>(options.resume_exchange), 0);
   at_least("--eval-every", static_cast<double>(options.eval_every), 0);
 }
 

@@ -1,6 +1,7 @@
 #include "prunex/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 
@@ -20,6 +22,7 @@
 #include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/cut.h"
+#include "prunex/train/checkpoint.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
@@ -62,6 +65,24 @@ bool decide_bf16(Precision precision, comm::Communicator& world) {
   return without.item<int64_t>() == 0;
 }
 
+/// Rank 0's text, on every rank.
+std::string broadcast_text(comm::Communicator& world, std::string text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  world.broadcast(length);
+  text.resize(static_cast<size_t>(length.item<int64_t>()));
+  at::Tensor bytes = at::from_blob(text.data(), {length.item<int64_t>()}, at::kByte);
+  world.broadcast(bytes);
+  return text;
+}
+
+/// Dropout draws from the process's generator: tie it to the step, so that a resumed run draws the same.
+void seed_dropout(const TrainOptions& options, int rank, int64_t step) {
+  const uint64_t stream = options.seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rank) * 0xbf58476d1ce4e5b9ULL;
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(stream + static_cast<uint64_t>(step));
+}
+
 /// 1 x C x H x W.
 std::vector<int64_t> input_shape(const program::Graph& graph) {
   std::vector<int64_t> shape;
@@ -75,7 +96,11 @@ class Trainer {
   Summary run(const std::string& config);
 
  private:
-  void train_steps();
+  void open_directory(const std::string& config);
+  void open_reports();
+  void train_steps(Checkpoints& checkpoints);
+  Checkpoint snapshot() const;
+  void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
   void record(const strategies::Exchange& exchange, int64_t step);
   void average_over_ranks(Metrics& metrics);
@@ -89,6 +114,7 @@ class Trainer {
   sparsity::Cut find_cut() const;
   void check_agreement(const sparsity::Cut& cut);
   void shrink();
+  void cut_network();
   bool writes() const { return ranks_.layout.rank == 0; }
 
   TrainOptions options_;
@@ -170,6 +196,24 @@ strategies::HsadmmOptions Trainer::strategy_options() const {
 }
 
 Summary Trainer::run(const std::string& config) {
+  open_directory(config);
+  Checkpoints checkpoints(directory_, config, ranks_);
+  if (!options_.resume.empty()) restore(checkpoints.load(options_.resume_exchange));
+  if (writes()) open_reports();
+  lap_.lap();
+  run_.lap();
+  train_steps(checkpoints);
+  strategy_->finish();
+  if (progress_) progress_->finish();
+  summarise(evaluated_product());
+  ranks_.world->barrier();  // no rank leaves while another still needs it
+  return summary_;
+}
+
+/// Rank 0 chooses and makes it; the others need its name for their checkpoints.
+void Trainer::open_directory(const std::string& config) {
+  directory_ = options_.resume;
+  if (!directory_.empty()) return;
   if (writes()) {
     directory_ = options_.run_dir;
     if (directory_.empty()) {
@@ -178,31 +222,70 @@ Summary Trainer::run(const std::string& config) {
       io::create_run_directory(directory_);
     }
     io::write_file_atomically(directory_ + "/config.toml", config);
-    metrics_file_ = std::make_unique<io::JsonLines>(directory_ + "/metrics.jsonl");
-    Summary one_exchange = summary_;
-    one_exchange.exchanges = 1;
-    progress_ = std::make_unique<Progress>(length_.exchanges, dense_exchange_bytes(one_exchange), options_.quiet);
   }
-  lap_.lap();
-  run_.lap();
-  train_steps();
-  strategy_->finish();
-  if (progress_) progress_->finish();
-  summarise(evaluated_product());
-  ranks_.world->barrier();  // no rank leaves while another still needs it
-  return summary_;
+  directory_ = broadcast_text(*ranks_.world, directory_);
 }
 
-void Trainer::train_steps() {
-  for (int64_t step = 1; step <= length_.steps; ++step) {
+void Trainer::open_reports() {
+  const std::string metrics = directory_ + "/metrics.jsonl";
+  if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
+  metrics_file_ = std::make_unique<io::JsonLines>(metrics);
+  Summary one_exchange = summary_;
+  one_exchange.exchanges = 1;
+  progress_ = std::make_unique<Progress>(length_.exchanges, dense_exchange_bytes(one_exchange), options_.quiet);
+}
+
+void Trainer::train_steps(Checkpoints& checkpoints) {
+  for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     loss_since_exchange_ += local_step(step);
     since_exchange_.local += lap_.lap();
     const auto exchange = strategy_->after_update(replica_, step);
     if (!exchange.exchanged) continue;
     record(exchange, step);
     if (exchange.frozen && options_.shrink && !cut_) shrink();
+    if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) checkpoints.save(snapshot());
+    lap_.lap();
     if (exchange.converged) return;
   }
+}
+
+/// Everything that the next step depends on. Between exchanges theta is z unless duals let it go its own way.
+Checkpoint Trainer::snapshot() const {
+  Checkpoint checkpoint;
+  checkpoint.exchange = summary_.exchanges;
+  checkpoint.progress = progress_json(summary_);
+  if (cut_) checkpoint.structure = structure_json({options_.model, input_shape(model_.program.graph()), *cut_});
+  for (const auto& item : strategy_->state()) {
+    const auto& name = item.key();
+    const auto role = strategies::role_of(name);
+    if (name.starts_with("z/")) {
+      checkpoint.product.insert(name.substr(2), item.value());
+    } else {
+      (role == strategies::Role::kRank ? checkpoint.rank : checkpoint.node).insert(name, item.value());
+    }
+  }
+  for (const auto& item : replica_.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
+  for (const auto& item : replica_.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
+  return checkpoint;
+}
+
+void Trainer::restore(const Checkpoint& checkpoint) {
+  at::NoGradGuard no_grad;
+  restore_progress(summary_, checkpoint.progress);
+  if (!checkpoint.structure.empty()) {
+    cut_ = parse_structure(checkpoint.structure).cut;
+    cut_network();
+    seconds_before_cut_ = summary_.seconds.local;
+    samples_before_cut_ = summary_.samples;
+  }
+  TensorDict state = checkpoint.node;
+  for (const auto& item : checkpoint.product) state.insert("z/" + item.key(), item.value());
+  for (const auto& item : checkpoint.rank) state.insert(item.key(), item.value());
+  strategy_->load(state, cut_ && !cut_->empty() ? &*cut_ : nullptr);
+  for (auto& item : replica_.weights.params) item.value().copy_(state["theta/" + item.key()]);
+  for (auto& item : replica_.weights.buffers) item.value().copy_(state["z/" + item.key()]);
+  for (auto& item : replica_.momentum) item.value().copy_(state["momentum/" + item.key()]);
+  last_step_ = summary_.steps;
 }
 
 /// What the masks allow to remove from the network as it was before any cut.
@@ -232,16 +315,22 @@ void Trainer::shrink() {
   seconds_before_cut_ = summary_.seconds.local;
   samples_before_cut_ = summary_.samples;
   if (cut_->empty()) return;
+  cut_network();
+  strategy_->cut(*cut_);
+}
+
+void Trainer::cut_network() {
+  if (cut_->empty()) return;
   model_.program = prune::cut_program(model_.program, *cut_);
   sparsity::apply_cut(replica_.weights, *cut_);
   sparsity::apply_cut(replica_.momentum, *cut_);
-  strategy_->cut(*cut_);
   size_ = size_of(model_.program.graph(), replica_.weights);
 }
 
 double Trainer::local_step(int64_t step) {
   const int64_t epoch = (step - 1) / length_.steps_per_epoch;
   const auto batch = loader_.batch(epoch, (step - 1) % length_.steps_per_epoch);
+  seed_dropout(options_, ranks_.layout.rank, step);
   const double loss = compute_gradients(model_.program, replica_, batch, bf16_);
   if (!std::isfinite(loss)) {
     throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,

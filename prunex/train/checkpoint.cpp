@@ -1,0 +1,182 @@
+#include "prunex/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "prunex/io/checksum.h"
+#include "prunex/io/safetensors.h"
+
+namespace prunex::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kNone = 0;
+
+/// Exchanges with a folder of their own, ascending.
+std::vector<int64_t> exchanges_in(const std::string& directory) {
+  std::set<int64_t> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(directory, missing)) {
+    const std::string name = entry.path().filename();
+    int64_t exchange = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), exchange);
+    if (error == std::errc() && end == name.data() + name.size()) found.insert(exchange);
+  }
+  return {found.begin(), found.end()};
+}
+
+/// Options that may change between a run and its continuation.
+bool may_differ(const std::string& option) {
+  static const std::set<std::string> kHarmless{"quiet",     "eval-every",   "checkpoint-every", "resume-exchange",
+                                               "interface", "comm-timeout", "threads"};
+  return kHarmless.contains(option);
+}
+
+std::map<std::string, std::string> options_in(const std::string& config) {
+  std::map<std::string, std::string> options;
+  std::istringstream lines(config);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find('=');
+    if (equals != std::string::npos && !may_differ(line.substr(0, equals))) {
+      options[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+  }
+  return options;
+}
+
+void check_same_options(const std::string& saved, const std::string& now, const std::string& path) {
+  const auto theirs = options_in(saved), ours = options_in(now);
+  for (const auto& [option, value] : ours) {
+    const auto found = theirs.find(option);
+    const std::string before = found == theirs.end() ? "unknown" : found->second;
+    if (before != value) {
+      throw std::invalid_argument(fmt::format("--{}: got {}, the run in {} had {}", option, value, path, before));
+    }
+  }
+}
+
+void write(const std::string& path, const TensorDict& tensors, io::Metadata metadata) {
+  std::string text;
+  for (const auto& [key, value] : metadata) text += key + '=' + value + '\n';
+  metadata["checksum"] = io::checksum(tensors, text);
+  io::write_safetensors(path, tensors, metadata);
+}
+
+io::SafeTensors read(const std::string& path) {
+  io::SafeTensors file = io::read_safetensors(path);
+  const std::string wanted = std::exchange(file.metadata["checksum"], "");
+  file.metadata.erase("checksum");
+  std::string text;
+  for (const auto& [key, value] : file.metadata) text += key + '=' + value + '\n';
+  if (io::checksum(file.tensors, text) != wanted) {
+    throw std::runtime_error(fmt::format("{} is damaged: its checksum does not match", path));
+  }
+  return file;
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks)
+    : directory_(std::move(run_directory) + "/checkpoint"), config_(std::move(config)), ranks_(ranks) {}
+
+std::string Checkpoints::folder(int64_t exchange) const {
+  return fmt::format("{}/{}", directory_, exchange);
+}
+
+std::string Checkpoints::product_file(int64_t exchange) const {
+  return folder(exchange) + "/z.safetensors";
+}
+
+std::string Checkpoints::node_file(int64_t exchange) const {
+  return fmt::format("{}/node-{}.safetensors", folder(exchange), ranks_.layout.node());
+}
+
+std::string Checkpoints::rank_file(int64_t exchange) const {
+  return fmt::format("{}/rank-{}.safetensors", folder(exchange), ranks_.layout.rank);
+}
+
+void Checkpoints::save(const Checkpoint& checkpoint) {
+  const int64_t k = checkpoint.exchange;
+  fs::create_directories(folder(k));
+  const io::Metadata metadata{{"config", config_}, {"exchange", std::to_string(k)}};
+  if (ranks_.layout.local_rank() == 0) {
+    io::Metadata with_progress = metadata;
+    with_progress["structure"] = checkpoint.structure;
+    with_progress["progress"] = checkpoint.progress;
+    write(product_file(k), checkpoint.product, with_progress);
+    write(node_file(k), checkpoint.node, metadata);
+  }
+  write(rank_file(k), checkpoint.rank, metadata);
+  ranks_.world->barrier();
+  if (ranks_.layout.local_rank() == 0) remove_before(k);
+}
+
+/// Keeps this one and the one before.
+void Checkpoints::remove_before(int64_t exchange) const {
+  auto old = exchanges_in(directory_);
+  std::erase_if(old, [exchange](int64_t k) { return k >= exchange; });
+  if (!old.empty()) old.pop_back();
+  for (int64_t k : old) {
+    std::error_code ignored;  // ranks of several nodes may remove the same folder
+    fs::remove_all(folder(k), ignored);
+  }
+}
+
+bool Checkpoints::complete_here(int64_t exchange) const {
+  return fs::exists(product_file(exchange)) && fs::exists(node_file(exchange)) && fs::exists(rank_file(exchange));
+}
+
+int64_t Checkpoints::newest_here(int64_t at_most) const {
+  int64_t newest = kNone;
+  for (int64_t k : exchanges_in(directory_)) {
+    if (k <= at_most && complete_here(k)) newest = k;
+  }
+  return newest;
+}
+
+int64_t Checkpoints::smallest(int64_t mine) {
+  at::Tensor negative = at::full({1}, -mine, at::kLong);
+  ranks_.world->all_reduce(negative, comm::Reduce::kMax);
+  return -negative.item<int64_t>();
+}
+
+Checkpoint Checkpoints::load(int64_t exchange) {
+  int64_t k = exchange != 0 ? exchange : std::numeric_limits<int64_t>::max();
+  for (int64_t before = -1; k != before;) {  // until all ranks have the same newest one
+    before = k;
+    k = smallest(newest_here(k));
+  }
+  if (k == kNone || (exchange != 0 && k != exchange)) {
+    throw std::invalid_argument(
+        exchange == 0 ? fmt::format("--resume: no complete checkpoint in {}", directory_)
+                      : fmt::format("--resume-exchange {}: no complete checkpoint in {}", exchange, directory_));
+  }
+  try {
+    const io::SafeTensors product = read(product_file(k));
+    check_same_options(product.metadata.at("config"), config_, directory_);
+    return {.exchange = k,
+            .product = product.tensors,
+            .node = read(node_file(k)).tensors,
+            .rank = read(rank_file(k)).tensors,
+            .structure = product.metadata.at("structure"),
+            .progress = product.metadata.at("progress")};
+  } catch (const std::runtime_error& damaged) {
+    const int64_t earlier = newest_here(k - 1);
+    const std::string way_out =
+        earlier == kNone ? "" : fmt::format("; --resume-exchange {} goes on from the one before", earlier);
+    throw std::runtime_error(damaged.what() + way_out);
+  }
+}
+
+}  // namespace prunex::train

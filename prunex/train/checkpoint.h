@@ -1,0 +1,54 @@
+// Checkpoints: what an interrupted run goes on from, bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "prunex/comm/hierarchy.h"
+#include "prunex/tensors.h"
+
+namespace prunex::train {
+
+/// One rank's share of a checkpoint, by role.
+struct Checkpoint {
+  int64_t exchange = 0;
+  TensorDict product;     ///< z by state-dict name: the same everywhere; a file of its own, for --weights
+  TensorDict node;        ///< the same on the ranks of a node
+  TensorDict rank;        ///< this rank's own
+  std::string structure;  ///< JSON of the cut; empty before it
+  std::string progress;   ///< JSON of what the trainer has counted so far
+};
+
+/// The checkpoints of a run, in DIR/checkpoint/<exchange>/: z.safetensors and node-<i>.safetensors, written by the
+/// first rank of each node, and rank-<r>.safetensors. Every file is written under a temporary name and carries a
+/// checksum and the run's configuration. A checkpoint counts once all ranks have written; the last two are kept.
+class Checkpoints {
+ public:
+  /// `config`: the resolved options, as lines `name=value`; a run goes on only from a checkpoint with the same ones.
+  Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks);
+
+  /// Collective.
+  void save(const Checkpoint& checkpoint);
+
+  /// The newest checkpoint that all ranks have, or the one of `exchange` if that is not 0. Collective. Throws
+  /// std::invalid_argument if there is none or an option differs, std::runtime_error if a file is damaged; then the
+  /// message says which earlier one to ask for.
+  Checkpoint load(int64_t exchange);
+
+ private:
+  std::string folder(int64_t exchange) const;
+  std::string node_file(int64_t exchange) const;
+  std::string rank_file(int64_t exchange) const;
+  std::string product_file(int64_t exchange) const;
+  bool complete_here(int64_t exchange) const;
+  int64_t newest_here(int64_t at_most) const;
+  int64_t smallest(int64_t mine);
+  void remove_before(int64_t exchange) const;
+
+  std::string directory_;
+  std::string config_;
+  comm::Hierarchy& ranks_;
+};
+
+}  // namespace prunex::train
