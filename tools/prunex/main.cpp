@@ -33,7 +33,7 @@ void keep_freed_memory() {
 int main(int argc, char** argv) {
   keep_freed_memory();
   CLI::App app("Trains CNNs across machines over slow links and prunes them structurally while they train.", "prunex");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // a word that is none should be named, which a missing one would hide
   app.set_version_flag("--version", prunex::kVersion);
   app.option_defaults()->always_capture_default();
   int status = 0;
@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   prunex::tools::add_graph(app, status);
   try {
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");
     return status;
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);

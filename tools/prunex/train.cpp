@@ -9,6 +9,7 @@
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
 
@@ -149,6 +150,14 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--run-dir", options.run_dir, "results; default: runs/<dataset>-<model>-<strategy>-<n>")
       ->group(group)
       ->configurable(false);
+  app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
+      ->group(group);
+  app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
+      ->group(group)
+      ->configurable(false);
+  app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
+      ->group(group)
+      ->configurable(false);
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
 }
 
@@ -220,8 +229,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto* sub = app.add_subcommand("train", "train, prune while training, and leave a small model");
   sub->option_defaults()->always_capture_default();
   auto command = std::make_shared<TrainCommand>();
-  sub->set_config("--config", "", "FILE.toml with any of these options; flags win")->group("Run");
-  sub->allow_config_extras(CLI::config_extras_mode::error);
+  add_config_option(*sub);
   add_data_options(*sub, command->options.data);
   add_network_options(*sub, *command);
   add_layout_options(*sub, *command);
@@ -230,6 +238,8 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
   sub->callback([sub, command, invocation, &status] {
+    apply_config(*sub);
+    if (!command->options.resume.empty()) apply_config_file(*sub, "--resume", command->options.resume + "/config.toml");
     status = run_train(*command, sub->config_to_str(true, false), invocation);
   });
 }

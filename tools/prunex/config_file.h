@@ -1,0 +1,19 @@
+// --config FILE.toml.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace prunex::tools {
+
+/// Adds --config to a command.
+void add_config_option(CLI::App& command);
+
+/// Takes what the file of --config, lines of `name = value`, says for the options that the command line did not set;
+/// to be called first in the command's callback. A file that cannot be read, or that names what is no option, is a
+/// std::invalid_argument.
+void apply_config(CLI::App& command);
+
+/// The same for a file that the option `source` led to.
+void apply_config_file(CLI::App& command, const std::string& source, const std::string& path);
+
+}  // namespace prunex::tools
