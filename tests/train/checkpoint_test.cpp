@@ -1,0 +1,162 @@
+// Interrupted runs: what is resumed equals what was never interrupted.
+#include "prunex/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/train/trainer.h"
+#include "tests/scratch.h"
+
+namespace prunex::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+namespace fs = std::filesystem;
+
+const char* const kConfig = "lr=0.1\nseed=0\n";
+
+/// 6 exchanges of 2 steps; the masks freeze, and the network is cut, at the fourth.
+TrainOptions small_run(const std::string& run_dir) {
+  TrainOptions options;
+  options.model = "resnet8";
+  options.data.samples = 160;
+  options.nodes = 2;
+  options.exchanges = 6;
+  options.local_steps = 2;
+  options.batch_size = 8;
+  options.eval_every = 0;
+  options.precision = Precision::kFp32;
+  options.quiet = true;
+  options.run_dir = run_dir;
+  options.checkpoint_every = 1;
+  return options;
+}
+
+void run(const TrainOptions& options) {
+  comm::run_ranks(options.nodes, options.ranks_per_node,
+                  [&](comm::Hierarchy& ranks) { train(options, ranks, kConfig); });
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<nlohmann::json> metrics_of(const std::string& directory) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(directory + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+    lines.back().erase("seconds");
+  }
+  return lines;
+}
+
+/// Runs to the end with a checkpoint of `exchange` kept aside, goes on from it in another folder and compares.
+void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
+  SCOPED_TRACE(exchange);
+  const tests::Scratch scratch;
+  const std::string whole = scratch / "whole", part = scratch / "part";
+  options.run_dir = part;
+  options.exchanges = 6;
+  // the checkpoints of the last two exchanges are kept: every `exchange`-th leaves this one and the one after
+  options.checkpoint_every = exchange;
+  run(options);
+  fs::copy(part, whole, fs::copy_options::recursive);
+  fs::remove(part + "/model.safetensors");
+  options.resume = part;
+  options.resume_exchange = exchange;
+  run(options);
+  EXPECT_EQ(bytes_of(part + "/model.safetensors"), bytes_of(whole + "/model.safetensors"));
+  EXPECT_EQ(bytes_of(part + "/model.pt2"), bytes_of(whole + "/model.pt2"));
+  EXPECT_EQ(metrics_of(part), metrics_of(whole));
+}
+
+TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
+  for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(small_run(""), exchange);
+}
+
+TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
+  TrainOptions options = small_run("");
+  options.hsadmm.start_from = strategies::StartFrom::kTheta;
+  options.hsadmm.after_freeze = strategies::AfterFreeze::kAdmm;
+  options.hsadmm.mask_rule = strategies::MaskRule::kUnion;
+  options.ranks_per_node = 2;
+  for (const int64_t exchange : {3, 5}) expect_resumed_equals_whole(options, exchange);
+}
+
+/// Checkpoints of a made-up state, on one rank.
+class Checkpointing : public testing::Test {
+ protected:
+  void save(int64_t exchange) {
+    comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+      Checkpoint checkpoint;
+      checkpoint.exchange = exchange;
+      checkpoint.product.insert("w", at::full({3}, static_cast<double>(exchange)));
+      checkpoint.node.insert("v/w", at::ones({3}));
+      checkpoint.rank.insert("u/w", at::ones({3}));
+      Checkpoints(scratch_.path(), kConfig, ranks).save(checkpoint);
+    });
+  }
+  Checkpoint load(int64_t exchange = 0, const std::string& config = kConfig) {
+    Checkpoint loaded;
+    comm::run_ranks(
+        1, 1, [&](comm::Hierarchy& ranks) { loaded = Checkpoints(scratch_.path(), config, ranks).load(exchange); });
+    return loaded;
+  }
+  std::string file(int64_t exchange, const std::string& name) {
+    return scratch_ / "checkpoint/" + std::to_string(exchange) + "/" + name;
+  }
+
+  tests::Scratch scratch_;
+};
+
+TEST_F(Checkpointing, TheLastTwoAreKept) {
+  for (int64_t k : {2, 4, 6}) save(k);
+  EXPECT_FALSE(fs::exists(file(2, "z.safetensors")));
+  EXPECT_TRUE(fs::exists(file(4, "z.safetensors")));
+  EXPECT_EQ(load().product["w"][0].item<double>(), 6);
+}
+
+TEST_F(Checkpointing, OneThatNotAllFilesOfWereWrittenDoesNotCount) {
+  save(2);
+  save(4);
+  fs::remove(file(4, "rank-0.safetensors"));
+  EXPECT_EQ(load().exchange, 2);
+}
+
+TEST_F(Checkpointing, ADamagedFileIsNamedAndTheOneBeforeOffered) {
+  save(2);
+  save(4);
+  std::string bytes = bytes_of(file(4, "node-0.safetensors"));
+  bytes.back() ^= 1;
+  std::ofstream(file(4, "node-0.safetensors"), std::ios::binary) << bytes;
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<std::runtime_error>(
+                                   AllOf(HasSubstr("4/node-0.safetensors"), HasSubstr("--resume-exchange 2"))));
+  EXPECT_EQ(load(2).exchange, 2);
+}
+
+TEST_F(Checkpointing, AnotherOptionIsRefusedByName) {
+  save(2);
+  EXPECT_THAT([&] { load(0, "lr=0.1\nseed=7\n"); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--seed: got 7"), HasSubstr("had 0"))));
+}
+
+TEST_F(Checkpointing, NoneIsOneLine) {
+  EXPECT_THAT([&] { load(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("no complete checkpoint")));
+  save(2);
+  EXPECT_THAT([&] { load(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("--resume-exchange 3")));
+}
+
+}  // namespace
+}  // namespace prunex::train

@@ -1,0 +1,161 @@
+// The records that scripts read: their keys in the documented order, and volumes by hand.
+#include "prunex/train/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace prunex::train {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::IsSubsetOf;
+
+std::vector<std::string> keys_of(const ordered_json& json) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  return keys;
+}
+
+Metrics some_metrics() {
+  Metrics metrics{.step = 12, .samples = 384, .epoch = 0.25, .loss = 1.5, .learning_rate = 0.1, .accuracy = 0.75};
+  metrics.parameters = 100;
+  metrics.macs = 1000;
+  metrics.exchange = {.exchanged = true, .index = 3, .frozen = true, .keep = 0.5, .mask_changes = 7};
+  metrics.exchange.residuals = {{"a", {3, 1, 0, 2}}, {"b", {4, 1, 0, 0}}};
+  metrics.exchange.rho1 = 0.01;
+  metrics.exchange.rho2 = 0.02;
+  metrics.seconds = {.local = 1, .exchange = {2, 3, 4, 5}, .evaluate = 6, .total = 21};
+  metrics.bytes = {.inter_node = 500, .inter_node_bound = 400, .intra_node = 300};
+  return metrics;
+}
+
+TEST(MetricsLine, HasItsKeysInTheirOrder) {
+  const std::string line = to_json(some_metrics());
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto json = ordered_json::parse(line);
+  EXPECT_THAT(keys_of(json), ElementsAre("exchange", "epoch", "step", "samples", "loss", "lr", "accuracy", "keep",
+                                         "mask_changes", "frozen", "parameters", "macs", "residuals", "rho1", "rho2",
+                                         "seconds", "inter_node_bytes", "inter_node_bytes_bound", "intra_node_bytes"));
+  EXPECT_THAT(keys_of(json["residuals"]), ElementsAre("r_intra", "s_intra", "r_inter", "s_inter"));
+  EXPECT_THAT(keys_of(json["seconds"]), ElementsAre("local", "intra", "project", "inter", "dual", "evaluate", "total"));
+}
+
+TEST(MetricsLine, HoldsTheNumbers) {
+  const auto json = ordered_json::parse(to_json(some_metrics()));
+  EXPECT_EQ(json["exchange"], 3);
+  EXPECT_EQ(json["step"], 12);
+  EXPECT_EQ(json["accuracy"], 0.75);
+  EXPECT_EQ(json["frozen"], true);
+  EXPECT_EQ(json["residuals"]["r_intra"], 5);  // the root of 3^2 + 4^2
+  EXPECT_DOUBLE_EQ(json["residuals"]["s_intra"], std::sqrt(2.0));
+  EXPECT_EQ(json["residuals"]["r_inter"], 0);
+  EXPECT_EQ(json["residuals"]["s_inter"], 2);
+  EXPECT_EQ(json["seconds"]["project"], 3);
+  EXPECT_EQ(json["inter_node_bytes_bound"], 400);
+}
+
+TEST(MetricsLine, HasAnAccuracyOnlyWhereItWasMeasured) {
+  Metrics metrics = some_metrics();
+  metrics.accuracy.reset();
+  EXPECT_FALSE(ordered_json::parse(to_json(metrics)).contains("accuracy"));
+}
+
+Summary some_summary() {
+  return {.strategy = "hsadmm",
+          .model = "resnet8",
+          .dataset = "synthetic",
+          .seed = 3,
+          .nodes = 2,
+          .ranks_per_node = 3,
+          .exchanges = 4,
+          .local_steps = 5,
+          .steps = 18,
+          .samples = 100,
+          .parameters_dense = 1000,
+          .floating_buffers = 60};
+}
+
+TEST(SummaryFile, HasTheDocumentedKeys) {
+  Summary summary = some_summary();
+  summary.validation_accuracy = 0.5;
+  const auto json = ordered_json::parse(to_json(summary));
+  const std::vector<std::string> documented{"version",
+                                            "strategy",
+                                            "model",
+                                            "dataset",
+                                            "seed",
+                                            "nodes",
+                                            "ranks_per_node",
+                                            "exchanges",
+                                            "local_steps",
+                                            "samples",
+                                            "frozen",
+                                            "loss",
+                                            "accuracy",
+                                            "accuracy_compact",
+                                            "validation_accuracy",
+                                            "parameters_dense",
+                                            "parameters_compact",
+                                            "macs_dense",
+                                            "macs_compact",
+                                            "inter_node_bytes",
+                                            "inter_node_bytes_dense",
+                                            "inter_node_bytes_ddp",
+                                            "inter_node_bytes_ddp_flat",
+                                            "wall_seconds",
+                                            "seconds",
+                                            "samples_per_second"};
+  EXPECT_THAT(documented, IsSubsetOf(keys_of(json)));
+  EXPECT_THAT(keys_of(json["samples_per_second"]), ElementsAre("before_cut", "after_cut"));
+  summary.validation_accuracy.reset();
+  EXPECT_FALSE(ordered_json::parse(to_json(summary)).contains("validation_accuracy"));
+}
+
+TEST(SummaryFile, ComparesWithDenseExchangesAndWithPerStepGradients) {
+  // 2 nodes x 3 ranks, 4 exchanges, 18 steps, 1000 parameters and 60 statistics of 4 bytes each
+  const Summary summary = some_summary();
+  const auto json = ordered_json::parse(to_json(summary));
+  EXPECT_EQ(json["inter_node_bytes_dense"], 4 * (1 * 4 * 1060));  // 2(M-1)/M = 1
+  EXPECT_EQ(json["inter_node_bytes_ddp"], 18 * (1 * 4 * 1000));
+  EXPECT_EQ(json["inter_node_bytes_ddp_flat"], 18 * (10 * 4 * 1000 / 6));  // 2(MP-1)/(MP) = 10/6
+}
+
+TEST(SummaryFile, SendsNothingFromASingleNode) {
+  Summary summary = some_summary();
+  summary.nodes = 1;
+  EXPECT_EQ(dense_exchange_bytes(summary), 0);
+  EXPECT_EQ(ddp_bytes(summary), 0);
+  EXPECT_EQ(ddp_flat_bytes(summary), 0);
+}
+
+TEST(SummaryFile, CountsBytesBeyondTwoToTheThirtyOne) {
+  Summary summary = some_summary();
+  summary.parameters_dense = 143'678'248;  // vgg19_bn
+  summary.steps = 1'000'000;
+  EXPECT_EQ(ddp_bytes(summary), 1'000'000LL * 4 * 143'678'248);
+}
+
+TEST(Sums, AddFieldByField) {
+  Seconds seconds{.local = 1, .exchange = {1, 2, 3, 4}, .evaluate = 5, .total = 6};
+  seconds += seconds;
+  EXPECT_EQ(seconds.local, 2);
+  EXPECT_EQ(seconds.exchange.intra, 2);
+  EXPECT_EQ(seconds.exchange.project, 4);
+  EXPECT_EQ(seconds.exchange.inter, 6);
+  EXPECT_EQ(seconds.exchange.dual, 8);
+  EXPECT_EQ(seconds.evaluate, 10);
+  EXPECT_EQ(seconds.total, 12);
+  Bytes bytes{1, 2, 3};
+  bytes += bytes;
+  EXPECT_EQ(bytes.inter_node, 2);
+  EXPECT_EQ(bytes.inter_node_bound, 4);
+  EXPECT_EQ(bytes.intra_node, 6);
+}
+
+}  // namespace
+}  // namespace prunex::train

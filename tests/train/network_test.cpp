@@ -1,0 +1,177 @@
+// The network of a run: weights from files, and refusals of what does not fit.
+#include "prunex/train/network.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <stdexcept>
+
+#include "prunex/io/safetensors.h"
+#include "prunex/program/pt2.h"
+#include "small_network.h"
+#include "tests/scratch.h"
+
+namespace prunex::train {
+namespace {
+
+using program::Builder;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TensorDict all_of(const Weights& weights) {
+  TensorDict all = weights.params;
+  for (const auto& buffer : weights.buffers) all.insert(buffer.key(), buffer.value());
+  return all;
+}
+
+class LoadWeights : public testing::Test {
+ protected:
+  /// Writes the network's own tensors, all times 2, after `change`.
+  void write(const std::function<void(TensorDict&)>& change = [](TensorDict&) {}) {
+    TensorDict doubled;
+    for (const auto& item : all_of(model_.weights)) doubled.insert(item.key(), item.value().detach() * 2);
+    change(doubled);
+    io::write_safetensors(path_, doubled);
+  }
+  static TensorDict without(const TensorDict& tensors, const std::string& name) {
+    TensorDict others;
+    for (const auto& item : tensors) {
+      if (item.key() != name) others.insert(item.key(), item.value());
+    }
+    return others;
+  }
+  template <class Error>
+  void refused(const std::string& why) {
+    EXPECT_THAT([&] { load_weights(model_.weights, path_); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr(why))));
+  }
+
+  const tests::Scratch scratch_;
+  const std::string path_ = scratch_ / "weights.safetensors";
+  program::Model model_ = small_network();
+};
+
+TEST_F(LoadWeights, CopiesEveryTensorByName) {
+  const program::Model before = small_network();
+  write();
+  load_weights(model_.weights, path_);
+  for (const auto& item : all_of(before.weights)) {
+    EXPECT_TRUE(at::equal(all_of(model_.weights)[item.key()], item.value() * 2)) << item.key();
+  }
+}
+
+TEST_F(LoadWeights, RefusesAFileWithoutATensor) {
+  for (const char* name : {"conv2.weight", "bn1.running_var"}) {
+    write([&](TensorDict& tensors) { tensors = without(tensors, name); });
+    refused<std::runtime_error>(name);
+  }
+}
+
+TEST_F(LoadWeights, RefusesATensorOfAnotherShape) {
+  write([](TensorDict& tensors) { tensors["fc.weight"] = at::zeros({kClasses, 3}); });
+  refused<std::invalid_argument>("'fc.weight' has shape [5, 3], the model wants [5, 4]");
+}
+
+TEST_F(LoadWeights, RefusesATensorTheModelDoesNotHave) {
+  write([](TensorDict& tensors) { tensors.insert("fc2.weight", at::zeros({2})); });
+  refused<std::invalid_argument>("no tensor 'fc2.weight'");
+}
+
+TEST_F(LoadWeights, RefusesWhatIsNoFile) {
+  refused<std::runtime_error>("");
+}
+
+void refused(const program::Model& model, const data::Dataset& dataset, const std::string& why) {
+  EXPECT_THAT([&] { check_fits(model.program.graph(), dataset, "--model net.pt2"); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--model net.pt2: "), HasSubstr(why))));
+}
+
+TEST(CheckFits, AcceptsImagesOfItsSizeAndNoMoreClassesThanLogits) {
+  auto images = noise_images(4);
+  const auto model = small_network();
+  EXPECT_NO_THROW(check_fits(model.program.graph(), images, ""));
+  images.classes = kClasses - 1;
+  EXPECT_NO_THROW(check_fits(model.program.graph(), images, ""));
+}
+
+TEST(CheckFits, RefusesOtherImagesAndMoreClasses) {
+  auto images = noise_images(4);
+  images.images = at::zeros({4, 1, kSide, kSide}, at::kByte);
+  refused(small_network(), images, "its input is [batch, 3, 8, 8], the images of noise are [batch, 1, 8, 8]");
+  images = noise_images(4);
+  images.classes = kClasses + 1;
+  refused(small_network(), images, "its output is [batch, 5], noise has 6 classes");
+}
+
+TEST(CheckFits, RefusesNetworksThatClassifyNoImages) {
+  const auto images = noise_images(4);
+  Builder two(1);
+  const auto a = two.input("a", {3, kSide, kSide}), b = two.input("b", {3, kSide, kSide});
+  const auto sum = two.linear("fc", two.flatten(two.add(a, b)), {.out = kClasses});
+  refused(std::move(two).finish(sum), images, "takes 2 inputs");
+  Builder rows(1);
+  const auto row = rows.linear("fc", rows.input("x", {3 * kSide * kSide}), {.out = kClasses});
+  refused(std::move(rows).finish(row), images, "its input is [batch, 192]");
+  Builder maps(1);
+  const auto map = maps.conv2d("conv", maps.input("x", {3, kSide, kSide}), {.out = kClasses});
+  refused(std::move(maps).finish(map), images, "its output is [batch, 5, 8, 8]");
+}
+
+TEST(LoadNetwork, MakesTrainableLeavesInChannelsLast) {
+  const tests::Scratch scratch;
+  TrainOptions options;
+  options.model = scratch / "net.pt2";
+  const auto saved = small_network();
+  program::write_pt2(options.model, saved);
+  const auto model = load_network(options, noise_images(4));
+  for (const auto& item : model.weights.params) {
+    const at::Tensor& theta = item.value();
+    EXPECT_TRUE(theta.requires_grad() && theta.is_leaf()) << item.key();
+    EXPECT_TRUE(theta.dim() != 4 || theta.is_contiguous(at::MemoryFormat::ChannelsLast)) << item.key();
+    EXPECT_TRUE(at::equal(theta.detach(), saved.weights.params[item.key()])) << item.key();  // its own weights
+  }
+  for (const auto& item : model.weights.buffers) EXPECT_FALSE(item.value().requires_grad()) << item.key();
+}
+
+TEST(LoadNetwork, BuildsANamedNetworkForTheData) {
+  TrainOptions options;
+  options.model = "resnet8";
+  auto images = noise_images(4);
+  images.images = at::zeros({4, 1, 32, 32}, at::kByte);
+  const auto model = load_network(options, images);
+  EXPECT_EQ(model.weights.params["conv1.weight"].size(1), 1);
+  EXPECT_EQ(model.weights.params["fc.weight"].size(0), kClasses);
+}
+
+TEST(LoadNetwork, DrawsTheSeedsWeightsAndThenReadsThoseOfTheFile) {
+  TrainOptions options;
+  options.model = "resnet8";
+  auto images = noise_images(4);
+  images.images = at::zeros({4, 3, 32, 32}, at::kByte);
+  const auto conv1 = [&] { return load_network(options, images).weights.params["conv1.weight"].detach(); };
+  const at::Tensor first = conv1();
+  EXPECT_TRUE(at::equal(conv1(), first));
+  TensorDict stored;
+  for (const auto& item : all_of(load_network(options, images).weights))
+    stored.insert(item.key(), item.value().detach());
+  options.seed = 1;
+  EXPECT_FALSE(at::equal(conv1(), first));
+  const tests::Scratch scratch;
+  options.weights = scratch / "weights.safetensors";
+  io::write_safetensors(options.weights, stored);
+  EXPECT_TRUE(at::equal(conv1(), first));
+}
+
+TEST(LoadNetwork, RefusesUnknownNames) {
+  TrainOptions options;
+  options.model = "resnet9";
+  EXPECT_THAT([&] { load_network(options, noise_images(4)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("resnet9")));
+}
+
+}  // namespace
+}  // namespace prunex::train

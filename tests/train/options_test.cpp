@@ -1,0 +1,84 @@
+// What the options may be, and what a refusal says.
+#include "prunex/train/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace prunex::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
+const double kNan = std::nan(""), kInfinity = std::numeric_limits<double>::infinity();
+
+/// Sets one field of the defaults and expects a line that begins with its option.
+template <class T, class U>
+void refused(T TrainOptions::*field, std::initializer_list<U> values, const std::string& option) {
+  for (const U value : values) {
+    TrainOptions options;
+    options.*field = value;
+    EXPECT_THAT([&] { validate(options); },
+                ThrowsMessage<std::invalid_argument>(
+                    AllOf(StartsWith(option + ": got "), HasSubstr(", wanted "), Not(HasSubstr("\n")))))
+        << value;
+  }
+}
+
+TEST(Options, HaveValidDefaults) {
+  EXPECT_NO_THROW(validate({}));
+}
+
+TEST(Options, RefuseNumbersOutOfRange) {
+  refused(&TrainOptions::nodes, {0, -1}, "--nodes");
+  refused(&TrainOptions::ranks_per_node, {0, -1}, "--ranks-per-node");
+  refused(&TrainOptions::threads, {0}, "--threads");
+  refused(&TrainOptions::width, {0.0, -1.0, kNan}, "--width");
+  refused(&TrainOptions::epochs, {0.0, -1.0, kNan, kInfinity}, "--epochs");
+  refused(&TrainOptions::exchanges, {-1}, "--exchanges");
+  refused(&TrainOptions::local_steps, {0, -5}, "--local-steps");
+  refused(&TrainOptions::batch_size, {0, -5}, "--batch-size");
+  refused(&TrainOptions::learning_rate, {0.0, -0.1, kNan, kInfinity}, "--lr");
+  refused(&TrainOptions::warmup_epochs, {-1.0, kNan}, "--warmup-epochs");
+  refused(&TrainOptions::momentum, {1.0, -0.1, kNan}, "--momentum");
+  refused(&TrainOptions::weight_decay, {-0.1, kNan, kInfinity}, "--weight-decay");
+  refused(&TrainOptions::keep, {0.0, 1.5, -1.0, kNan}, "--keep");
+  refused(&TrainOptions::prune_start, {0}, "--prune-start");
+  refused(&TrainOptions::prune_end, {1, -2}, "--prune-end");  // before the default start
+  refused(&TrainOptions::freeze_after, {-2}, "--freeze-after");
+  refused(&TrainOptions::eval_every, {-1}, "--eval-every");
+  refused(&TrainOptions::strategy, {"magic"}, "--strategy");
+}
+
+TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
+  const auto refused_after = [](auto change, const std::string& option) {
+    TrainOptions options;
+    change(options.hsadmm);
+    EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(StartsWith(option + ": got ")));
+  };
+  using strategies::HsadmmOptions;
+  refused_after([](HsadmmOptions& o) { o.penalty.kappa = -1; }, "--kappa");
+  refused_after([](HsadmmOptions& o) { o.penalty.rho1 = 0; }, "--rho1");
+  refused_after([](HsadmmOptions& o) { o.outer_rate = 0; }, "--outer-lr");
+  refused_after([](HsadmmOptions& o) { o.outer_momentum = 1; }, "--outer-momentum");
+  refused_after([](HsadmmOptions& o) { o.outer_from = -1; }, "--outer-from");
+  refused_after([](HsadmmOptions& o) { o.freeze_when_stable = -1; }, "--freeze-when-stable");
+  refused_after([](HsadmmOptions& o) { o.tolerance.relative = std::nan(""); }, "--tolerance");
+}
+
+TEST(Options, NeedEpochsOnlyWithoutExchanges) {
+  TrainOptions options;
+  options.epochs = 0;
+  options.exchanges = 3;
+  EXPECT_NO_THROW(validate(options));
+}
+
+}  // namespace
+}  // namespace prunex::train

@@ -1,0 +1,235 @@
+// Whole runs of a few steps: what they leave, that they repeat, and that their numbers add up.
+#include "prunex/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/data/load.h"
+#include "prunex/io/safetensors.h"
+#include "prunex/program/pt2.h"
+#include "prunex/train/evaluate.h"
+#include "tests/scratch.h"
+
+namespace prunex::train {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// 6 exchanges of 2 steps on 160 images; the masks freeze at the fourth.
+TrainOptions small_run(const std::string& run_dir) {
+  TrainOptions options;
+  options.model = "resnet8";
+  options.data.samples = 160;
+  options.exchanges = 6;
+  options.local_steps = 2;
+  options.batch_size = 8;
+  options.eval_every = 4;
+  options.precision = Precision::kFp32;
+  options.quiet = true;
+  options.run_dir = run_dir;
+  return options;
+}
+
+Summary run(TrainOptions options, int nodes, int ranks_per_node) {
+  options.nodes = nodes;
+  options.ranks_per_node = ranks_per_node;
+  Summary of_rank_0;
+  comm::run_ranks(nodes, ranks_per_node, [&](comm::Hierarchy& ranks) {
+    const Summary summary = train(options, ranks, "lr = 0.1\n");
+    if (ranks.layout.rank == 0) of_rank_0 = summary;
+  });
+  return of_rank_0;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<json> lines_of(const std::string& directory) {
+  std::vector<json> lines;
+  std::ifstream file(directory + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::vector<json> without_seconds(std::vector<json> lines) {
+  for (json& line : lines) EXPECT_EQ(line.erase("seconds"), 1);
+  return lines;
+}
+
+void expect_files(const std::string& directory, const Summary& summary) {
+  EXPECT_EQ(text_of(directory + "/config.toml"), "lr = 0.1\n");
+  const json file = json::parse(text_of(directory + "/summary.json"));
+  EXPECT_EQ(file["accuracy"], summary.accuracy);
+  EXPECT_EQ(file["exchanges"], 6);
+  EXPECT_EQ(lines_of(directory).size(), 6);
+  EXPECT_TRUE(std::filesystem::exists(directory + "/model.safetensors"));
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("tmp")));
+  }
+}
+
+/// The shipped program, read as a stranger would, on the whole test set.
+void expect_shipped_accuracy(const TrainOptions& options, const Summary& summary) {
+  const auto shipped = program::read_pt2(options.run_dir + "/model.pt2");
+  const auto data = data::load_datasets(options.data);
+  const double accuracy = evaluate(shipped.program, shipped.weights, data.test).accuracy;
+  EXPECT_DOUBLE_EQ(summary.accuracy_compact, accuracy);
+  EXPECT_NEAR(summary.accuracy, accuracy, 2e-4);
+  const auto stored = io::read_safetensors(options.run_dir + "/model.safetensors").tensors;
+  EXPECT_EQ(stored.size(), shipped.weights.params.size() + shipped.weights.buffers.size());
+  for (const auto& item : shipped.weights.params) {
+    EXPECT_TRUE(at::equal(stored[item.key()], item.value())) << item.key();
+  }
+}
+
+TEST(Train, LeavesARunDirectoryOnOneAndOnTwoNodes) {
+  for (const int nodes : {1, 2}) {
+    const tests::Scratch scratch;
+    const TrainOptions options = small_run(scratch / "run");
+    const Summary summary = run(options, nodes, 1);
+    expect_files(options.run_dir, summary);
+    expect_shipped_accuracy(options, summary);
+    EXPECT_TRUE(summary.frozen);
+    EXPECT_LT(summary.parameters_compact, summary.parameters_dense);
+    EXPECT_LT(summary.macs_compact, summary.macs_dense);
+    EXPECT_EQ(summary.parameters_dense, 78042);  // resnet8: 3-16-32-64 channels, 10 classes
+  }
+}
+
+TEST(Train, RepeatsItselfButForTheSeconds) {
+  const tests::Scratch scratch;
+  for (const int ranks_per_node : {1, 2}) {
+    const std::string suffix = std::to_string(ranks_per_node);
+    run(small_run(scratch / "first" + suffix), 2, ranks_per_node);
+    run(small_run(scratch / "second" + suffix), 2, ranks_per_node);
+    const auto first = without_seconds(lines_of(scratch / "first" + suffix));
+    EXPECT_EQ(first, without_seconds(lines_of(scratch / "second" + suffix)));
+    TrainOptions other = small_run(scratch / "other" + suffix);
+    other.seed = 1;
+    run(other, 2, ranks_per_node);
+    EXPECT_NE(first, without_seconds(lines_of(scratch / "other" + suffix)));
+  }
+}
+
+class TwoByTwo : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    scratch_ = std::make_unique<tests::Scratch>();
+    TrainOptions options = small_run(*scratch_ / "run");
+    options.data.validation = 20;
+    summary_ = run(options, 2, 2);
+    lines_ = lines_of(options.run_dir);
+  }
+  static void TearDownTestSuite() { scratch_.reset(); }
+
+  static inline std::unique_ptr<tests::Scratch> scratch_;
+  static inline Summary summary_;
+  static inline std::vector<json> lines_;
+};
+
+TEST_F(TwoByTwo, CountsStepsSamplesAndEpochs) {
+  // 140 images without the validation ones: floor(140 / 32) = 4 steps per epoch
+  for (size_t k = 0; k < lines_.size(); ++k) {
+    EXPECT_EQ(lines_[k]["exchange"], k + 1);
+    EXPECT_EQ(lines_[k]["step"], 2 * (k + 1));
+    EXPECT_EQ(lines_[k]["samples"], 2 * (k + 1) * 32);
+    EXPECT_EQ(lines_[k]["epoch"], 0.5 * static_cast<double>(k + 1));
+    EXPECT_EQ(lines_[k].contains("accuracy"), k + 1 == 4 || k + 1 == 6) << k;
+  }
+  EXPECT_EQ(summary_.steps, 12);
+  EXPECT_EQ(summary_.samples, 12 * 32);
+  EXPECT_EQ(lines_.back()["accuracy"], summary_.accuracy);
+  EXPECT_TRUE(summary_.validation_accuracy.has_value());
+}
+
+TEST_F(TwoByTwo, FreezesAfterHalfOfTheRun) {
+  // k0 = 2, k1 = 3: exchange 1 keeps all, 3 is the last one with open masks
+  EXPECT_EQ(lines_[0]["keep"], 1);
+  for (size_t k = 0; k < 6; ++k) EXPECT_EQ(lines_[k]["frozen"], k >= 3) << k;
+  for (size_t k = 3; k < 6; ++k) EXPECT_EQ(lines_[k]["mask_changes"], 0) << k;
+  EXPECT_DOUBLE_EQ(lines_[5]["keep"], 0.5);  // blocks of 16, 32 and 64 channels
+  EXPECT_GT(lines_[0]["rho1"], 0);
+  EXPECT_EQ(lines_[4]["rho1"], 0);  // no duals after the freeze
+  EXPECT_EQ(lines_[4]["residuals"]["r_intra"], 0);
+}
+
+TEST_F(TwoByTwo, ReportsBytesThatAddUpAndShrink) {
+  int64_t inter = 0, intra = 0, bound = 0;
+  for (const json& line : lines_) {
+    inter += line["inter_node_bytes"].get<int64_t>();
+    intra += line["intra_node_bytes"].get<int64_t>();
+    bound += line["inter_node_bytes_bound"].get<int64_t>();
+    // two nodes send the least possible together; node 0's half may differ by the rounding of chunks
+    EXPECT_NEAR(line["inter_node_bytes"].get<double>(), line["inter_node_bytes_bound"].get<double>(), 4096);
+  }
+  EXPECT_EQ(inter, summary_.bytes.inter_node);
+  EXPECT_EQ(intra, summary_.bytes.intra_node);
+  EXPECT_EQ(bound, summary_.bytes.inter_node_bound);
+  // dense exchange: weights and statistics in fp32, 8 bytes per unit of the three blocks' inner channels, and four
+  // doubles for each tensor in ADMM: two convolutions and batch norm's two vectors per block
+  const int64_t dense = 4 * (78042 + summary_.floating_buffers) + 8 * (16 + 32 + 64) + 3 * 4 * 4 * 8;
+  EXPECT_EQ(lines_[0]["inter_node_bytes_bound"], dense);
+  EXPECT_LT(lines_[5]["inter_node_bytes"].get<double>(), 0.6 * static_cast<double>(dense));
+}
+
+TEST(Train, ExchangesDenselyWhatItCallsDense) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "run");
+  options.groups = "none";
+  options.hsadmm.penalty.kappa = 0;
+  options.hsadmm.after_freeze = strategies::AfterFreeze::kAverage;
+  const Summary summary = run(options, 2, 1);
+  EXPECT_EQ(summary.bytes.inter_node_bound, dense_exchange_bytes(summary));
+  EXPECT_EQ(summary.parameters_compact, summary.parameters_dense);
+  EXPECT_EQ(summary.macs_compact, summary.macs_dense);
+  for (const json& line : lines_of(options.run_dir)) EXPECT_EQ(line["keep"], 1);
+}
+
+TEST(Train, PrunesEvenIfTheMasksNeverFroze) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "run");
+  options.freeze_after = strategies::kNever;
+  const Summary summary = run(options, 1, 1);
+  EXPECT_FALSE(summary.frozen);
+  EXPECT_LT(summary.parameters_compact, 0.6 * static_cast<double>(summary.parameters_dense));
+  expect_shipped_accuracy(options, summary);
+}
+
+TEST(Train, RefusesADirectoryThatIsNotEmpty) {
+  const tests::Scratch scratch;
+  std::ofstream(scratch / "mine") << "precious";
+  EXPECT_THAT([&] { run(small_run(scratch.path()), 1, 1); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("--run-dir " + scratch.path())));
+  EXPECT_EQ(text_of(scratch / "mine"), "precious");
+}
+
+TEST(Train, StopsWithAHintWhenTheLossExplodes) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "run");
+  options.learning_rate = 1e20;
+  EXPECT_THAT([&] { run(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower --lr")));
+}
+
+TEST(Train, RefusesOptionsOfAnotherLayout) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "run");
+  options.nodes = 2;
+  comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    EXPECT_THAT([&] { train(options, ranks, ""); }, ThrowsMessage<c10::Error>(HasSubstr("layout")));
+  });
+}
+
+}  // namespace
+}  // namespace prunex::train
