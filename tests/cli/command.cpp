@@ -1,0 +1,116 @@
+#include "command.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace prunex::cli {
+namespace {
+
+/// Becomes prunex; between fork and exec.
+[[noreturn]] void become_command(const std::string& directory, std::vector<char*> argv, int output, int errors) {
+  dup2(output, STDOUT_FILENO);
+  dup2(errors, STDERR_FILENO);
+  if (chdir(directory.c_str()) != 0) _exit(126);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+int start(const std::string& directory, const std::vector<std::string>& arguments, int output, int errors) {
+  setenv("OMP_NUM_THREADS", "1", 1);
+  std::vector<char*> argv{const_cast<char*>(PRUNEX_BINARY)};
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const int pid = fork();
+  if (pid == 0) become_command(directory, argv, output, errors);
+  return pid;
+}
+
+int wait_for_end(int pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// A file without a name.
+class Scrap {
+ public:
+  Scrap() : file_(std::tmpfile()) {}
+  ~Scrap() { std::fclose(file_); }
+  Scrap(const Scrap&) = delete;
+  Scrap& operator=(const Scrap&) = delete;
+
+  int descriptor() const { return fileno(file_); }
+  std::string text() const {
+    std::rewind(file_);
+    std::string text;
+    for (int byte = 0; (byte = std::fgetc(file_)) != EOF;) text += static_cast<char>(byte);
+    return text;
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+}  // namespace
+
+Result run(const std::string& directory, const std::vector<std::string>& arguments) {
+  const Scrap output, errors;
+  const int status = wait_for_end(start(directory, arguments, output.descriptor(), errors.descriptor()));
+  return {status, output.text(), errors.text()};
+}
+
+Running::Running(const std::string& directory, const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  pid_ = start(directory, arguments, nowhere, ends[1]);
+  close(nowhere);
+  close(ends[1]);
+  error_fd_ = ends[0];
+}
+
+Running::~Running() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    wait_for_end(pid_);
+  }
+  close(error_fd_);
+}
+
+std::vector<int> Running::children() const {
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children");
+  return {std::istream_iterator<int>(file), {}};
+}
+
+bool Running::read_some() {
+  std::array<char, 4096> buffer;
+  const auto count = read(error_fd_, buffer.data(), buffer.size());
+  if (count > 0) errors_.append(buffer.data(), count);
+  return count > 0;
+}
+
+bool Running::wait_for(const std::string& text) {
+  while (errors_.find(text) == std::string::npos) {
+    if (!read_some()) return false;
+  }
+  return true;
+}
+
+Result Running::finish() {
+  while (read_some()) {
+  }
+  const int status = wait_for_end(pid_);
+  pid_ = 0;
+  return {status, "", errors_};
+}
+
+}  // namespace prunex::cli

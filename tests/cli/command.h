@@ -1,0 +1,41 @@
+// The command, as a shell runs it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace prunex::cli {
+
+struct Result {
+  int status = 0;  ///< exit code, or minus the signal that ended it
+  std::string output, errors;
+};
+
+/// Runs prunex with these arguments in `directory`, one thread, to its end.
+Result run(const std::string& directory, const std::vector<std::string>& arguments);
+
+/// prunex running in the background, with its errors in a pipe.
+class Running {
+ public:
+  Running(const std::string& directory, const std::vector<std::string>& arguments);
+  ~Running();  ///< kills it
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  int pid() const { return pid_; }
+  /// Process ids of its children.
+  std::vector<int> children() const;
+  /// Reads until an error line holds `text`, or the end.
+  bool wait_for(const std::string& text);
+  /// Reads to the end, which comes when it and all processes that share its pipe have ended.
+  Result finish();
+
+ private:
+  bool read_some();
+
+  int pid_ = 0;
+  int error_fd_ = -1;
+  std::string errors_;
+};
+
+}  // namespace prunex::cli

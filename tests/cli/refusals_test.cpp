@@ -1,0 +1,120 @@
+// What a user gets for a mistake: exit code 2 for the command line, 1 for what fails while running, one line on
+// standard error, nothing on standard output, no run directory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "command.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class Refusals : public testing::Test {
+ protected:
+  void refused(int status, const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+    const Result result = run(scratch_.path(), arguments);
+    SCOPED_TRACE(testing::PrintToString(arguments) + ": " + result.errors);
+    EXPECT_EQ(result.status, status);
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, StartsWith("prunex: "));
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1);
+    EXPECT_EQ(result.errors.back(), '\n');
+    for (const auto& word : words) EXPECT_THAT(result.errors, HasSubstr(word));
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "runs"));
+  }
+  void write(const std::string& name, const std::string& bytes) {
+    std::filesystem::create_directories(std::filesystem::path(scratch_ / name).parent_path());
+    std::ofstream(scratch_ / name, std::ios::binary) << bytes;
+  }
+  /// prunex train on a small problem, with more options or others.
+  static std::vector<std::string> train(const std::vector<std::string>& more) {
+    const std::map<std::string, std::string> small{{"--samples", "40"},
+                                                   {"--model", "resnet8"},
+                                                   {"--batch-size", "10"},
+                                                   {"--exchanges", "1"},
+                                                   {"--local-steps", "1"}};
+    std::vector<std::string> arguments{"train", "--quiet"};
+    for (const auto& [option, value] : small) {
+      if (std::find(more.begin(), more.end(), option) != more.end()) continue;
+      arguments.insert(arguments.end(), {option, value});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST_F(Refusals, OfCommandsAndOptionsThatDoNotExist) {
+  refused(2, {}, {"no command", "--help"});
+  refused(2, {"trian"}, {"trian"});
+  refused(2, {"train", "--learning-rate", "1"}, {"--learning-rate"});
+  refused(2, {"train", "more"}, {"more"});
+  refused(2, train({"--lr", "0.1", "--lr", "0.2"}), {"--lr"});
+  refused(2, {"graph"}, {"--model"});
+}
+
+TEST_F(Refusals, OfNumbersOutOfRange) {
+  refused(2, train({"--keep", "0"}), {"--keep", "0", "(0, 1]"});
+  refused(2, train({"--keep", "1.5"}), {"--keep", "1.5", "(0, 1]"});
+  refused(2, train({"--nodes", "0"}), {"--nodes", "0", "1 or more"});
+  refused(2, train({"--lr", "nan"}), {"--lr", "nan"});
+  refused(2, train({"--lr", "fast"}), {"--lr", "fast"});
+  refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});
+  refused(2, train({"--prune-end", "soon"}), {"--prune-end", "soon", "auto"});
+  refused(2, train({"--groups", "filters"}), {"--groups", "filters", "coupled"});
+  refused(2, train({"--batch-size", "41"}), {"--batch-size"});
+}
+
+TEST_F(Refusals, OfModels) {
+  refused(2, train({"--model", "resnet9"}), {"--model resnet9", "resnet8", ".pt2"});
+  write("net.pt2", "not a program");
+  refused(1, train({"--model", "net.pt2"}), {"net.pt2", "torch.export.save"});
+  refused(1, {"graph", "--model", "net.pt2"}, {"net.pt2", "torch.export.save"});
+  refused(1, {"graph", "--model", "none.pt2"}, {"none.pt2"});
+  refused(2, {"graph", "--model", "resnet18", "--input", "3x3"}, {"--input", "3x3"});
+  write("weights.safetensors", "no header");
+  refused(1, train({"--weights", "weights.safetensors"}), {"weights.safetensors"});
+}
+
+TEST_F(Refusals, OfData) {
+  refused(2, train({"--dataset", "mnist"}), {"--dataset", "mnist", "cifar10"});
+  refused(2, train({"--dataset", "cifar10", "--data-dir", "nowhere"}), {"--data-dir", "nowhere", "test_batch.bin"});
+  for (const char* file : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"}) {
+    write(std::string("cifar/") + file + ".bin", std::string(3073, '\1'));
+  }
+  write("cifar/test_batch.bin", std::string(3000, '\1'));
+  refused(1, train({"--dataset", "cifar10", "--data-dir", "cifar"}), {"test_batch.bin", "3073"});
+}
+
+TEST_F(Refusals, OfARunDirectoryThatIsNotEmpty) {
+  write("mine/precious", "text");
+  refused(2, train({"--run-dir", "mine"}), {"--run-dir mine", "not empty"});
+  refused(2, train({"--run-dir", "mine/precious"}), {"--run-dir mine/precious", "a file"});
+  refused(2, train({"--run-dir", "mine", "--nodes", "2"}), {"--run-dir mine", "not empty"});
+}
+
+TEST_F(Refusals, OfConfigurationFiles) {
+  refused(2, train({"--config", "none.toml"}), {"--config", "none.toml"});
+  write("key.toml", "lr = 0.1\nlearning-rate = 0.2\n");
+  refused(2, train({"--config", "key.toml"}), {"key.toml", "'learning-rate'"});
+  write("section.toml", "[optimizer]\nlr = 0.1\n");
+  refused(2, train({"--config", "section.toml"}), {"section.toml", "optimizer"});
+  write("value.toml", "lr = \"fast\"\n");
+  refused(2, train({"--config", "value.toml"}), {"--lr", "fast"});
+  write("range.toml", "keep = 1.5\n");
+  refused(2, train({"--config", "range.toml"}), {"--keep", "1.5"});
+  write("place.toml", "run-dir = \"here\"\n");
+  refused(2, train({"--config", "place.toml"}), {"place.toml", "run-dir"});
+}
+
+}  // namespace
+}  // namespace prunex::cli

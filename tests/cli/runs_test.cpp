@@ -1,0 +1,195 @@
+// The command at work.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "command.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// The commands that prunex --help lists.
+std::vector<std::string> commands() {
+  std::vector<std::string> names;
+  bool listed = false;
+  for (const auto& line : lines_of(run(".", {"--help"}).output)) {
+    if (listed && line.starts_with("  ")) names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    listed = listed || line == "Subcommands:";
+  }
+  return names;
+}
+
+TEST(Help, ExistsForEveryCommand) {
+  const auto names = commands();
+  EXPECT_THAT(names, testing::IsSupersetOf({"train", "graph"}));
+  for (const auto& name : names) {
+    const Result result = run(".", {name, "--help"});
+    EXPECT_EQ(result.status, 0) << name;
+    EXPECT_EQ(result.errors, "") << name;
+    EXPECT_THAT(result.output, HasSubstr("--help")) << name;
+  }
+  EXPECT_EQ(run(".", {"--version"}).status, 0);
+}
+
+TEST(Help, ShowsDefaults) {
+  const std::string text = run(".", {"train", "--help"}).output;
+  for (const char* part : {"--lr FLOAT=0.1", "--kappa FLOAT=0.3", "--mask-rule", "joint", "--config"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(Graph, OfResnet18HasEightInnerAndFourStreamGroups) {
+  const tests::Scratch scratch;
+  const Result result = run(scratch.path(), {"graph", "--model", "resnet18", "--json", "groups.json"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("11689512 parameters"));
+  std::map<std::string, int> kinds;
+  for (const json& group : json::parse(text_of(scratch / "groups.json"))) {
+    ++kinds[group["kind"]];
+    EXPECT_EQ(group.contains("reason"), !group["prunable"].get<bool>()) << group["name"];
+    for (const char* key : {"name", "size", "slices"}) EXPECT_TRUE(group.contains(key)) << key;
+  }
+  EXPECT_EQ(kinds, (std::map<std::string, int>{{"inner", 8}, {"stream", 4}, {"input", 1}, {"output", 1}}));
+}
+
+TEST(Graph, SavesABuiltInNetworkThatItReadsBack) {
+  const tests::Scratch scratch;
+  const auto groups = [&](const std::string& model) {
+    EXPECT_EQ(run(scratch.path(), {"graph", "--model", model, "--json", "groups.json", "--save", "net.pt2"}).status, 0);
+    return json::parse(text_of(scratch / "groups.json"));
+  };
+  const json built_in = groups("resnet8");
+  EXPECT_EQ(groups("net.pt2"), built_in);
+}
+
+/// 4 exchanges of 2 steps, or as many as `exchanges` says; the masks freeze at the third of four.
+std::vector<std::string> short_run(const std::vector<std::string>& more, const std::string& exchanges = "4") {
+  std::vector<std::string> arguments{"train",       "--samples",   "80",           "--model", "resnet8",
+                                     "--precision", "fp32",        "--batch-size", "8",       "--local-steps",
+                                     "2",           "--exchanges", exchanges};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+json metrics_without_seconds(const std::string& directory) {
+  json lines = json::array();
+  for (const auto& line : lines_of(text_of(directory + "/metrics.jsonl"))) {
+    lines.push_back(json::parse(line));
+    lines.back().erase("seconds");
+  }
+  return lines;
+}
+
+TEST(Train, IsRepeatedByItsConfigurationFile) {
+  const tests::Scratch scratch;
+  const auto run_into = [&](const std::string& directory, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--run-dir", directory});
+    const Result result = run(scratch.path(), arguments);
+    EXPECT_EQ(result.status, 0) << result.errors;
+    return metrics_without_seconds(scratch / directory);
+  };
+  const json first = run_into(
+      "first", short_run({"--lr", "0.123456789", "--groups", "filter:0.8+channel:0.5", "--seed", "7", "--quiet",
+                          "--mask-rule", "union", "--prune-end", "3", "--freeze-after", "never", "--no-shrink"}));
+  ASSERT_EQ(first.size(), 4);
+  EXPECT_EQ(run_into("second", {"train", "--config", "first/config.toml"}), first);
+  EXPECT_EQ(text_of(scratch / "second/config.toml"), text_of(scratch / "first/config.toml"));
+  EXPECT_THAT(text_of(scratch / "first/config.toml"), Not(HasSubstr("run-dir")));
+  const json other = run_into("third", {"train", "--config", "first/config.toml", "--seed", "8"});
+  EXPECT_NE(other, first);  // flags win
+}
+
+TEST(Train, TakesARunDirectoryOfItsOwnIfNoneIsGiven) {
+  const tests::Scratch scratch;
+  EXPECT_EQ(run(scratch.path(), short_run({"--quiet"}, "1")).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "runs/synthetic-resnet8-hsadmm-1/summary.json"));
+}
+
+TEST(Train, PrintsOnlyResultsIfQuiet) {
+  const tests::Scratch scratch;
+  const Result quiet = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "quiet", "--quiet"}));
+  EXPECT_EQ(quiet.status, 0);
+  EXPECT_EQ(quiet.errors, "");
+  EXPECT_THAT(quiet.output, HasSubstr("accuracy "));
+  EXPECT_THAT(quiet.output, HasSubstr("sent between nodes"));
+  const Result loud = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "loud"}));
+  EXPECT_EQ(loud.status, 0);
+  EXPECT_THAT(loud.errors, HasSubstr("exchange 4/4"));
+  EXPECT_EQ(loud.output, quiet.output);
+}
+
+TEST(Train, WritesTheSameRunAsRanksOfALauncher) {
+  const tests::Scratch scratch;
+  for (const char* directory : {"first", "second"}) {
+    const auto arguments = short_run({"--nodes", "2", "--quiet", "--run-dir", directory});
+    EXPECT_EQ(run(scratch.path(), arguments).status, 0);
+  }
+  EXPECT_EQ(metrics_without_seconds(scratch / "first"), metrics_without_seconds(scratch / "second"));
+  const json summary = json::parse(text_of(scratch / "first/summary.json"));
+  EXPECT_EQ(summary["nodes"], 2);
+  EXPECT_NEAR(summary["accuracy"].get<double>(), summary["accuracy_compact"].get<double>(), 2e-4);
+  EXPECT_GT(summary["inter_node_bytes"].get<int64_t>(), 0);
+  const Result graph = run(scratch.path(), {"graph", "--model", "first/model.pt2"});
+  EXPECT_EQ(graph.status, 0) << graph.errors;
+  EXPECT_THAT(graph.output, HasSubstr(std::to_string(summary["parameters_compact"].get<int64_t>()) + " parameters"));
+}
+
+bool alive(int pid) {
+  return kill(pid, 0) == 0;
+}
+
+TEST(Train, EndsWithOneLineWhenARankIsKilled) {
+  const tests::Scratch scratch;
+  Running training(scratch.path(), short_run({"--nodes", "2", "--run-dir", "run"}, "100000"));
+  ASSERT_TRUE(training.wait_for("exchange 1/100000"));
+  const auto ranks = training.children();
+  ASSERT_EQ(ranks.size(), 2);
+  kill(ranks[1], SIGKILL);
+  const Result result = training.finish();
+  EXPECT_EQ(result.status, 1);
+  std::vector<std::string> errors;
+  for (const auto& line : lines_of(result.errors)) {
+    if (!line.starts_with("exchange ") && line.find("warning") == std::string::npos) errors.push_back(line);
+  }
+  EXPECT_THAT(errors, ElementsAre("prunex: rank 1 was killed by signal 9; ended the other 1 rank"));
+  for (const int pid : ranks) EXPECT_FALSE(alive(pid));
+}
+
+TEST(Train, EndsAllRanksWhenItIsInterrupted) {
+  const tests::Scratch scratch;
+  Running training(scratch.path(), short_run({"--nodes", "2", "--run-dir", "run"}, "100000"));
+  ASSERT_TRUE(training.wait_for("exchange 1/100000"));
+  const auto ranks = training.children();
+  kill(training.pid(), SIGINT);
+  const Result result = training.finish();
+  EXPECT_EQ(result.status, 130);
+  EXPECT_THAT(lines_of(result.errors).back(), HasSubstr("interrupted by signal 2"));
+  for (const int pid : ranks) EXPECT_FALSE(alive(pid));
+}
+
+}  // namespace
+}  // namespace prunex::cli
