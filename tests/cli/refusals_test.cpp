@@ -79,6 +79,7 @@ TEST_F(Refusals, OfModels) {
   write("net.pt2", "not a program");
   refused(1, train({"--model", "net.pt2"}), {"net.pt2", "torch.export.save"});
   refused(1, {"graph", "--model", "net.pt2"}, {"net.pt2", "torch.export.save"});
+  refused(1, {"eval", "--model", "net.pt2", "--samples", "40"}, {"net.pt2", "torch.export.save"});
   refused(1, {"graph", "--model", "none.pt2"}, {"none.pt2"});
   refused(2, {"graph", "--model", "resnet18", "--input", "3x3"}, {"--input", "3x3"});
   write("weights.safetensors", "no header");

@@ -158,6 +158,21 @@ TEST(Train, WritesTheSameRunAsRanksOfALauncher) {
   EXPECT_THAT(graph.output, HasSubstr(std::to_string(summary["parameters_compact"].get<int64_t>()) + " parameters"));
 }
 
+TEST(Eval, ScoresTheShippedModelAsTheRunDid) {
+  const tests::Scratch scratch;
+  EXPECT_EQ(run(scratch.path(), short_run({"--quiet", "--run-dir", "run"})).status, 0);
+  const json summary = json::parse(text_of(scratch / "run/summary.json"));
+  const Result result =
+      run(scratch.path(), {"eval", "--model", "run/model.pt2", "--samples", "80", "--json", "score.json"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  const json score = json::parse(text_of(scratch / "score.json"));
+  EXPECT_EQ(score["accuracy"], summary["accuracy_compact"]);
+  EXPECT_NEAR(score["loss"].get<double>(), summary["loss"].get<double>(), 1e-4);
+  EXPECT_EQ(score["parameters"], summary["parameters_compact"]);
+  EXPECT_EQ(score["macs"], summary["macs_compact"]);
+  EXPECT_GT(score["milliseconds_per_batch"].get<double>(), 0);
+}
+
 bool alive(int pid) {
   return kill(pid, 0) == 0;
 }
