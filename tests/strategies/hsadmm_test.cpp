@@ -244,6 +244,31 @@ TEST(Hsadmm, IntersectsOverlappingGroupsEachWithItsOwnCount) {
   }
 }
 
+TEST(Hsadmm, GoesOnTheSameOnWhatACutLeaves) {
+  for (const auto after : {AfterFreeze::kNesterov, AfterFreeze::kAverage, AfterFreeze::kAdmm}) {
+    HsadmmOptions options = default_options();
+    options.after_freeze = after;
+    const auto whole = run_on_ranks(2, 2, options);
+    const auto small = run_on_ranks(2, 2, options, LocalPhase::kTrainAndCut);
+    const Replica start = SmallProblem(0).initial_replica();
+    const auto cut = cut_of(options, whole[0].back().masks, start.weights);
+    for (size_t rank = 0; rank < 4; ++rank) {
+      const TensorDict &ours = small[rank].back().state, &theirs = whole[rank].back().state;
+      for (const auto& name : start.weights.params.keys()) {
+        for (const std::string room : {"z/", "u/", "v/", "z_node/", "outer/"}) {
+          ASSERT_EQ(ours.find(room + name) == nullptr, theirs.find(room + name) == nullptr) << room + name;
+          if (ours.find(room + name) == nullptr) continue;
+          const at::Tensor left = sparsity::slice(theirs[room + name], cut.tensors.at(name), name);
+          ASSERT_EQ(ours[room + name].sizes(), left.sizes()) << room + name;
+          expect_close(ours[room + name], left, room + name);
+        }
+      }
+      EXPECT_EQ(ours["z/first"].size(0), 3);
+      EXPECT_EQ(ours["z/linear"].size(1), 12);  // 2 of 4 units of 4 columns, and the 4 of none
+    }
+  }
+}
+
 TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
   const auto frozen_at = [](int64_t stable_for, int64_t ramp_end) {
     HsadmmOptions options = default_options();

@@ -39,15 +39,24 @@ Snapshot snapshot_of(const Replica& replica, const Strategy& strategy) {
   return snapshot;
 }
 
-History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhase phase, const SmallProblem& problem) {
+void cut_all(const HsadmmOptions& options, SmallProblem& problem, Replica& replica, Strategy& strategy) {
+  const sparsity::Cut cut = cut_of(options, strategy.masks(), replica.weights);
+  problem.cut(cut);
+  sparsity::apply_cut(replica.weights, cut);
+  sparsity::apply_cut(replica.momentum, cut);
+  strategy.cut(cut);
+}
+
+History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhase phase, SmallProblem problem) {
+  bool whole = phase == LocalPhase::kTrainAndCut;
   Replica replica = problem.initial_replica();
   const auto strategy = make_hsadmm(replica, ranks, options);
   History history;
   for (int64_t step = 1; step <= options.total_steps; ++step) {
-    if (phase == LocalPhase::kTrain) {
-      problem.train(replica, strategy->local_terms(), step, step);
-    } else {
+    if (phase == LocalPhase::kMinimise) {
       problem.minimise(replica, strategy->local_terms());
+    } else {
+      problem.train(replica, strategy->local_terms(), step, step);
     }
     strategy->before_update(replica);
     const comm::Traffic before = ranks.rail->traffic();
@@ -58,6 +67,8 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     history.back().rail_payload = ranks.rail->traffic().payload_bytes - before.payload_bytes;
     history.back().rail_sent = ranks.rail->traffic().sent_bytes - before.sent_bytes;
     if (exchange.converged) break;
+    if (whole && exchange.frozen) cut_all(options, problem, replica, *strategy);
+    whole = whole && !exchange.frozen;
   }
   strategy->finish();
   history.push_back(snapshot_of(replica, *strategy));
@@ -115,6 +126,11 @@ void SmallProblem::minimise(Replica& replica, const LocalTerms& terms) const {
   }
 }
 
+void SmallProblem::cut(const sparsity::Cut& cut) {
+  sparsity::apply_cut(centre_, cut);
+  sparsity::apply_cut(curvature_, cut);
+}
+
 TensorDict SmallProblem::common_minimum(const std::vector<SmallProblem>& problems) {
   TensorDict minimum;
   for (const auto& name : problems.front().centre_.keys()) {
@@ -153,6 +169,14 @@ HsadmmOptions paper_options() {
   options.after_freeze = AfterFreeze::kAdmm;
   options.freeze_after = 4;
   return options;
+}
+
+sparsity::Cut cut_of(const HsadmmOptions& options, const sparsity::Masks& masks, const Weights& weights) {
+  auto groups = options.groups;
+  for (auto& group : groups) {
+    if (group.name == "coupled") group.slices.push_back({"mean", sparsity::kRows, {}});
+  }
+  return sparsity::make_cut(groups, masks, sparsity::shapes_of(weights));
 }
 
 TensorDict clones(const TensorDict& tensors) {

@@ -28,6 +28,8 @@ class SmallProblem {
   void train(Replica& replica, const LocalTerms& terms, int64_t first, int64_t last) const;
   /// The minimum of f and the terms, entry by entry.
   void minimise(Replica& replica, const LocalTerms& terms) const;
+  /// The problem on what a cut leaves of the tensors.
+  void cut(const sparsity::Cut& cut);
   /// The minimum of the sum of f over problems.
   static TensorDict common_minimum(const std::vector<SmallProblem>& problems);
 
@@ -56,7 +58,14 @@ struct Snapshot {
 /// After every exchange; one last entry is after finish().
 using History = std::vector<Snapshot>;
 
-enum class LocalPhase { kTrain, kMinimise };
+/// What the removable groups of `options` lose under final masks; the running statistic goes with "coupled".
+sparsity::Cut cut_of(const HsadmmOptions& options, const sparsity::Masks& masks, const Weights& weights);
+
+enum class LocalPhase {
+  kTrain,
+  kTrainAndCut,  ///< the same; everything is cut when the masks are final
+  kMinimise,
+};
 
 /// Runs the strategy on nodes x ranks over Gloo until total_steps; one history per rank.
 std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options,

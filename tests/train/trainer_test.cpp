@@ -207,6 +207,29 @@ TEST(Train, PrunesEvenIfTheMasksNeverFroze) {
   expect_shipped_accuracy(options, summary);
 }
 
+TEST(Train, LearnsTheSameOnTheCutNetworkAsUnderMasks) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "cut");
+  const Summary cut = run(options, 2, 1);
+  options.run_dir = scratch / "masked";
+  options.shrink = false;
+  const Summary masked = run(options, 2, 1);
+  EXPECT_EQ(cut.parameters_compact, masked.parameters_compact);
+  EXPECT_EQ(cut.macs_compact, masked.macs_compact);
+  const auto ours = io::read_safetensors(scratch / "cut/model.safetensors").tensors;
+  const auto theirs = io::read_safetensors(scratch / "masked/model.safetensors").tensors;
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& item : ours) {  // sums over fewer channels round differently
+    EXPECT_TRUE(at::allclose(item.value(), theirs[item.key()], 1e-3, 1e-4)) << item.key();
+  }
+  const auto small = lines_of(scratch / "cut"), large = lines_of(scratch / "masked");
+  for (size_t k = 0; k < 6; ++k) {
+    EXPECT_NEAR(small[k]["loss"].get<double>(), large[k]["loss"].get<double>(), 1e-4) << k;
+    EXPECT_EQ(small[k]["parameters"] == cut.parameters_dense, k < 4) << k;
+    EXPECT_EQ(large[k]["parameters"], masked.parameters_dense) << k;
+  }
+}
+
 TEST(Train, RefusesADirectoryThatIsNotEmpty) {
   const tests::Scratch scratch;
   std::ofstream(scratch / "mine") << "precious";
