@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -43,7 +44,7 @@ void Progress::report(const Metrics& metrics, double seconds_so_far, double samp
   if (dense_bytes_ > 0) {
     const double share = static_cast<double>(metrics.bytes.inter_node) / static_cast<double>(dense_bytes_);
     line += fmt::format("  {:.2f} MB sent, {:.0f} % saved", static_cast<double>(metrics.bytes.inter_node) / 1e6,
-                        100 * (1 - share));
+                        100 * std::max(0.0, 1 - share));
   }
   line += fmt::format("  {} left", clock_time(left));
   fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
