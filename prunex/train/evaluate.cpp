@@ -25,6 +25,7 @@ std::map<std::string, double> statistics_of(const program::Graph& graph) {
     for (const char* statistic : {"running_mean", "running_var"}) {
       const auto* argument = node.find(statistic);
       if (argument == nullptr || argument->kind != program::Argument::Kind::kValue) continue;
+      if (momentum == nullptr || !momentum->literal.isDouble() || momentum->literal.toDouble() <= 0) continue;
       momentum_of[graph.values[argument->values[0]].weight] = momentum->literal.toDouble();
     }
   }

@@ -138,7 +138,7 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--outer-momentum", hsadmm.outer_momentum, "of the Nesterov step")->group(group);
   app.add_option("--outer-from", hsadmm.outer_from, "Nesterov step from this exchange on; 0 = from the freeze")
       ->group(group);
-  app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals are below it; 0 = off")
+  app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals of the duals are below it; 0 = off")
       ->group(group);
 }
 
@@ -228,6 +228,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
 void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto* sub = app.add_subcommand("train", "train, prune while training, and leave a small model");
   sub->option_defaults()->always_capture_default();
+  sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // scripts append overrides
   auto command = std::make_shared<TrainCommand>();
   add_config_option(*sub);
   add_data_options(*sub, command->options.data);
