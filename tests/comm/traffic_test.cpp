@@ -3,19 +3,13 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
+#include "tests/network.h"
 
 namespace prunex::comm {
 namespace {
@@ -55,31 +49,6 @@ TEST(Traffic, AGatherPassesEveryOtherInputOn) {
   EXPECT_EQ(all_gather_sent_bytes(10, {3, 5}), 40);
 }
 
-// Bytes that left over an interface, as the kernel counts them in this thread's network namespace.
-int64_t interface_bytes(const std::string& name) {
-  std::ifstream file("/proc/thread-self/net/dev");
-  for (std::string line; std::getline(file, line);) {
-    const auto colon = line.find(':');
-    if (colon == std::string::npos || line.substr(0, colon).find(name) == std::string::npos) continue;
-    std::istringstream fields(line.substr(colon + 1));
-    std::vector<int64_t> values{std::istream_iterator<int64_t>(fields), {}};
-    return values.at(8);
-  }
-  throw std::runtime_error("no interface " + name + " in /proc/thread-self/net/dev");
-}
-
-// Gives the calling thread, and those it starts, a loopback interface of its own; false where that is not permitted.
-bool enter_private_network() {
-  if (unshare(CLONE_NEWNET) != 0) return false;
-  const int control = socket(AF_INET, SOCK_DGRAM, 0);
-  ifreq request = {};
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = IFF_UP | IFF_RUNNING;
-  const bool up = ioctl(control, SIOCSIFFLAGS, &request) == 0;
-  close(control);
-  return up;
-}
-
 struct Counts {
   int64_t counted = 0;  // by the communicators of all ranks
   int64_t kernel = 0;   // by the interface
@@ -93,12 +62,12 @@ Counts count(int ranks, const Operation& operation) {
   Counts counts;
   run_ranks(1, ranks, [&](Hierarchy& h) {
     h.world->barrier();
-    const auto before = interface_bytes("lo");
+    const auto before = tests::interface_bytes("lo");
     h.world->barrier();
     operation(*h.world);
     sent[h.layout.rank] = h.world->traffic().sent_bytes;
     h.world->barrier();
-    if (h.layout.rank == 0) counts.kernel = interface_bytes("lo") - before;
+    if (h.layout.rank == 0) counts.kernel = tests::interface_bytes("lo") - before;
   });
   counts.counted = std::accumulate(sent.begin(), sent.end(), int64_t(0));
   return counts;
@@ -108,7 +77,7 @@ Counts count(int ranks, const Operation& operation) {
 Counts quietest_count(int ranks, const Operation& operation) {
   Counts best;
   std::thread([&] {
-    const int tries = enter_private_network() ? 1 : 10;
+    const int tries = tests::enter_private_network() ? 1 : 10;
     for (int i = 0; i < tries; ++i) {
       const auto counts = count(ranks, operation);
       if (i == 0 || counts.kernel < best.kernel) best = counts;
