@@ -3,8 +3,8 @@
 .NOTPARALLEL:
 BUILD := build/release
 
-# LibTorch's headers want about 1.5 GB per compiler.
-CORES := $(shell nproc)
+# nproc would count OMP_NUM_THREADS, which limits the tests, not the build. LibTorch's headers want about 1.5 GB per compiler.
+CORES := $(shell env -u OMP_NUM_THREADS nproc)
 MEMORY_JOBS := $(shell awk '/MemAvailable/ { print int($$2 / 1500000) }' /proc/meminfo)
 JOBS ?= $(shell j=$(MEMORY_JOBS); [ $$j -lt $(CORES) ] || j=$(CORES); [ $$j -ge 1 ] || j=1; echo $$j)
 TEST_JOBS ?= 2
