@@ -58,7 +58,6 @@ TEST_F(Refusals, OfCommandsAndOptionsThatDoNotExist) {
   refused(2, {"trian"}, {"trian"});
   refused(2, {"train", "--learning-rate", "1"}, {"--learning-rate"});
   refused(2, {"train", "more"}, {"more"});
-  refused(2, train({"--lr", "0.1", "--lr", "0.2"}), {"--lr"});
   refused(2, {"graph"}, {"--model"});
 }
 

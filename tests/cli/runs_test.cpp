@@ -129,6 +129,13 @@ TEST(Train, TakesARunDirectoryOfItsOwnIfNoneIsGiven) {
   EXPECT_TRUE(std::filesystem::exists(scratch / "runs/synthetic-resnet8-hsadmm-1/summary.json"));
 }
 
+TEST(Train, LetsTheLastOfRepeatedOptionsWin) {
+  const tests::Scratch scratch;
+  const auto arguments = short_run({"--lr", "0.1", "--lr", "0.25", "--quiet", "--run-dir", "run"}, "1");
+  EXPECT_EQ(run(scratch.path(), arguments).status, 0);
+  EXPECT_THAT(text_of(scratch / "run/config.toml"), HasSubstr("\nlr=0.25\n"));
+}
+
 TEST(Train, PrintsOnlyResultsIfQuiet) {
   const tests::Scratch scratch;
   const Result quiet = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "quiet", "--quiet"}));
