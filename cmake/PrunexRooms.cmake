@@ -31,10 +31,6 @@ function(prunex_room name)
   file(GLOB sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
-  if(NOT sources)
-    file(WRITE "${CMAKE_BINARY_DIR}/empty_${name}.cpp" "")
-    set(sources "${CMAKE_BINARY_DIR}/empty_${name}.cpp")
-  endif()
   add_library(prunex_${name} STATIC ${sources})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   target_link_libraries(prunex_${name}
