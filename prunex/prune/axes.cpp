@@ -56,9 +56,7 @@ Axes::Axes(const Graph& graph)
 }
 
 void Axes::add_weight(ValueId value) {
-  std::string name = graph_.values[value].weight;
-  const auto alias = graph_.aliases.find(name);
-  if (alias != graph_.aliases.end()) name = alias->second;
+  const std::string& name = graph_.owner(graph_.values[value].weight);
   const auto [place, added] = weight_by_name_.emplace(name, static_cast<int32_t>(weights_.size()));
   if (added) weights_.push_back({.name = name, .axes = std::vector<WeightAxis>(shape(value).size())});
   weight_of_[value] = place->second;

@@ -122,8 +122,7 @@ class Layers {
   /// The state-dict name of a parameter; empty for anything else.
   std::string parameter(ValueId value) const {
     if (value == kNoValue || graph_.values[value].role != Role::kParameter) return "";
-    const auto alias = graph_.aliases.find(graph_.values[value].weight);
-    return alias == graph_.aliases.end() ? graph_.values[value].weight : alias->second;
+    return graph_.owner(graph_.values[value].weight);
   }
 
   Layer describe(const Node& node, const std::string& weight) const {

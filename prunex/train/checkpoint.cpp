@@ -66,20 +66,23 @@ void check_same_options(const std::string& saved, const std::string& now, const 
   }
 }
 
-void write(const std::string& path, const TensorDict& tensors, io::Metadata metadata) {
+/// Over everything in a file but the checksum itself.
+std::string checksum_of(const TensorDict& tensors, const io::Metadata& metadata) {
   std::string text;
   for (const auto& [key, value] : metadata) text += key + '=' + value + '\n';
-  metadata["checksum"] = io::checksum(tensors, text);
+  return io::checksum(tensors, text);
+}
+
+void write(const std::string& path, const TensorDict& tensors, io::Metadata metadata) {
+  metadata["checksum"] = checksum_of(tensors, metadata);
   io::write_safetensors(path, tensors, metadata);
 }
 
 io::SafeTensors read(const std::string& path) {
   io::SafeTensors file = io::read_safetensors(path);
-  const std::string wanted = std::exchange(file.metadata["checksum"], "");
+  const std::string wanted = file.metadata["checksum"];
   file.metadata.erase("checksum");
-  std::string text;
-  for (const auto& [key, value] : file.metadata) text += key + '=' + value + '\n';
-  if (io::checksum(file.tensors, text) != wanted) {
+  if (checksum_of(file.tensors, file.metadata) != wanted) {
     throw std::runtime_error(fmt::format("{} is damaged: its checksum does not match", path));
   }
   return file;
