@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh                  what `make build` and `make test` need
 #   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
-#   scripts/setup.sh --development    also clang-format, clang-tidy and Google Benchmark
+#   scripts/setup.sh --development    also clang-format, clang-tidy, Google Benchmark, and ip and tc for bench/cluster.sh
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
 # PYTHON=FILE      make .venv with this interpreter (3.10 to 3.13)
@@ -127,7 +127,7 @@ main() {
   for option in "$@"; do
     case $option in
       --python) with_python=1; packages+=(python3-dev) ;;
-      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev) ;;
+      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev iproute2) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac

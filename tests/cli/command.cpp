@@ -15,7 +15,7 @@
 namespace prunex::cli {
 namespace {
 
-/// Becomes prunex; between fork and exec.
+/// Between fork and exec.
 [[noreturn]] void become_command(const std::string& directory, std::vector<char*> argv, int output, int errors) {
   dup2(output, STDOUT_FILENO);
   dup2(errors, STDERR_FILENO);
@@ -24,10 +24,10 @@ namespace {
   _exit(127);
 }
 
-int start(const std::string& directory, const std::vector<std::string>& arguments, int output, int errors) {
+int start(const std::string& directory, const std::vector<std::string>& words, int output, int errors) {
   setenv("OMP_NUM_THREADS", "1", 1);
-  std::vector<char*> argv{const_cast<char*>(PRUNEX_BINARY)};
-  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  std::vector<char*> argv;
+  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const int pid = fork();
   if (pid == 0) become_command(directory, argv, output, errors);
@@ -62,17 +62,26 @@ class Scrap {
 
 }  // namespace
 
+std::vector<std::string> prunex(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), PRUNEX_BINARY);
+  return arguments;
+}
+
 Result run(const std::string& directory, const std::vector<std::string>& arguments) {
+  return run_program(directory, prunex(arguments));
+}
+
+Result run_program(const std::string& directory, const std::vector<std::string>& words) {
   const Scrap output, errors;
-  const int status = wait_for_end(start(directory, arguments, output.descriptor(), errors.descriptor()));
+  const int status = wait_for_end(start(directory, words, output.descriptor(), errors.descriptor()));
   return {status, output.text(), errors.text()};
 }
 
-Running::Running(const std::string& directory, const std::vector<std::string>& arguments) {
+Running::Running(const std::string& directory, const std::vector<std::string>& words) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  pid_ = start(directory, arguments, nowhere, ends[1]);
+  pid_ = start(directory, words, nowhere, ends[1]);
   close(nowhere);
   close(ends[1]);
   error_fd_ = ends[0];

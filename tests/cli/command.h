@@ -11,13 +11,19 @@ struct Result {
   std::string output, errors;
 };
 
+/// prunex with these arguments: the words of the command.
+std::vector<std::string> prunex(std::vector<std::string> arguments);
+
 /// Runs prunex with these arguments in `directory`, one thread, to its end.
 Result run(const std::string& directory, const std::vector<std::string>& arguments);
 
-/// prunex running in the background, with its errors in a pipe.
+/// The same for any program; the first word is its path.
+Result run_program(const std::string& directory, const std::vector<std::string>& words);
+
+/// A program running in the background, with its errors in a pipe.
 class Running {
  public:
-  Running(const std::string& directory, const std::vector<std::string>& arguments);
+  Running(const std::string& directory, const std::vector<std::string>& words);
   ~Running();  ///< kills it
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;

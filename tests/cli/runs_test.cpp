@@ -186,7 +186,7 @@ bool alive(int pid) {
 
 TEST(Train, EndsWithOneLineWhenARankIsKilled) {
   const tests::Scratch scratch;
-  Running training(scratch.path(), short_run({"--nodes", "2", "--run-dir", "run"}, "100000"));
+  Running training(scratch.path(), prunex(short_run({"--nodes", "2", "--run-dir", "run"}, "100000")));
   ASSERT_TRUE(training.wait_for("exchange 1/100000"));
   const auto ranks = training.children();
   ASSERT_EQ(ranks.size(), 2);
@@ -203,7 +203,7 @@ TEST(Train, EndsWithOneLineWhenARankIsKilled) {
 
 TEST(Train, EndsAllRanksWhenItIsInterrupted) {
   const tests::Scratch scratch;
-  Running training(scratch.path(), short_run({"--nodes", "2", "--run-dir", "run"}, "100000"));
+  Running training(scratch.path(), prunex(short_run({"--nodes", "2", "--run-dir", "run"}, "100000")));
   ASSERT_TRUE(training.wait_for("exchange 1/100000"));
   const auto ranks = training.children();
   kill(training.pid(), SIGINT);

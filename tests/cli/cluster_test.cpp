@@ -1,0 +1,133 @@
+// bench/cluster.sh: commands on an emulated cluster, and what it leaves behind. Needs root and network namespaces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr const char* kScript = PRUNEX_SOURCE_DIR "/bench/cluster.sh";
+
+std::vector<std::string> cluster(std::vector<std::string> arguments, const std::vector<std::string>& command) {
+  arguments.insert(arguments.begin(), kScript);
+  arguments.push_back("--");
+  arguments.insert(arguments.end(), command.begin(), command.end());
+  return arguments;
+}
+
+/// Why there can be no cluster here; empty if there can.
+std::string obstacle() {
+  if (std::getenv("PRUNEX_NO_SKIP") != nullptr) return "";
+  const Result result = run_program(".", cluster({"1", "1", "1"}, {"/bin/true"}));
+  return result.status == 0 ? "" : result.errors;
+}
+
+std::string namespaces() {
+  return run_program(".", {"/usr/bin/env", "ip", "netns", "list"}).output;
+}
+std::string interfaces() {
+  return run_program(".", {"/usr/bin/env", "ip", "-brief", "link"}).output;
+}
+
+class Cluster : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto reason = obstacle();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  void expect_nothing_left(int pid) const {
+    EXPECT_THAT(namespaces(), Not(HasSubstr("prunex-" + std::to_string(pid) + "-")));
+    EXPECT_THAT(interfaces(), Not(HasSubstr("node0.eth0")));
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST_F(Cluster, GivesEveryRankItsVariablesAndANetworkOfItsNode) {
+  const std::string script =
+      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $GLOO_SOCKET_IFNAME "
+      "$OMP_NUM_THREADS > rank$RANK; ls /sys/class/net > links$RANK; [ $RANK != 0 ] || echo first";
+  const Result result =
+      run_program(scratch_.path(), cluster({"2", "2", "0", "--interfaces", "2"}, {"/bin/sh", "-c", script}));
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(result.output, "first\n");
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto text = [&](const std::string& name) {
+      std::ifstream file(scratch_ / (name + std::to_string(rank)));
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const auto r = std::to_string(rank);
+    EXPECT_EQ(text("rank"),
+              r + " 4 " + std::to_string(rank % 2) + " 2 " + std::to_string(rank / 2) + " 10.70.0.1 eth0,eth1 1\n");
+    EXPECT_EQ(text("links"), "eth0\neth1\nlo\n");
+  }
+}
+
+TEST_F(Cluster, ReturnsTheWorstStatusAndShowsTheErrorsOfAllRanks) {
+  Running running(scratch_.path(), cluster({"2", "1", "0"}, {"/bin/sh", "-c", "echo oops >&2; exit $((RANK + 4))"}));
+  const int pid = running.pid();
+  const Result result = running.finish();
+  EXPECT_EQ(result.status, 5);
+  EXPECT_THAT(result.errors, HasSubstr("[rank 1] oops\n"));
+  expect_nothing_left(pid);
+}
+
+TEST_F(Cluster, LeavesNothingWhenItIsInterruptedOrKilled) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    Running running(scratch_.path(), cluster({"2", "1", "0"}, {"/bin/sh", "-c", "echo here $$ >&2; sleep 1000"}));
+    ASSERT_TRUE(running.wait_for("[rank 1] here"));
+    const int pid = running.pid();
+    kill(pid, signal);
+    const Result result = running.finish();  // when the last process has closed its end of the pipe
+    EXPECT_EQ(result.status, signal == SIGKILL ? -SIGKILL : 128 + SIGTERM);
+    for (int i = 0; i < 100 && namespaces().find(std::to_string(pid)) != std::string::npos; ++i) usleep(20'000);
+    expect_nothing_left(pid);
+  }
+}
+
+TEST_F(Cluster, TrainsAcrossShapedLinks) {
+  const Result result = run_program(
+      scratch_.path(),
+      cluster({"2", "1", "200"},
+              prunex({"train", "--nodes", "2", "--samples", "80", "--model", "resnet8", "--batch-size", "8",
+                      "--local-steps", "2", "--exchanges", "2", "--test-limit", "10", "--quiet", "--run-dir", "run"})));
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("sent between nodes"));
+  const auto summary = nlohmann::json::parse(std::ifstream(scratch_ / "run/summary.json"));
+  EXPECT_EQ(summary["nodes"], 2);
+}
+
+TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& reason) {
+    std::vector<std::string> words{kScript};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const Result result = run_program(".", words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.errors, StartsWith("cluster.sh: "));
+    EXPECT_THAT(result.errors, HasSubstr(reason));
+    EXPECT_EQ(result.errors.find('\n'), result.errors.size() - 1) << result.errors;
+  };
+  refused({}, "NODES RANKS_PER_NODE MBIT");
+  refused({"2", "1", "100"}, "COMMAND");
+  refused({"0", "1", "100", "--", "true"}, "NODES: got '0'");
+  refused({"2", "one", "100", "--", "true"}, "RANKS_PER_NODE: got 'one'");
+  refused({"2", "1", "fast", "--", "true"}, "MBIT: got 'fast'");
+  refused({"2", "1", "1", "--rails", "2", "--", "true"}, "'--rails'");
+  refused({"2", "1", "1", "--interfaces", "0", "--", "true"}, "--interfaces: got '0'");
+}
+
+}  // namespace
+}  // namespace prunex::cli
