@@ -4,27 +4,24 @@
 #include <memory>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/layout.h"
 
 namespace prunex::comm {
 
-/// Where one rank stands. Ranks are numbered node by node: rank = node * ranks_per_node + local_rank.
-struct Layout {
-  int nodes = 1;
-  int ranks_per_node = 1;
-  int rank = 0;
-
-  int world_size() const { return nodes * ranks_per_node; }
-  int node() const { return rank / ranks_per_node; }
-  int local_rank() const { return rank % ranks_per_node; }
-};
-
-/// One rank's groups. Exchanges use node and rail only, so that every byte belongs to a link; world is for start-up and
-/// evaluation. Destroying it closes its connections, so a run ends with world->barrier().
+/// One rank's groups. Exchanges use node and rail only (with sites: node, site and cross), so that every byte belongs
+/// to a kind of link; world is for start-up and evaluation. Destroying it closes its connections, so a run ends with
+/// world->barrier(). A rank that is on no rail, because its node is larger than the smallest one, is alone in its rail,
+/// site and cross: their operations do nothing there.
 struct Hierarchy {
   Layout layout;
   std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> node;  ///< the ranks of my node
   std::unique_ptr<Communicator> rail;  ///< the ranks with my local index, one per node
+
+  // Null unless there are several sites. An all-reduce over the rail is then: reduce-scatter over site, all-reduce over
+  // cross, all-gather over site, and crosses every site's link once.
+  std::unique_ptr<Communicator> site;   ///< the members of my rail in my site
+  std::unique_ptr<Communicator> cross;  ///< one member of my rail per site: those with my place in their site
 };
 
 }  // namespace prunex::comm

@@ -65,8 +65,8 @@ std::optional<Environment> read_environment(const Lookup& lookup) {
 
 Layout layout_of(const Environment& environment) {
   const int per_node = environment.local_world_size;
-  const Layout layout = {environment.world_size / per_node, per_node, environment.rank};
-  const bool even = environment.world_size % per_node == 0;
+  const Layout layout = Layout::even(environment.world_size / per_node, per_node, environment.rank);
+  const bool even = environment.world_size == layout.world_size();
   if (even && layout.node() == environment.group_rank && layout.local_rank() == environment.local_rank) return layout;
   throw std::invalid_argument(
       fmt::format("rank {} of {} is local rank {} of {} on node {}: wanted the same number of ranks on every node, "

@@ -165,7 +165,7 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
   u_ = zeros_like(z_node_);
   v_ = zeros_like(z_node_);
   rho_.assign(consensus_.size(),
-              admm::first_penalties(options_.penalty, steps_of(1), exchange_.nodes(), exchange_.ranks_per_node()));
+              admm::first_penalties(options_.penalty, steps_of(1), exchange_.nodes(), exchange_.ranks_here()));
   set_anchor();
 }
 
@@ -200,7 +200,7 @@ void Hsadmm::sum_in_node(const TensorDict& theta, const TensorDict& buffers) {
     if (at::Tensor* work = work_.find(buffer.key())) work->copy_(buffer.value());
   }
   for (const auto& u : u_) work_[u.key()].add_(u.value());
-  if (exchange_.ranks_per_node() == 1) return;
+  if (exchange_.ranks_here() == 1) return;
   const Compaction& plan = frozen_ ? compact_ : dense_;
   buffer_.resize_({plan.numel()});
   plan.pack(work_, buffer_);
@@ -210,7 +210,7 @@ void Hsadmm::sum_in_node(const TensorDict& theta, const TensorDict& buffers) {
 
 /// work <- Eq. 9 for the parameters in ADMM, the node's mean for everything else.
 void Hsadmm::update_node_candidate() {
-  const double ranks = exchange_.ranks_per_node();
+  const double ranks = exchange_.ranks_here();
   for (auto& tensor : work_) {
     if (u_.find(tensor.key()) == nullptr) tensor.value().div_(ranks);
   }
@@ -348,7 +348,7 @@ std::vector<SquaredNorms> Hsadmm::sums_over_ranks(const std::vector<SquaredNorms
 }
 
 void Hsadmm::report(const std::vector<SquaredNorms>& sums, Exchange& exchange) {
-  const int64_t nodes = exchange_.nodes(), ranks = exchange_.ranks_per_node();
+  const int64_t nodes = exchange_.nodes(), ranks = exchange_.ranks_here();
   exchange.converged = tests_convergence() && !sums.empty();
   for (size_t t = 0; t < sums.size(); ++t) {
     const auto& [rho1, rho2] = rho_[t];
@@ -366,7 +366,7 @@ void Hsadmm::report(const std::vector<SquaredNorms>& sums, Exchange& exchange) {
 void Hsadmm::adapt_penalties(const Exchange& exchange) {
   for (size_t t = 0; t < rho_.size(); ++t) {
     const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, k_,
-                                           steps_of(k_ + 1), exchange_.nodes(), exchange_.ranks_per_node());
+                                           steps_of(k_ + 1), exchange_.nodes(), exchange_.ranks_here());
     admm::rescale_dual(u_[consensus_[t]], rho_[t].rho1, next.rho1);
     admm::rescale_dual(v_[consensus_[t]], rho_[t].rho2, next.rho2);
     rho_[t] = next;

@@ -22,8 +22,8 @@ class LeaderExchange {
   /// buffer <- sum over all ranks.
   void sum_over_ranks(at::Tensor& buffer);
 
-  int nodes() const { return groups_.layout.nodes; }
-  int ranks_per_node() const { return groups_.layout.ranks_per_node; }
+  int nodes() const { return groups_.layout.nodes(); }
+  int ranks_here() const { return groups_.layout.ranks_here(); }
 
  private:
   bool leader() const { return groups_.layout.local_rank() == 0; }

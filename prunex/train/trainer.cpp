@@ -400,7 +400,7 @@ void Trainer::average_over_ranks(Metrics& metrics) {
   for (size_t i = 0; i < means.size(); ++i) sum[i] = *means[i].first * means[i].second;
   ranks_.world->all_reduce(sums);
   for (size_t i = 0; i < means.size(); ++i) *means[i].first = sum[i];
-  const double nodes = ranks_.layout.nodes;
+  const double nodes = ranks_.layout.nodes();
   metrics.bytes = {std::llround(inter), std::llround(2 * (nodes - 1) / nodes * payload), std::llround(intra)};
   sent_ = now;
 }
@@ -462,7 +462,7 @@ void Trainer::summarise(const Weights& product) {
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
   validate(options);
-  TORCH_CHECK(options.nodes == ranks.layout.nodes && options.ranks_per_node == ranks.layout.ranks_per_node,
+  TORCH_CHECK(options.nodes == ranks.layout.nodes() && options.ranks_per_node == ranks.layout.ranks_here(),
               "[train] options and ranks disagree about the layout");
   at::set_num_threads(options.threads);
   return Trainer(options, ranks).run(config);

@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
@@ -146,6 +148,39 @@ TEST(Gloo, NodeAndRailAreTheRowsAndColumnsOfTheWorld) {
   });
 }
 
+// The value 10^rank of every member tells who was summed: digits from the right are ranks.
+int64_t members(Communicator& group, int rank) {
+  auto x = at::full({1}, static_cast<int64_t>(std::llround(std::pow(10, rank))));
+  group.all_reduce(x);
+  return x.item<int64_t>();
+}
+
+TEST(Gloo, RailsReachAsFarAsTheSmallestNode) {
+  run_ranks({.node_sizes = {3, 1, 2}}, [](Hierarchy& h) {
+    const int rank = h.layout.rank;
+    const std::array<int64_t, 6> nodes = {111, 111, 111, 1000, 110000, 110000};
+    const std::array<int64_t, 6> rails = {11001, 10, 100, 11001, 11001, 100000};
+    EXPECT_EQ(members(*h.node, rank), nodes[rank]);
+    EXPECT_EQ(members(*h.rail, rank), rails[rank]);
+    EXPECT_EQ(h.rail->size(), rails[rank] == 11001 ? 3 : 1);
+  });
+}
+
+TEST(Gloo, SitesCutEveryRailInShares) {
+  run_ranks({.node_sizes = {2, 2, 1, 2}, .sites = 2}, [](Hierarchy& h) {
+    const int rank = h.layout.rank;
+    const std::array<int64_t, 7> sites = {101, 10, 101, 1000, 110000, 110000, 1000000};
+    const std::array<int64_t, 7> crosses = {10001, 10, 100100, 1000, 10001, 100100, 1000000};
+    EXPECT_EQ(members(*h.site, rank), sites[rank]);
+    EXPECT_EQ(members(*h.cross, rank), crosses[rank]);
+    EXPECT_EQ(h.rail->size(), h.layout.local_rank() == 0 ? 4 : 1);
+  });
+}
+
+TEST(Gloo, OneSiteHasNoGroupsOfSites) {
+  run_ranks(2, 1, [](Hierarchy& h) { EXPECT_TRUE(h.site == nullptr && h.cross == nullptr); });
+}
+
 TEST(Gloo, OneRankNeedsNoNetwork) {
   const auto store = make_memory_store();
   auto h = connect({}, *store, {.interface = "none"});
@@ -207,16 +242,17 @@ TEST(RunRanks, RethrowsTheFirstFailureWhileOthersWait) {
 TEST(Connect, NamesTheRanksThatDidNotCome) {
   const auto store = make_memory_store();
   const GlooOptions options = {.join_timeout = std::chrono::milliseconds(200)};
-  std::thread other([&] { message([&] { connect({2, 2, 2}, *store, options); }); });
-  const auto text = message([&] { connect({2, 2, 0}, *store, options); });
+  std::thread other([&] { message([&] { connect(Layout::even(2, 2, 2), *store, options); }); });
+  const auto text = message([&] { connect(Layout::even(2, 2, 0), *store, options); });
   other.join();
   EXPECT_THAT(text, HasSubstr("2 of 4 ranks joined within 0.2 s: missing ranks 1, 3"));
 }
 
 TEST(Connect, RefusesRanksThatDisagreeAboutTheLayout) {
   const auto store = make_memory_store();
-  std::thread other([&] { message([&] { connect({2, 1, 1}, *store); }); });
-  EXPECT_THAT(message([&] { connect({1, 2, 0}, *store); }), HasSubstr("rank 0 has 1 x 2"));
+  std::thread other([&] { message([&] { connect(Layout::even(2, 1, 1), *store); }); });
+  EXPECT_THAT(message([&] { connect(Layout::even(1, 2, 0), *store); }),
+              HasSubstr("rank 0 has 1 nodes x 2 ranks, rank 1 has 2 nodes x 1 ranks"));
   other.join();
 }
 
@@ -227,8 +263,13 @@ TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
 
 TEST(Connect, RefusesARankOutsideTheLayout) {
   const auto store = make_memory_store();
-  EXPECT_THAT(message([&] { connect({2, 2, 4}, *store); }), HasSubstr("rank 4 of 2 nodes x 2 ranks per node"));
-  EXPECT_THAT(message([&] { connect({0, 2, 0}, *store); }), HasSubstr("0 nodes"));
+  EXPECT_THAT(message([&] { connect(Layout::even(2, 2, 4), *store); }),
+              HasSubstr("rank 4 of 2 nodes x 2 ranks: no such rank"));
+  EXPECT_THAT(message([&] { connect(Layout::even(0, 2, 0), *store); }), HasSubstr("0 nodes"));
+  EXPECT_THAT(message([&] { connect({.node_sizes = {2, 0}}, *store); }), HasSubstr("every node needs a rank"));
+  const Layout lopsided = {.node_sizes = {1, 1, 1}, .sites = 2};
+  EXPECT_THAT(message([&] { connect(lopsided, *store); }),
+              HasSubstr("[comm] 3 nodes x 1 ranks on 2 sites: the sites must divide the nodes"));
 }
 
 TEST(Connect, UsesTheInterfaceItIsGiven) {

@@ -55,8 +55,8 @@ TEST(Environment, IsReadFromTorchrunsVariables) {
   EXPECT_TRUE(environment.store_hosted);
   EXPECT_EQ(environment.restart_count, 2);
   const auto layout = layout_of(environment);
-  EXPECT_EQ(layout.nodes, 2);
-  EXPECT_EQ(layout.ranks_per_node, 2);
+  EXPECT_EQ(layout.nodes(), 2);
+  EXPECT_EQ(layout.ranks_here(), 2);
   EXPECT_EQ(layout.rank, 3);
 }
 
@@ -68,7 +68,7 @@ TEST(Environment, IsAbsentWithoutRankOrWorldSize) {
 
 TEST(Environment, FillsTheGapsOfAShortContract) {
   const auto alone = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).value();
-  EXPECT_EQ(layout_of(alone).nodes, 2);
+  EXPECT_EQ(layout_of(alone).nodes(), 2);
   auto variables = kTorchrun;
   variables.erase("GROUP_RANK");
   variables.erase("LOCAL_RANK");

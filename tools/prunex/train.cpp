@@ -184,10 +184,10 @@ void print_result(const train::Summary& summary) {
 
 comm::Layout checked_layout(const comm::Environment& environment, const TrainOptions& options) {
   const comm::Layout layout = comm::layout_of(environment);
-  if (layout.nodes != options.nodes || layout.ranks_per_node != options.ranks_per_node) {
+  if (layout.nodes() != options.nodes || layout.ranks_here() != options.ranks_per_node) {
     throw std::invalid_argument(
         fmt::format("--nodes {} --ranks-per-node {}: the launcher started {} nodes with {} ranks each", options.nodes,
-                    options.ranks_per_node, layout.nodes, layout.ranks_per_node));
+                    options.ranks_per_node, layout.nodes(), layout.ranks_here()));
   }
   return layout;
 }

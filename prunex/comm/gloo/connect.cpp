@@ -18,13 +18,10 @@ using Clock = std::chrono::steady_clock;
 std::string join_key(int rank) {
   return fmt::format("joined/{}", rank);
 }
-std::string shape(const Layout& layout) {
-  return fmt::format("{} x {}", layout.nodes, layout.ranks_per_node);
-}
 
-// What every rank tells the others before they connect: "shape|network".
+// What every rank tells the others before they connect: "layout|network".
 std::vector<std::string> exchange_cards(const Layout& layout, Store& store, std::chrono::milliseconds timeout) {
-  store.set(join_key(layout.rank), shape(layout) + "|" + network_identity());
+  store.set(join_key(layout.rank), describe(layout) + "|" + network_identity());
   const auto deadline = Clock::now() + timeout;
   std::vector<std::string> cards;
   std::vector<int> missing;
@@ -42,12 +39,12 @@ std::vector<std::string> exchange_cards(const Layout& layout, Store& store, std:
                                        missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")));
 }
 
-void check_shapes(const std::vector<std::string>& cards, const Layout& layout) {
+void check_layouts(const std::vector<std::string>& cards, const Layout& layout) {
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     const auto other = cards[rank].substr(0, cards[rank].find('|'));
-    if (other == shape(layout)) continue;
-    throw std::invalid_argument(fmt::format("[comm] rank {} has {} (nodes x ranks per node), rank {} has {}",
-                                            layout.rank, shape(layout), rank, other));
+    if (other == describe(layout)) continue;
+    throw std::invalid_argument(
+        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, other));
   }
 }
 
@@ -63,14 +60,34 @@ Group world_group(const Layout& layout) {
 
 Group node_group(const Layout& layout) {
   Group group{fmt::format("node {}", layout.node()), {}, layout.local_rank()};
-  for (int i = 0; i < layout.ranks_per_node; ++i) group.members.push_back(layout.node() * layout.ranks_per_node + i);
+  for (int i = 0; i < layout.ranks_here(); ++i) group.members.push_back(layout.first_rank(layout.node()) + i);
+  return group;
+}
+
+// The ranks with my local index on the nodes first, first + step, …
+Group rail_part(const Layout& layout, const std::string& name, int first, int step, int count) {
+  if (!layout.on_rail()) return {name, {layout.rank}, 0};
+  Group group{name, {}, (layout.node() - first) / step};
+  for (int i = 0; i < count; ++i) {
+    group.members.push_back(layout.first_rank(first + i * step) + layout.local_rank());
+  }
   return group;
 }
 
 Group rail_group(const Layout& layout) {
-  Group group{fmt::format("rail {}", layout.local_rank()), {}, layout.node()};
-  for (int i = 0; i < layout.nodes; ++i) group.members.push_back(i * layout.ranks_per_node + layout.local_rank());
-  return group;
+  return rail_part(layout, fmt::format("rail {}", layout.local_rank()), 0, 1, layout.nodes());
+}
+
+Group site_group(const Layout& layout) {
+  const int nodes = layout.nodes_per_site();
+  return rail_part(layout, fmt::format("site {}, rail {}", layout.site(), layout.local_rank()), layout.site() * nodes,
+                   1, nodes);
+}
+
+Group cross_group(const Layout& layout) {
+  const int place = layout.node() % layout.nodes_per_site();
+  return rail_part(layout, fmt::format("cross {}, rail {}", place, layout.local_rank()), place, layout.nodes_per_site(),
+                   layout.sites);
 }
 
 void ignore_broken_pipes() {
@@ -79,27 +96,24 @@ void ignore_broken_pipes() {
   if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
-void check_layout(const Layout& layout) {
-  if (layout.nodes < 1 || layout.ranks_per_node < 1 || layout.rank < 0 || layout.rank >= layout.world_size()) {
-    throw std::invalid_argument(fmt::format("[comm] rank {} of {} nodes x {} ranks per node: no such rank", layout.rank,
-                                            layout.nodes, layout.ranks_per_node));
-  }
-}
-
 }  // namespace
 
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
-  check_layout(layout);
+  check(layout);
   std::shared_ptr<gloo::transport::Device> device;
   if (layout.world_size() > 1) {
     ignore_broken_pipes();
     const auto cards = exchange_cards(layout, store, options.join_timeout);
-    check_shapes(cards, layout);
+    check_layouts(cards, layout);
     device = make_device(options.interface, on_one_machine(cards));
   }
   const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
   const auto make = [&](const Group& group) { return make_gloo_communicator(group, store, device, timeouts); };
-  Hierarchy hierarchy{layout, make(world_group(layout)), make(node_group(layout)), make(rail_group(layout))};
+  Hierarchy hierarchy{layout, make(world_group(layout)), make(node_group(layout)), make(rail_group(layout)), {}, {}};
+  if (layout.sites > 1) {
+    hierarchy.site = make(site_group(layout));
+    hierarchy.cross = make(cross_group(layout));
+  }
   hierarchy.world->barrier();  // the store's host may leave once no rank needs it
   return hierarchy;
 }

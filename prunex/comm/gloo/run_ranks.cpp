@@ -55,15 +55,19 @@ void run_rank(const Layout& layout, Store& store, const GlooOptions& options,
 
 }  // namespace
 
-void run_ranks(int nodes, int ranks_per_node, const std::function<void(Hierarchy&)>& body, const GlooOptions& options) {
+void run_ranks(const Layout& shape, const std::function<void(Hierarchy&)>& body, const GlooOptions& options) {
   const auto store = make_memory_store();
-  Finish finish(nodes * ranks_per_node);
+  Finish finish(shape.world_size());
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < nodes * ranks_per_node; ++rank) {
-    threads.emplace_back([&, rank] { run_rank({nodes, ranks_per_node, rank}, *store, options, body, finish); });
+  for (int rank = 0; rank < shape.world_size(); ++rank) {
+    threads.emplace_back([&, rank] { run_rank({shape.node_sizes, rank, shape.sites}, *store, options, body, finish); });
   }
   for (auto& thread : threads) thread.join();
   finish.rethrow();
+}
+
+void run_ranks(int nodes, int ranks_per_node, const std::function<void(Hierarchy&)>& body, const GlooOptions& options) {
+  run_ranks(Layout::even(nodes, ranks_per_node), body, options);
 }
 
 }  // namespace prunex::comm
