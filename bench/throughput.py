@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Samples per second of prunex's local steps, one rank on one thread.
 
-cut: after the cut over before it, next to what the multiply-accumulates promise.
+cut: after the cut over before it, next to what the multiply-accumulates promise. `time` is the median of the runs'
+ratios, `fastest` compares the fastest exchanges of both halves, and is what the share of the gain is computed from.
 python: against a plain PyTorch loop that does the same step, the two taking turns.
 Run it on a core that nobody else uses: taskset -c 0 bench/throughput.py cut ..."""
 import argparse
@@ -14,6 +15,8 @@ import time
 
 NETWORKS = {"resnet20": 128, "resnet18": 32, "vgg16_bn": 32}  # images per step
 MOMENTUM, DECAY = 0.9, 5e-4
+OPTIMIZERS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "for loop": {"foreach": False}}
+WINDOWS = 12  # in which steps are timed, in each run
 
 
 def parse_options():
@@ -24,7 +27,7 @@ def parse_options():
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
     parser.add_argument("--groups", nargs="+", default=["coupled-inner", "coupled"])
     parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"], choices=("fp32", "bf16"))
-    parser.add_argument("--steps", type=int, default=10, help="in each of the exchanges that are timed (10)")
+    parser.add_argument("--steps", type=int, default=2, help="in each of the exchanges that are timed (2)")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions, of which the median is taken (3)")
     return parser.parse_args()
 
@@ -42,29 +45,38 @@ def train(options, network, arguments):
             return json.load(summary), [json.loads(line) for line in metrics]
 
 
+def fastest(metrics, exchanges, options):
+    """Seconds per step in the fastest of the exchanges: the rest is other processes' noise."""
+    return min(line["seconds"]["local"] for line in metrics if line["exchange"] in exchanges) / options.steps
+
+
 def measure_cut(options):
-    """Six exchanges, of which the third is the last of the whole network."""
-    print("| network | groups | precision | samples/s before | after | time | MACs | share of the gain |\n" + "|---" * 8 + "|")
+    """24 exchanges, of which the first twelve have the whole network. Rates are those of the summary."""
+    print("| network | groups | precision | samples/s before | after | time | fastest | MACs | share of the gain |")
+    print("|---" * 9 + "|")
     for network in options.networks:
         for groups in options.groups:
             for precision in options.precision:
-                arguments = ["--groups", groups, "--keep", "0.5", "--precision", precision, "--exchanges", "6",
-                             "--keep-schedule", "hard", "--prune-start", "1", "--prune-end", "2"]
-                runs = [train(options, network, arguments)[0] for _ in range(options.rounds)]
-                rates = [run["samples_per_second"] for run in runs]
+                arguments = ["--groups", groups, "--keep", "0.5", "--precision", precision, "--exchanges", "24",
+                             "--keep-schedule", "hard", "--prune-start", "1", "--prune-end", "11"]
+                runs = [train(options, network, arguments) for _ in range(options.rounds)]
+                rates = [summary["samples_per_second"] for summary, _ in runs]
                 before, after = (statistics.median(rate[key] for rate in rates) for key in ("before_cut", "after_cut"))
                 seconds = statistics.median(rate["before_cut"] / rate["after_cut"] for rate in rates)
-                macs = runs[0]["macs_compact"] / runs[0]["macs_dense"]
-                print(f"| {network} | {groups} | {precision} | {before:.0f} | {after:.0f} | {seconds:.3f} | {macs:.3f} | "
-                      f"{(1 - seconds) / (1 - macs):.2f} |", flush=True)
+                whole, small = (min(fastest(metrics, exchanges, options) for _, metrics in runs)
+                                for exchanges in (range(1, 13), range(13, 25)))
+                macs = runs[0][0]["macs_compact"] / runs[0][0]["macs_dense"]
+                share = (1 - small / whole) / (1 - macs)
+                print(f"| {network} | {groups} | {precision} | {before:.0f} | {after:.0f} | {seconds:.3f} | "
+                      f"{small / whole:.3f} | {macs:.3f} | {share:.2f} |", flush=True)
 
 
-def prunex_rates(options, network, precision):
-    """Of dense local SGD, exchange by exchange; the first one warms up."""
+def prunex_seconds(options, network, precision):
+    """Per step of dense local SGD, exchange by exchange; the first one warms up."""
     arguments = ["--groups", "none", "--kappa", "0", "--after-freeze", "average", "--precision", precision,
-                 "--exchanges", "4"]
+                 "--exchanges", str(WINDOWS + 1)]
     _, metrics = train(options, network, arguments)
-    return [NETWORKS[network] * options.steps / line["seconds"]["local"] for line in metrics[1:]]
+    return [line["seconds"]["local"] / options.steps for line in metrics[1:]]
 
 
 class PythonLoop:
@@ -90,39 +102,32 @@ class PythonLoop:
         return loss.item()
 
     def seconds(self, steps):
-        start = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        return (time.perf_counter() - start) / steps
-
-
-def python_rates(options, network, bf16):
-    """Exchange by exchange, with the optimizer that is fastest here."""
-    best, kind = None, None
-    for name, optimizer in {"fused": {"fused": True}, "foreach": {"foreach": True}, "for": {"foreach": False}}.items():
-        loop = PythonLoop(network, bf16, optimizer)
-        loop.seconds(options.steps)
-        rates = [NETWORKS[network] / loop.seconds(options.steps) for _ in range(3)]
-        if best is None or statistics.median(rates) > statistics.median(best):
-            best, kind = rates, name
-    return best, kind
+        """Per step, in as many windows as prunex_seconds()."""
+        def window():
+            start = time.perf_counter()
+            for _ in range(steps):
+                self.step()
+            return (time.perf_counter() - start) / steps
+        return [window() for _ in range(WINDOWS + 1)][1:]
 
 
 def measure_python(options):
+    """The optimizer is the fastest of PyTorch's forms here."""
     import torch
     torch.set_num_threads(1)
-    print("| network | precision | prunex, samples/s | PyTorch, samples/s | optimizer | ratio |\n" + "|---" * 6 + "|")
+    print("| network | precision | prunex, samples/s | PyTorch, samples/s | optimizer | ratio | of medians |")
+    print("|---" * 7 + "|")
     for network in options.networks:
         for precision in options.precision:
-            ours, theirs, kinds = [], [], []
+            loops = {form: PythonLoop(network, precision == "bf16", setting) for form, setting in OPTIMIZERS.items()}
+            form = min(loops, key=lambda form: min(loops[form].seconds(options.steps)))
+            ours, theirs = [], []
             for _ in range(options.rounds):
-                ours += prunex_rates(options, network, precision)
-                rates, kind = python_rates(options, network, precision == "bf16")
-                theirs += rates
-                kinds.append(kind)
-            ours, theirs = statistics.median(ours), statistics.median(theirs)
-            print(f"| {network} | {precision} | {ours:.1f} | {theirs:.1f} | {statistics.mode(kinds)} | "
-                  f"{ours / theirs:.3f} |", flush=True)
+                ours += prunex_seconds(options, network, precision)
+                theirs += loops[form].seconds(options.steps)
+            batch, median = NETWORKS[network], statistics.median
+            print(f"| {network} | {precision} | {batch / min(ours):.1f} | {batch / min(theirs):.1f} | {form} | "
+                  f"{min(theirs) / min(ours):.3f} | {median(theirs) / median(ours):.3f} |", flush=True)
 
 
 if __name__ == "__main__":
