@@ -35,6 +35,10 @@ ordered_json rate_json(double rate) {
   return rate > 0 ? ordered_json(rate) : ordered_json();
 }
 
+ordered_json ranks_json(const comm::Layout& shape) {
+  return shape.is_even() ? ordered_json(shape.node_sizes[0]) : ordered_json(shape.node_sizes);
+}
+
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
 int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
@@ -61,16 +65,16 @@ Bytes& Bytes::operator+=(const Bytes& other) {
 }
 
 int64_t dense_exchange_bytes(const Summary& summary) {
-  return summary.exchanges * ring_bytes(summary.parameters_dense + summary.floating_buffers, summary.nodes);
+  return summary.exchanges * ring_bytes(summary.parameters_dense + summary.floating_buffers, summary.shape.nodes());
 }
 
 int64_t ddp_bytes(const Summary& summary) {
-  return summary.steps * ring_bytes(summary.parameters_dense, summary.nodes);
+  return summary.steps * ring_bytes(summary.parameters_dense, summary.shape.nodes());
 }
 
 int64_t ddp_flat_bytes(const Summary& summary) {
-  if (summary.nodes == 1) return 0;
-  return summary.steps * ring_bytes(summary.parameters_dense, int64_t{summary.nodes} * summary.ranks_per_node);
+  if (summary.shape.nodes() == 1) return 0;
+  return summary.steps * ring_bytes(summary.parameters_dense, summary.shape.world_size());
 }
 
 std::string progress_json(const Summary& summary) {
@@ -129,8 +133,9 @@ std::string to_json(const Summary& summary) {
                     {"model", summary.model},
                     {"dataset", summary.dataset},
                     {"seed", summary.seed},
-                    {"nodes", summary.nodes},
-                    {"ranks_per_node", summary.ranks_per_node},
+                    {"nodes", summary.shape.nodes()},
+                    {"ranks_per_node", ranks_json(summary.shape)},
+                    {"sites", summary.shape.sites},
                     {"exchanges", summary.exchanges},
                     {"local_steps", summary.local_steps},
                     {"steps", summary.steps},

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "prunex/comm/layout.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::train {
@@ -46,7 +47,7 @@ struct Metrics {
 struct Summary {
   std::string strategy, model, dataset;
   uint64_t seed = 0;
-  int nodes = 1, ranks_per_node = 1;
+  comm::Layout shape;  ///< of the run; its rank does not matter
   int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;
   bool frozen = false;
   double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set

@@ -1,6 +1,7 @@
 #include "prunex/train/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -22,6 +23,21 @@ void positive(const char* option, double got) {
   want(std::isfinite(got) && got > 0, option, got, "a number above 0");
 }
 
+void validate_shape(const TrainOptions& options) {
+  at_least("--nodes", options.nodes, 1);
+  for (const int ranks : options.ranks_per_node) at_least("--ranks-per-node", ranks, 1);
+  const auto numbers = options.ranks_per_node.size();
+  if (numbers != 1 && numbers != static_cast<size_t>(options.nodes)) {
+    throw std::invalid_argument(fmt::format("--ranks-per-node: got {} for {} nodes, wanted one number, or one per node",
+                                            fmt::join(options.ranks_per_node, ","), options.nodes));
+  }
+  at_least("--sites", options.sites, 1);
+  if (options.nodes % options.sites != 0) {
+    throw std::invalid_argument(
+        fmt::format("--sites: got {}, wanted a divisor of the {} nodes", options.sites, options.nodes));
+  }
+}
+
 void validate_exchange_numbers(const TrainOptions& options) {
   at_least("--prune-start", static_cast<double>(options.prune_start), 1);
   if (options.prune_end != kAutomatic) {
@@ -38,8 +54,7 @@ void validate_exchange_numbers(const TrainOptions& options) {
 }  // namespace
 
 void validate(const TrainOptions& options) {
-  at_least("--nodes", options.nodes, 1);
-  at_least("--ranks-per-node", options.ranks_per_node, 1);
+  validate_shape(options);
   at_least("--threads", options.threads, 1);
   positive("--width", options.width);
   at_least("--exchanges", static_cast<double>(options.exchanges), 0);
@@ -61,6 +76,13 @@ void validate(const TrainOptions& options) {
     throw std::invalid_argument(fmt::format("--strategy: got '{}', wanted hsadmm", options.strategy));
   }
   admm::check(options.hsadmm.penalty);
+}
+
+comm::Layout shape_of(const TrainOptions& options) {
+  comm::Layout shape = comm::Layout::even(options.nodes, options.ranks_per_node[0]);
+  if (options.ranks_per_node.size() > 1) shape.node_sizes = options.ranks_per_node;
+  shape.sites = options.sites;
+  return shape;
 }
 
 }  // namespace prunex::train

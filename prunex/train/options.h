@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "prunex/comm/layout.h"
 #include "prunex/data/load.h"
 #include "prunex/strategies/hsadmm.h"
 
@@ -34,8 +36,9 @@ struct TrainOptions {
   std::string weights;             ///< FILE.safetensors to start from; empty: the model's own
 
   int nodes = 1;
-  int ranks_per_node = 1;
-  int threads = 1;  ///< per rank
+  std::vector<int> ranks_per_node = {1};  ///< one number for all nodes, or one for each
+  int sites = 1;                          ///< the nodes form so many equal shares, each behind one slow link
+  int threads = 1;                        ///< per rank
   Precision precision = Precision::kAuto;
   uint64_t seed = 0;
 
@@ -72,5 +75,8 @@ struct TrainOptions {
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.
 void validate(const TrainOptions& options);
+
+/// The nodes, ranks and sites of valid options; its rank does not matter.
+comm::Layout shape_of(const TrainOptions& options);
 
 }  // namespace prunex::train

@@ -11,12 +11,13 @@ namespace prunex::train {
 
 RunLength run_length(const TrainOptions& options, int64_t training_images) {
   RunLength length;
-  const int64_t images_per_step = options.batch_size * options.nodes * options.ranks_per_node;
+  const int ranks = shape_of(options).world_size();
+  const int64_t images_per_step = options.batch_size * ranks;
   length.steps_per_epoch = training_images / images_per_step;
   if (length.steps_per_epoch == 0) {
     throw std::invalid_argument(
         fmt::format("--batch-size {}: one step of {} ranks takes {} images, the training set has {}",
-                    options.batch_size, options.nodes * options.ranks_per_node, images_per_step, training_images));
+                    options.batch_size, ranks, images_per_step, training_images));
   }
   const double passes = options.epochs * static_cast<double>(length.steps_per_epoch);
   length.steps =

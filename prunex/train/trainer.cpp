@@ -145,7 +145,7 @@ class Trainer {
 };
 
 int64_t samples_per_step(const TrainOptions& options) {
-  return options.batch_size * options.nodes * options.ranks_per_node;
+  return options.batch_size * shape_of(options).world_size();
 }
 
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
@@ -168,8 +168,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
               .model = options.model,
               .dataset = options.data.dataset,
               .seed = options.seed,
-              .nodes = options.nodes,
-              .ranks_per_node = options.ranks_per_node,
+              .shape = shape_of(options),
               .local_steps = options.local_steps,
               .parameters_dense = size_.parameters,
               .macs_dense = size_.macs};
@@ -462,8 +461,8 @@ void Trainer::summarise(const Weights& product) {
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
   validate(options);
-  TORCH_CHECK(options.nodes == ranks.layout.nodes() && options.ranks_per_node == ranks.layout.ranks_here(),
-              "[train] options and ranks disagree about the layout");
+  const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
+  TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
   return Trainer(options, ranks).run(config);
 }

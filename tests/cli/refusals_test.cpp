@@ -65,6 +65,10 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--keep", "0"}), {"--keep", "0", "(0, 1]"});
   refused(2, train({"--keep", "1.5"}), {"--keep", "1.5", "(0, 1]"});
   refused(2, train({"--nodes", "0"}), {"--nodes", "0", "1 or more"});
+  refused(2, train({"--ranks-per-node", "2,1"}), {"--ranks-per-node", "2,1", "1 nodes", "one per node"});
+  refused(2, train({"--nodes", "2", "--ranks-per-node", "2,x"}), {"--ranks-per-node", "'2,x'", "2,1"});
+  refused(2, train({"--nodes", "2", "--ranks-per-node", "2,0"}), {"--ranks-per-node", "0", "1 or more"});
+  refused(2, train({"--nodes", "3", "--sites", "2"}), {"--sites", "2", "3 nodes"});
   refused(2, train({"--lr", "nan"}), {"--lr", "nan"});
   refused(2, train({"--lr", "fast"}), {"--lr", "fast"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});

@@ -165,6 +165,26 @@ TEST(Train, WritesTheSameRunAsRanksOfALauncher) {
   EXPECT_THAT(graph.output, HasSubstr(std::to_string(summary["parameters_compact"].get<int64_t>()) + " parameters"));
 }
 
+TEST(Train, StartsNodesOfUnequalSizeAndItsConfigurationRepeatsThem) {
+  const tests::Scratch scratch;
+  const auto arguments = short_run({"--nodes", "2", "--ranks-per-node", "2,1", "--quiet", "--run-dir", "first"});
+  EXPECT_EQ(run(scratch.path(), arguments).errors, "");
+  const json summary = json::parse(text_of(scratch / "first/summary.json"));
+  EXPECT_EQ(summary["nodes"], 2);
+  EXPECT_EQ(summary["ranks_per_node"], (json{2, 1}));
+  EXPECT_EQ(run(scratch.path(), {"train", "--config", "first/config.toml", "--quiet", "--run-dir", "second"}).status,
+            0);
+  EXPECT_EQ(metrics_without_seconds(scratch / "first"), metrics_without_seconds(scratch / "second"));
+  EXPECT_EQ(text_of(scratch / "first/config.toml"), text_of(scratch / "second/config.toml"));
+}
+
+TEST(Config, MayListTheRanksOfNodesAsAnArray) {
+  const tests::Scratch scratch;
+  std::ofstream(scratch / "nodes.toml") << "nodes = 3\nranks-per-node = [2, 1]\n";
+  EXPECT_THAT(run(scratch.path(), {"train", "--config", "nodes.toml"}).errors,
+              HasSubstr("--ranks-per-node: got 2,1 for 3 nodes, wanted one number, or one per node"));
+}
+
 TEST(Eval, ScoresTheShippedModelAsTheRunDid) {
   const tests::Scratch scratch;
   EXPECT_EQ(run(scratch.path(), short_run({"--quiet", "--run-dir", "run"})).status, 0);

@@ -1,10 +1,11 @@
+// Ranks that find each other through a store.
 #include "prunex/comm/rendezvous.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <array>
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
@@ -12,32 +13,8 @@
 namespace prunex::comm {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Variables = std::map<std::string, std::string>;
-
-// As torchrun sets them for rank 3 of 2 nodes x 2 ranks.
-const Variables kTorchrun = {{"RANK", "3"},
-                             {"WORLD_SIZE", "4"},
-                             {"LOCAL_RANK", "1"},
-                             {"LOCAL_WORLD_SIZE", "2"},
-                             {"GROUP_RANK", "1"},
-                             {"MASTER_ADDR", "node0"},
-                             {"MASTER_PORT", "29500"},
-                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                             {"TORCHELASTIC_RESTART_COUNT", "2"}};
-
-std::optional<Environment> read(const Variables& variables) {
-  return read_environment([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
-
-std::optional<Environment> read_with(const std::string& name, const std::string& value) {
-  auto variables = kTorchrun;
-  variables[name] = value;
-  return read(variables);
-}
 
 std::string message(const std::function<void()>& call) {
   try {
@@ -48,45 +25,46 @@ std::string message(const std::function<void()>& call) {
   return "no exception";
 }
 
-TEST(Environment, IsReadFromTorchrunsVariables) {
-  const auto environment = read(kTorchrun).value();
-  EXPECT_EQ(environment.master_address, "node0");
-  EXPECT_EQ(environment.master_port, 29500);
-  EXPECT_TRUE(environment.store_hosted);
-  EXPECT_EQ(environment.restart_count, 2);
-  const auto layout = layout_of(environment);
-  EXPECT_EQ(layout.nodes(), 2);
-  EXPECT_EQ(layout.ranks_here(), 2);
-  EXPECT_EQ(layout.rank, 3);
+// The nodes of seats written as "node/local_rank/local_size"; "-" where the launcher does not tell the node.
+std::vector<int> sizes_of(const std::vector<std::string>& words) {
+  std::vector<Seat> seats;
+  for (const auto& word : words) {
+    Seat seat = {{}, word[2] - '0', word[4] - '0'};
+    if (word[0] != '-') seat.node = word[0] - '0';
+    seats.push_back(seat);
+  }
+  return node_sizes_of(seats);
 }
 
-TEST(Environment, IsAbsentWithoutRankOrWorldSize) {
-  EXPECT_FALSE(read({}));
-  EXPECT_FALSE(read({{"RANK", "0"}}));
-  EXPECT_FALSE(read({{"WORLD_SIZE", "2"}}));
+TEST(Seats, AddUpToNodesOfAnySize) {
+  EXPECT_THAT(sizes_of({"0/0/1"}), ElementsAre(1));
+  EXPECT_THAT(sizes_of({"0/0/2", "0/1/2", "1/0/2", "1/1/2"}), ElementsAre(2, 2));
+  EXPECT_THAT(sizes_of({"0/0/2", "0/1/2", "1/0/1", "2/0/3", "2/1/3", "2/2/3"}), ElementsAre(2, 1, 3));
 }
 
-TEST(Environment, FillsTheGapsOfAShortContract) {
-  const auto alone = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).value();
-  EXPECT_EQ(layout_of(alone).nodes(), 2);
-  auto variables = kTorchrun;
-  variables.erase("GROUP_RANK");
-  variables.erase("LOCAL_RANK");
-  EXPECT_EQ(layout_of(read(variables).value()).node(), 1);
+TEST(Seats, NeedNoNodeNumbers) {
+  EXPECT_THAT(sizes_of({"-/0/2", "-/1/2", "-/0/1", "-/0/1"}), ElementsAre(2, 1, 1));
 }
 
-TEST(Environment, NamesAMalformedVariable) {
-  EXPECT_THAT(message([] { read_with("RANK", "x"); }), HasSubstr("RANK=x: wanted a whole number from 0 to 3"));
-  EXPECT_THAT(message([] { read_with("RANK", "4"); }), HasSubstr("RANK=4: wanted a whole number from 0 to 3"));
-  EXPECT_THAT(message([] { read_with("WORLD_SIZE", "0"); }), HasSubstr("WORLD_SIZE=0"));
-  EXPECT_THAT(message([] { read_with("MASTER_PORT", "70000"); }), HasSubstr("MASTER_PORT=70000"));
-  EXPECT_THAT(message([] { read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}); }), HasSubstr("MASTER_ADDR is not"));
+TEST(Seats, NameTheFirstRankThatBreaksTheOrder) {
+  const auto refusal = [](const std::vector<std::string>& words) { return message([&] { sizes_of(words); }); };
+  EXPECT_THAT(refusal({"0/0/2", "1/0/2", "0/1/2", "1/1/2"}),  // dealt out in turn
+              HasSubstr("rank 1 is local rank 0 of 2 on node 1: wanted local rank 1 of 2 on node 0; ranks must be"));
+  EXPECT_THAT(refusal({"-/0/2", "-/0/2"}), HasSubstr("rank 1 is local rank 0 of 2: wanted local rank 1 of 2"));
+  EXPECT_THAT(refusal({"1/0/1", "0/0/1"}), HasSubstr("rank 0 is local rank 0 of 1 on node 1: wanted"));
+  EXPECT_THAT(refusal({"0/0/2", "0/1/3"}), HasSubstr("rank 1 is local rank 1 of 3 on node 0: wanted"));
+  EXPECT_THAT(refusal({"0/0/2", "0/1/2", "1/0/2"}),
+              HasSubstr("rank 2 is the last one and local rank 0 of 2 on node 1: 1 are missing"));
 }
 
-TEST(Environment, RefusesNodesOfUnequalSize) {
-  const auto text = message([] { layout_of(read_with("WORLD_SIZE", "5").value()); });
-  EXPECT_THAT(text, HasSubstr("rank 3 of 5 is local rank 1 of 2 on node 1: wanted the same number of ranks"));
-  EXPECT_THAT(message([] { layout_of(read_with("LOCAL_RANK", "0").value()); }), HasSubstr("local rank 0 of 2"));
+TEST(Cards, NameTheRanksThatAreMissing) {
+  const auto store = make_memory_store();
+  store->set("roll/2", "two");
+  EXPECT_THAT(message([&] {
+                exchange_cards(*store, "roll", {0, 4}, "zero", std::chrono::milliseconds(100));
+              }),
+              HasSubstr("2 of 4 ranks joined within 0.1 s: missing ranks 1, 3"));
+  EXPECT_THAT(exchange_cards(*store, "roll", {0, 1}, "zero", std::chrono::seconds(9)), ElementsAre("zero"));
 }
 
 TEST(TcpStore, CarriesValuesBetweenClients) {
@@ -117,32 +95,50 @@ TEST(TcpStore, SaysThatItsHostHasEnded) {
   EXPECT_THAT(message([&] { client->get("key", std::chrono::seconds(20)); }), HasSubstr("lost the store at 127.0.0.1"));
 }
 
-void join_and_sum(const Environment& environment) {
-  auto h = connect(environment, {.join_timeout = std::chrono::seconds(30)});
-  auto x = at::full({1}, h.layout.rank + 1.0f);
-  h.world->all_reduce(x);
-  EXPECT_EQ(x.item<float>(), 10);
-  h.world->barrier();
+// Every rank of four as a thread, with its seat.
+void join_and_sum(Environment environment, const std::array<Seat, 4>& seats, const std::optional<Layout>& wanted = {}) {
+  std::vector<std::thread> ranks;
+  for (int rank = 3; rank >= 0; --rank) {
+    environment.rank = rank;
+    environment.seat = seats[rank];
+    ranks.emplace_back([=] {
+      auto h = connect(environment, {.join_timeout = std::chrono::seconds(30)}, wanted);
+      auto x = at::full({1}, h.layout.rank + 1.0f);
+      h.world->all_reduce(x);
+      EXPECT_EQ(x.item<float>(), 10);
+      EXPECT_EQ(h.node->size(), seats[rank].local_size);
+      EXPECT_EQ(h.layout.sites, wanted ? wanted->sites : 1);
+      h.world->barrier();
+    });
+  }
+  for (auto& rank : ranks) rank.join();
 }
 
 TEST(Connect, JoinsRanksThroughTheStoreThatRankZeroHosts) {
   const auto port = host_tcp_store(0).port;  // free again
-  std::vector<std::thread> ranks;
-  for (int rank = 3; rank >= 0; --rank) {
-    Environment environment = {rank, 4, 2, rank % 2, rank / 2, "127.0.0.1", port, false, 0, "lo"};
-    ranks.emplace_back([=] { join_and_sum(environment); });
-  }
-  for (auto& rank : ranks) rank.join();
+  const Environment environment = {
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = port, .interface = "lo"};
+  join_and_sum(environment, {Seat{0, 0, 2}, Seat{0, 1, 2}, Seat{1, 0, 2}, Seat{1, 1, 2}});
 }
 
 TEST(Connect, JoinsRanksThroughTheStoreOfTheLauncher) {
   const auto server = host_tcp_store(0);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 4; ++rank) {
-    Environment environment = {rank, 4, 4, rank, 0, "127.0.0.1", server.port, true, 0, ""};
-    ranks.emplace_back([=] { join_and_sum(environment); });
-  }
-  for (auto& rank : ranks) rank.join();
+  const Environment environment = {
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port, .store_hosted = true};
+  join_and_sum(environment, {Seat{0, 0, 4}, Seat{0, 1, 4}, Seat{0, 2, 4}, Seat{0, 3, 4}});
+}
+
+TEST(Connect, FindsNodesOfUnequalSizeAndTakesTheSites) {
+  const auto server = host_tcp_store(0);
+  const Environment environment = {
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port, .store_hosted = true};
+  join_and_sum(environment, {Seat{{}, 0, 3}, Seat{{}, 1, 3}, Seat{{}, 2, 3}, Seat{{}, 0, 1}},
+               Layout{.node_sizes = {3, 1}, .sites = 2});
+}
+
+TEST(Connect, RefusesALauncherThatStartedOtherNodes) {
+  EXPECT_THAT(message([] { connect(Environment{}, {}, Layout::even(2, 2)); }),
+              HasSubstr("--nodes, --ranks-per-node: got 2 nodes x 2 ranks, the launcher started 1 nodes x 1 ranks"));
 }
 
 }  // namespace

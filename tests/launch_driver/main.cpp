@@ -50,7 +50,7 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
 int main(int, char** argv) {
   try {
     const auto environment = comm::read_environment();
-    if (!environment) return tools::launch({.nodes = 2, .ranks_per_node = 2, .threads = 3}, argv);
+    if (!environment) return tools::launch({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);
     return 0;

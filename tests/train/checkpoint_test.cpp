@@ -43,8 +43,7 @@ TrainOptions small_run(const std::string& run_dir) {
 }
 
 void run(const TrainOptions& options) {
-  comm::run_ranks(options.nodes, options.ranks_per_node,
-                  [&](comm::Hierarchy& ranks) { train(options, ranks, kConfig); });
+  comm::run_ranks(shape_of(options), [&](comm::Hierarchy& ranks) { train(options, ranks, kConfig); });
 }
 
 std::string bytes_of(const std::string& path) {
@@ -91,7 +90,7 @@ TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
   options.hsadmm.start_from = strategies::StartFrom::kTheta;
   options.hsadmm.after_freeze = strategies::AfterFreeze::kAdmm;
   options.hsadmm.mask_rule = strategies::MaskRule::kUnion;
-  options.ranks_per_node = 2;
+  options.ranks_per_node = {2};
   for (const int64_t exchange : {3, 5}) expect_resumed_equals_whole(options, exchange);
 }
 

@@ -70,8 +70,7 @@ Summary some_summary() {
           .model = "resnet8",
           .dataset = "synthetic",
           .seed = 3,
-          .nodes = 2,
-          .ranks_per_node = 3,
+          .shape = comm::Layout::even(2, 3),
           .exchanges = 4,
           .local_steps = 5,
           .steps = 18,
@@ -125,9 +124,20 @@ TEST(SummaryFile, ComparesWithDenseExchangesAndWithPerStepGradients) {
   EXPECT_EQ(json["inter_node_bytes_ddp_flat"], 18 * (10 * 4 * 1000 / 6));  // 2(MP-1)/(MP) = 10/6
 }
 
+TEST(SummaryFile, ListsTheRanksOfUnequalNodes) {
+  Summary summary = some_summary();
+  EXPECT_EQ(ordered_json::parse(to_json(summary))["ranks_per_node"], 3);
+  summary.shape = {.node_sizes = {2, 1, 1, 2}, .sites = 2};
+  const auto json = ordered_json::parse(to_json(summary));
+  EXPECT_EQ(json["nodes"], 4);
+  EXPECT_EQ(json["ranks_per_node"], ordered_json({2, 1, 1, 2}));
+  EXPECT_EQ(json["sites"], 2);
+  EXPECT_EQ(json["inter_node_bytes_ddp_flat"], 18 * (10 * 4 * 1000 / 6));  // six ranks, as 2 x 3 has
+}
+
 TEST(SummaryFile, SendsNothingFromASingleNode) {
   Summary summary = some_summary();
-  summary.nodes = 1;
+  summary.shape = comm::Layout::even(1, 3);
   EXPECT_EQ(dense_exchange_bytes(summary), 0);
   EXPECT_EQ(ddp_bytes(summary), 0);
   EXPECT_EQ(ddp_flat_bytes(summary), 0);

@@ -22,13 +22,13 @@ const double kNan = std::nan(""), kInfinity = std::numeric_limits<double>::infin
 /// Sets one field of the defaults and expects a line that begins with its option.
 template <class T, class U>
 void refused(T TrainOptions::*field, std::initializer_list<U> values, const std::string& option) {
-  for (const U value : values) {
+  for (const U& value : values) {
     TrainOptions options;
     options.*field = value;
     EXPECT_THAT([&] { validate(options); },
                 ThrowsMessage<std::invalid_argument>(
                     AllOf(StartsWith(option + ": got "), HasSubstr(", wanted "), Not(HasSubstr("\n")))))
-        << value;
+        << testing::PrintToString(value);
   }
 }
 
@@ -38,7 +38,9 @@ TEST(Options, HaveValidDefaults) {
 
 TEST(Options, RefuseNumbersOutOfRange) {
   refused(&TrainOptions::nodes, {0, -1}, "--nodes");
-  refused(&TrainOptions::ranks_per_node, {0, -1}, "--ranks-per-node");
+  using Numbers = std::vector<int>;
+  refused(&TrainOptions::ranks_per_node, {Numbers{0}, Numbers{-1}, Numbers{1, 1}}, "--ranks-per-node");
+  refused(&TrainOptions::sites, {0, -1, 2}, "--sites");
   refused(&TrainOptions::threads, {0}, "--threads");
   refused(&TrainOptions::width, {0.0, -1.0, kNan}, "--width");
   refused(&TrainOptions::epochs, {0.0, -1.0, kNan, kInfinity}, "--epochs");
@@ -55,6 +57,18 @@ TEST(Options, RefuseNumbersOutOfRange) {
   refused(&TrainOptions::freeze_after, {-2}, "--freeze-after");
   refused(&TrainOptions::eval_every, {-1}, "--eval-every");
   refused(&TrainOptions::strategy, {"magic"}, "--strategy");
+}
+
+TEST(Options, GiveEveryNodeItsRanks) {
+  TrainOptions options;
+  options.nodes = 4;
+  options.ranks_per_node = {3};
+  EXPECT_EQ(shape_of(options).node_sizes, (std::vector<int>{3, 3, 3, 3}));
+  options.ranks_per_node = {3, 1, 2, 1};
+  options.sites = 2;
+  EXPECT_NO_THROW(validate(options));
+  EXPECT_EQ(shape_of(options).node_sizes, (std::vector<int>{3, 1, 2, 1}));
+  EXPECT_EQ(shape_of(options).sites, 2);
 }
 
 TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {

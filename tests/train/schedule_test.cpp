@@ -17,7 +17,8 @@ using testing::ThrowsMessage;
 
 TrainOptions two_by_two() {
   TrainOptions options;
-  options.nodes = options.ranks_per_node = 2;
+  options.nodes = 2;
+  options.ranks_per_node = {2};
   options.batch_size = 32;
   options.local_steps = 39;
   return options;

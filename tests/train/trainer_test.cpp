@@ -42,7 +42,7 @@ TrainOptions small_run(const std::string& run_dir) {
 
 Summary run(TrainOptions options, int nodes, int ranks_per_node) {
   options.nodes = nodes;
-  options.ranks_per_node = ranks_per_node;
+  options.ranks_per_node = {ranks_per_node};
   Summary of_rank_0;
   comm::run_ranks(nodes, ranks_per_node, [&](comm::Hierarchy& ranks) {
     const Summary summary = train(options, ranks, "lr = 0.1\n");

@@ -1,6 +1,7 @@
 #include "tools/prunex/config_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <stdexcept>
@@ -16,7 +17,7 @@ void set(CLI::Option& option, const CLI::ConfigItem& item) {
   if (is_flag) {
     option.add_result(option.get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
   } else {
-    for (const auto& value : item.inputs) option.add_result(value);
+    option.add_result(fmt::format("{}", fmt::join(item.inputs, ",")));  // an array, as the command line writes it
   }
   option.run_callback();
 }

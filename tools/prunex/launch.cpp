@@ -222,18 +222,17 @@ class Supervisor {
   int interrupted_by_ = 0;
 };
 
-std::vector<std::string> environment_of(int rank, const LaunchOptions& options, int port) {
-  const int per_node = options.ranks_per_node;
-  return {fmt::format("RANK={}", rank),
-          fmt::format("WORLD_SIZE={}", options.nodes * per_node),
-          fmt::format("LOCAL_RANK={}", rank % per_node),
-          fmt::format("LOCAL_WORLD_SIZE={}", per_node),
-          fmt::format("GROUP_RANK={}", rank / per_node),
+std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port) {
+  return {fmt::format("RANK={}", layout.rank),
+          fmt::format("WORLD_SIZE={}", layout.world_size()),
+          fmt::format("LOCAL_RANK={}", layout.local_rank()),
+          fmt::format("LOCAL_WORLD_SIZE={}", layout.ranks_here()),
+          fmt::format("GROUP_RANK={}", layout.node()),
           "MASTER_ADDR=127.0.0.1",
           fmt::format("MASTER_PORT={}", port),
           "TORCHELASTIC_USE_AGENT_STORE=True",
           "TORCHELASTIC_RESTART_COUNT=0",
-          fmt::format("OMP_NUM_THREADS={}", options.threads)};
+          fmt::format("OMP_NUM_THREADS={}", threads)};
 }
 
 }  // namespace
@@ -243,10 +242,11 @@ int launch(const LaunchOptions& options, char** argv) {
   const auto server = comm::host_tcp_store(0);
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals);
-  for (int rank = 0; rank < options.nodes * options.ranks_per_node; ++rank) {
-    const bool capture_error = rank > 0 || !terminal;
-    supervisor.add(
-        spawn_rank(rank, {argv, environment_of(rank, options, server.port), signals.previous(), capture_error}));
+  comm::Layout layout = options.shape;
+  for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
+    const auto environment = environment_of(layout, options.threads, server.port);
+    const bool capture_error = layout.rank > 0 || !terminal;
+    supervisor.add(spawn_rank(layout.rank, {argv, environment, signals.previous(), capture_error}));
   }
   return supervisor.run();
 }

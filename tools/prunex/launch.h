@@ -1,15 +1,16 @@
 // The local launcher: the ranks of a run as processes on this machine.
 #pragma once
 
+#include "prunex/comm/layout.h"
+
 namespace prunex::tools {
 
 struct LaunchOptions {
-  int nodes = 1;  ///< virtual nodes
-  int ranks_per_node = 1;
-  int threads = 1;  ///< per rank: OMP_NUM_THREADS
+  comm::Layout shape;  ///< of virtual nodes; its rank does not matter
+  int threads = 1;     ///< per rank: OMP_NUM_THREADS
 };
 
-/// Starts nodes x ranks_per_node processes of this executable with the same arguments and torchrun's variables, hosts
+/// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts
 /// their store on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C and
 /// SIGTERM are passed on, a second one kills. If a rank fails, the others get SIGTERM and a second later SIGKILL; all
 /// are killed if this process is. Standard output is shared. Standard error of rank 0 appears as it is, that of the

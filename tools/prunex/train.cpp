@@ -22,6 +22,7 @@ using train::TrainOptions;
 struct TrainCommand {
   TrainOptions options;
   comm::GlooOptions gloo;
+  std::string ranks_per_node = "1";
   std::string freeze_after = "auto";
   std::string prune_end = "auto";
   std::string round_to = "auto";
@@ -42,7 +43,10 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Ranks";
   app.add_option("--nodes", options.nodes, "nodes; started on this machine unless a launcher did")->group(group);
-  app.add_option("--ranks-per-node", options.ranks_per_node, "ranks on each node")->group(group);
+  app.add_option("--ranks-per-node", command.ranks_per_node, "ranks on each node: one number, or one per node as 2,1")
+      ->group(group);
+  app.add_option("--sites", options.sites, "the nodes form so many equal, consecutive shares behind slow links")
+      ->group(group);
   app.add_option("--threads", options.threads, "threads per rank")->group(group);
   app.add_option("--interface", command.gloo.interface, "network interface, such as eth0")->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
@@ -172,29 +176,30 @@ int64_t number_or_word(const std::string& option, const std::string& word, bool 
   return number;
 }
 
+/// "2" or "2,1".
+std::vector<int> numbers_of(const char* option, const std::string& list) {
+  std::vector<int> numbers;
+  for (const auto& word : CLI::detail::split(list, ',')) {
+    if (!CLI::detail::lexical_cast(word, numbers.emplace_back())) {
+      throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number, or several such as 2,1", option, list));
+    }
+  }
+  return numbers;
+}
+
 void print_result(const train::Summary& summary) {
   const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
              summary.parameters_compact, summary.parameters_dense, static_cast<double>(summary.macs_compact) / 1e6,
              static_cast<double>(summary.macs_dense) / 1e6);
-  if (summary.nodes == 1) return;
+  if (summary.shape.nodes() == 1) return;
   fmt::print("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n", mb(summary.bytes.inter_node),
              mb(train::ddp_bytes(summary)));
 }
 
-comm::Layout checked_layout(const comm::Environment& environment, const TrainOptions& options) {
-  const comm::Layout layout = comm::layout_of(environment);
-  if (layout.nodes() != options.nodes || layout.ranks_here() != options.ranks_per_node) {
-    throw std::invalid_argument(
-        fmt::format("--nodes {} --ranks-per-node {}: the launcher started {} nodes with {} ranks each", options.nodes,
-                    options.ranks_per_node, layout.nodes(), layout.ranks_here()));
-  }
-  return layout;
-}
-
 void warn_if_oversubscribed(const TrainOptions& options) {
   const unsigned cores = std::thread::hardware_concurrency();
-  const unsigned wanted = static_cast<unsigned>(options.nodes * options.ranks_per_node * options.threads);
+  const unsigned wanted = static_cast<unsigned>(train::shape_of(options).world_size() * options.threads);
   if (cores > 0 && wanted > cores && !options.quiet) {
     fmt::print(stderr, "prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
                cores);
@@ -203,6 +208,7 @@ void warn_if_oversubscribed(const TrainOptions& options) {
 
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
   auto& options = command.options;
+  options.ranks_per_node = numbers_of("--ranks-per-node", command.ranks_per_node);
   options.prune_end = number_or_word("--prune-end", command.prune_end, false);
   options.freeze_after = number_or_word("--freeze-after", command.freeze_after, true);
   options.round_to = number_or_word("--round-to", command.round_to, false);
@@ -211,13 +217,13 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
 
   const auto environment = comm::read_environment();
-  if (!environment && options.nodes * options.ranks_per_node > 1) {
+  const comm::Layout shape = train::shape_of(options);
+  if (!environment && shape.world_size() > 1) {
     warn_if_oversubscribed(options);
-    return launch({options.nodes, options.ranks_per_node, options.threads}, invocation.argv);
+    return launch({shape, options.threads}, invocation.argv);
   }
-  if (environment) checked_layout(*environment, options);
-  auto ranks = environment ? comm::connect(*environment, command.gloo)
-                           : comm::connect(comm::Layout{}, *comm::make_memory_store(), command.gloo);
+  auto ranks = environment ? comm::connect(*environment, command.gloo, shape)
+                           : comm::connect(shape, *comm::make_memory_store(), command.gloo);
   const auto summary = train::train(options, ranks, config);
   if (ranks.layout.rank == 0) print_result(summary);
   return 0;

@@ -1,7 +1,6 @@
 #include "prunex/comm/gloo/connect.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,32 +12,7 @@
 namespace prunex::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-std::string join_key(int rank) {
-  return fmt::format("joined/{}", rank);
-}
-
-// What every rank tells the others before they connect: "layout|network".
-std::vector<std::string> exchange_cards(const Layout& layout, Store& store, std::chrono::milliseconds timeout) {
-  store.set(join_key(layout.rank), describe(layout) + "|" + network_identity());
-  const auto deadline = Clock::now() + timeout;
-  std::vector<std::string> cards;
-  std::vector<int> missing;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    auto card = store.get(join_key(rank), std::max(left, std::chrono::milliseconds(1)));
-    if (card)
-      cards.push_back(*card);
-    else
-      missing.push_back(rank);
-  }
-  if (missing.empty()) return cards;
-  throw std::runtime_error(fmt::format("[comm] {} of {} ranks joined within {:g} s: missing rank{} {}", cards.size(),
-                                       layout.world_size(), std::chrono::duration<double>(timeout).count(),
-                                       missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")));
-}
-
+// Cards read "layout|network".
 void check_layouts(const std::vector<std::string>& cards, const Layout& layout) {
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     const auto other = cards[rank].substr(0, cards[rank].find('|'));
@@ -96,6 +70,12 @@ void ignore_broken_pipes() {
   if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
+void check_wanted(const Layout& layout, const Layout& wanted) {
+  if (layout.node_sizes == wanted.node_sizes) return;
+  throw std::invalid_argument(fmt::format("--nodes, --ranks-per-node: got {}, the launcher started {}",
+                                          describe({wanted.node_sizes}), describe(layout)));
+}
+
 }  // namespace
 
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
@@ -103,7 +83,8 @@ Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options
   std::shared_ptr<gloo::transport::Device> device;
   if (layout.world_size() > 1) {
     ignore_broken_pipes();
-    const auto cards = exchange_cards(layout, store, options.join_timeout);
+    const auto card = describe(layout) + "|" + network_identity();
+    const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
     check_layouts(cards, layout);
     device = make_device(options.interface, on_one_machine(cards));
   }
@@ -118,11 +99,12 @@ Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options
   return hierarchy;
 }
 
-Hierarchy connect(const Environment& environment, GlooOptions options) {
-  const auto layout = layout_of(environment);
+Hierarchy connect(const Environment& environment, GlooOptions options, const std::optional<Layout>& wanted) {
   if (options.interface.empty()) options.interface = environment.interface;
-  if (layout.world_size() == 1) return connect(layout, *make_memory_store(), options);
-  const auto store = make_store(environment, options.join_timeout);
+  const auto store = environment.world_size == 1 ? make_memory_store() : make_store(environment, options.join_timeout);
+  Layout layout = find_layout(environment, *store, options.join_timeout);
+  if (wanted) check_wanted(layout, *wanted);
+  if (wanted) layout.sites = wanted->sites;
   return connect(layout, *store, options);
 }
 

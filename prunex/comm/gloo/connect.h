@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "prunex/comm/hierarchy.h"
@@ -27,7 +28,8 @@ struct GlooOptions {
 /// Gloo writes to sockets whose other end may be gone.
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options = {});
 
-/// The same, for a process that a launcher started; the environment's interface stands in for an empty one.
-Hierarchy connect(const Environment& environment, GlooOptions options = {});
+/// The same, for a process that a launcher started; the environment's interface stands in for an empty one. Throws
+/// std::invalid_argument if the launcher did not start the nodes that are wanted, whose sites are taken over.
+Hierarchy connect(const Environment& environment, GlooOptions options = {}, const std::optional<Layout>& wanted = {});
 
 }  // namespace prunex::comm

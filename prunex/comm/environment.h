@@ -1,0 +1,39 @@
+// How a rank learns who it is: the environment that a launcher sets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace prunex::comm {
+
+/// Where a launcher put one rank.
+struct Seat {
+  std::optional<int> node;  ///< its node's index, if the launcher tells
+  int local_rank = 0;
+  int local_size = 1;  ///< ranks on its node
+};
+
+/// What a rank of several knows at its start. The variables, and what stands in for missing ones:
+/// docs/communication.md.
+struct Environment {
+  int rank = 0;
+  int world_size = 1;
+  Seat seat;
+  std::string master_address;  ///< where the store is
+  uint16_t master_port = 0;
+  bool store_hosted = false;  ///< by the launcher; else rank 0 hosts it
+  int restart_count = 0;      ///< attempts before this one that used the same store
+  std::string interface;      ///< GLOO_SOCKET_IFNAME
+};
+
+/// The value of a variable or null.
+using Lookup = std::function<const char*(const char* name)>;
+
+/// Reads torchrun's variables. Nothing if this process was not started as one of several ranks. Throws
+/// std::invalid_argument that names a malformed or missing variable.
+std::optional<Environment> read_environment();
+std::optional<Environment> read_environment(const Lookup& lookup);
+
+}  // namespace prunex::comm
