@@ -1,0 +1,242 @@
+#include "prunex/comm/heartbeat.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "prunex/comm/heartbeat_mesh.h"
+#include "prunex/comm/peer_link.h"
+
+namespace prunex::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestPause{300};
+constexpr milliseconds kFarewell{500};  // how long a leaver waits for the others to have read its goodbye
+
+struct Peer {
+  PeerLink link;
+  Clock::time_point heard;  // when it last said something; in the future until it first did
+  std::string said;         // the status that it was last sent
+};
+
+// Pings must go out while all processors are busy; where that is not permitted, priorities stay as they are.
+void raise_priority() {
+  constexpr int kUrgent = -10;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUrgent);
+}
+
+void block_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+class Heartbeat::Loop {
+ public:
+  Loop(Place place, Store& store, const HeartbeatOptions& options, HeartbeatEvents events)
+      : rank_(place.rank),
+        timeout_(options.timeout),
+        events_(std::move(events)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (auto& [rank, socket] : connect_heartbeats(place, store, options)) {
+      peers_.emplace(rank, Peer{PeerLink(std::move(socket)), Clock::now() + options.join_timeout, ""});
+    }
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Loop() {
+    wake([this] { stop_ = true; });
+    thread_.join();
+  }
+
+  void tell_all(const std::string& note) {
+    wake([&] { notes_.push_back(note); });
+  }
+
+ private:
+  template <class Change>
+  void wake(const Change& change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    eventfd_write(wake_.fd(), 1);
+  }
+
+  void run() {
+    block_signals();
+    raise_priority();
+    next_ping_ = Clock::now();
+    while (!stopped()) {
+      wait(next_ping_);
+      const auto now = Clock::now();
+      forgive(now - next_ping_);
+      read_all(now);
+      judge(now);
+      if (events_.round) events_.round();
+      pass_on_notes();
+      if (now >= next_ping_) ping();
+    }
+    say_goodbye();
+  }
+
+  bool stopped() {
+    const std::lock_guard lock(mutex_);
+    return stop_;
+  }
+
+  void ping() {
+    next_ping_ = Clock::now() + std::min<Clock::duration>(kLongestPause, timeout_ / 5);
+    const auto status = events_.status ? events_.status() : "";
+    for (auto& [rank, peer] : peers_) {
+      if (peer.link.blocked()) continue;  // it is stopped: do not pile up pings
+      peer.link.send({MessageKind::kPing, status == peer.said ? "" : status});
+      peer.said = status;
+    }
+  }
+
+  void wait(Clock::time_point until) {
+    std::vector<pollfd> descriptors = {{wake_.fd(), POLLIN, 0}};
+    for (const auto& [rank, peer] : peers_) {
+      descriptors.push_back({peer.link.fd(), static_cast<short>(peer.link.blocked() ? POLLIN | POLLOUT : POLLIN), 0});
+    }
+    poll(descriptors.data(), descriptors.size(), milliseconds_until(until));
+  }
+
+  // When this thread did not run, the others' silence is no evidence: the whole machine may have been busy.
+  void forgive(Clock::duration late) {
+    if (late <= kLongestPause / 10) return;
+    for (auto& [rank, peer] : peers_) peer.heard += late;
+  }
+
+  void pass_on_notes() {
+    eventfd_t ignored = 0;
+    eventfd_read(wake_.fd(), &ignored);
+    std::vector<std::string> notes;
+    {
+      const std::lock_guard lock(mutex_);
+      notes.swap(notes_);
+    }
+    for (const auto& note : notes) send_all({MessageKind::kNote, note});
+  }
+
+  void send_all(const PeerMessage& message) {
+    for (auto& [rank, peer] : peers_) peer.link.send(message);
+  }
+
+  void read_all(Clock::time_point now) {
+    for (auto next = peers_.begin(); next != peers_.end();) {
+      auto current = next++;
+      if (!read(current->first, current->second, now)) peers_.erase(current);
+    }
+  }
+
+  // False when the peer is gone.
+  bool read(int rank, Peer& peer, Clock::time_point now) {
+    peer.link.flush();
+    const auto end = peer.link.receive();
+    while (const auto message = peer.link.next()) {
+      peer.heard = now;
+      handle(rank, *message);
+      if (message->kind == MessageKind::kGoodbye) return false;
+    }
+    if (!end.empty()) declare_dead(rank, end);
+    return end.empty();
+  }
+
+  void handle(int rank, const PeerMessage& message) {
+    switch (message.kind) {
+      case MessageKind::kPing:
+        if (events_.heard && !message.text.empty()) events_.heard(rank, message.text);
+        break;
+      case MessageKind::kGoodbye:
+        if (events_.left) events_.left(rank, message.text);
+        break;
+      case MessageKind::kDeath:
+        hear_of_death(rank, message.text);
+        break;
+      case MessageKind::kNote:
+        if (events_.told) events_.told(rank, message.text);
+        break;
+    }
+  }
+
+  // "3 its process ended"
+  void hear_of_death(int from, const std::string& text) {
+    const int rank = std::atoi(text.c_str());
+    const auto reason = text.substr(std::min(text.find(' '), text.size() - 1) + 1);
+    if (rank == rank_) return declare_dead(from, "it gave this rank up, " + reason);
+    if (peers_.count(rank) > 0) declare_dead(rank, reason);  // else it has said goodbye to this rank
+  }
+
+  void judge(Clock::time_point now) {
+    for (const auto& [rank, peer] : peers_) {
+      if (now - peer.heard <= timeout_) continue;
+      const double seconds = std::chrono::duration<double>(timeout_).count();
+      return declare_dead(rank, fmt::format("silent for {:g} s", seconds));
+    }
+  }
+
+  void declare_dead(int rank, const std::string& reason) {
+    if (dead_) return;
+    dead_ = true;
+    send_all({MessageKind::kDeath, fmt::format("{} {}", rank, reason)});
+    if (events_.died) events_.died(rank, reason);
+  }
+
+  // Closing a socket with unread data resets it, which may overtake the goodbye: read on until the others have closed.
+  void say_goodbye() {
+    const auto status = events_.status ? events_.status() : "";
+    for (auto& [rank, peer] : peers_) {
+      peer.link.send({MessageKind::kGoodbye, status});
+      peer.link.end_sending();
+    }
+    const auto deadline = Clock::now() + kFarewell;
+    while (!peers_.empty() && Clock::now() < deadline) {
+      wait(deadline);
+      for (auto next = peers_.begin(); next != peers_.end();) {
+        auto current = next++;
+        if (!current->second.link.receive().empty()) peers_.erase(current);
+      }
+    }
+  }
+
+  const int rank_;
+  const milliseconds timeout_;
+  const HeartbeatEvents events_;
+  const Socket wake_;
+  std::map<int, Peer> peers_;  // those that are connected
+  Clock::time_point next_ping_;
+  bool dead_ = false;
+
+  std::mutex mutex_;
+  bool stop_ = false;
+  std::vector<std::string> notes_;
+  std::thread thread_;
+};
+
+Heartbeat::Heartbeat(Place place, Store& store, const HeartbeatOptions& options, HeartbeatEvents events)
+    : loop_(std::make_unique<Loop>(place, store, options, std::move(events))) {}
+
+Heartbeat::~Heartbeat() = default;
+
+void Heartbeat::tell_all(const std::string& note) {
+  loop_->tell_all(note);
+}
+
+}  // namespace prunex::comm

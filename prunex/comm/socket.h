@@ -1,0 +1,56 @@
+// TCP sockets of our own, beside Gloo's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace prunex::comm {
+
+/// Owns a descriptor; closes it.
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+  void close();
+
+ private:
+  int fd_;
+};
+
+/// A numeric address, IPv4 or IPv6, and a port.
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+};
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Milliseconds until then, for poll(); at least 0.
+int milliseconds_until(Deadline deadline);
+
+/// Listens on a free port of the host, for so many connections to come before they are accepted. All sockets here are
+/// closed by exec and do not block. Throws std::runtime_error, as do the others.
+Socket listen_on(const std::string& host, int backlog);
+uint16_t port_of(const Socket& socket);
+/// -1 if nobody came.
+Socket accept_from(const Socket& listener, Deadline deadline);
+Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+
+/// All of the bytes, or false by the deadline or if the connection broke.
+bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline);
+bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline);
+
+/// For short messages that must not wait behind long ones; the kernel gives a connection up when the other end has
+/// acknowledged nothing for so long.
+void prefer_latency(const Socket& socket, std::chrono::milliseconds give_up);
+
+}  // namespace prunex::comm
