@@ -19,11 +19,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-bool can_reduce(at::ScalarType type, Reduce reduce) {
-  if (reduce == Reduce::kBitOr) return type == at::kByte;
-  return type == at::kFloat || type == at::kDouble || type == at::kLong || type == at::kByte;
-}
-
 void check_dense(const at::Tensor& tensor, const std::string& group) {
   TORCH_CHECK(tensor.defined(), "[comm] ", group, ": undefined tensor");
   TORCH_CHECK(tensor.device().is_cpu(), "[comm] ", group, ": tensor on ", tensor.device(), ", wanted the CPU");
@@ -90,6 +85,42 @@ void Communicator::all_gather(at::Tensor& output, const at::Tensor& input) {
   traffic_.payload_bytes += input.nbytes();
   do_all_gather(output, input);
   traffic_.sent_bytes += all_gather_sent_bytes(input.nbytes(), place());
+}
+
+void Communicator::check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const {
+  check_dense(tensor, name_);
+  TORCH_CHECK(tensor.dim() == 1 && tensor.is_contiguous(), "[comm] ", name_, ": wanted one contiguous dimension");
+  TORCH_CHECK(parts.size() == static_cast<size_t>(size_), "[comm] ", name_, ": ", parts.size(), " parts for ", size_,
+              " ranks");
+  int64_t end = 0;
+  for (const Range& part : parts) {
+    TORCH_CHECK(part.begin == end && part.end >= end, "[comm] ", name_, ": parts with gaps or overlaps");
+    end = part.end;
+  }
+  TORCH_CHECK(end == tensor.numel(), "[comm] ", name_, ": parts of ", end, " entries for a tensor of ", tensor.numel());
+}
+
+void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) {
+  check_parts(tensor, parts);
+  TORCH_CHECK(can_reduce(tensor.scalar_type(), Reduce::kSum), "[comm] reduce_scatter of ", tensor.scalar_type());
+  if (size_ == 1 || tensor.numel() == 0) return;
+  const Stopwatch watch(traffic_.seconds);
+  ++traffic_.operations;
+  traffic_.payload_bytes += tensor.nbytes();
+  at::Tensor plain = tensor.detach();
+  do_reduce_scatter(plain, parts);
+  traffic_.sent_bytes += (tensor.numel() - parts[rank_].size()) * tensor.element_size();
+}
+
+void Communicator::all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) {
+  check_parts(tensor, parts);
+  if (size_ == 1 || tensor.numel() == 0) return;
+  const Stopwatch watch(traffic_.seconds);
+  ++traffic_.operations;
+  traffic_.payload_bytes += tensor.nbytes();
+  at::Tensor plain = tensor.detach();
+  do_all_gather_parts(plain, parts);
+  traffic_.sent_bytes += (size_ - 1) * parts[rank_].size() * tensor.element_size();
 }
 
 void Communicator::barrier() {

@@ -5,12 +5,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "prunex/comm/range.h"
+#include "prunex/comm/reduction.h"
 #include "prunex/comm/traffic.h"
 
 namespace prunex::comm {
-
-enum class Reduce { kSum, kMax, kBitOr };
 
 /// Large tensors travel in buckets of this size.
 inline constexpr int64_t kBucketBytes = 32 << 20;
@@ -42,6 +43,16 @@ class Communicator {
   void all_gather(at::Tensor& output, const at::Tensor& input);
   void barrier();
 
+  /// Of a one-dimensional, contiguous tensor that is divided into one part per rank, in their order (empty ones too).
+  /// In place: my part <- its sum over ranks, in the order of ranks; the others keep what they were.
+  void reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts);
+  /// In place: every part <- what its rank has there.
+  void all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts);
+
+  /// Ends every call that waits, present or future, with an exception that says `reason`; closes the connections, so
+  /// that the other ranks' calls end, too. The only call that any thread may make at any time.
+  virtual void abort(const std::string& reason) = 0;
+
   const Traffic& traffic() const { return traffic_; }
 
  private:
@@ -51,8 +62,11 @@ class Communicator {
   virtual void do_broadcast(at::Tensor& tensor, int root) = 0;
   virtual void do_all_gather(at::Tensor& output, const at::Tensor& input) = 0;
   virtual void do_barrier() = 0;
+  virtual void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
+  virtual void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
 
   Place place() const { return {rank_, size_}; }
+  void check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const;
 
   std::string name_;
   int rank_;

@@ -20,16 +20,16 @@ struct Place {
   int size = 1;
 };
 
-/// Ring all-reduce of S bytes: reduce-scatter, then all-gather, of chunks c_0 … c_{n-1} of about S/n bytes. Rank r
-/// sends 2S - |c_r| - |c_{r-1}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which is the
-/// least any all-reduce can send.
+/// Ring all-reduce of S bytes: reduce-scatter, then all-gather, of blocks b_0 … b_{n-1} of about S/n bytes (range.h).
+/// Rank r sends 2S - |b_{r+1}| - |b_{r+2}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which
+/// is the least any all-reduce can send.
 int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place place);
 
 /// Binomial tree: with v = (rank - root) mod n, rank v sends S bytes to each v + 2^i < n with 2^i > v. All ranks
 /// together send (n-1) S, the root ceil(log2 n) S.
 int64_t broadcast_sent_bytes(int64_t bytes, int root, Place place);
 
-/// Ring: every rank passes on n-1 inputs of S bytes.
+/// Every rank sends its S bytes to n-1 others.
 int64_t all_gather_sent_bytes(int64_t input_bytes, Place place);
 
 }  // namespace prunex::comm

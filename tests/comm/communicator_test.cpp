@@ -15,12 +15,15 @@ class NotedCommunicator final : public Communicator {
  public:
   explicit NotedCommunicator(int size) : Communicator("noted", 0, size) {}
   std::vector<int64_t> calls;  // elements per call of the backend; 0 for a barrier
+  void abort(const std::string&) override {}
 
  private:
   void do_all_reduce(at::Tensor& tensor, Reduce) override { calls.push_back(tensor.numel()); }
   void do_broadcast(at::Tensor& tensor, int) override { calls.push_back(tensor.numel()); }
   void do_all_gather(at::Tensor&, const at::Tensor& input) override { calls.push_back(input.numel()); }
   void do_barrier() override { calls.push_back(0); }
+  void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>&) override { calls.push_back(tensor.numel()); }
+  void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>&) override { calls.push_back(tensor.numel()); }
 };
 
 std::string message(const std::function<void()>& call) {

@@ -132,6 +132,49 @@ TEST(Gloo, GathersInRankOrder) {
   }
 }
 
+TEST(Gloo, ReduceScatterAddsUpMyPartAndLeavesTheOthers) {
+  const std::vector<Range> parts = {{0, 3}, {3, 3}, {3, 10}};
+  run_ranks(1, 3, [&](Hierarchy& h) {
+    const auto input = (at::arange(10) * (h.layout.rank + 1)).to(at::kDouble);
+    auto x = input.clone();
+    h.world->reduce_scatter(x, parts);
+    const Range mine = parts[h.layout.rank];
+    auto wanted = input.clone();
+    wanted.slice(0, mine.begin, mine.end) = at::arange(mine.begin, mine.end).to(at::kDouble) * 6;
+    EXPECT_TRUE(at::equal(x, wanted));
+  });
+}
+
+TEST(Gloo, GatheredPartsAreWhatTheirRanksHave) {
+  const std::vector<Range> parts = {{0, 3}, {3, 3}, {3, 10}};
+  run_ranks(1, 3, [&](Hierarchy& h) {
+    auto x = at::full({10}, h.layout.rank, at::kLong);
+    h.world->all_gather_parts(x, parts);
+    EXPECT_TRUE(at::equal(x, at::tensor({0, 0, 0, 2, 2, 2, 2, 2, 2, 2}, at::kLong)));
+  });
+}
+
+TEST(Gloo, AnAbortEndsWaitsAtOnceAndForGood) {
+  std::vector<std::string> seen(2);
+  run_ranks(1, 2, [&](Hierarchy& h) {
+    const int rank = h.layout.rank;
+    std::thread other;
+    if (rank == 0) {
+      other = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        h.world->abort("lost rank 7");
+      });
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    seen[rank] = message([&] { h.world->barrier(); });
+    EXPECT_THAT(message([&] { h.world->barrier(); }), HasSubstr("the group broke earlier"));
+    if (other.joinable()) other.join();
+  });
+  EXPECT_THAT(seen[0], StrEq("[comm] rank 0: barrier in world: lost rank 7"));
+  EXPECT_THAT(seen[1], HasSubstr("[comm] rank 1: barrier in world: lost rank 0"));
+}
+
 TEST(Gloo, NodeAndRailAreTheRowsAndColumnsOfTheWorld) {
   run_ranks(2, 3, [](Hierarchy& h) {
     const int node = h.layout.node();

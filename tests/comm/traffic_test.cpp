@@ -27,16 +27,16 @@ TEST(Traffic, AllRanksOfAnAllReduceSendTwiceTheTensorButForOneRank) {
 }
 
 TEST(Traffic, ARankOfAnEvenAllReduceSendsTheLeastPossible) {
-  // 2(n-1)/n S where n and Gloo's segments divide S
+  // 2(n-1)/n S where n divides S
   EXPECT_EQ(all_reduce_sent_bytes(4096, 4, {1, 2}), 16384);
   EXPECT_EQ(all_reduce_sent_bytes(8 * 1024, 4, {3, 4}), 2 * 3 * 8192);
 }
 
-TEST(Traffic, ARankOfAShortAllReduceSendsAllButItsOwnAndItsLeftChunk) {
-  // 3 ranks, 4 floats: segments of one float, chunks of 2, 2 and 0; in floats 8 - c_r - c_{r-1}
-  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {0, 3}), 4 * (8 - 2 - 0));
-  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {1, 3}), 4 * (8 - 2 - 2));
-  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {2, 3}), 4 * (8 - 0 - 2));
+TEST(Traffic, ARankOfAShortAllReduceSendsAllButTheBlocksOfTheNextTwoRanks) {
+  // 3 ranks, 4 floats: blocks of 1, 1 and 2
+  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {0, 3}), 4 * (8 - 1 - 2));
+  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {1, 3}), 4 * (8 - 2 - 1));
+  EXPECT_EQ(all_reduce_sent_bytes(4, 4, {2, 3}), 4 * (8 - 1 - 1));
 }
 
 TEST(Traffic, ABroadcastGoesDownABinomialTree) {

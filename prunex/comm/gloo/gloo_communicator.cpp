@@ -3,17 +3,14 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gloo/allgather.h>
-#include <gloo/allreduce.h>
-#include <gloo/barrier.h>
-#include <gloo/broadcast.h>
-#include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 
-#include <algorithm>
 #include <functional>
 #include <stdexcept>
+
+#include "prunex/comm/gloo/collectives.h"
+#include "prunex/comm/gloo/mesh.h"
 
 namespace prunex::comm {
 namespace {
@@ -47,30 +44,6 @@ class GroupStore final : public gloo::rendezvous::Store {
   std::chrono::milliseconds timeout_;
 };
 
-using ReduceFunction = gloo::AllreduceOptions::Func;
-
-// c = a op b, element by element; Gloo hands in c == a.
-template <class T, class Op>
-void combine(void* c, const void* a, const void* b, size_t count) {
-  const T* x = static_cast<const T*>(a);
-  std::transform(x, x + count, static_cast<const T*>(b), static_cast<T*>(c), Op());
-}
-
-struct Max {
-  template <class T>
-  T operator()(T a, T b) const {
-    return std::max(a, b);
-  }
-};
-
-template <class T>
-ReduceFunction reduce_function(Reduce reduce) {
-  if constexpr (std::is_same_v<T, uint8_t>) {
-    if (reduce == Reduce::kBitOr) return combine<T, std::bit_or<T>>;
-  }
-  return reduce == Reduce::kMax ? combine<T, Max> : combine<T, std::plus<T>>;
-}
-
 // The text of a Gloo error without the place in Gloo's sources.
 std::string reason(const std::exception& error) {
   const std::string text = error.what();
@@ -78,135 +51,102 @@ std::string reason(const std::exception& error) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-std::shared_ptr<gloo::Context> connect(const Group& group, Store& store,
-                                       std::shared_ptr<gloo::transport::Device> device, const GlooTimeouts& timeouts) {
+std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<gloo::transport::Device> device,
+                              const GlooTimeouts& timeouts) {
   auto context = std::make_shared<gloo::rendezvous::Context>(group.rank, static_cast<int>(group.members.size()));
   context->setTimeout(timeouts.connect / 5);  // a pair waits five times this for its connection
   GroupStore addresses(group, store, timeouts.connect);
   context->connectFullMesh(addresses, device);
   context->setTimeout(timeouts.operation);
-  return context;
+  return std::make_unique<Mesh>(std::move(context));
 }
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(const Group& group, std::shared_ptr<gloo::Context> context)
+  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh)
       : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
         members_(group.members),
-        context_(std::move(context)) {}
+        mesh_(std::move(mesh)) {}
+
+  void abort(const std::string& reason) override {
+    if (mesh_) mesh_->abort(reason);
+  }
 
  private:
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
-    switch (tensor.scalar_type()) {
-      case at::kFloat:
-        return ring_all_reduce<float>(tensor, reduce);
-      case at::kDouble:
-        return ring_all_reduce<double>(tensor, reduce);
-      case at::kLong:
-        return ring_all_reduce<int64_t>(tensor, reduce);
-      default:
-        return ring_all_reduce<uint8_t>(tensor, reduce);
-    }
+    guard("all_reduce", ring_peers(rank(), size()), [&] {
+      comm::all_reduce(*mesh_, flat(tensor), tensor.numel(), reduce_function(tensor.scalar_type(), reduce));
+    });
   }
 
   void do_broadcast(at::Tensor& tensor, int root) override {
-    guard("broadcast", tree_peers(root), [&] {
-      gloo::BroadcastOptions options(context_);
-      options.setOutput(static_cast<char*>(tensor.data_ptr()), tensor.nbytes());
-      options.setRoot(root);
-      gloo::broadcast(options);
-    });
+    guard("broadcast", tree_peers(rank(), size(), root),
+          [&] { comm::broadcast(*mesh_, flat(tensor), tensor.numel(), root); });
   }
 
   void do_all_gather(at::Tensor& output, const at::Tensor& input) override {
-    guard("all_gather", ring_peers(), [&] {
-      gloo::AllgatherOptions options(context_);
-      options.setInput(static_cast<char*>(input.data_ptr()), input.nbytes());
-      options.setOutput(static_cast<char*>(output.data_ptr()), output.nbytes());
-      gloo::allgather(options);
-    });
+    output.select(0, rank()).copy_(input);
+    at::Tensor all = output.view({-1});
+    do_all_gather_parts(all, equal_parts(input.numel()));
   }
 
   void do_barrier() override {
-    guard("barrier", barrier_peers(), [&] {
-      gloo::BarrierOptions options(context_);
-      gloo::barrier(options);
+    guard("barrier", barrier_peers(rank(), size()), [&] { comm::barrier(*mesh_); });
+  }
+
+  void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    guard("reduce_scatter", all_peers(rank(), size()), [&] {
+      comm::reduce_scatter(*mesh_, flat(tensor), parts, reduce_function(tensor.scalar_type(), Reduce::kSum));
     });
   }
 
-  template <class T>
-  void ring_all_reduce(at::Tensor& tensor, Reduce reduce) {
-    guard("all_reduce", ring_peers(), [&] {
-      gloo::AllreduceOptions options(context_);
-      options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      options.setOutput(tensor.data_ptr<T>(), tensor.numel());
-      options.setReduceFunction(reduce_function<T>(reduce));
-      gloo::allreduce(options);
-    });
+  void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    guard("all_gather", all_peers(rank(), size()), [&] { comm::all_gather(*mesh_, flat(tensor), parts); });
   }
 
-  // Runs one Gloo call. If it fails, the group's connections are closed, so that no other rank waits for this one.
+  static FlatBuffer flat(const at::Tensor& tensor) {
+    return {tensor.data_ptr(), static_cast<int64_t>(tensor.element_size())};
+  }
+
+  std::vector<Range> equal_parts(int64_t length) const {
+    std::vector<Range> parts;
+    for (int i = 0; i < size(); ++i) parts.push_back({i * length, (i + 1) * length});
+    return parts;
+  }
+
+  // Runs one operation. If it fails, the group's connections are closed, so that no other rank waits for this one.
   void guard(const char* operation, const std::vector<int>& peers, const std::function<void()>& call) {
-    if (!context_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
+    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
     try {
       call();
     } catch (const std::exception& error) {
+      broken_ = true;
       const auto text = describe(operation, peers, reason(error));
-      context_.reset();
+      mesh_->abort(text);
       throw std::runtime_error(text);
     }
   }
 
   std::string describe(const char* operation, const std::vector<int>& peers, const std::string& reason) {
     const auto head = fmt::format("[comm] rank {}: {} in {}", members_[rank()], operation, name());
+    if (const auto aborted = mesh_->abort_reason(); !aborted.empty()) return fmt::format("{}: {}", head, aborted);
     if (reason.starts_with("Timed out")) {
-      const auto seconds = std::chrono::duration<double>(context_->getTimeout()).count();
-      return fmt::format("{}: no answer within {:g} s from rank {}", head, seconds, fmt::join(peers, " or "));
+      return fmt::format("{}: no answer within {:g} s from rank {}", head, mesh_->timeout_seconds(),
+                         fmt::join(world_ranks(peers), " or "));
     }
-    const auto lost = lost_ranks();
-    if (lost.empty()) return fmt::format("{} with rank {}: {}", head, fmt::join(peers, " and "), reason);
-    return fmt::format("{}: {} {} ({})", head, kLostRank, fmt::join(lost, " and "), reason);
+    const auto lost = world_ranks(mesh_->lost_ranks());
+    if (!lost.empty()) return fmt::format("{}: {} {} ({})", head, kLostRank, fmt::join(lost, " and "), reason);
+    return fmt::format("{} with rank {}: {}", head, fmt::join(world_ranks(peers), " and "), reason);
   }
 
-  // The only way to ask a pair whether it is broken is to use it.
-  std::vector<int> lost_ranks() {
-    std::vector<int> lost;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
-      try {
-        context_->createUnboundBuffer(nullptr, 0)->send(peer, 0);
-      } catch (const std::exception&) {
-        lost.push_back(members_[peer]);
-      }
-    }
-    return lost;
-  }
-
-  // The world ranks that this rank exchanges messages with, by algorithm.
-  std::vector<int> ring_peers() const { return world_ranks({rank() + 1, rank() - 1}); }
-  std::vector<int> barrier_peers() const {
-    std::vector<int> peers;
-    for (int step = 1; step < size(); step *= 2) peers.push_back(rank() - step);
-    return world_ranks(peers);
-  }
-  std::vector<int> tree_peers(int root) const {
-    const int v = (rank() - root + size()) % size();
-    std::vector<int> peers;
-    for (int step = 1; step < size(); step *= 2) {
-      if (v >= step && v < 2 * step) peers = {v - step + root};
-      if (v < step && v + step < size()) peers.push_back(v + step + root);
-    }
-    return world_ranks(peers);
-  }
   std::vector<int> world_ranks(std::vector<int> ranks) const {
-    for (int& rank : ranks) rank = members_[(rank + size()) % size()];
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (int& rank : ranks) rank = members_[rank];
     return ranks;
   }
 
   std::vector<int> members_;
-  std::shared_ptr<gloo::Context> context_;  // null for a group of one, and once it is broken
+  std::unique_ptr<Mesh> mesh_;  // null for a group of one
+  bool broken_ = false;
 };
 
 }  // namespace

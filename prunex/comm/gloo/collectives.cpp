@@ -1,0 +1,163 @@
+#include "prunex/comm/gloo/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace prunex::comm {
+namespace {
+
+size_t bytes_of(FlatBuffer buffer, Range range) {
+  return static_cast<size_t>(range.size() * buffer.element_size);
+}
+
+std::vector<int> sorted(std::vector<int> ranks, int size) {
+  for (int& rank : ranks) rank = (rank + size) % size;
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+struct Tree {
+  int parent = -1;  // of the root: none
+  std::vector<int> children;
+};
+
+Tree binomial_tree(int rank, int size, int root) {
+  const int v = (rank - root + size) % size;
+  Tree tree;
+  for (int step = 1; step < size; step *= 2) {
+    if (v >= step && v < 2 * step) tree.parent = (v - step + root) % size;
+    if (v < step && v + step < size) tree.children.push_back((v + step + root) % size);
+  }
+  return tree;
+}
+
+/// Sends a range of the buffer to every rank that wants it.
+class Sender {
+ public:
+  Sender(Mesh& mesh, FlatBuffer buffer, int64_t count)
+      : buffer_(buffer), out_(mesh, buffer.data, bytes_of(buffer, {0, count})) {}
+
+  void send(int peer, uint64_t tag, Range range) {
+    if (range.empty()) return;
+    out_.send(peer, tag, bytes_of(buffer_, {0, range.begin}), bytes_of(buffer_, range));
+    ++sent_;
+  }
+  void wait() {
+    for (; sent_ > 0; --sent_) out_.wait_sent();
+  }
+
+ private:
+  FlatBuffer buffer_;
+  Mesh::Buffer out_;
+  int sent_ = 0;
+};
+
+}  // namespace
+
+void all_reduce(Mesh& mesh, FlatBuffer buffer, int64_t count, ReduceFunction reduce) {
+  RingHooks hooks;
+  hooks.combine = [&](Range piece, const void* received) {
+    if (received != nullptr) reduce(buffer.at(piece.begin), received, buffer.at(piece.begin), piece.size());
+  };
+  ring_all_reduce(mesh, buffer, {0, count}, hooks);
+}
+
+void broadcast(Mesh& mesh, FlatBuffer buffer, int64_t count, int root) {
+  const Tree tree = binomial_tree(mesh.rank(), mesh.size(), root);
+  const uint64_t tag = mesh.new_tags(1);
+  if (tree.parent >= 0) {
+    Mesh::Buffer in(mesh, buffer.data, bytes_of(buffer, {0, count}));
+    in.receive(tree.parent, tag);
+    in.wait_received();
+  }
+  Sender out(mesh, buffer, count);
+  for (const int child : tree.children) out.send(child, tag, {0, count});
+  out.wait();
+}
+
+void reduce_scatter(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts, ReduceFunction reduce) {
+  const uint64_t tag = mesh.new_tags(1);
+  const Range mine = parts[mesh.rank()];
+  const auto scratch = std::make_unique_for_overwrite<char[]>(bytes_of(buffer, mine) * mesh.size());
+  const auto input = [&](int rank) { return scratch.get() + bytes_of(buffer, mine) * rank; };
+  std::vector<Mesh::Buffer> received(mesh.size());
+  for (const int peer : all_peers(mesh.rank(), mesh.size())) {
+    if (mine.empty()) break;
+    received[peer] = Mesh::Buffer(mesh, input(peer), bytes_of(buffer, mine));
+    received[peer].receive(peer, tag);
+  }
+  Sender out(mesh, buffer, parts.back().end);
+  for (int distance = 1; distance < mesh.size(); ++distance) {
+    const int peer = (mesh.rank() + distance) % mesh.size();
+    out.send(peer, tag, parts[peer]);
+  }
+  if (!mine.empty()) {
+    std::memcpy(input(mesh.rank()), buffer.at(mine.begin), bytes_of(buffer, mine));
+    for (const int peer : all_peers(mesh.rank(), mesh.size())) received[peer].wait_received();
+    reduce(buffer.at(mine.begin), input(0), input(1), mine.size());
+    for (int rank = 2; rank < mesh.size(); ++rank) {
+      reduce(buffer.at(mine.begin), buffer.at(mine.begin), input(rank), mine.size());
+    }
+  }
+  out.wait();
+}
+
+void all_gather(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts) {
+  const uint64_t tag = mesh.new_tags(1);
+  std::vector<Mesh::Buffer> received(mesh.size());
+  for (const int peer : all_peers(mesh.rank(), mesh.size())) {
+    if (parts[peer].empty()) continue;
+    received[peer] = Mesh::Buffer(mesh, buffer.at(parts[peer].begin), bytes_of(buffer, parts[peer]));
+    received[peer].receive(peer, tag);
+  }
+  Sender out(mesh, buffer, parts.back().end);
+  for (int distance = 1; distance < mesh.size(); ++distance) {
+    out.send((mesh.rank() + distance) % mesh.size(), tag, parts[mesh.rank()]);
+  }
+  for (const int peer : all_peers(mesh.rank(), mesh.size())) {
+    if (!parts[peer].empty()) received[peer].wait_received();
+  }
+  out.wait();
+}
+
+void barrier(Mesh& mesh) {
+  for (int step = 1; step < mesh.size(); step *= 2) {
+    const uint64_t tag = mesh.new_tags(1);
+    char byte = 0;
+    Mesh::Buffer in(mesh, &byte, 1);
+    in.receive((mesh.rank() - step + mesh.size()) % mesh.size(), tag);
+    char hello = 0;
+    Mesh::Buffer out(mesh, &hello, 1);
+    out.send((mesh.rank() + step) % mesh.size(), tag, 0, 1);
+    in.wait_received();
+    out.wait_sent();
+  }
+}
+
+std::vector<int> ring_peers(int rank, int size) {
+  return sorted({rank + 1, rank - 1}, size);
+}
+
+std::vector<int> tree_peers(int rank, int size, int root) {
+  const Tree tree = binomial_tree(rank, size, root);
+  return tree.parent >= 0 ? std::vector<int>{tree.parent} : sorted(tree.children, size);
+}
+
+std::vector<int> barrier_peers(int rank, int size) {
+  std::vector<int> peers;
+  for (int step = 1; step < size; step *= 2) peers.push_back(rank - step);
+  return sorted(peers, size);
+}
+
+std::vector<int> all_peers(int rank, int size) {
+  std::vector<int> peers;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) peers.push_back(peer);
+  }
+  return peers;
+}
+
+}  // namespace prunex::comm

@@ -1,0 +1,85 @@
+// Messages between the ranks of one group, over Gloo's TCP connections.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace gloo {
+class Context;
+namespace transport {
+class UnboundBuffer;
+}
+}  // namespace gloo
+
+namespace prunex::comm {
+
+/// All pairs of a group are connected. Gloo serves as transport only: it does not end a wait when the peer's connection
+/// closes in the middle of a message, so everything that waits is known here and can be woken.
+class Mesh {
+ public:
+  class Buffer;
+
+  explicit Mesh(std::shared_ptr<gloo::Context> context);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  int rank() const;
+  int size() const;
+  /// How long a wait may last.
+  double timeout_seconds() const;
+
+  /// `count` numbers that no message of this group has had. All ranks ask in the same order for as many.
+  uint64_t new_tags(uint64_t count);
+
+  /// Ends all waits, present and future, with an exception that says `reason`, and closes the connections, so that the
+  /// peers' waits end too. From any thread; only the first call counts.
+  void abort(const std::string& reason);
+  /// Empty, or why abort() was called.
+  std::string abort_reason() const;
+
+  /// The ranks to which the connection is broken: the only way to ask is to use it.
+  std::vector<int> lost_ranks();
+
+ private:
+  void add(gloo::transport::UnboundBuffer* buffer);
+  void remove(gloo::transport::UnboundBuffer* buffer);
+
+  std::shared_ptr<gloo::Context> context_;
+  uint64_t next_tag_ = 0;
+  mutable std::mutex mutex_;
+  std::unordered_set<gloo::transport::UnboundBuffer*> live_;
+  std::string abort_reason_;
+};
+
+/// Memory that messages are sent from or received into. It must outlive its messages: wait for all of them. Offsets and
+/// lengths are bytes. Throws std::runtime_error when the group is aborted, a connection breaks or a wait takes too
+/// long.
+class Mesh::Buffer {
+ public:
+  Buffer();
+  Buffer(Mesh& mesh, void* data, size_t bytes);
+  Buffer(Buffer&&) noexcept;
+  Buffer& operator=(Buffer&&) noexcept;
+  ~Buffer();
+
+  void send(int peer, uint64_t tag, size_t offset, size_t bytes);
+  /// The whole buffer.
+  void receive(int peer, uint64_t tag);
+  /// Waits for the oldest of the messages sent, received.
+  void wait_sent();
+  void wait_received();
+
+ private:
+  void check(bool completed) const;
+
+  Mesh* mesh_ = nullptr;
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+};
+
+}  // namespace prunex::comm
