@@ -4,40 +4,129 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
+
+#include "prunex/comm/slurm.h"
 
 namespace prunex::comm {
 namespace {
 
-int number(const char* name, std::string_view text, int least, int most) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
-  throw std::invalid_argument(fmt::format("{}={}: wanted a whole number from {} to {}", name, text, least, most));
-}
-
 constexpr int kMostRanks = 1 << 20;
 
-int number_or(const Lookup& lookup, const char* name, int least, int fallback) {
-  const char* text = lookup(name);
-  return text == nullptr ? fallback : number(name, text, least, kMostRanks);
-}
+/// The variables of one launcher, whose presence `sign` gives away.
+class Variables {
+ public:
+  Variables(const Lookup& lookup, const char* sign) : lookup_(lookup), sign_(sign) {}
 
-std::string text_or(const Lookup& lookup, const char* name, const std::string& fallback) {
-  const char* text = lookup(name);
-  return text == nullptr ? fallback : text;
-}
+  bool has(const char* name) const { return lookup_(name) != nullptr; }
 
-void read_master(const Lookup& lookup, Environment& environment) {
-  const char* address = lookup("MASTER_ADDR");
-  const char* port = lookup("MASTER_PORT");
-  if (address == nullptr || port == nullptr) {
-    throw std::invalid_argument(fmt::format("RANK and WORLD_SIZE are set but {} is not: wanted where the ranks meet",
-                                            address == nullptr ? "MASTER_ADDR" : "MASTER_PORT"));
+  std::string text(const char* name, const char* meaning) const {
+    const char* text = lookup_(name);
+    if (text != nullptr) return text;
+    throw std::invalid_argument(fmt::format("{} set but {} is not: wanted {}", sign_, name, meaning));
   }
-  environment.master_address = address;
-  environment.master_port = static_cast<uint16_t>(number("MASTER_PORT", port, 1, 65535));
+  std::string text_or(const char* name, const std::string& fallback) const {
+    const char* text = lookup_(name);
+    return text == nullptr ? fallback : text;
+  }
+
+  int64_t number(const char* name, int64_t least, int64_t most) const {
+    const auto text = this->text(name, "a whole number");
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
+    throw std::invalid_argument(fmt::format("{}={}: wanted a whole number from {} to {}", name, text, least, most));
+  }
+  int count(const char* name, int least, int most = kMostRanks) const {
+    return static_cast<int>(number(name, least, most));
+  }
+  int count_or(const char* name, int least, int fallback) const { return has(name) ? count(name, least) : fallback; }
+
+ private:
+  const Lookup& lookup_;
+  const char* sign_;
+};
+
+void read_master(const Variables& variables, Environment& environment) {
+  environment.master_address = variables.text("MASTER_ADDR", "the machine where the ranks meet");
+  environment.master_port = static_cast<uint16_t>(variables.number("MASTER_PORT", 1, 65535));
+}
+
+std::optional<Environment> read_torchrun(const Lookup& lookup) {
+  const Variables variables(lookup, "RANK and WORLD_SIZE are");
+  if (!variables.has("RANK") || !variables.has("WORLD_SIZE")) return std::nullopt;
+  Environment environment;
+  environment.world_size = variables.count("WORLD_SIZE", 1);
+  environment.rank = variables.count("RANK", 0, environment.world_size - 1);
+  Seat& seat = environment.seat;
+  seat.local_size = variables.count_or("LOCAL_WORLD_SIZE", 1, 1);
+  seat.local_rank = variables.count_or("LOCAL_RANK", 0, environment.rank % seat.local_size);
+  if (variables.has("GROUP_RANK")) seat.node = variables.count("GROUP_RANK", 0);
+  environment.store_hosted = variables.text_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
+  environment.restart_count = variables.count_or("TORCHELASTIC_RESTART_COUNT", 0, 0);
+  if (environment.world_size > 1) read_master(variables, environment);
+  return environment;
+}
+
+std::optional<Environment> read_open_mpi(const Lookup& lookup) {
+  const Variables variables(lookup, "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are");
+  if (!variables.has("OMPI_COMM_WORLD_RANK") || !variables.has("OMPI_COMM_WORLD_SIZE")) return std::nullopt;
+  Environment environment;
+  environment.world_size = variables.count("OMPI_COMM_WORLD_SIZE", 1);
+  if (environment.world_size == 1) return std::nullopt;
+  environment.rank = variables.count("OMPI_COMM_WORLD_RANK", 0, environment.world_size - 1);
+  environment.seat.local_size = variables.count("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+  environment.seat.local_rank = variables.count("OMPI_COMM_WORLD_LOCAL_RANK", 0, environment.seat.local_size - 1);
+  read_master(variables, environment);
+  return environment;
+}
+
+// The first variable is the step's, the second one the whole job's, which old versions set for a step too.
+const char* either(const Variables& variables, const char* of_step, const char* of_job) {
+  return variables.has(of_step) ? of_step : of_job;
+}
+
+int tasks_on_node(const Variables& variables, int node) {
+  const char* name = either(variables, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+  const auto text = variables.text(name, "the tasks of every node");
+  const auto tasks = tasks_per_node(text);
+  if (tasks && static_cast<size_t>(node) < tasks->size()) return (*tasks)[node];
+  throw std::invalid_argument(
+      fmt::format("{}={}: wanted the tasks of every node up to SLURM_NODEID={}, such as 2(x3),1", name, text, node));
+}
+
+void read_slurm_master(const Variables& variables, Environment& environment) {
+  const char* name = either(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+  if (variables.has("MASTER_ADDR")) {
+    environment.master_address = variables.text_or("MASTER_ADDR", "");
+  } else if (const auto host = first_host(variables.text(name, "the hosts"))) {
+    environment.master_address = *host;
+  } else {
+    throw std::invalid_argument(
+        fmt::format("{}={}: wanted hosts such as node[01-03,7],gpu5", name, variables.text_or(name, "")));
+  }
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  environment.master_port =
+      variables.has("MASTER_PORT")
+          ? static_cast<uint16_t>(variables.number("MASTER_PORT", 1, 65535))
+          : port_of_step(variables.number("SLURM_JOB_ID", 0, kMost), variables.number("SLURM_STEP_ID", 0, kMost));
+}
+
+// A batch script, which is task 0 of its job too, is in no step. An interactive shell is a step with one task.
+std::optional<Environment> read_slurm(const Lookup& lookup) {
+  const Variables variables(lookup, "SLURM_STEP_ID and SLURM_PROCID are");
+  if (!variables.has("SLURM_STEP_ID") || !variables.has("SLURM_PROCID")) return std::nullopt;
+  Environment environment;
+  environment.world_size = variables.count(either(variables, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), 1);
+  if (environment.world_size == 1) return std::nullopt;
+  environment.rank = variables.count("SLURM_PROCID", 0, environment.world_size - 1);
+  const int node = variables.count("SLURM_NODEID", 0);
+  const int tasks = tasks_on_node(variables, node);
+  environment.seat = {node, variables.count("SLURM_LOCALID", 0, tasks - 1), tasks};
+  read_slurm_master(variables, environment);
+  return environment;
 }
 
 }  // namespace
@@ -46,21 +135,13 @@ std::optional<Environment> read_environment() {
   return read_environment([](const char* name) -> const char* { return std::getenv(name); });
 }
 
+// In a Slurm job mpirun starts its ranks through a step of one task per node, whose variables they see too; so does
+// torchrun where it was started by srun.
 std::optional<Environment> read_environment(const Lookup& lookup) {
-  const char* rank = lookup("RANK");
-  const char* world_size = lookup("WORLD_SIZE");
-  if (rank == nullptr || world_size == nullptr) return std::nullopt;
-  Environment environment;
-  environment.world_size = number("WORLD_SIZE", world_size, 1, kMostRanks);
-  environment.rank = number("RANK", rank, 0, environment.world_size - 1);
-  Seat& seat = environment.seat;
-  seat.local_size = number_or(lookup, "LOCAL_WORLD_SIZE", 1, 1);
-  seat.local_rank = number_or(lookup, "LOCAL_RANK", 0, environment.rank % seat.local_size);
-  if (lookup("GROUP_RANK") != nullptr) seat.node = number_or(lookup, "GROUP_RANK", 0, 0);
-  environment.store_hosted = text_or(lookup, "TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
-  environment.restart_count = number_or(lookup, "TORCHELASTIC_RESTART_COUNT", 0, 0);
-  environment.interface = text_or(lookup, "GLOO_SOCKET_IFNAME", "");
-  if (environment.world_size > 1) read_master(lookup, environment);
+  auto environment = read_torchrun(lookup);
+  if (!environment) environment = read_open_mpi(lookup);
+  if (!environment) environment = read_slurm(lookup);
+  if (environment) environment->interface = Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", "");
   return environment;
 }
 

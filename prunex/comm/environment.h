@@ -31,8 +31,9 @@ struct Environment {
 /// The value of a variable or null.
 using Lookup = std::function<const char*(const char* name)>;
 
-/// Reads torchrun's variables. Nothing if this process was not started as one of several ranks. Throws
-/// std::invalid_argument that names a malformed or missing variable.
+/// What torchrun, mpirun of Open MPI or srun set, the first of them that did. Nothing if this process was not started
+/// as one of several ranks; torchrun's only rank is one of several. Throws std::invalid_argument that names a malformed
+/// or missing variable.
 std::optional<Environment> read_environment();
 std::optional<Environment> read_environment(const Lookup& lookup);
 

@@ -82,5 +82,120 @@ TEST(Environment, NamesAMalformedVariable) {
   EXPECT_THAT(message([] { read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}); }), HasSubstr("MASTER_ADDR is not"));
 }
 
+// As srun sets them for the last of seven tasks: 2 on each of node01, node02 and node03, 1 on gpu5.
+const Variables kSlurm = {{"SLURM_JOB_ID", "1234567"},
+                          {"SLURM_STEP_ID", "2"},
+                          {"SLURM_PROCID", "6"},
+                          {"SLURM_NTASKS", "9"},  // the job's; its batch script asked for more
+                          {"SLURM_STEP_NUM_TASKS", "7"},
+                          {"SLURM_LOCALID", "0"},
+                          {"SLURM_NODEID", "3"},
+                          {"SLURM_TASKS_PER_NODE", "2(x4),1"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                          {"SLURM_JOB_NODELIST", "node[01-04],gpu5"},
+                          {"SLURM_STEP_NODELIST", "node[01-03],gpu5"},
+                          {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"}};
+
+Variables with(Variables variables, const Variables& others) {
+  for (const auto& [name, value] : others) variables[name] = value;
+  return variables;
+}
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+TEST(Slurm, TellsTheRankItsSeatAndWhereRanksMeet) {
+  const auto environment = read(kSlurm).value();
+  EXPECT_EQ(environment.rank, 6);
+  EXPECT_EQ(environment.world_size, 7);
+  EXPECT_EQ(environment.seat.node, 3);
+  EXPECT_EQ(environment.seat.local_rank, 0);
+  EXPECT_EQ(environment.seat.local_size, 1);
+  EXPECT_EQ(environment.master_address, "node01");
+  EXPECT_EQ(environment.master_port, 15000 + 6585);  // 1234567 + 2 x 1009 = 82 x 15000 + 6585
+  EXPECT_FALSE(environment.store_hosted);
+}
+
+TEST(Slurm, LeavesThePlaceToMeetToTheUser) {
+  const auto environment = read(with(kSlurm, {{"MASTER_ADDR", "10.1.2.3"}, {"MASTER_PORT", "29500"}})).value();
+  EXPECT_EQ(environment.master_address, "10.1.2.3");
+  EXPECT_EQ(environment.master_port, 29500);
+  EXPECT_EQ(read(with(kSlurm, {{"MASTER_PORT", "29500"}}))->master_address, "node01");
+}
+
+TEST(Slurm, TakesTheJobsVariablesWhereTheStepHasNone) {
+  auto variables = with(kSlurm, {{"SLURM_NTASKS", "7"}, {"SLURM_TASKS_PER_NODE", "3,2,1(x2)"}});
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST"}) {
+    variables.erase(name);
+  }
+  const auto environment = read(variables).value();
+  EXPECT_EQ(environment.world_size, 7);
+  EXPECT_EQ(environment.seat.local_size, 1);
+  EXPECT_EQ(environment.master_address, "node01");
+}
+
+TEST(Slurm, StartsNoRanksInABatchScriptOrAnInteractiveShell) {
+  EXPECT_FALSE(read(without(kSlurm, "SLURM_STEP_ID")));
+  EXPECT_FALSE(read(without(kSlurm, "SLURM_PROCID")));
+  EXPECT_FALSE(read(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}})));
+}
+
+TEST(Slurm, NamesAMalformedOrMissingVariable) {
+  const auto refusal = [](const Variables& variables) { return message([&] { read(variables); }); };
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_PROCID", "7"}})),
+              HasSubstr("SLURM_PROCID=7: wanted a whole number from 0 to 6"));
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_LOCALID", "1"}})),
+              HasSubstr("SLURM_LOCALID=1: wanted a whole number from 0 to 0"));
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_STEP_ID", "batch"}})), HasSubstr("SLURM_STEP_ID=batch"));
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3"}})),
+              HasSubstr("SLURM_STEP_TASKS_PER_NODE=2(x3: wanted the tasks of every node"));
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}})), HasSubstr("SLURM_NODEID=3"));
+  EXPECT_THAT(refusal(with(kSlurm, {{"SLURM_STEP_NODELIST", "node[01-"}})),
+              HasSubstr("SLURM_STEP_NODELIST=node[01-: wanted hosts such as"));
+  EXPECT_THAT(refusal(without(kSlurm, "SLURM_JOB_ID")),
+              HasSubstr("SLURM_STEP_ID and SLURM_PROCID are set but SLURM_JOB_ID is not"));
+}
+
+// As mpirun sets them for the last rank of 2 on one host and 1 on another.
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                            {"OMPI_COMM_WORLD_SIZE", "3"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                            {"OMPI_COMM_WORLD_NODE_RANK", "0"},
+                            {"MASTER_ADDR", "node01"},
+                            {"MASTER_PORT", "29500"}};
+
+TEST(OpenMpi, TellsTheSeatButNotTheNode) {
+  const auto environment = read(with(kOpenMpi, {{"GLOO_SOCKET_IFNAME", "eth1"}})).value();
+  EXPECT_EQ(environment.rank, 2);
+  EXPECT_EQ(environment.world_size, 3);
+  EXPECT_EQ(environment.seat.node, std::nullopt);
+  EXPECT_EQ(environment.seat.local_rank, 0);
+  EXPECT_EQ(environment.seat.local_size, 1);
+  EXPECT_EQ(environment.master_address, "node01");
+  EXPECT_EQ(environment.master_port, 29500);
+  EXPECT_EQ(environment.interface, "eth1");
+}
+
+TEST(OpenMpi, DoesNotTellWhereRanksMeet) {
+  EXPECT_THAT(message([] { read(without(kOpenMpi, "MASTER_ADDR")); }),
+              HasSubstr("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set but MASTER_ADDR is not: wanted the "
+                        "machine where the ranks meet"));
+  EXPECT_THAT(message([] { read(without(kOpenMpi, "MASTER_PORT")); }), HasSubstr("set but MASTER_PORT is not"));
+  EXPECT_THAT(message([] { read(without(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE")); }),
+              HasSubstr("set but OMPI_COMM_WORLD_LOCAL_SIZE is not"));
+}
+
+TEST(OpenMpi, StartsNoRanksByMpirunOfOne) {
+  EXPECT_FALSE(read(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}})));
+}
+
+TEST(Environment, IsThatOfTheInnermostLauncher) {
+  const auto all = with(with(kSlurm, kOpenMpi), kTorchrun);
+  EXPECT_EQ(read(all)->world_size, 4) << "torchrun started by srun or mpirun";
+  EXPECT_EQ(read(with(kSlurm, kOpenMpi))->world_size, 3) << "mpirun in a Slurm job";
+}
+
 }  // namespace
 }  // namespace prunex::comm
