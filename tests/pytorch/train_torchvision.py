@@ -38,10 +38,10 @@ def train(options, name, folder):
     """Eight exchanges of two steps, whose second half has the small network."""
     run(sys.executable, EXPORT, name, "--output", f"{folder}/{name}.pt2")
     data = ["--dataset", "cifar10", "--data-dir", options.data_dir] if options.data_dir else ["--samples", "512"]
-    run(options.prunex, "train", *data, "--train-limit", "512", "--test-limit", "100",
-        "--model", f"{folder}/{name}.pt2", "--nodes", "2", "--exchanges", "8", "--local-steps", "2", "--batch-size", "16", "--lr", "0.01", "--groups",
-        options.groups, "--keep", options.keep, "--prune-start", "1", "--prune-end", "4", "--eval-every", "0",
-        "--run-dir", f"{folder}/run")
+    run(options.prunex, "train", *data, "--train-limit", "512", "--test-limit", "100", "--nodes", "2",
+        "--model", f"{folder}/{name}.pt2", "--exchanges", "8", "--local-steps", "2", "--batch-size", "16",
+        "--lr", "0.01", "--groups", options.groups, "--keep", options.keep, "--prune-start", "1", "--prune-end", "4",
+        "--eval-every", "0", "--run-dir", f"{folder}/run")
     with open(f"{folder}/run/summary.json") as summary:
         return json.load(summary)
 
