@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
@@ -129,6 +130,14 @@ std::optional<Environment> read_slurm(const Lookup& lookup) {
   return environment;
 }
 
+// Words between commas.
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  return words;
+}
+
 }  // namespace
 
 std::optional<Environment> read_environment() {
@@ -141,7 +150,7 @@ std::optional<Environment> read_environment(const Lookup& lookup) {
   auto environment = read_torchrun(lookup);
   if (!environment) environment = read_open_mpi(lookup);
   if (!environment) environment = read_slurm(lookup);
-  if (environment) environment->interface = Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", "");
+  if (environment) environment->interfaces = list_of(Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", ""));
   return environment;
 }
 

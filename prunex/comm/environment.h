@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace prunex::comm {
 
@@ -23,9 +24,9 @@ struct Environment {
   Seat seat;
   std::string master_address;  ///< where the store is
   uint16_t master_port = 0;
-  bool store_hosted = false;  ///< by the launcher; else rank 0 hosts it
-  int restart_count = 0;      ///< attempts before this one that used the same store
-  std::string interface;      ///< GLOO_SOCKET_IFNAME
+  bool store_hosted = false;            ///< by the launcher; else rank 0 hosts it
+  int restart_count = 0;                ///< attempts before this one that used the same store
+  std::vector<std::string> interfaces;  ///< GLOO_SOCKET_IFNAME
 };
 
 /// The value of a variable or null.

@@ -167,7 +167,7 @@ const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
                             {"MASTER_PORT", "29500"}};
 
 TEST(OpenMpi, TellsTheSeatButNotTheNode) {
-  const auto environment = read(with(kOpenMpi, {{"GLOO_SOCKET_IFNAME", "eth1"}})).value();
+  const auto environment = read(with(kOpenMpi, {{"GLOO_SOCKET_IFNAME", "eth1,eth3"}})).value();
   EXPECT_EQ(environment.rank, 2);
   EXPECT_EQ(environment.world_size, 3);
   EXPECT_EQ(environment.seat.node, std::nullopt);
@@ -175,7 +175,7 @@ TEST(OpenMpi, TellsTheSeatButNotTheNode) {
   EXPECT_EQ(environment.seat.local_size, 1);
   EXPECT_EQ(environment.master_address, "node01");
   EXPECT_EQ(environment.master_port, 29500);
-  EXPECT_EQ(environment.interface, "eth1");
+  EXPECT_EQ(environment.interfaces, (std::vector<std::string>{"eth1", "eth3"}));
 }
 
 TEST(OpenMpi, DoesNotTellWhereRanksMeet) {

@@ -226,7 +226,7 @@ TEST(Gloo, OneSiteHasNoGroupsOfSites) {
 
 TEST(Gloo, OneRankNeedsNoNetwork) {
   const auto store = make_memory_store();
-  auto h = connect({}, *store, {.interface = "none"});
+  auto h = connect({}, *store, {.interfaces = {"none"}});
   auto x = at::ones({3});
   h.world->all_reduce(x);
   EXPECT_EQ(h.world->size() + h.node->size() + h.rail->size(), 3);
@@ -300,7 +300,9 @@ TEST(Connect, RefusesRanksThatDisagreeAboutTheLayout) {
 }
 
 TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
-  EXPECT_THAT(message([] { run_ranks(1, 2, [](Hierarchy&) {}, {.interface = "wan7"}); }),
+  EXPECT_THAT(message([] {
+                run_ranks(1, 2, [](Hierarchy&) {}, {.interfaces = {"lo", "wan7"}});
+              }),
               HasSubstr("--interface wan7: no such interface with an address; there are"));
 }
 
@@ -316,7 +318,7 @@ TEST(Connect, RefusesARankOutsideTheLayout) {
 }
 
 TEST(Connect, UsesTheInterfaceItIsGiven) {
-  run_ranks(1, 2, [](Hierarchy& h) { h.world->barrier(); }, {.interface = "lo"});
+  run_ranks(1, 2, [](Hierarchy& h) { h.world->barrier(); }, {.interfaces = {"lo"}});
 }
 
 }  // namespace

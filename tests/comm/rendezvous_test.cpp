@@ -117,7 +117,7 @@ void join_and_sum(Environment environment, const std::array<Seat, 4>& seats, con
 TEST(Connect, JoinsRanksThroughTheStoreThatRankZeroHosts) {
   const auto port = host_tcp_store(0).port;  // free again
   const Environment environment = {
-      .world_size = 4, .master_address = "127.0.0.1", .master_port = port, .interface = "lo"};
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = port, .interfaces = {"lo"}};
   join_and_sum(environment, {Seat{0, 0, 2}, Seat{0, 1, 2}, Seat{1, 0, 2}, Seat{1, 1, 2}});
 }
 

@@ -23,6 +23,7 @@ struct TrainCommand {
   TrainOptions options;
   comm::GlooOptions gloo;
   std::string ranks_per_node = "1";
+  std::string interface;
   std::string freeze_after = "auto";
   std::string prune_end = "auto";
   std::string round_to = "auto";
@@ -48,7 +49,8 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--sites", options.sites, "the nodes form so many equal, consecutive shares behind slow links")
       ->group(group);
   app.add_option("--threads", options.threads, "threads per rank")->group(group);
-  app.add_option("--interface", command.gloo.interface, "network interface, such as eth0")->group(group);
+  app.add_option("--interface", command.interface, "network interface, such as eth0; rails take turns on several: a,b")
+      ->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
   add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}}, "where to compute")->group(group);
 }
@@ -214,6 +216,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.round_to = number_or_word("--round-to", command.round_to, false);
   options.shrink = !command.no_shrink;
   train::validate(options);
+  if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
 
   const auto environment = comm::read_environment();

@@ -70,6 +70,18 @@ void ignore_broken_pipes() {
   if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
+// What a rank's groups communicate through; null for a single rank.
+struct Devices {
+  std::shared_ptr<gloo::transport::Device> first, rail;
+};
+
+Devices make_devices(const Layout& layout, const std::vector<std::string>& interfaces, bool one_machine) {
+  check_interfaces(interfaces);
+  const auto first = make_device(interfaces.empty() ? "" : interfaces[0], one_machine);
+  const size_t mine = interfaces.empty() ? 0 : static_cast<size_t>(layout.local_rank()) % interfaces.size();
+  return {first, mine == 0 ? first : make_device(interfaces[mine], one_machine)};
+}
+
 void check_wanted(const Layout& layout, const Layout& wanted) {
   if (layout.node_sizes == wanted.node_sizes) return;
   throw std::invalid_argument(fmt::format("--nodes, --ranks-per-node: got {}, the launcher started {}",
@@ -80,27 +92,32 @@ void check_wanted(const Layout& layout, const Layout& wanted) {
 
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
   check(layout);
-  std::shared_ptr<gloo::transport::Device> device;
+  Devices devices;
   if (layout.world_size() > 1) {
     ignore_broken_pipes();
     const auto card = describe(layout) + "|" + network_identity();
     const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
     check_layouts(cards, layout);
-    device = make_device(options.interface, on_one_machine(cards));
+    devices = make_devices(layout, options.interfaces, on_one_machine(cards));
   }
   const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
-  const auto make = [&](const Group& group) { return make_gloo_communicator(group, store, device, timeouts); };
-  Hierarchy hierarchy{layout, make(world_group(layout)), make(node_group(layout)), make(rail_group(layout)), {}, {}};
+  const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
+    return make_gloo_communicator(group, store, device, timeouts);
+  };
+  Hierarchy hierarchy{.layout = layout};
+  hierarchy.world = make(world_group(layout), devices.first);
+  hierarchy.node = make(node_group(layout), devices.first);
+  hierarchy.rail = make(rail_group(layout), devices.rail);
   if (layout.sites > 1) {
-    hierarchy.site = make(site_group(layout));
-    hierarchy.cross = make(cross_group(layout));
+    hierarchy.site = make(site_group(layout), devices.rail);
+    hierarchy.cross = make(cross_group(layout), devices.rail);
   }
   hierarchy.world->barrier();  // the store's host may leave once no rank needs it
   return hierarchy;
 }
 
 Hierarchy connect(const Environment& environment, GlooOptions options, const std::optional<Layout>& wanted) {
-  if (options.interface.empty()) options.interface = environment.interface;
+  if (options.interfaces.empty()) options.interfaces = environment.interfaces;
   const auto store = environment.world_size == 1 ? make_memory_store() : make_store(environment, options.join_timeout);
   Layout layout = find_layout(environment, *store, options.join_timeout);
   if (wanted) check_wanted(layout, *wanted);

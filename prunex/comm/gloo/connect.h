@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/comm/rendezvous.h"
@@ -12,9 +13,9 @@
 namespace prunex::comm {
 
 struct GlooOptions {
-  /// Network interface to use, such as eth0; empty: loopback if all ranks are on one machine, else the one that this
-  /// machine's host name resolves to.
-  std::string interface = "";
+  /// Network interfaces to use, such as eth0: rail p uses number p mod their count, everything else the first. None:
+  /// loopback if all ranks are on one machine, else the interface that this machine's host name resolves to.
+  std::vector<std::string> interfaces = {};
   /// How long an operation may wait for one message of another rank. It must exceed the longest time by which ranks
   /// arrive apart: the slowest rank's local steps, or its evaluation.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
@@ -28,7 +29,7 @@ struct GlooOptions {
 /// Gloo writes to sockets whose other end may be gone.
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options = {});
 
-/// The same, for a process that a launcher started; the environment's interface stands in for an empty one. Throws
+/// The same, for a process that a launcher started; the environment's interfaces stand in for none. Throws
 /// std::invalid_argument if the launcher did not start the nodes that are wanted, whose sites are taken over.
 Hierarchy connect(const Environment& environment, GlooOptions options = {}, const std::optional<Layout>& wanted = {});
 

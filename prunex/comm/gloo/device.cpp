@@ -34,11 +34,7 @@ std::string host_name() {
 }
 
 std::shared_ptr<gloo::transport::Device> device_of_interface(const std::string& name) {
-  const auto usable = usable_interfaces();
-  if (usable.count(name) == 0) {
-    throw std::invalid_argument(
-        fmt::format("--interface {}: no such interface with an address; there are {}", name, fmt::join(usable, ", ")));
-  }
+  check_interfaces({name});
   gloo::transport::tcp::attr attr;
   attr.iface = name;
   return gloo::transport::tcp::CreateDevice(attr);
@@ -71,6 +67,15 @@ std::string network_identity() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code ignored;
   return host_name() + " " + boot + " " + std::filesystem::read_symlink("/proc/thread-self/ns/net", ignored).string();
+}
+
+void check_interfaces(const std::vector<std::string>& names) {
+  const auto usable = usable_interfaces();
+  for (const auto& name : names) {
+    if (usable.count(name) > 0) continue;
+    throw std::invalid_argument(
+        fmt::format("--interface {}: no such interface with an address; there are {}", name, fmt::join(usable, ", ")));
+  }
 }
 
 std::shared_ptr<gloo::transport::Device> make_device(const std::string& interface, bool one_machine) {
