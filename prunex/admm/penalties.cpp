@@ -18,11 +18,11 @@ Penalties capped(const Penalties& rho, const PenaltyOptions& options, int64_t no
 }
 
 /// The prox's pull per iteration is kappa whatever the step sizes; a tiny last step may not make rho explode.
-Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, int64_t ranks_per_node) {
+Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, double ranks_per_node) {
   const double stable = options.rho1_max > 0 ? options.rho1_max : 0.05 / steps.largest;
   const double wanted = steps.sum > 0 ? options.kappa * (1 - steps.momentum) / steps.sum : stable;
   const double rho1 = std::min(wanted, stable);
-  return capped({rho1, options.rho2_ratio * static_cast<double>(ranks_per_node) * rho1}, options, nodes);
+  return capped({rho1, options.rho2_ratio * ranks_per_node * rho1}, options, nodes);
 }
 
 double balanced(double rho, double primal, double dual, const PenaltyOptions& options) {
@@ -52,14 +52,13 @@ void check(const PenaltyOptions& options) {
   positive("--rho-growth", options.growth);
 }
 
-Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes,
-                          int64_t ranks_per_node) {
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, double ranks_per_node) {
   if (options.rule == PenaltyRule::kKappa) return kappa_rule(options, steps, nodes, ranks_per_node);
   return capped({options.rho1, options.rho2}, options, nodes);
 }
 
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
-                         const StepSizes& next_steps, int64_t nodes, int64_t ranks_per_node) {
+                         const StepSizes& next_steps, int64_t nodes, double ranks_per_node) {
   if (k >= options.adapt_until) return now;
   switch (options.rule) {
     case PenaltyRule::kKappa:

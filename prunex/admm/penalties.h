@@ -29,12 +29,6 @@ struct PenaltyOptions {
   int64_t adapt_until = 1'000'000'000;  ///< the first iteration that no longer changes rho
 };
 
-struct Penalties {
-  double rho1 = 0;
-  double rho2 = 0;
-  bool operator==(const Penalties&) const = default;
-};
-
 /// What the local optimizer does in one outer iteration, for kKappa.
 struct StepSizes {
   double sum = 0;      ///< of the learning rates of the iteration's steps
@@ -46,10 +40,10 @@ struct StepSizes {
 void check(const PenaltyOptions& options);
 
 /// rho of the first iteration. On one node rho2 is 0.
-Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, int64_t ranks_per_node);
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, double ranks_per_node);
 
 /// rho of iteration k + 1 from that of iteration k and its residuals (of one tensor).
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
-                         const StepSizes& next_steps, int64_t nodes, int64_t ranks_per_node);
+                         const StepSizes& next_steps, int64_t nodes, double ranks_per_node);
 
 }  // namespace prunex::admm

@@ -5,57 +5,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
 
 #include "prunex/admm/updates.h"
-#include "prunex/sparsity/compaction.h"
+#include "prunex/strategies/dictionaries.h"
+#include "prunex/strategies/duals.h"
+#include "prunex/strategies/phase_clock.h"
+#include "prunex/strategies/row_shards.h"
 
 namespace prunex::strategies {
 namespace {
-
-using admm::SquaredNorms;
-using sparsity::Compaction;
-
-/// Adds the time since the last call to one phase after the other.
-class PhaseClock {
- public:
-  void add_to(double& seconds) {
-    const auto now = std::chrono::steady_clock::now();
-    seconds += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-/// A second name for the tensors, without autograd history.
-TensorDict detached(const TensorDict& tensors) {
-  TensorDict result;
-  for (const auto& tensor : tensors) result.insert(tensor.key(), tensor.value().detach());
-  return result;
-}
-
-TensorDict clones(const TensorDict& tensors) {
-  TensorDict copies;
-  for (const auto& tensor : tensors) copies.insert(tensor.key(), tensor.value().detach().clone());
-  return copies;
-}
-
-TensorDict clones(const TensorDict& tensors, const std::vector<std::string>& names) {
-  TensorDict copies;
-  for (const auto& name : names) copies.insert(name, tensors[name].detach().clone());
-  return copies;
-}
-
-TensorDict zeros_like(const TensorDict& tensors) {
-  TensorDict zeros;
-  for (const auto& tensor : tensors) zeros.insert(tensor.key(), at::zeros_like(tensor.value()));
-  return zeros;
-}
 
 HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   admm::check(options.penalty);
@@ -71,6 +33,19 @@ HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   }
   sparsity::check_groups(options.groups, params);
   return options;
+}
+
+/// Parameters under a proximal term: the members of groups, or all.
+std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params) {
+  std::unordered_set<std::string> grouped;
+  for (const auto& group : options.groups) {
+    for (const auto& slice : group.slices) grouped.insert(slice.tensor);
+  }
+  std::vector<std::string> names;
+  for (const auto& name : params.keys()) {
+    if (options.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
+  }
+  return names;
 }
 
 class Hsadmm final : public Strategy {
@@ -89,55 +64,51 @@ class Hsadmm final : public Strategy {
 
  private:
   // The steps of an exchange in their order; docs/algorithm.md, section 3.
-  void sum_in_node(const TensorDict& theta, const TensorDict& buffers);
+  void collect(const Replica& replica);
+  void sum_in_node();
   void update_node_candidate();
   void update_masks(Replica& replica);
+  void share_z_node();
   void mean_over_nodes();
+  void mean_over_ranks();
   void update_z();
-  void update_duals(const TensorDict& theta, Exchange& exchange);
   void restart(Replica& replica);
 
   bool freezes_now() const;
   void freeze(Replica& replica);
   void drop_duals();
   void set_support();
+  void clear_other_rows();
   bool takes_outer_step() const;
-  bool tests_convergence() const { return options_.tolerance.absolute > 0 || options_.tolerance.relative > 0; }
-  SquaredNorms norms_of(const std::string& name, const at::Tensor& theta) const;
-  std::vector<SquaredNorms> sums_over_ranks(const std::vector<SquaredNorms>& mine);
-  void report(const std::vector<SquaredNorms>& sums, Exchange& exchange);
-  void adapt_penalties(const Exchange& exchange);
-  admm::StepSizes steps_of(int64_t iteration) const;
-  void set_anchor();
+  void set_terms();
   void set_gradient_masks();
+  at::Tensor& buffer_of(const ShardedCompaction& plan);
+  at::Tensor part_of_buffer(const ShardedCompaction& plan);
+  int mine() const { return ranks_.mine(); }
 
   HsadmmOptions options_;
-  LeaderExchange exchange_;
+  RailExchange ranks_;
   MaskConsensus masks_;
+  PhaseClock clock_;
   int64_t k_ = 0;
   bool frozen_ = false;
-  bool duals_;               // whether u, v and the penalties exist; else plain averages
-  double largest_rate_ = 0;  // learning rate of the whole run
 
-  std::vector<std::string> consensus_;  // parameters in ADMM; the others and the buffers are averaged
   Weights z_;
-  TensorDict u_, v_, z_node_;  // of `consensus_`, while duals_
-  TensorDict z_before_, z_node_before_;
-  std::vector<admm::Penalties> rho_;  // of `consensus_`
-  TensorDict outer_;                  // b of the outer step; empty before the first
-  TensorDict work_;                   // parameters and floating-point buffers: sums, candidates, then means
+  TensorDict outer_;  // b of the outer step; empty before the first
+  TensorDict work_;   // parameters and floating-point buffers: sums, candidates, then means
+  RowShards shards_;  // of work_
+  std::optional<Duals> duals_;
 
-  sparsity::Supports support_;  // of the global masks
-  Compaction dense_, compact_;  // of work_: everything; what is alive
+  sparsity::Supports support_;         // of the global masks
+  ShardedCompaction dense_, compact_;  // of work_: everything; what is alive
   at::Tensor buffer_;
   LocalTerms terms_;
 };
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_(checked(std::move(options), replica.weights.params)),
-      exchange_(ranks),
-      masks_(options_.groups, options_.keep, options_.mask_rule),
-      duals_(options_.penalty.kappa > 0) {
+      ranks_(ranks, options_.exchange),
+      masks_(options_.groups, options_.keep, options_.mask_rule) {
   at::NoGradGuard no_grad;
   for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
   for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
@@ -147,26 +118,13 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
   for (const auto& buffer : z_.buffers) {
     if (buffer.value().is_floating_point()) work_.insert(buffer.key(), buffer.value().clone());
   }
-  dense_ = compact_ = Compaction(work_, sparsity::Supports());
+  shards_ = RowShards(work_, ranks_.rails(), ranks_.layout().ranks_here());
+  dense_ = compact_ = ShardedCompaction(shards_, work_, sparsity::Supports());
   buffer_ = at::empty({0}, work_.front().value().options().memory_format(at::MemoryFormat::Contiguous));
-
-  std::unordered_set<std::string> grouped;
-  for (const auto& group : masks_.groups()) {
-    for (const auto& slice : group.slices) grouped.insert(slice.tensor);
+  if (options_.penalty.kappa > 0) {
+    duals_.emplace(options_, ranks_.layout(), shards_, names_in_consensus(options_, z_.params), z_.params);
   }
-  for (const auto& name : z_.params.keys()) {
-    if (options_.aux == AuxTensors::kAdmm || grouped.contains(name)) consensus_.push_back(name);
-  }
-  if (!duals_) return;
-  for (int64_t step = 1; options_.learning_rate && step <= options_.total_steps; ++step) {
-    largest_rate_ = std::max(largest_rate_, options_.learning_rate(step));
-  }
-  z_node_ = clones(z_.params, consensus_);
-  u_ = zeros_like(z_node_);
-  v_ = zeros_like(z_node_);
-  rho_.assign(consensus_.size(),
-              admm::first_penalties(options_.penalty, steps_of(1), exchange_.nodes(), exchange_.ranks_here()));
-  set_anchor();
+  set_terms();
 }
 
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
@@ -174,52 +132,68 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   at::NoGradGuard no_grad;
   ++k_;
   Exchange exchange{.exchanged = true, .index = k_};
-  PhaseClock clock;
-  const TensorDict theta = detached(replica.weights.params);
-  sum_in_node(theta, replica.weights.buffers);
-  clock.add_to(exchange.seconds.intra);
-  update_node_candidate();
-  update_masks(replica);
-  clock.add_to(exchange.seconds.project);
-  mean_over_nodes();
-  clock.add_to(exchange.seconds.inter);
+  clock_.restart();
+  collect(replica);
+  if (frozen_ && !duals_) {
+    mean_over_ranks();
+  } else {
+    sum_in_node();
+    update_node_candidate();
+    update_masks(replica);
+    mean_over_nodes();
+  }
+  const bool with_duals = duals_.has_value();
   update_z();
-  update_duals(theta, exchange);
+  if (with_duals) duals_->update(detached(replica.weights.params), work_, z_.params, ranks_, exchange);
+  set_terms();
   restart(replica);
-  clock.add_to(exchange.seconds.dual);
+  clock_.end("dual");
   exchange.frozen = frozen_;
   exchange.keep = masks_.kept_share();
   exchange.mask_changes = masks_.changes();
+  exchange.phases = clock_.phases();
   return exchange;
 }
 
-/// work <- sum over the node of theta + u, of averaged parameters and of buffers. Once frozen only what is alive moves.
-void Hsadmm::sum_in_node(const TensorDict& theta, const TensorDict& buffers) {
-  for (const auto& tensor : theta) work_[tensor.key()].copy_(tensor.value());
-  for (const auto& buffer : buffers) {
-    if (at::Tensor* work = work_.find(buffer.key())) work->copy_(buffer.value());
-  }
-  for (const auto& u : u_) work_[u.key()].add_(u.value());
-  if (exchange_.ranks_here() == 1) return;
-  const Compaction& plan = frozen_ ? compact_ : dense_;
+at::Tensor& Hsadmm::buffer_of(const ShardedCompaction& plan) {
   buffer_.resize_({plan.numel()});
-  plan.pack(work_, buffer_);
-  exchange_.sum_in_node(buffer_);
-  plan.unpack(buffer_, work_);
+  return buffer_;
 }
 
-/// work <- Eq. 9 for the parameters in ADMM, the node's mean for everything else.
+at::Tensor Hsadmm::part_of_buffer(const ShardedCompaction& plan) {
+  const auto& part = plan.parts()[static_cast<size_t>(mine())];
+  return buffer_.narrow(0, part.begin, part.size());
+}
+
+/// work <- theta + u, averaged parameters and buffers of this rank.
+void Hsadmm::collect(const Replica& replica) {
+  for (const auto& tensor : replica.weights.params) work_[tensor.key()].copy_(tensor.value().detach());
+  for (const auto& buffer : replica.weights.buffers) {
+    if (at::Tensor* work = work_.find(buffer.key())) work->copy_(buffer.value());
+  }
+  if (duals_) duals_->add_u(work_);
+}
+
+/// Own rows of work <- their sum over the node. Once frozen only what is alive moves.
+void Hsadmm::sum_in_node() {
+  if (ranks_.layout().ranks_here() > 1) {
+    const auto& plan = frozen_ ? compact_ : dense_;
+    at::Tensor& buffer = buffer_of(plan);
+    plan.pack(work_, buffer);
+    ranks_.scatter_in_node(buffer, plan.parts());
+    plan.unpack(buffer, work_, mine());
+  }
+  clock_.end("intra", buffer_.nbytes());
+}
+
+/// Own rows of work <- Eq. 9 for the parameters in ADMM, the node's mean for everything else.
 void Hsadmm::update_node_candidate() {
-  const double ranks = exchange_.ranks_here();
-  for (auto& tensor : work_) {
-    if (u_.find(tensor.key()) == nullptr) tensor.value().div_(ranks);
+  TensorDict sums = shards_.rows(work_, mine());
+  for (auto& tensor : sums) {
+    if (!duals_ || !duals_->hold(tensor.key())) tensor.value().div_(ranks_.layout().ranks_here());
   }
-  for (size_t t = 0; t < u_.size(); ++t) {
-    const auto& name = consensus_[t];
-    admm::update_node_candidate(
-        work_[name], z_.params[name], v_[name],
-        {.rho1 = rho_[t].rho1, .rho2 = rho_[t].rho2, .ranks = ranks, .lambda = options_.lambda});
-  }
+  if (duals_) duals_->update_candidate(work_, z_.params);
+  clock_.end("project");
 }
 
 bool Hsadmm::freezes_now() const {
@@ -227,60 +201,102 @@ bool Hsadmm::freezes_now() const {
   return !frozen_ && (k_ > options_.freeze_after || (stable && k_ >= options_.keep.end));
 }
 
-/// work <- Eq. 10: what the node's masks leave of it.
+/// Scores are sums over all ranks: the rows of others must not count.
+void Hsadmm::clear_other_rows() {
+  for (int shard = 0; shard < shards_.count(); ++shard) {
+    if (shard == mine()) continue;
+    TensorDict rows = shards_.rows(work_, shard);
+    for (auto& tensor : rows) tensor.value().zero_();
+  }
+}
+
+/// Own rows of work <- Eq. 10: what the node's masks leave of them.
 void Hsadmm::update_masks(Replica& replica) {
+  if (!frozen_) clear_other_rows();
   if (freezes_now()) {
     freeze(replica);
   } else if (!frozen_) {
-    masks_.update(k_, work_, exchange_);
+    masks_.update(k_, work_, ranks_);
     set_support();
   }
   const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
   sparsity::apply_supports(work_, own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_);
+  clock_.end("mask");
 }
 
 void Hsadmm::set_support() {
   support_ = sparsity::supports_of(masks_.groups(), masks_.global(), z_.params);
-  compact_ = Compaction(work_, support_);
+  compact_ = ShardedCompaction(shards_, work_, support_);
 }
 
 void Hsadmm::freeze(Replica& replica) {
   if (options_.freeze_masks == FreezeMasks::kScores) {
-    masks_.freeze(work_, exchange_);
+    masks_.freeze(work_, ranks_);
   } else {
     masks_.freeze();
   }
   frozen_ = true;
   set_support();
-  sparsity::apply_supports(v_, support_);
+  if (duals_) duals_->mask(support_, options_.mask_theta);
   sparsity::apply_supports(replica.momentum, support_);
   if (options_.mask_theta) {
     sparsity::apply_supports(replica.weights.params, support_);
-    sparsity::apply_supports(u_, support_);
     set_gradient_masks();
   }
   if (options_.after_freeze != AfterFreeze::kAdmm) drop_duals();
 }
 
 void Hsadmm::drop_duals() {
-  duals_ = false;
-  u_ = v_ = z_node_ = z_before_ = z_node_before_ = TensorDict();
-  terms_.anchor = TensorDict();
-  terms_.rho1.clear();
+  duals_.reset();
+  set_terms();
 }
 
 /// work <- mean over nodes of z_node + v inside the hull of the global masks, zero outside: Eq. 11 and 15. Outside it
-/// the mean is zero anyway, because the v of all nodes add up to zero.
+/// the mean is zero anyway, because the P_i v_i add up to zero.
 void Hsadmm::mean_over_nodes() {
   if (duals_) {
-    z_node_before_ = std::exchange(z_node_, clones(work_, consensus_));
-    for (const auto& v : v_) work_[v.key()].add_(v.value());
+    duals_->remember(z_.params);
+    share_z_node();
+    duals_->add_v(work_);
   }
-  buffer_.resize_({compact_.numel()});
-  compact_.pack(work_, buffer_);
-  exchange_.reduce_over_nodes(buffer_);
-  buffer_.div_(exchange_.nodes());
-  compact_.unpack(buffer_, work_);
+  at::Tensor& buffer = buffer_of(compact_);
+  compact_.pack(work_, buffer, mine());
+  clock_.end("pack", part_of_buffer(compact_).nbytes());
+  at::Tensor part = part_of_buffer(compact_);
+  const auto& layout = ranks_.layout();
+  if (!layout.is_even()) part.mul_(layout.ranks_here() / layout.mean_node_size());
+  ranks_.reduce_over_nodes(part);
+  part.div_(layout.nodes());
+  ranks_.gather_in_node(buffer, compact_.parts());
+  clock_.end("inter", part.nbytes());
+  compact_.unpack(buffer, work_);
+  clock_.end("unpack");
+}
+
+/// Every rank's z_node <- the node's candidate, from the rows of all.
+void Hsadmm::share_z_node() {
+  TensorDict& z_node = duals_->z_node();
+  const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
+  const ShardedCompaction plan(shards_, z_node,
+                               own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_);
+  TensorDict candidate;
+  for (const auto& name : z_node.keys()) candidate.insert(name, work_[name]);
+  at::Tensor& buffer = buffer_of(plan);
+  plan.pack(candidate, buffer, mine());
+  ranks_.gather_in_node(buffer, plan.parts());
+  plan.unpack(buffer, z_node);
+}
+
+/// The same for all ranks at once: what is left of an exchange when masks are final and duals gone.
+void Hsadmm::mean_over_ranks() {
+  at::Tensor& buffer = buffer_of(compact_);
+  compact_.pack(work_, buffer);
+  clock_.end("pack", buffer.nbytes());
+  ranks_.sum_over_ranks(buffer);
+  buffer.div_(ranks_.layout().world_size());
+  clock_.end("inter", buffer.nbytes());
+  compact_.unpack(buffer, work_);
+  clock_.end("unpack");
 }
 
 bool Hsadmm::takes_outer_step() const {
@@ -290,7 +306,6 @@ bool Hsadmm::takes_outer_step() const {
 
 /// z <- the mean, or the outer step towards it.
 void Hsadmm::update_z() {
-  if (duals_) z_before_ = clones(z_.params, consensus_);
   for (auto& buffer : z_.buffers) {
     if (const at::Tensor* mean = work_.find(buffer.key())) buffer.value().copy_(*mean);
   }
@@ -306,86 +321,10 @@ void Hsadmm::update_z() {
   }
 }
 
-/// Eq. 12 and 13, with the mean as the z that nodes agree on; then residuals and the penalties of the next iteration.
-void Hsadmm::update_duals(const TensorDict& theta, Exchange& exchange) {
-  if (!duals_) return;
-  std::vector<SquaredNorms> norms;
-  for (const auto& name : consensus_) {
-    admm::update_v(v_[name], z_node_[name], work_[name]);
-    admm::update_u(u_[name], theta[name], z_node_[name]);
-    norms.push_back(norms_of(name, theta[name]));
-  }
-  report(sums_over_ranks(norms), exchange);
-  adapt_penalties(exchange);
-  set_anchor();
-}
-
-SquaredNorms Hsadmm::norms_of(const std::string& name, const at::Tensor& theta) const {
-  const at::Tensor& z_node = z_node_[name];
-  SquaredNorms norms{.theta_gap = admm::squared_distance(theta, z_node),
-                     .z_node_step = admm::squared_distance(z_node, z_node_before_[name]),
-                     .node_gap = admm::squared_distance(z_node, z_.params[name]),
-                     .z_step = admm::squared_distance(z_.params[name], z_before_[name])};
-  if (!tests_convergence()) return norms;
-  norms.theta = admm::squared_norm(theta);
-  norms.z_node = admm::squared_norm(z_node);
-  norms.u = admm::squared_norm(u_[name]);
-  norms.v = admm::squared_norm(v_[name]);
-  return norms;
-}
-
-/// The first four norms, or all if the stopping test wants them.
-std::vector<SquaredNorms> Hsadmm::sums_over_ranks(const std::vector<SquaredNorms>& mine) {
-  static_assert(sizeof(SquaredNorms) == SquaredNorms::kCount * sizeof(double));
-  if (mine.empty()) return mine;
-  std::vector<SquaredNorms> sums = mine;
-  const at::Tensor all =
-      at::from_blob(sums.data(), {static_cast<int64_t>(sums.size()), SquaredNorms::kCount}, at::kDouble);
-  at::Tensor sent = all.slice(1, 0, tests_convergence() ? SquaredNorms::kCount : 4).contiguous();
-  exchange_.sum_over_ranks(sent);
-  all.slice(1, 0, sent.size(1)).copy_(sent);
-  return sums;
-}
-
-void Hsadmm::report(const std::vector<SquaredNorms>& sums, Exchange& exchange) {
-  const int64_t nodes = exchange_.nodes(), ranks = exchange_.ranks_here();
-  exchange.converged = tests_convergence() && !sums.empty();
-  for (size_t t = 0; t < sums.size(); ++t) {
-    const auto& [rho1, rho2] = rho_[t];
-    const auto& name = consensus_[t];
-    const auto residuals = admm::residuals_of(sums[t], rho1, rho2, nodes, ranks);
-    exchange.residuals.emplace_back(name, residuals);
-    exchange.rho1 += rho1 / static_cast<double>(sums.size());
-    exchange.rho2 += rho2 / static_cast<double>(sums.size());
-    exchange.converged =
-        exchange.converged && admm::below_tolerance(sums[t], residuals, rho1, rho2, z_.params[name].numel(), nodes,
-                                                    ranks, options_.tolerance);
-  }
-}
-
-void Hsadmm::adapt_penalties(const Exchange& exchange) {
-  for (size_t t = 0; t < rho_.size(); ++t) {
-    const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, k_,
-                                           steps_of(k_ + 1), exchange_.nodes(), exchange_.ranks_here());
-    admm::rescale_dual(u_[consensus_[t]], rho_[t].rho1, next.rho1);
-    admm::rescale_dual(v_[consensus_[t]], rho_[t].rho2, next.rho2);
-    rho_[t] = next;
-  }
-}
-
-admm::StepSizes Hsadmm::steps_of(int64_t iteration) const {
-  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = options_.momentum};
-  const int64_t end = std::min(iteration * options_.local_steps, options_.total_steps);
-  for (int64_t step = (iteration - 1) * options_.local_steps + 1; options_.learning_rate && step <= end; ++step) {
-    sizes.sum += options_.learning_rate(step);
-  }
-  return sizes;
-}
-
 /// Theta for the next iteration: z, or the rank's own for the parameters that duals hold.
 void Hsadmm::restart(Replica& replica) {
   for (auto& theta : replica.weights.params) {
-    const bool own = options_.start_from == StartFrom::kTheta && u_.find(theta.key()) != nullptr;
+    const bool own = options_.start_from == StartFrom::kTheta && duals_ && duals_->hold(theta.key());
     if (!own) theta.value().copy_(z_.params[theta.key()]);
   }
   for (auto& buffer : replica.weights.buffers) {
@@ -394,14 +333,10 @@ void Hsadmm::restart(Replica& replica) {
   }
 }
 
-void Hsadmm::set_anchor() {
+void Hsadmm::set_terms() {
   terms_.anchor = TensorDict();
   terms_.rho1.clear();
-  for (size_t t = 0; t < consensus_.size(); ++t) {
-    const auto& name = consensus_[t];
-    terms_.anchor.insert(name, z_node_[name] - u_[name]);
-    terms_.rho1.push_back(rho_[t].rho1);
-  }
+  if (duals_) duals_->set_terms(terms_);
 }
 
 void Hsadmm::set_gradient_masks() {
@@ -426,12 +361,15 @@ void Hsadmm::cut(const sparsity::Cut& cut) {
   TORCH_CHECK(frozen_, "[strategies] a cut before the masks are final");
   at::NoGradGuard no_grad;
   sparsity::apply_cut(z_, cut);
-  for (TensorDict* tensors : {&u_, &v_, &z_node_, &outer_, &work_}) sparsity::apply_cut(*tensors, cut);
+  sparsity::apply_cut(outer_, cut);
+  sparsity::apply_cut(work_, cut);
+  if (duals_) duals_->cut(cut);
+  shards_.cut(cut);
   support_ = sparsity::apply_cut(support_, cut);
-  dense_ = Compaction(work_, sparsity::Supports());
-  compact_ = Compaction(work_, support_);
+  dense_ = ShardedCompaction(shards_, work_, sparsity::Supports());
+  compact_ = ShardedCompaction(shards_, work_, support_);
   if (options_.mask_theta) set_gradient_masks();
-  if (duals_) set_anchor();
+  set_terms();
 }
 
 TensorDict Hsadmm::state() const {
@@ -441,16 +379,11 @@ TensorDict Hsadmm::state() const {
   };
   add("z/", z_.params);
   add("z/", z_.buffers);
-  add("z_node/", z_node_);
-  add("u/", u_);
-  add("v/", v_);
   add("outer/", outer_);
   add("mask/", masks_.global());
   add("node_mask/", masks_.node());
-  state.insert("progress", at::tensor({k_, int64_t{frozen_}, int64_t{duals_}, masks_.stable()}, at::kLong));
-  for (size_t t = 0; duals_ && t < rho_.size(); ++t) {
-    state.insert("rho/" + consensus_[t], at::tensor({rho_[t].rho1, rho_[t].rho2}, at::kDouble));
-  }
+  state.insert("progress", at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
+  if (duals_) duals_->save(state);
   return state;
 }
 
@@ -466,7 +399,7 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
   }
   masks_.restore(std::move(node), std::move(global), progress[3]);
   set_support();
-  if (duals_ && progress[2] == 0) drop_duals();
+  if (progress[2] == 0) drop_duals();
   if (frozen_ && options_.mask_theta) set_gradient_masks();
   for (const auto& item : state) {
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
@@ -478,16 +411,9 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
   };
   copy("z/", z_.params);
   copy("z/", z_.buffers);
-  copy("z_node/", z_node_);
-  copy("u/", u_);
-  copy("v/", v_);
   copy("outer/", outer_);
-  if (!duals_) return;
-  for (size_t t = 0; t < rho_.size(); ++t) {
-    const double* rho = state["rho/" + consensus_[t]].const_data_ptr<double>();
-    rho_[t] = {rho[0], rho[1]};
-  }
-  set_anchor();
+  if (duals_) duals_->load(state);
+  set_terms();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/keep_schedule.h"
 #include "prunex/strategies/mask_consensus.h"
+#include "prunex/strategies/rail_exchange.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {
@@ -44,6 +45,7 @@ struct HsadmmOptions {
   std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
   sparsity::KeepSchedule keep;
   MaskRule mask_rule = MaskRule::kJoint;
+  ExchangeForm exchange = ExchangeForm::kSharded;
   int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
   int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
   FreezeMasks freeze_masks = FreezeMasks::kScores;

@@ -19,17 +19,27 @@ std::vector<at::Tensor> split_units(const at::Tensor& all, const std::vector<Gro
   return all.split_with_sizes(sizes);
 }
 
-std::vector<at::Tensor> summed_over_nodes(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
-                                          LeaderExchange& exchange) {
+/// Every rank has scored its own rows; a node weighs as much as it has ranks.
+std::vector<at::Tensor> summed_over_ranks(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
+                                          RailExchange& ranks) {
   at::Tensor all = at::cat(scores);
-  exchange.reduce_over_nodes(all);
+  const auto& layout = ranks.layout();
+  if (!layout.is_even()) all.mul_(layout.ranks_here());
+  ranks.sum_over_ranks(all);
+  return split_units(all, groups);
+}
+
+std::vector<at::Tensor> summed_in_node(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
+                                       RailExchange& ranks) {
+  at::Tensor all = at::cat(scores);
+  ranks.sum_in_node(all);
   return split_units(all, groups);
 }
 
 /// Eq. 14, one byte per unit.
-Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, LeaderExchange& exchange) {
+Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, RailExchange& ranks) {
   at::Tensor all = at::cat(masks.values()).to(at::kByte);
-  exchange.reduce_over_nodes(all, comm::Reduce::kBitOr);
+  ranks.unite_over_nodes(all);
   Masks united;
   const auto parts = split_units(all.to(at::kBool), groups);
   for (size_t g = 0; g < groups.size(); ++g) united.insert(groups[g].name, parts[g].clone());
@@ -50,20 +60,20 @@ void MaskConsensus::set(Masks node, Masks global) {
   global_ = std::move(global);
 }
 
-void MaskConsensus::update(int64_t k, const TensorDict& candidate, LeaderExchange& exchange) {
+void MaskConsensus::update(int64_t k, const TensorDict& candidate, RailExchange& ranks) {
   if (groups_.empty()) return;
   const auto scores = sparsity::unit_scores(groups_, candidate);
   if (rule_ == MaskRule::kJoint) {
-    const Masks masks = sparsity::select_units(groups_, summed_over_nodes(scores, groups_, exchange), schedule_, k);
+    const Masks masks = sparsity::select_units(groups_, summed_over_ranks(scores, groups_, ranks), schedule_, k);
     return set(masks, masks);
   }
-  const Masks own = sparsity::select_units(groups_, scores, schedule_, k);
-  set(own, united_over_nodes(own, groups_, exchange));
+  const Masks own = sparsity::select_units(groups_, summed_in_node(scores, groups_, ranks), schedule_, k);
+  set(own, united_over_nodes(own, groups_, ranks));
 }
 
-void MaskConsensus::freeze(const TensorDict& candidate, LeaderExchange& exchange) {
+void MaskConsensus::freeze(const TensorDict& candidate, RailExchange& ranks) {
   if (groups_.empty()) return;
-  const auto scores = summed_over_nodes(sparsity::unit_scores(groups_, candidate), groups_, exchange);
+  const auto scores = summed_over_ranks(sparsity::unit_scores(groups_, candidate), groups_, ranks);
   node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
   changes_ = 0;
 }

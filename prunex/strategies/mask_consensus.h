@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "prunex/sparsity/projection.h"
-#include "prunex/strategies/leader_exchange.h"
+#include "prunex/strategies/rail_exchange.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
@@ -20,10 +20,10 @@ class MaskConsensus {
  public:
   MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule);
 
-  /// New masks for exchange k from the node's unprojected candidate.
-  void update(int64_t k, const TensorDict& candidate, LeaderExchange& exchange);
+  /// New masks for exchange k from the node's unprojected candidate: this rank's rows of it, zeros elsewhere.
+  void update(int64_t k, const TensorDict& candidate, RailExchange& ranks);
   /// Final masks at the final share of units: from the candidate's scores summed over nodes.
-  void freeze(const TensorDict& candidate, LeaderExchange& exchange);
+  void freeze(const TensorDict& candidate, RailExchange& ranks);
   /// Final masks: the last global ones.
   void freeze();
   /// Final masks from weights that are the same on all ranks; no communication.

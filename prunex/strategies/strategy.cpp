@@ -3,8 +3,10 @@
 namespace prunex::strategies {
 
 Role role_of(const std::string& state_name) {
-  if (state_name.starts_with("u/")) return Role::kRank;
-  for (const char* room : {"v/", "z_node/", "node_mask/"}) {
+  for (const char* room : {"u/", "v/"}) {
+    if (state_name.starts_with(room)) return Role::kRank;
+  }
+  for (const char* room : {"z_node/", "node_mask/"}) {
     if (state_name.starts_with(room)) return Role::kNode;
   }
   return Role::kGlobal;

@@ -20,12 +20,13 @@ struct LocalTerms {
   TensorDict masks;          ///< from the freeze on: 0/1 per entry of the parameters that lost units; else empty
 };
 
-/// Seconds one rank spent in the phases of an exchange, waiting included.
-struct PhaseSeconds {
-  double intra = 0;    ///< sum over the node
-  double project = 0;  ///< node update, scores, masks
-  double inter = 0;    ///< packing, links between nodes, broadcast in the node, unpacking
-  double dual = 0;     ///< duals, residuals, penalties, restart of theta
+/// A stretch of an exchange on one rank: intra (sum over the node), project (node update), mask (scores, masks), pack,
+/// inter (links between nodes, and what hides behind them), unpack, dual (duals, residuals, penalties, restart).
+struct Phase {
+  const char* name = "";
+  double begin = 0;    ///< Stopwatch::now()
+  double seconds = 0;  ///< waiting included
+  int64_t bytes = 0;   ///< that it moved, where it moved some
 };
 
 /// What after_update() did. Of a step without an exchange only `exchanged` means something.
@@ -38,7 +39,7 @@ struct Exchange {
   int64_t mask_changes = 0;  ///< units whose global mask changed; 0 at the freeze
   std::vector<std::pair<std::string, admm::Residuals>> residuals;  ///< of the tensors in ADMM; empty without duals
   double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
-  PhaseSeconds seconds;
+  std::vector<Phase> phases;
 };
 
 /// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank;

@@ -1,7 +1,9 @@
 #include "prunex/train/metrics.h"
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "prunex/version.h"
 
@@ -45,6 +47,15 @@ int64_t ring_bytes(int64_t numbers, int64_t n) {
 }
 
 }  // namespace
+
+ExchangeSeconds seconds_of(const std::vector<strategies::Phase>& phases) {
+  ExchangeSeconds seconds;
+  const std::map<std::string_view, double*> homes{
+      {"intra", &seconds.intra}, {"project", &seconds.project}, {"mask", &seconds.project}, {"pack", &seconds.inter},
+      {"inter", &seconds.inter}, {"unpack", &seconds.inter},    {"dual", &seconds.dual}};
+  for (const auto& phase : phases) *homes.at(phase.name) += phase.seconds;
+  return seconds;
+}
 
 Seconds& Seconds::operator+=(const Seconds& other) {
   local += other.local;

@@ -4,16 +4,26 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "prunex/comm/layout.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::train {
 
+/// Seconds one rank spent in an exchange, waiting included.
+struct ExchangeSeconds {
+  double intra = 0;    ///< sum over the node
+  double project = 0;  ///< node update, scores, masks
+  double inter = 0;    ///< packing, links between nodes, gathering in the node, unpacking
+  double dual = 0;     ///< duals, residuals, penalties, restart of theta
+};
+ExchangeSeconds seconds_of(const std::vector<strategies::Phase>& phases);
+
 /// Seconds of the phases of a run; means over ranks.
 struct Seconds {
   double local = 0;
-  strategies::PhaseSeconds exchange;
+  ExchangeSeconds exchange;
   double evaluate = 0;
   double total = 0;
 

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -22,6 +21,7 @@
 #include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/cut.h"
+#include "prunex/stopwatch.h"
 #include "prunex/train/checkpoint.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/local_step.h"
@@ -35,27 +35,17 @@
 namespace prunex::train {
 namespace {
 
-/// Seconds since the last call.
-class Stopwatch {
- public:
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 /// What this rank's exchanges have sent so far.
 struct Sent {
   int64_t inter = 0, payload = 0, intra = 0;
 };
 
 Sent sent_by(const comm::Hierarchy& ranks) {
-  return {ranks.rail->traffic().sent_bytes, ranks.rail->traffic().payload_bytes, ranks.node->traffic().sent_bytes};
+  Sent sent{ranks.rail->traffic().sent_bytes, ranks.rail->traffic().payload_bytes, ranks.node->traffic().sent_bytes};
+  if (!ranks.site) return sent;
+  sent.inter += ranks.site->traffic().sent_bytes + ranks.cross->traffic().sent_bytes;
+  sent.payload += ranks.site->traffic().payload_bytes / 2;  // handed in twice: to be scattered and gathered
+  return sent;
 }
 
 bool decide_bf16(Precision precision, comm::Communicator& world) {
@@ -356,7 +346,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
                   .exchange = exchange,
                   .seconds = since_exchange_};
   metrics.seconds.evaluate = lap_.lap();
-  metrics.seconds.exchange = exchange.seconds;
+  metrics.seconds.exchange = seconds_of(exchange.phases);
   metrics.seconds.total = metrics.seconds.local + exchange_seconds + metrics.seconds.evaluate;
   average_over_ranks(metrics);
 

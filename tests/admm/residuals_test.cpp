@@ -38,18 +38,19 @@ State random_state() {
   return state;
 }
 
-/// What every rank contributes, added up.
+/// What every rank and node contributes, added up.
 SquaredNorms sums_of(const State& state) {
   SquaredNorms sums;
   for (int rank = 0; rank < kNodes * kRanks; ++rank) {
-    const int node = rank / kRanks;
-    sums.theta_gap += squared_distance(state.theta[rank], state.z_node[node]);
-    sums.z_node_step += squared_distance(state.z_node[node], state.z_node_before[node]);
+    sums.theta_gap += squared_distance(state.theta[rank], state.z_node[rank / kRanks]);
+    sums.theta += squared_norm(state.theta[rank]);
+    sums.u += squared_norm(state.u[rank]);
+  }
+  for (int node = 0; node < kNodes; ++node) {
+    sums.z_node_step += kRanks * squared_distance(state.z_node[node], state.z_node_before[node]);
     sums.node_gap += squared_distance(state.z_node[node], state.z);
     sums.z_step += squared_distance(state.z, state.z_before);
-    sums.theta += squared_norm(state.theta[rank]);
-    sums.z_node += squared_norm(state.z_node[node]);
-    sums.u += squared_norm(state.u[rank]);
+    sums.z_node += kRanks * squared_norm(state.z_node[node]);
     sums.v += squared_norm(state.v[node]);
   }
   return sums;
@@ -67,7 +68,7 @@ TEST(Residuals, AreNormsStackedOverRanksAndNodes) {
     node_gaps.push_back(state.z_node[node] - state.z);
     node_steps.push_back(state.z_node[node] - state.z_node_before[node]);
   }
-  const auto residuals = residuals_of(sums_of(state), kRho1, kRho2, kNodes, kRanks);
+  const auto residuals = residuals_of(sums_of(state), {kRho1, kRho2});
   EXPECT_NEAR(residuals.r_intra, norm(gaps), 1e-12);
   EXPECT_NEAR(residuals.s_intra, kRho1 * std::sqrt(kRanks) * norm(node_steps), 1e-12);
   EXPECT_NEAR(residuals.r_inter, norm(node_gaps), 1e-12);
@@ -78,7 +79,7 @@ class StoppingTest : public testing::Test {
  protected:
   /// Whether residuals of these sizes pass; the scales are those of the sums.
   bool stops(const Residuals& residuals) const {
-    return below_tolerance(sums_, residuals, kRho1, kRho2, kEntries, kNodes, kRanks, {kAbsolute, kRelative});
+    return below_tolerance(sums_, residuals, {kRho1, kRho2}, kEntries, {kNodes, kRanks}, {kAbsolute, kRelative});
   }
 
   static constexpr int64_t kEntries = 7;
@@ -112,9 +113,9 @@ TEST_F(StoppingTest, BoundsEveryResidualByItsOwnScale) {
 
 TEST_F(StoppingTest, DoesNotWaitForWhatIsZeroAnyway) {
   // One node: rho2, v and both inter-node residuals are 0, and with a relative tolerance alone so is their bound.
-  const SquaredNorms sums{.theta_gap = 1e-12, .z_node_step = 1e-12, .theta = 1, .z_node = 1, .u = 1};
-  const auto residuals = residuals_of(sums, kRho1, 0, 1, kRanks);
-  EXPECT_TRUE(below_tolerance(sums, residuals, kRho1, 0, kEntries, 1, kRanks, {.relative = 1e-3}));
+  const SquaredNorms sums{.theta_gap = 1e-12, .z_node_step = 1e-12, .theta = 1, .u = 1, .z_node = 1};
+  const auto residuals = residuals_of(sums, {kRho1, 0});
+  EXPECT_TRUE(below_tolerance(sums, residuals, {kRho1, 0}, kEntries, {1, kRanks}, {.relative = 1e-3}));
 }
 
 }  // namespace

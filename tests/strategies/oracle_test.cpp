@@ -78,7 +78,7 @@ class Comparison {
       check("z/", entries);
       check("z_node/", node_z[name]);
       check("u/", expected["u"][ranks_.layout.node()][ranks_.layout.local_rank()][name]);
-      check("v/", expected["v"][ranks_.layout.node()][name]);
+      compare_v(state, expected, name, z_norm);
       compare_theta(expected, name, state.find("u/" + name) != nullptr, z_norm);
     }
     for (const auto& [name, entries] : expected["z_buffers"].items()) {
@@ -86,8 +86,26 @@ class Comparison {
       expect_close(state["z/" + name].to(at::kDouble), theirs, 0, name + at_k);
     }
     compare_penalties(expected, exchange, at_k);
-    const int64_t wanted = payload_of(expected, exchange);
-    EXPECT_EQ(payload, ranks_.layout.local_rank() == 0 ? wanted : 0) << at_k;
+    at::Tensor of_node = at::full({1}, payload, at::kLong);
+    ranks_.node->all_reduce(of_node);
+    EXPECT_EQ(of_node.item<int64_t>(), payload_of(expected, exchange)) << at_k;
+  }
+
+  /// Every rank keeps v of its own rows, one rank's after the other's.
+  void compare_v(const TensorDict& state, const json& expected, const std::string& name, double z_norm) {
+    const at::Tensor* ours = state.find("v/" + name);
+    at::Tensor rows = at::empty({ranks_.node->size(), 1}, at::kLong);
+    ranks_.node->all_gather(rows, at::full({1}, ours == nullptr ? 0 : ours->size(0), at::kLong));
+    const at::Tensor want = read_tensor(expected["v"][ranks_.layout.node()][name], shape_of(oracle_, name));
+    const std::string what = "v/" + name + " after iteration " + expected["k"].dump();
+    if (rows.sum().item<int64_t>() == 0) {
+      EXPECT_EQ(want.norm().item<double>(), 0) << what;
+      return;
+    }
+    EXPECT_EQ(rows.sum().item<int64_t>(), want.size(0)) << what;
+    if (ours == nullptr) return;
+    const int64_t first = rows.slice(0, 0, ranks_.layout.local_rank()).sum().item<int64_t>();
+    expect_close(*ours, want.narrow(0, first, ours->size(0)), z_norm, what);
   }
 
   /// A parameter that duals hold keeps its own theta; the strategy may already have restarted it from z.

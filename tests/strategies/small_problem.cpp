@@ -75,6 +75,29 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
   return history;
 }
 
+/// Every rank keeps v of its own rows; puts a node's together on all of its ranks.
+void assemble_v(std::vector<History>& histories, int first, int count) {
+  for (size_t k = 0; k < histories[first].size(); ++k) {
+    std::map<std::string, std::vector<at::Tensor>> rows;
+    for (int rank = first; rank < first + count; ++rank) {
+      for (const auto& item : histories[rank][k].state) {
+        if (item.key().starts_with("v/")) rows[item.key()].push_back(item.value());
+      }
+    }
+    for (int rank = first; rank < first + count; ++rank) {
+      TensorDict& state = histories[rank][k].state;
+      for (const auto& [name, parts] : rows) {
+        const at::Tensor whole = at::cat(parts);
+        if (at::Tensor* own = state.find(name)) {
+          *own = whole;
+        } else {
+          state.insert(name, whole);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 double learning_rate(int64_t step) {
@@ -179,19 +202,21 @@ sparsity::Cut cut_of(const HsadmmOptions& options, const sparsity::Masks& masks,
   return sparsity::make_cut(groups, masks, sparsity::shapes_of(weights));
 }
 
-TensorDict clones(const TensorDict& tensors) {
-  TensorDict copies;
-  for (const auto& tensor : tensors) copies.insert(tensor.key(), tensor.value().detach().clone());
-  return copies;
-}
-
 std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options, LocalPhase phase,
                                   at::ScalarType type) {
-  std::vector<History> histories(nodes * ranks_per_node);
-  comm::run_ranks(nodes, ranks_per_node, [&](comm::Hierarchy& ranks) {
+  return run_on_ranks(comm::Layout::even(nodes, ranks_per_node), options, phase, type);
+}
+
+std::vector<History> run_on_ranks(const comm::Layout& shape, const HsadmmOptions& options, LocalPhase phase,
+                                  at::ScalarType type) {
+  std::vector<History> histories(shape.world_size());
+  comm::run_ranks(shape, [&](comm::Hierarchy& ranks) {
     const int rank = ranks.layout.rank;
     histories[rank] = run_rank(ranks, options, phase, SmallProblem(rank, type));
   });
+  for (int node = 0; node < shape.nodes(); ++node) {
+    assemble_v(histories, shape.first_rank(node), shape.node_sizes[node]);
+  }
   return histories;
 }
 

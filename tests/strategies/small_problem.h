@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/hsadmm.h"
 #include "prunex/tensors.h"
 
@@ -43,9 +44,6 @@ HsadmmOptions default_options();
 /// The paper's form: union of hard masks of independent groups, theta of its own, residual balancing, duals for ever.
 HsadmmOptions paper_options();
 
-/// Copies that nothing changes any more.
-TensorDict clones(const TensorDict& tensors);
-
 /// What one rank has after an exchange.
 struct Snapshot {
   TensorDict theta, buffers, momentum;
@@ -67,8 +65,11 @@ enum class LocalPhase {
   kMinimise,
 };
 
-/// Runs the strategy on nodes x ranks over Gloo until total_steps; one history per rank.
+/// Runs the strategy on nodes x ranks over Gloo until total_steps; one history per rank. The v of a node is whole in
+/// the states of all its ranks.
 std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options,
+                                  LocalPhase phase = LocalPhase::kTrain, at::ScalarType type = at::kDouble);
+std::vector<History> run_on_ranks(const comm::Layout& shape, const HsadmmOptions& options,
                                   LocalPhase phase = LocalPhase::kTrain, at::ScalarType type = at::kDouble);
 
 }  // namespace prunex::strategies

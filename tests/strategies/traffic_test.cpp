@@ -31,7 +31,7 @@ int64_t expected_payload(const HsadmmOptions& options, const Snapshot& snapshot,
          static_cast<int64_t>(snapshot.exchange.residuals.size()) * 4 * 8;
 }
 
-/// Runs 2 x 2 ranks and compares every exchange of both leaders; the others send nothing between nodes.
+/// Runs 2 x 2 ranks and compares every exchange of both nodes.
 void expect_bytes(const HsadmmOptions& options, at::ScalarType type, const std::string& what) {
   SCOPED_TRACE(what);
   const auto histories = run_on_ranks(2, 2, options, LocalPhase::kTrain, type);
@@ -39,11 +39,15 @@ void expect_bytes(const HsadmmOptions& options, at::ScalarType type, const std::
   bool frozen = false;
   for (size_t k = 0; k + 1 < histories[0].size(); ++k) {
     const int64_t want = expected_payload(options, histories[0][k], frozen, number_size);
-    EXPECT_EQ(histories[0][k].rail_payload, want) << "exchange " << k + 1;
-    EXPECT_EQ(histories[2][k].rail_payload, want) << "exchange " << k + 1;
+    EXPECT_EQ(histories[0][k].rail_payload + histories[1][k].rail_payload, want) << "exchange " << k + 1;
+    EXPECT_EQ(histories[2][k].rail_payload + histories[3][k].rail_payload, want) << "exchange " << k + 1;
+    int64_t sent = 0;
+    for (const auto& history : histories) sent += history[k].rail_sent;
     // 2(M-1) x the payload from both nodes together: no all-reduce can do with less
-    EXPECT_EQ(histories[0][k].rail_sent + histories[2][k].rail_sent, 2 * want) << "exchange " << k + 1;
-    for (const int follower : {1, 3}) EXPECT_EQ(histories[follower][k].rail_sent, 0);
+    EXPECT_EQ(sent, 2 * want) << "exchange " << k + 1;
+    for (const int follower : {1, 3}) {
+      EXPECT_EQ(histories[follower][k].rail_sent > 0, options.exchange == ExchangeForm::kSharded);
+    }
     frozen = histories[0][k].exchange.frozen;
   }
   EXPECT_EQ(frozen, options.freeze_after < 6);
@@ -74,6 +78,8 @@ TEST(Payload, IsTheFormulaForEveryGroupKind) {
 TEST(Payload, IsTheFormulaWithUnitedMasksAndDualsToTheEnd) {
   HsadmmOptions options = paper_options();
   expect_bytes(options, at::kDouble, "paper");
+  options.exchange = ExchangeForm::kLeader;
+  expect_bytes(options, at::kDouble, "paper, leaders");
   options.freeze_after = kNever;
   expect_bytes(options, at::kDouble, "never frozen");
 }

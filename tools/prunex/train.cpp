@@ -48,6 +48,11 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--sites", options.sites, "the nodes form so many equal, consecutive shares behind slow links")
       ->group(group);
+  add_choice<strategies::ExchangeForm>(
+      app, "--exchange", options.hsadmm.exchange,
+      {{"sharded", strategies::ExchangeForm::kSharded}, {"leader", strategies::ExchangeForm::kLeader}},
+      "every local rank sends its shard, or one leader per node everything")
+      ->group(group);
   app.add_option("--threads", options.threads, "threads per rank")->group(group);
   app.add_option("--interface", command.interface, "network interface, such as eth0; rails take turns on several: a,b")
       ->group(group);

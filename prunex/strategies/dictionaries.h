@@ -1,0 +1,18 @@
+// Copies of named tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prunex/tensors.h"
+
+namespace prunex::strategies {
+
+/// Second names for the tensors, without autograd history.
+TensorDict detached(const TensorDict& tensors);
+/// Copies; of all, or of those named.
+TensorDict clones(const TensorDict& tensors);
+TensorDict clones(const TensorDict& tensors, const std::vector<std::string>& names);
+TensorDict zeros_like(const TensorDict& tensors);
+
+}  // namespace prunex::strategies

@@ -1,0 +1,187 @@
+#include "prunex/strategies/duals.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "prunex/admm/updates.h"
+#include "prunex/strategies/dictionaries.h"
+
+namespace prunex::strategies {
+
+using admm::SquaredNorms;
+
+Duals::Duals(const HsadmmOptions& options, const comm::Layout& layout, const RowShards& shards,
+             std::vector<std::string> names, const TensorDict& start)
+    : options_(options), layout_(layout), shards_(shards), names_(std::move(names)) {
+  for (int64_t step = 1; options.learning_rate && step <= options.total_steps; ++step) {
+    largest_rate_ = std::max(largest_rate_, options.learning_rate(step));
+  }
+  z_node_ = clones(start, names_);
+  u_ = zeros_like(z_node_);
+  v_ = zeros_like(shards.rows(z_node_, mine()));
+  rho_.assign(names_.size(),
+              admm::first_penalties(options.penalty, steps_of(1), layout.nodes(), layout.mean_node_size()));
+}
+
+void Duals::add_u(TensorDict& work) const {
+  for (const auto& u : u_) work[u.key()].add_(u.value());
+}
+
+void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
+  const double ranks = layout_.ranks_here();
+  TensorDict sums = shards_.rows(work, mine());
+  const TensorDict z_rows = shards_.rows(z, mine());
+  for (size_t t = 0; t < names_.size(); ++t) {
+    at::Tensor* sum = sums.find(names_[t]);
+    if (sum == nullptr) continue;
+    admm::update_node_candidate(*sum, z_rows[names_[t]], v_[names_[t]],
+                                {.rho1 = rho_[t].rho1,
+                                 .rho2 = rho_[t].rho2 * ranks / layout_.mean_node_size(),
+                                 .ranks = ranks,
+                                 .lambda = options_.lambda});
+  }
+}
+
+void Duals::remember(const TensorDict& z) {
+  z_before_ = clones(shards_.rows(z, mine()));
+  z_node_before_ = clones(shards_.rows(z_node_, mine()));
+}
+
+void Duals::add_v(const TensorDict& work) const {
+  TensorDict rows = shards_.rows(work, mine());
+  for (const auto& v : v_) rows[v.key()].add_(v.value());
+}
+
+void Duals::update(const TensorDict& theta, const TensorDict& mean, const TensorDict& z, RailExchange& ranks,
+                   Exchange& exchange) {
+  const TensorDict z_node_rows = shards_.rows(z_node_, mine()), mean_rows = shards_.rows(mean, mine());
+  for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()]);
+  for (auto& u : u_) admm::update_u(u.value(), theta[u.key()], z_node_[u.key()]);
+  auto sums = norms(theta, z);
+  sum_over_ranks(sums, ranks);
+  report(sums, exchange);
+  adapt_penalties(exchange);
+}
+
+/// This rank's contributions, of the tensors in consensus.
+std::vector<SquaredNorms> Duals::norms(const TensorDict& theta, const TensorDict& z) const {
+  const TensorDict z_node_rows = shards_.rows(z_node_, mine()), z_rows = shards_.rows(z, mine());
+  const double ranks = layout_.ranks_here();
+  std::vector<SquaredNorms> all(names_.size());
+  for (size_t t = 0; t < names_.size(); ++t) {
+    const auto& name = names_[t];
+    auto& norms = all[t];
+    norms.theta_gap = admm::squared_distance(theta[name], z_node_[name]);
+    if (tests_convergence()) {
+      norms.theta = admm::squared_norm(theta[name]);
+      norms.u = admm::squared_norm(u_[name]);
+    }
+    const at::Tensor* z_node = z_node_rows.find(name);
+    if (z_node == nullptr) continue;
+    norms.z_node_step = ranks * admm::squared_distance(*z_node, z_node_before_[name]);
+    norms.node_gap = admm::squared_distance(*z_node, z_rows[name]);
+    norms.z_step = admm::squared_distance(z_rows[name], z_before_[name]);
+    if (!tests_convergence()) continue;
+    norms.z_node = ranks * admm::squared_norm(*z_node);
+    norms.v = admm::squared_norm(v_[name]);
+  }
+  return all;
+}
+
+/// The first four norms, or all if the stopping test wants them.
+void Duals::sum_over_ranks(std::vector<SquaredNorms>& norms, RailExchange& ranks) const {
+  static_assert(sizeof(SquaredNorms) == SquaredNorms::kCount * sizeof(double));
+  if (norms.empty()) return;
+  const int64_t count = tests_convergence() ? SquaredNorms::kCount : 4;
+  const at::Tensor all =
+      at::from_blob(norms.data(), {static_cast<int64_t>(norms.size()), SquaredNorms::kCount}, at::kDouble);
+  at::Tensor sent = all.slice(1, 0, count).reshape({-1}).clone();
+  ranks.sum_over_ranks(sent);
+  all.slice(1, 0, count).copy_(sent.view({-1, count}));
+}
+
+void Duals::report(const std::vector<SquaredNorms>& sums, Exchange& exchange) const {
+  exchange.converged = tests_convergence() && !sums.empty();
+  const double share = 1.0 / static_cast<double>(sums.size());
+  for (size_t t = 0; t < sums.size(); ++t) {
+    const auto residuals = admm::residuals_of(sums[t], rho_[t]);
+    exchange.residuals.emplace_back(names_[t], residuals);
+    exchange.rho1 += rho_[t].rho1 * share;
+    exchange.rho2 += rho_[t].rho2 * share;
+    exchange.converged =
+        exchange.converged && admm::below_tolerance(sums[t], residuals, rho_[t], z_node_[names_[t]].numel(),
+                                                    {layout_.nodes(), layout_.mean_node_size()}, options_.tolerance);
+  }
+}
+
+void Duals::adapt_penalties(const Exchange& exchange) {
+  const auto next_steps = steps_of(exchange.index + 1);
+  for (size_t t = 0; t < rho_.size(); ++t) {
+    const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, exchange.index,
+                                           next_steps, layout_.nodes(), layout_.mean_node_size());
+    admm::rescale_dual(u_[names_[t]], rho_[t].rho1, next.rho1);
+    if (at::Tensor* v = v_.find(names_[t])) admm::rescale_dual(*v, rho_[t].rho2, next.rho2);
+    rho_[t] = next;
+  }
+}
+
+admm::StepSizes Duals::steps_of(int64_t iteration) const {
+  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = options_.momentum};
+  const int64_t end = std::min(iteration * options_.local_steps, options_.total_steps);
+  for (int64_t step = (iteration - 1) * options_.local_steps + 1; options_.learning_rate && step <= end; ++step) {
+    sizes.sum += options_.learning_rate(step);
+  }
+  return sizes;
+}
+
+bool Duals::tests_convergence() const {
+  return options_.tolerance.absolute > 0 || options_.tolerance.relative > 0;
+}
+
+void Duals::set_terms(LocalTerms& terms) const {
+  terms.anchor = TensorDict();
+  terms.rho1.clear();
+  for (size_t t = 0; t < names_.size(); ++t) {
+    terms.anchor.insert(names_[t], z_node_[names_[t]] - u_[names_[t]]);
+    terms.rho1.push_back(rho_[t].rho1);
+  }
+}
+
+void Duals::mask(const sparsity::Supports& support, bool mask_u) {
+  sparsity::apply_supports(v_, shards_.rows(support, mine()));
+  if (mask_u) sparsity::apply_supports(u_, support);
+}
+
+void Duals::cut(const sparsity::Cut& cut) {
+  sparsity::apply_cut(u_, cut);
+  sparsity::apply_cut(z_node_, cut);
+  sparsity::apply_cut(v_, shards_.rows(cut, mine()));
+  TensorDict left;
+  for (const auto& v : v_) {
+    if (v.value().size(0) > 0) left.insert(v.key(), v.value());
+  }
+  v_ = left;
+}
+
+void Duals::save(TensorDict& state) const {
+  for (const auto& tensor : z_node_) state.insert("z_node/" + tensor.key(), tensor.value());
+  for (const auto& tensor : u_) state.insert("u/" + tensor.key(), tensor.value());
+  for (const auto& tensor : v_) state.insert("v/" + tensor.key(), tensor.value());
+  for (size_t t = 0; t < rho_.size(); ++t) {
+    state.insert("rho/" + names_[t], at::tensor({rho_[t].rho1, rho_[t].rho2}, at::kDouble));
+  }
+}
+
+void Duals::load(const TensorDict& state) {
+  for (auto& tensor : z_node_) tensor.value().copy_(state["z_node/" + tensor.key()]);
+  for (auto& tensor : u_) tensor.value().copy_(state["u/" + tensor.key()]);
+  for (auto& tensor : v_) tensor.value().copy_(state["v/" + tensor.key()]);
+  for (size_t t = 0; t < rho_.size(); ++t) {
+    const double* rho = state["rho/" + names_[t]].const_data_ptr<double>();
+    rho_[t] = {rho[0], rho[1]};
+  }
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,71 @@
+// The ADMM in H-SADMM: scaled duals, node models and penalties of the tensors in consensus. Without it an exchange is
+// local SGD with masks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prunex/admm/penalties.h"
+#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/rail_exchange.h"
+#include "prunex/strategies/row_shards.h"
+
+namespace prunex::strategies {
+
+/// One rank's share: u and the node's model are whole on every rank, v is kept of the rows of its shard alone. All
+/// tensors named `work` are whole; of them only the own shard's rows are read or written where `rows` are meant.
+class Duals {
+ public:
+  /// names: the parameters in consensus; start: all parameters at the start. `options` and `shards` must outlive it.
+  Duals(const HsadmmOptions& options, const comm::Layout& layout, const RowShards& shards,
+        std::vector<std::string> names, const TensorDict& start);
+
+  /// Whether the tensor is in consensus.
+  bool hold(const std::string& name) const { return u_.find(name) != nullptr; }
+
+  /// work <- theta + u.
+  void add_u(TensorDict& work) const;
+  /// Eq. 9 on the rows of `work`, which hold the node's sum of theta + u.
+  void update_candidate(const TensorDict& work, const TensorDict& z);
+  /// Keeps what the residuals of this exchange need of the time before it.
+  void remember(const TensorDict& z);
+  /// The node's model is a new one, from every rank's rows.
+  TensorDict& z_node() { return z_node_; }
+  /// Rows of work += v.
+  void add_v(const TensorDict& work) const;
+
+  /// Eq. 12 and 13, with `mean` as the z that nodes agree on; then residuals, and the penalties of the next iteration.
+  void update(const TensorDict& theta, const TensorDict& mean, const TensorDict& z, RailExchange& ranks,
+              Exchange& exchange);
+  /// rho1 (theta - anchor), Eq. 8, for the next local steps.
+  void set_terms(LocalTerms& terms) const;
+
+  /// What is dead in `support` has no duals; u keeps its own if the local weights stay unmasked.
+  void mask(const sparsity::Supports& support, bool mask_u);
+  /// `shards` are those before the cut.
+  void cut(const sparsity::Cut& cut);
+
+  void save(TensorDict& state) const;
+  void load(const TensorDict& state);
+
+ private:
+  int mine() const { return layout_.local_rank(); }
+  std::vector<admm::SquaredNorms> norms(const TensorDict& theta, const TensorDict& z) const;
+  void sum_over_ranks(std::vector<admm::SquaredNorms>& norms, RailExchange& ranks) const;
+  void report(const std::vector<admm::SquaredNorms>& sums, Exchange& exchange) const;
+  void adapt_penalties(const Exchange& exchange);
+  admm::StepSizes steps_of(int64_t iteration) const;
+  bool tests_convergence() const;
+
+  const HsadmmOptions& options_;
+  const comm::Layout layout_;
+  const RowShards& shards_;
+  std::vector<std::string> names_;
+  double largest_rate_ = 0;  // learning rate of the whole run
+  TensorDict u_, z_node_;
+  TensorDict v_;                         // rows
+  TensorDict z_before_, z_node_before_;  // rows
+  std::vector<admm::Penalties> rho_;
+};
+
+}  // namespace prunex::strategies

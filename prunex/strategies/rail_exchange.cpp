@@ -1,0 +1,59 @@
+#include "prunex/strategies/rail_exchange.h"
+
+#include <ATen/ATen.h>
+
+namespace prunex::strategies {
+namespace {
+
+at::Tensor part_of(const at::Tensor& buffer, const comm::Range& part) {
+  return buffer.narrow(0, part.begin, part.size());
+}
+
+}  // namespace
+
+RailExchange::RailExchange(comm::Hierarchy& groups, ExchangeForm form)
+    : groups_(groups), rails_(form == ExchangeForm::kLeader ? 1 : groups.layout.rails()) {}
+
+std::vector<comm::Range> RailExchange::even_parts(int64_t numel) const {
+  auto parts = comm::parts({0, numel}, rails_);
+  parts.resize(static_cast<size_t>(groups_.layout.ranks_here()), {numel, numel});
+  return parts;
+}
+
+void RailExchange::sum_in_node(at::Tensor& buffer) {
+  groups_.node->all_reduce(buffer);
+}
+
+void RailExchange::scatter_in_node(at::Tensor& buffer, const std::vector<comm::Range>& parts) {
+  groups_.node->reduce_scatter(buffer, parts);
+}
+
+void RailExchange::gather_in_node(at::Tensor& buffer, const std::vector<comm::Range>& parts) {
+  groups_.node->all_gather_parts(buffer, parts);
+}
+
+void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
+  if (!groups_.site || reduce != comm::Reduce::kSum) return groups_.rail->all_reduce(part, reduce);
+  const auto shares = comm::parts({0, part.numel()}, groups_.site->size());
+  groups_.site->reduce_scatter(part, shares);
+  at::Tensor share = part_of(part, shares[static_cast<size_t>(groups_.site->rank())]);
+  groups_.cross->all_reduce(share);
+  groups_.site->all_gather_parts(part, shares);
+}
+
+void RailExchange::unite_over_nodes(at::Tensor& buffer) {
+  const auto parts = even_parts(buffer.numel());
+  at::Tensor part = part_of(buffer, parts[static_cast<size_t>(mine())]);
+  reduce_over_nodes(part, comm::Reduce::kBitOr);
+  gather_in_node(buffer, parts);
+}
+
+void RailExchange::sum_over_ranks(at::Tensor& buffer) {
+  const auto parts = even_parts(buffer.numel());
+  scatter_in_node(buffer, parts);
+  at::Tensor part = part_of(buffer, parts[static_cast<size_t>(mine())]);
+  reduce_over_nodes(part);
+  gather_in_node(buffer, parts);
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,129 @@
+#include "prunex/strategies/row_shards.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace prunex::strategies {
+namespace {
+
+int64_t row_count(const at::Tensor& tensor) {
+  return tensor.dim() == 0 ? 1 : tensor.size(0);
+}
+
+at::Tensor rows_of(const at::Tensor& tensor, const comm::Range& rows) {
+  const at::Tensor plain = tensor.detach();
+  return (plain.dim() == 0 ? plain.view({1}) : plain).narrow(0, rows.begin, rows.size());
+}
+
+int64_t count_below(const std::vector<int64_t>& ascending, int64_t bound) {
+  return std::lower_bound(ascending.begin(), ascending.end(), bound) - ascending.begin();
+}
+
+}  // namespace
+
+RowShards::RowShards(const TensorDict& tensors, int rails, int ranks) : count_(ranks) {
+  int64_t total = 0, before = 0;
+  for (const auto& item : tensors) total += item.value().numel();
+  for (const auto& item : tensors) {
+    const int64_t rows = row_count(item.value()), numel = item.value().numel();
+    const int64_t width = std::max<int64_t>(1, numel / std::max<int64_t>(1, rows));
+    auto& first = first_rows_[item.key()];
+    for (int shard = 0; shard < ranks; ++shard) {
+      const int64_t begin = total * std::min(shard, rails) / rails;  // in entries of all tensors
+      first.push_back(shard < rails ? std::clamp<int64_t>((begin - before + width / 2) / width, 0, rows) : rows);
+    }
+    first.front() = 0;
+    first.push_back(rows);
+    before += numel;
+  }
+}
+
+comm::Range RowShards::range(const std::string& name, int shard) const {
+  const auto& first = first_rows_.at(name);
+  return {first[static_cast<size_t>(shard)], first[static_cast<size_t>(shard) + 1]};
+}
+
+TensorDict RowShards::rows(const TensorDict& tensors, int shard) const {
+  TensorDict views;
+  for (const auto& item : tensors) {
+    const auto mine = range(item.key(), shard);
+    if (!mine.empty()) views.insert(item.key(), rows_of(item.value(), mine));
+  }
+  return views;
+}
+
+sparsity::Supports RowShards::rows(const sparsity::Supports& supports, int shard) const {
+  sparsity::Supports result;
+  for (const auto& item : supports) {
+    const auto mine = range(item.key(), shard);
+    sparsity::Support support = item.value();
+    if (support.rows.defined()) support.rows = support.rows.narrow(0, mine.begin, mine.size());
+    if (!mine.empty()) result.insert(item.key(), support);
+  }
+  return result;
+}
+
+sparsity::Cut RowShards::rows(const sparsity::Cut& cut, int shard) const {
+  sparsity::Cut result;
+  for (const auto& [name, whole] : cut.tensors) {
+    const auto known = first_rows_.find(name);
+    if (known == first_rows_.end() || whole.shape.empty()) continue;
+    const auto mine = range(name, shard);
+    auto& own = result.tensors[name] = whole;
+    own.shape[0] = mine.size();
+    const auto kept = own.kept.find(0);
+    if (kept == own.kept.end()) continue;
+    std::vector<int64_t> rows;
+    for (const int64_t row : kept->second) {
+      if (row >= mine.begin && row < mine.end) rows.push_back(row - mine.begin);
+    }
+    kept->second = rows;
+  }
+  return result;
+}
+
+void RowShards::cut(const sparsity::Cut& cut) {
+  for (auto& [name, first] : first_rows_) {
+    const auto& kept = cut.tensors.at(name).kept;
+    const auto rows = kept.find(0);
+    if (rows == kept.end()) continue;
+    for (int64_t& row : first) row = count_below(rows->second, row);
+  }
+}
+
+ShardedCompaction::ShardedCompaction(const RowShards& shards, const TensorDict& tensors,
+                                     const sparsity::Supports& supports)
+    : shards_(shards) {
+  int64_t end = 0;
+  for (int shard = 0; shard < shards.count(); ++shard) {
+    plans_.emplace_back(shards.rows(tensors, shard), shards.rows(supports, shard));
+    parts_.push_back({end, end + plans_.back().numel()});
+    end = parts_.back().end;
+  }
+}
+
+at::Tensor ShardedCompaction::part_of(const at::Tensor& buffer, int shard) const {
+  const auto& part = parts_[static_cast<size_t>(shard)];
+  return buffer.narrow(0, part.begin, part.size());
+}
+
+void ShardedCompaction::pack(const TensorDict& tensors, at::Tensor& buffer) const {
+  for (int shard = 0; shard < shards_.count(); ++shard) pack(tensors, buffer, shard);
+}
+
+void ShardedCompaction::pack(const TensorDict& tensors, at::Tensor& buffer, int shard) const {
+  at::Tensor part = part_of(buffer, shard);
+  plans_[static_cast<size_t>(shard)].pack(shards_.rows(tensors, shard), part);
+}
+
+void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tensors) const {
+  for (int shard = 0; shard < shards_.count(); ++shard) unpack(buffer, tensors, shard);
+}
+
+void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tensors, int shard) const {
+  TensorDict rows = shards_.rows(tensors, shard);
+  plans_[static_cast<size_t>(shard)].unpack(part_of(buffer, shard), rows);
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,65 @@
+// Which local rank keeps the node's state for which rows of every tensor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/range.h"
+#include "prunex/sparsity/compaction.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/sparsity/projection.h"
+#include "prunex/tensors.h"
+
+namespace prunex::strategies {
+
+/// Consecutive rows (slices of dim 0) in the order of the tensors, so that a shard is one range of the dense buffer.
+class RowShards {
+ public:
+  RowShards() = default;
+  /// One shard per local rank: the first `rails` hold about equally many entries, the others nothing.
+  RowShards(const TensorDict& tensors, int rails, int ranks);
+
+  int count() const { return count_; }
+  /// Views of the shard's rows; tensors without any are left out. Tensors without dimensions count as one row.
+  TensorDict rows(const TensorDict& tensors, int shard) const;
+  /// What supports say of these rows.
+  sparsity::Supports rows(const sparsity::Supports& supports, int shard) const;
+  /// What a cut leaves of these rows; for state that is kept of rows alone.
+  sparsity::Cut rows(const sparsity::Cut& cut, int shard) const;
+  /// The tensors were cut: every row stays with its shard.
+  void cut(const sparsity::Cut& cut);
+
+ private:
+  comm::Range range(const std::string& name, int shard) const;
+
+  int count_ = 0;
+  std::map<std::string, std::vector<int64_t>> first_rows_;  // of each shard, and the number of rows
+};
+
+/// Eq. 15 for shards: what is alive, one shard after the other in one flat buffer.
+class ShardedCompaction {
+ public:
+  ShardedCompaction() = default;
+  ShardedCompaction(const RowShards& shards, const TensorDict& tensors, const sparsity::Supports& supports);
+
+  int64_t numel() const { return parts_.empty() ? 0 : parts_.back().end; }
+  /// The shards' ranges of the buffer.
+  const std::vector<comm::Range>& parts() const { return parts_; }
+
+  /// `tensors` are whole, the buffer has numel() entries. Unpacking writes zeros outside the supports.
+  void pack(const TensorDict& tensors, at::Tensor& buffer) const;
+  void pack(const TensorDict& tensors, at::Tensor& buffer, int shard) const;
+  void unpack(const at::Tensor& buffer, const TensorDict& tensors) const;
+  void unpack(const at::Tensor& buffer, const TensorDict& tensors, int shard) const;
+
+ private:
+  at::Tensor part_of(const at::Tensor& buffer, int shard) const;
+
+  RowShards shards_;
+  std::vector<sparsity::Compaction> plans_;
+  std::vector<comm::Range> parts_;
+};
+
+}  // namespace prunex::strategies
