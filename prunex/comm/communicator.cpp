@@ -50,6 +50,7 @@ void Communicator::all_reduce(at::Tensor& tensor, Reduce reduce) {
               ": wanted float, double, int64 or uint8, and uint8 for kBitOr");
   if (size_ == 1 || tensor.numel() == 0) return;
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "all_reduce", tensor.nbytes());
   ++traffic_.operations;
   traffic_.payload_bytes += tensor.nbytes();
   for (auto& bucket : buckets(tensor)) {
@@ -63,6 +64,7 @@ void Communicator::broadcast(at::Tensor& tensor, int root) {
   TORCH_CHECK(root >= 0 && root < size_, "[comm] broadcast from rank ", root, " of ", size_, " in ", name_);
   if (size_ == 1 || tensor.numel() == 0) return;
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "broadcast", tensor.nbytes());
   ++traffic_.operations;
   traffic_.payload_bytes += tensor.nbytes();
   for (auto& bucket : buckets(tensor)) {
@@ -81,10 +83,17 @@ void Communicator::all_gather(at::Tensor& output, const at::Tensor& input) {
     return;
   }
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "all_gather", input.nbytes());
   ++traffic_.operations;
   traffic_.payload_bytes += input.nbytes();
   do_all_gather(output, input);
   traffic_.sent_bytes += all_gather_sent_bytes(input.nbytes(), place());
+}
+
+void Communicator::record_in(std::shared_ptr<Journal> journal) {
+  if (size_ == 1) return;
+  journal_ = std::move(journal);
+  journal_->add_group(name_);
 }
 
 void Communicator::check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const {
@@ -105,6 +114,7 @@ void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& 
   TORCH_CHECK(can_reduce(tensor.scalar_type(), Reduce::kSum), "[comm] reduce_scatter of ", tensor.scalar_type());
   if (size_ == 1 || tensor.numel() == 0) return;
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "reduce_scatter", tensor.nbytes());
   ++traffic_.operations;
   traffic_.payload_bytes += tensor.nbytes();
   at::Tensor plain = tensor.detach();
@@ -116,6 +126,7 @@ void Communicator::all_gather_parts(at::Tensor& tensor, const std::vector<Range>
   check_parts(tensor, parts);
   if (size_ == 1 || tensor.numel() == 0) return;
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "all_gather_parts", tensor.nbytes());
   ++traffic_.operations;
   traffic_.payload_bytes += tensor.nbytes();
   at::Tensor plain = tensor.detach();
@@ -126,6 +137,7 @@ void Communicator::all_gather_parts(at::Tensor& tensor, const std::vector<Range>
 void Communicator::barrier() {
   if (size_ == 1) return;
   const Stopwatch watch(traffic_.seconds);
+  const Journal::Operation entry(journal_.get(), name_, "barrier", 0);
   ++traffic_.operations;
   do_barrier();
 }

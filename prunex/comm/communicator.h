@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "prunex/comm/journal.h"
 #include "prunex/comm/range.h"
 #include "prunex/comm/reduction.h"
 #include "prunex/comm/traffic.h"
@@ -55,6 +57,9 @@ class Communicator {
 
   const Traffic& traffic() const { return traffic_; }
 
+  /// Writes the operations to come to the journal. A group of one does not: it never waits.
+  void record_in(std::shared_ptr<Journal> journal);
+
  private:
   // The size is at least two, tensors hold at least one element and one run of memory; reduced and broadcast ones are
   // one-dimensional.
@@ -72,6 +77,7 @@ class Communicator {
   int rank_;
   int size_;
   Traffic traffic_;
+  std::shared_ptr<Journal> journal_;  // null: nothing is recorded
 };
 
 }  // namespace prunex::comm

@@ -57,6 +57,7 @@ class Heartbeat::Loop {
     for (auto& [rank, socket] : connect_heartbeats(place, store, options)) {
       peers_.emplace(rank, Peer{PeerLink(std::move(socket)), Clock::now() + options.join_timeout, ""});
     }
+    ping();  // from its first word on a rank's silence counts
     thread_ = std::thread([this] { run(); });
   }
   ~Loop() {
@@ -81,7 +82,6 @@ class Heartbeat::Loop {
   void run() {
     block_signals();
     raise_priority();
-    next_ping_ = Clock::now();
     while (!stopped()) {
       wait(next_ping_);
       const auto now = Clock::now();

@@ -5,6 +5,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
+#include "prunex/comm/watch.h"
 
 namespace prunex::comm {
 
@@ -22,6 +23,8 @@ struct Hierarchy {
   // cross, all-gather over site, and crosses every site's link once.
   std::unique_ptr<Communicator> site;   ///< the members of my rail in my site
   std::unique_ptr<Communicator> cross;  ///< one member of my rail per site: those with my place in their site
+
+  std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };
 
 }  // namespace prunex::comm

@@ -159,7 +159,7 @@ void run(int ranks, const std::function<HeartbeatEvents(int)>& events,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Heartbeat heartbeat({rank, ranks}, *store, {.timeout = milliseconds(500)}, events(rank));
+      Heartbeat heartbeat({rank, ranks}, *store, {.timeout = seconds(5)}, events(rank));
       body(rank, heartbeat);
     });
   }

@@ -88,23 +88,26 @@ void check_wanted(const Layout& layout, const Layout& wanted) {
                                           describe({wanted.node_sizes}), describe(layout)));
 }
 
-}  // namespace
+// Meets the other ranks, without connecting to them.
+Devices join(const Layout& layout, Store& store, const GlooOptions& options) {
+  ignore_broken_pipes();
+  const auto card = describe(layout) + "|" + network_identity();
+  const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
+  check_layouts(cards, layout);
+  return make_devices(layout, options.interfaces, on_one_machine(cards));
+}
 
-Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
-  check(layout);
-  Devices devices;
-  if (layout.world_size() > 1) {
-    ignore_broken_pipes();
-    const auto card = describe(layout) + "|" + network_identity();
-    const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
-    check_layouts(cards, layout);
-    devices = make_devices(layout, options.interfaces, on_one_machine(cards));
-  }
-  const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
-  const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
-    return make_gloo_communicator(group, store, device, timeouts);
-  };
+Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& options, const Devices& devices) {
   Hierarchy hierarchy{.layout = layout};
+  hierarchy.watch =
+      std::make_unique<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
+  const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
+  const GlooGuard guard = {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
+  const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
+    auto communicator = make_gloo_communicator(group, store, device, timeouts, guard);
+    communicator->record_in(hierarchy.watch->journal());
+    return communicator;
+  };
   hierarchy.world = make(world_group(layout), devices.first);
   hierarchy.node = make(node_group(layout), devices.first);
   hierarchy.rail = make(rail_group(layout), devices.rail);
@@ -112,11 +115,27 @@ Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options
     hierarchy.site = make(site_group(layout), devices.rail);
     hierarchy.cross = make(cross_group(layout), devices.rail);
   }
+  return hierarchy;
+}
+
+}  // namespace
+
+Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
+  check(layout);
+  if (options.report_signal != 0) block_signal(options.report_signal);
+  const bool alone = layout.world_size() == 1;
+  const Devices devices = alone ? Devices{} : join(layout, store, options);
+  Hierarchy hierarchy = make_groups(layout, store, options, devices);
+  if (!alone && options.heartbeat_timeout.count() > 0) {
+    const auto address = address_of(*devices.rail);  // so that a cut of any rail's network is noticed
+    hierarchy.watch->start(store, {options.heartbeat_timeout, address, options.join_timeout});
+  }
   hierarchy.world->barrier();  // the store's host may leave once no rank needs it
   return hierarchy;
 }
 
 Hierarchy connect(const Environment& environment, GlooOptions options, const std::optional<Layout>& wanted) {
+  if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
   const auto store = environment.world_size == 1 ? make_memory_store() : make_store(environment, options.join_timeout);
   Layout layout = find_layout(environment, *store, options.join_timeout);

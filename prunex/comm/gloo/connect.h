@@ -21,6 +21,12 @@ struct GlooOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// How long the ranks may take to come together at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+  /// Silence after which a rank counts as lost; 0: no heartbeat.
+  std::chrono::milliseconds heartbeat_timeout{1500};
+  /// Whether ranks write reports when one is lost or does not answer, and at which signal: watch.h. A signal is blocked
+  /// in the calling thread: call before other threads start.
+  bool reports = false;
+  int report_signal = 0;
 };
 
 /// All ranks must call with the same layout, but for the rank. Returns when all are connected; the store is not needed

@@ -84,4 +84,11 @@ std::shared_ptr<gloo::transport::Device> make_device(const std::string& interfac
   return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
 }
 
+// Gloo tells it in words only: "tcp, pci=, iface=eth0, speed=-1, addr=[10.0.0.1]".
+std::string address_of(const gloo::transport::Device& device) {
+  const std::string text = device.str();
+  const auto begin = text.find("addr=[") + 6;
+  return text.substr(begin, text.find(']', begin) - begin);
+}
+
 }  // namespace prunex::comm

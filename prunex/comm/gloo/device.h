@@ -21,4 +21,7 @@ void check_interfaces(const std::vector<std::string>& names);
 /// Throws std::invalid_argument if it has no address.
 std::shared_ptr<gloo::transport::Device> make_device(const std::string& interface, bool one_machine);
 
+/// The numeric address that the device listens on.
+std::string address_of(const gloo::transport::Device& device);
+
 }  // namespace prunex::comm

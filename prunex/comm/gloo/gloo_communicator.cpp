@@ -63,10 +63,12 @@ std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh)
+  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, const GlooGuard& guard)
       : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
         members_(group.members),
-        mesh_(std::move(mesh)) {}
+        mesh_(std::move(mesh)),
+        guard_(guard),
+        listener_(guard_.abort_switch->listen([this](const std::string& reason) { abort(reason); })) {}
 
   void abort(const std::string& reason) override {
     if (mesh_) mesh_->abort(reason);
@@ -129,8 +131,11 @@ class GlooCommunicator final : public Communicator {
 
   std::string describe(const char* operation, const std::vector<int>& peers, const std::string& reason) {
     const auto head = fmt::format("[comm] rank {}: {} in {}", members_[rank()], operation, name());
+    const bool timed_out = reason.starts_with("Timed out");
+    // A broken connection says little: the peer may have died, or have ended because another one did.
+    if (!timed_out && mesh_->abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);
     if (const auto aborted = mesh_->abort_reason(); !aborted.empty()) return fmt::format("{}: {}", head, aborted);
-    if (reason.starts_with("Timed out")) {
+    if (timed_out) {
       return fmt::format("{}: no answer within {:g} s from rank {}", head, mesh_->timeout_seconds(),
                          fmt::join(world_ranks(peers), " or "));
     }
@@ -147,16 +152,18 @@ class GlooCommunicator final : public Communicator {
   std::vector<int> members_;
   std::unique_ptr<Mesh> mesh_;  // null for a group of one
   bool broken_ = false;
+  const GlooGuard guard_;
+  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_gloo_communicator(const Group& group, Store& store,
                                                      std::shared_ptr<gloo::transport::Device> device,
-                                                     const GlooTimeouts& timeouts) {
+                                                     const GlooTimeouts& timeouts, const GlooGuard& guard) {
   const bool alone = group.members.size() == 1;
-  return std::make_unique<GlooCommunicator>(group,
-                                            alone ? nullptr : connect(group, store, std::move(device), timeouts));
+  return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, store, std::move(device), timeouts),
+                                            guard);
 }
 
 }  // namespace prunex::comm

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/comm/abort_switch.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/store.h"
 
@@ -27,9 +28,16 @@ struct GlooTimeouts {
   std::chrono::milliseconds operation;
 };
 
+/// Who ends this rank's waits when another one is lost.
+struct GlooGuard {
+  std::shared_ptr<AbortSwitch> abort_switch;
+  /// How long to wait, when a connection breaks, for the switch to tell why; 0 if nobody will.
+  std::chrono::milliseconds patience{0};
+};
+
 /// Connects the group's ranks pairwise; all of them must call. device may be null for a group of one.
 std::unique_ptr<Communicator> make_gloo_communicator(const Group& group, Store& store,
                                                      std::shared_ptr<gloo::transport::Device> device,
-                                                     const GlooTimeouts& timeouts);
+                                                     const GlooTimeouts& timeouts, const GlooGuard& guard);
 
 }  // namespace prunex::comm

@@ -1,0 +1,176 @@
+// Every wait ends when a rank is lost; reports name the rank that lags. Ranks are threads over the real Gloo.
+#include "prunex/comm/watch.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "tests/scratch.h"
+
+namespace prunex::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::StrEq;
+
+std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void wait_for(const std::atomic<int>& counter, int value) {
+  while (counter < value) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(AbortSwitch, RunsTheActionsOfThoseWhoStillListen) {
+  AbortSwitch abort_switch;
+  std::string heard;
+  auto kept = abort_switch.listen([&](const std::string& reason) { heard += "kept " + reason; });
+  {
+    const auto gone = abort_switch.listen([&](const std::string&) { heard += "gone"; });
+  }
+  const auto moved = std::move(kept);
+  EXPECT_EQ(abort_switch.reason(), "");
+  abort_switch.abort("fire");
+  abort_switch.abort("flood");
+  EXPECT_EQ(heard, "kept fire");
+  EXPECT_EQ(abort_switch.reason(std::chrono::hours(1)), "fire");
+  const auto late = abort_switch.listen([&](const std::string& reason) { heard += ", late " + reason; });
+  EXPECT_EQ(heard, "kept fire, late fire");
+}
+
+TEST(Watch, ALostRankEndsTheWaitsOfAllGroups) {
+  std::vector<std::string> seen(4);
+  run_ranks(2, 2,
+            [&](Hierarchy& h) {
+              auto x = at::ones({1000});
+              if (h.layout.rank > 1) return;  // they never come, but stay connected until all are done
+              std::thread judge([&] {
+                std::this_thread::sleep_for(milliseconds(100));
+                h.watch->abort_switch()->abort("lost rank 3 (node 1): silent for 1.5 s");
+              });
+              seen[h.layout.rank] = message([&] { h.rail->all_reduce(x); });
+              judge.join();
+              EXPECT_THAT(message([&] { h.node->barrier(); }), HasSubstr("lost rank 3 (node 1)"));
+            },
+            {.heartbeat_timeout = milliseconds(0)});
+  EXPECT_THAT(seen[0], StrEq("[comm] rank 0: all_reduce in rail 0: lost rank 3 (node 1): silent for 1.5 s"));
+  EXPECT_THAT(seen[1], StrEq("[comm] rank 1: all_reduce in rail 1: lost rank 3 (node 1): silent for 1.5 s"));
+}
+
+TEST(Watch, ARankThatLeavesEarlyIsNamedToThoseWhoWaitForIt) {
+  std::string seen;
+  run_ranks(2, 2,
+            [&](Hierarchy& h) {
+              h.world->barrier();
+              if (h.layout.rank == 3) h.watch.reset();  // says goodbye, but keeps its connections
+              if (h.layout.rank == 1) seen = message([&] { h.rail->barrier(); });
+            },
+            {.heartbeat_timeout = milliseconds(1500)});
+  EXPECT_THAT(seen, StrEq("[comm] rank 1: barrier in rail 1: lost rank 3 (node 1): it ended before barrier #1"));
+}
+
+TEST(Watch, LeavingAfterTheLastOperationIsInOrder) {
+  for (int i = 0; i < 20; ++i) {
+    run_ranks(2, 2,
+              [&](Hierarchy& h) {
+                auto x = at::ones({1000});
+                h.world->broadcast(x, i % 4);
+                h.world->barrier();
+                h.watch.reset();
+              },
+              {.heartbeat_timeout = milliseconds(1500)});
+  }
+}
+
+TEST(Watch, ATimeoutMakesAllRanksReportAndNamesTheOneThatLags) {
+  const tests::Scratch scratch;
+  std::atomic<int> reported{0};
+  ::testing::internal::CaptureStderr();
+  run_ranks(2, 2,
+            [&](Hierarchy& h) {
+              h.watch->write_reports_to(scratch.path());
+              h.world->barrier();
+              // rank 1 waits for rank 3, rank 3 for rank 2, which is busy
+              const auto own = scratch / ("hang-rank-" + std::to_string(h.layout.rank) + ".txt");
+              if (h.layout.rank == 1) {
+                EXPECT_THAT(message([&] { h.rail->barrier(); }), HasSubstr("no answer within 1 s"));
+              }
+              if (h.layout.rank == 3) message([&] { h.node->barrier(); });
+              while (text_of(own).empty()) std::this_thread::sleep_for(milliseconds(5));
+              ++reported;
+              wait_for(reported, 4);
+            },
+            {.timeout = milliseconds(1000), .heartbeat_timeout = milliseconds(1500), .reports = true});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("prunex: rank 2 (node 1) lags: it has not entered barrier #1 of node 1 (others wait 1 s)\n"));
+  EXPECT_THAT(text_of(scratch / "hang-rank-1.txt"), HasSubstr("barrier #1 of rail 1, 0 bytes: failed, 1."));
+  EXPECT_THAT(text_of(scratch / "hang-rank-2.txt"), Not(HasSubstr("node 1, ")));
+  EXPECT_THAT(text_of(scratch / "hang-rank-2.txt"),
+              StartsWith("last 64 operations of rank 2 (node 1), oldest first\n"));
+}
+
+TEST(Watch, ASignalMakesAllRanksReport) {
+  block_signal(SIGUSR1);
+  const tests::Scratch scratch;
+  std::atomic<int> reported{0};
+  ::testing::internal::CaptureStderr();
+  run_ranks(1, 3,
+            [&](Hierarchy& h) {
+              h.watch->write_reports_to(scratch.path());
+              h.world->barrier();
+              std::thread waiting([&] {
+                if (h.layout.rank > 0) h.world->barrier();
+              });
+              if (h.layout.rank == 0) {
+                std::this_thread::sleep_for(milliseconds(700));  // until the others' pings have told of their barrier
+                kill(getpid(), SIGUSR1);
+              }
+              const auto own = scratch / ("hang-rank-" + std::to_string(h.layout.rank) + ".txt");
+              while (text_of(own).empty()) std::this_thread::sleep_for(milliseconds(5));
+              ++reported;
+              wait_for(reported, 3);
+              if (h.layout.rank == 0) h.world->barrier();
+              waiting.join();
+            },
+            {.heartbeat_timeout = milliseconds(1500), .report_signal = SIGUSR1});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              MatchesRegex("prunex: rank 0 \\(node 0\\) lags: it has not entered barrier #3 of world \\(others wait "
+                           "[0-9]+ s\\)\n"));
+  EXPECT_THAT(text_of(scratch / "hang-rank-1.txt"), HasSubstr("barrier #3 of world, 0 bytes: waiting, "));
+}
+
+TEST(Watch, ReportsGoToStandardErrorUntilAFolderIsKnown) {
+  Watch watch(Layout::even(2, 2, 3), {});
+  { const Journal::Operation entry(watch.journal().get(), "world", "barrier", 0); }
+  ::testing::internal::CaptureStderr();
+  watch.request_report();
+  watch.request_report();  // at once: the same request
+  const auto text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, StartsWith("rank 3: last 64 operations of rank 3 (node 1), oldest first\nrank 3: "));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+}
+
+}  // namespace
+}  // namespace prunex::comm
