@@ -83,9 +83,10 @@ class Heartbeat::Loop {
     block_signals();
     raise_priority();
     while (!stopped()) {
-      wait(next_ping_);
+      const auto until = next_deadline();
+      wait(until);
       const auto now = Clock::now();
-      forgive(now - next_ping_);
+      forgive(now - until);
       read_all(now);
       judge(now);
       if (events_.round) events_.round();
@@ -108,6 +109,15 @@ class Heartbeat::Loop {
       peer.link.send({MessageKind::kPing, status == peer.said ? "" : status});
       peer.said = status;
     }
+  }
+
+  // When there is something to do even if nobody says anything.
+  Clock::time_point next_deadline() const {
+    auto deadline = next_ping_;
+    for (const auto& [rank, peer] : peers_) {
+      if (!dead_) deadline = std::min(deadline, peer.heard + timeout_);
+    }
+    return deadline;
   }
 
   void wait(Clock::time_point until) {
@@ -186,7 +196,7 @@ class Heartbeat::Loop {
 
   void judge(Clock::time_point now) {
     for (const auto& [rank, peer] : peers_) {
-      if (now - peer.heard <= timeout_) continue;
+      if (now - peer.heard < timeout_) continue;
       const double seconds = std::chrono::duration<double>(timeout_).count();
       return declare_dead(rank, fmt::format("silent for {:g} s", seconds));
     }
@@ -199,14 +209,17 @@ class Heartbeat::Loop {
     if (events_.died) events_.died(rank, reason);
   }
 
-  // Closing a socket with unread data resets it, which may overtake the goodbye: read on until the others have closed.
+  // Closing a socket with unread data resets it, which may overtake the goodbye: read on until the others have closed,
+  // but for those that have long been silent.
   void say_goodbye() {
     const auto status = events_.status ? events_.status() : "";
     for (auto& [rank, peer] : peers_) {
       peer.link.send({MessageKind::kGoodbye, status});
       peer.link.end_sending();
     }
-    const auto deadline = Clock::now() + kFarewell;
+    const auto begin = Clock::now();
+    std::erase_if(peers_, [&](const auto& entry) { return begin - entry.second.heard > timeout_ / 2; });
+    const auto deadline = begin + kFarewell;
     while (!peers_.empty() && Clock::now() < deadline) {
       wait(deadline);
       for (auto next = peers_.begin(); next != peers_.end();) {

@@ -186,6 +186,7 @@ strategies::HsadmmOptions Trainer::strategy_options() const {
 
 Summary Trainer::run(const std::string& config) {
   open_directory(config);
+  if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
   Checkpoints checkpoints(directory_, config, ranks_);
   if (!options_.resume.empty()) restore(checkpoints.load(options_.resume_exchange));
   if (writes()) open_reports();

@@ -217,7 +217,7 @@ TEST(Train, EndsWithOneLineWhenARankIsKilled) {
   for (const auto& line : lines_of(result.errors)) {
     if (!line.starts_with("exchange ") && line.find("warning") == std::string::npos) errors.push_back(line);
   }
-  EXPECT_THAT(errors, ElementsAre("prunex: rank 1 was killed by signal 9; ended the other 1 rank"));
+  EXPECT_THAT(errors, ElementsAre("prunex: rank 1 was killed by signal 9 on node 1; ended the other 1 rank"));
   for (const int pid : ranks) EXPECT_FALSE(alive(pid));
 }
 

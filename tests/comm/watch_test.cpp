@@ -72,7 +72,7 @@ TEST(Watch, ALostRankEndsTheWaitsOfAllGroups) {
               });
               seen[h.layout.rank] = message([&] { h.rail->all_reduce(x); });
               judge.join();
-              EXPECT_THAT(message([&] { h.node->barrier(); }), HasSubstr("lost rank 3 (node 1)"));
+              EXPECT_THAT(message([&] { h.world->barrier(); }), HasSubstr("barrier in world: lost rank 3 (node 1)"));
             },
             {.heartbeat_timeout = milliseconds(0)});
   EXPECT_THAT(seen[0], StrEq("[comm] rank 0: all_reduce in rail 0: lost rank 3 (node 1): silent for 1.5 s"));

@@ -111,13 +111,13 @@ TEST(Launch, ShowsAnErrorThatAllRanksReportOnce) {
 TEST(Launch, NamesARankThatFailedWithoutAWord) {
   Driver driver("exit silently");
   EXPECT_EQ(driver.finish(), 7);
-  EXPECT_EQ(driver.output(), "prunex: rank 3 failed with status 7; ended the other 3 ranks\n");
+  EXPECT_EQ(driver.output(), "prunex: rank 3 failed with status 7 on node 1; ended the other 3 ranks\n");
 }
 
 TEST(Launch, AKilledRankEndsTheRunWithOneLine) {
   Driver driver("kill");
   EXPECT_EQ(driver.finish(), 1);
-  EXPECT_EQ(driver.output(), "prunex: rank 3 was killed by signal 9; ended the other 3 ranks\n");
+  EXPECT_EQ(driver.output(), "prunex: rank 3 was killed by signal 9 on node 1; ended the other 3 ranks\n");
 }
 
 TEST(Launch, KillsRanksThatIgnoreTheRequestToEnd) {

@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kFromTerminateToKill{700};
 sigset_t supervised_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
   return signals;
 }
 
@@ -71,7 +71,7 @@ struct Failure {
 
 class Supervisor {
  public:
-  explicit Supervisor(const BlockedSignals& signals) : signals_(signals) {}
+  Supervisor(const BlockedSignals& signals, const comm::Layout& shape) : signals_(signals), shape_(shape) {}
   ~Supervisor() {
     signal_all(SIGKILL);
     for (auto& rank : ranks_) {
@@ -128,7 +128,11 @@ class Supervisor {
 
   void handle_signals() {
     while (const auto info = signals_.next()) {
-      if (info->ssi_signo != SIGCHLD) pass_on(*info);
+      if (info->ssi_signo == SIGUSR1) {
+        signal_all(SIGUSR1);  // the ranks write reports
+      } else if (info->ssi_signo != SIGCHLD) {
+        pass_on(*info);
+      }
     }
     for (auto& rank : ranks_) reap(rank);
   }
@@ -209,11 +213,15 @@ class Supervisor {
 
   void report(const Failure& failure, const std::string& what) const {
     const auto others = ranks_.size() - 1;
-    fmt::print(stderr, "prunex: rank {} {}; ended the other {} rank{}\n", failure.rank, what, others,
+    comm::Layout place = shape_;
+    place.rank = failure.rank;
+    const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
+    fmt::print(stderr, "prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
                others == 1 ? "" : "s");
   }
 
   const BlockedSignals& signals_;
+  const comm::Layout shape_;
   std::vector<RankProcess> ranks_;
   ErrorLines lines_;
   std::vector<Failure> failures_;  // until the others were asked to end
@@ -241,7 +249,7 @@ int launch(const LaunchOptions& options, char** argv) {
   const BlockedSignals signals;
   const auto server = comm::host_tcp_store(0);
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  Supervisor supervisor(signals);
+  Supervisor supervisor(signals, options.shape);
   comm::Layout layout = options.shape;
   for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
     const auto environment = environment_of(layout, options.threads, server.port);

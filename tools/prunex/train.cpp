@@ -1,11 +1,13 @@
 // prunex train
 #include <fmt/format.h>
 
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/signal_thread.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
@@ -29,6 +31,7 @@ struct TrainCommand {
   std::string round_to = "auto";
   bool no_shrink = false;
   double comm_timeout = 600;
+  double heartbeat_timeout = 1.5;
   std::string device = "cpu";
 };
 
@@ -57,6 +60,10 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--interface", command.interface, "network interface, such as eth0; rails take turns on several: a,b")
       ->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
+  app.add_option("--heartbeat-timeout", command.heartbeat_timeout,
+                 "seconds of silence after which a rank counts as lost; 0 = off")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
   add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}}, "where to compute")->group(group);
 }
 
@@ -223,6 +230,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   train::validate(options);
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
+  command.gloo.heartbeat_timeout = std::chrono::milliseconds(static_cast<int64_t>(command.heartbeat_timeout * 1000));
+  command.gloo.reports = true;
+  command.gloo.report_signal = SIGUSR1;
+  comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
