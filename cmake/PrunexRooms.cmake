@@ -29,7 +29,8 @@ set(PRUNEX_ROOMS "" CACHE INTERNAL "")
 function(prunex_room name)
   cmake_parse_arguments(ARG "" "" "ROOMS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS
-    "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp")
+    "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp"
+    "${PROJECT_SOURCE_DIR}/prunex/${name}/shm/*.cpp")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
   add_library(prunex_${name} STATIC ${sources})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})

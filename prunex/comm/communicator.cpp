@@ -3,21 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "prunex/stopwatch.h"
 
 namespace prunex::comm {
 namespace {
-
-// Adds its lifetime to a counter, also when the call throws.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 void check_dense(const at::Tensor& tensor, const std::string& group) {
   TORCH_CHECK(tensor.defined(), "[comm] ", group, ": undefined tensor");
@@ -42,35 +32,50 @@ std::vector<at::Tensor> buckets(const at::Tensor& tensor) {
   return flat.split(std::max<int64_t>(1, kBucketBytes / tensor.element_size()));
 }
 
+// What an operation sends that goes bucket by bucket.
+int64_t sent_by_buckets(const at::Tensor& tensor, const std::function<int64_t(const at::Tensor&)>& sent) {
+  int64_t bytes = 0;
+  for (const auto& bucket : buckets(tensor)) bytes += sent(bucket);
+  return bytes;
+}
+
 }  // namespace
+
+void Communicator::run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body) {
+  const double begin = Stopwatch::now();
+  const Journal::Operation entry(journal_.get(), name_, operation, payload);
+  body();
+  charge(operation, payload, sent, Stopwatch::now() - begin);
+}
+
+void Communicator::charge(const char* operation, int64_t payload, int64_t sent, double seconds) {
+  ++traffic_.operations;
+  traffic_.payload_bytes += payload;
+  traffic_.sent_bytes += sent;
+  traffic_.seconds += seconds;
+  traffic_.by_operation[operation].add(payload, sent, seconds);
+}
 
 void Communicator::all_reduce(at::Tensor& tensor, Reduce reduce) {
   check_dense(tensor, name_);
   TORCH_CHECK(can_reduce(tensor.scalar_type(), reduce), "[comm] all_reduce of ", tensor.scalar_type(),
               ": wanted float, double, int64 or uint8, and uint8 for kBitOr");
   if (size_ == 1 || tensor.numel() == 0) return;
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "all_reduce", tensor.nbytes());
-  ++traffic_.operations;
-  traffic_.payload_bytes += tensor.nbytes();
-  for (auto& bucket : buckets(tensor)) {
-    do_all_reduce(bucket, reduce);
-    traffic_.sent_bytes += all_reduce_sent_bytes(bucket.numel(), bucket.element_size(), place());
-  }
+  const int64_t sent = sent_by_buckets(tensor, [&](const at::Tensor& bucket) {
+    return all_reduce_sent_bytes(bucket.numel(), bucket.element_size(), place());
+  });
+  run("all_reduce", tensor.nbytes(), sent, [&] {
+    for (auto& bucket : buckets(tensor)) do_all_reduce(bucket, reduce);
+  });
 }
 
 void Communicator::broadcast(at::Tensor& tensor, int root) {
   check_dense(tensor, name_);
   TORCH_CHECK(root >= 0 && root < size_, "[comm] broadcast from rank ", root, " of ", size_, " in ", name_);
   if (size_ == 1 || tensor.numel() == 0) return;
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "broadcast", tensor.nbytes());
-  ++traffic_.operations;
-  traffic_.payload_bytes += tensor.nbytes();
-  for (auto& bucket : buckets(tensor)) {
-    do_broadcast(bucket, root);
-    traffic_.sent_bytes += broadcast_sent_bytes(bucket.nbytes(), root, place());
-  }
+  run("broadcast", tensor.nbytes(), broadcast_sent_bytes(tensor.nbytes(), root, place()), [&] {
+    for (auto& bucket : buckets(tensor)) do_broadcast(bucket, root);
+  });
 }
 
 void Communicator::all_gather(at::Tensor& output, const at::Tensor& input) {
@@ -82,12 +87,8 @@ void Communicator::all_gather(at::Tensor& output, const at::Tensor& input) {
     output.detach().copy_(input.detach().unsqueeze(0));
     return;
   }
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "all_gather", input.nbytes());
-  ++traffic_.operations;
-  traffic_.payload_bytes += input.nbytes();
-  do_all_gather(output, input);
-  traffic_.sent_bytes += all_gather_sent_bytes(input.nbytes(), place());
+  run("all_gather", input.nbytes(), all_gather_sent_bytes(input.nbytes(), place()),
+      [&] { do_all_gather(output, input); });
 }
 
 void Communicator::record_in(std::shared_ptr<Journal> journal) {
@@ -113,33 +114,22 @@ void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& 
   check_parts(tensor, parts);
   TORCH_CHECK(can_reduce(tensor.scalar_type(), Reduce::kSum), "[comm] reduce_scatter of ", tensor.scalar_type());
   if (size_ == 1 || tensor.numel() == 0) return;
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "reduce_scatter", tensor.nbytes());
-  ++traffic_.operations;
-  traffic_.payload_bytes += tensor.nbytes();
   at::Tensor plain = tensor.detach();
-  do_reduce_scatter(plain, parts);
-  traffic_.sent_bytes += (tensor.numel() - parts[rank_].size()) * tensor.element_size();
+  run("reduce_scatter", tensor.nbytes(), (tensor.numel() - parts[rank_].size()) * tensor.element_size(),
+      [&] { do_reduce_scatter(plain, parts); });
 }
 
 void Communicator::all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) {
   check_parts(tensor, parts);
   if (size_ == 1 || tensor.numel() == 0) return;
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "all_gather_parts", tensor.nbytes());
-  ++traffic_.operations;
-  traffic_.payload_bytes += tensor.nbytes();
   at::Tensor plain = tensor.detach();
-  do_all_gather_parts(plain, parts);
-  traffic_.sent_bytes += (size_ - 1) * parts[rank_].size() * tensor.element_size();
+  run("all_gather_parts", tensor.nbytes(), (size_ - 1) * parts[rank_].size() * tensor.element_size(),
+      [&] { do_all_gather_parts(plain, parts); });
 }
 
 void Communicator::barrier() {
   if (size_ == 1) return;
-  const Stopwatch watch(traffic_.seconds);
-  const Journal::Operation entry(journal_.get(), name_, "barrier", 0);
-  ++traffic_.operations;
-  do_barrier();
+  run("barrier", 0, 0, [&] { do_barrier(); });
 }
 
 }  // namespace prunex::comm

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,9 +57,16 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   const Traffic& traffic() const { return traffic_; }
+  /// Counts an operation that used this group's links without its calls.
+  void charge(const char* operation, int64_t payload, int64_t sent, double seconds);
 
   /// Writes the operations to come to the journal. A group of one does not: it never waits.
   void record_in(std::shared_ptr<Journal> journal);
+
+ protected:
+  /// Runs an operation, counts it and notes it in the journal.
+  void run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body);
+  Place place() const { return {rank_, size_}; }
 
  private:
   // The size is at least two, tensors hold at least one element and one run of memory; reduced and broadcast ones are
@@ -70,7 +78,6 @@ class Communicator {
   virtual void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
   virtual void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
 
-  Place place() const { return {rank_, size_}; }
   void check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const;
 
   std::string name_;

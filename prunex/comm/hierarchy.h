@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
+#include "prunex/comm/shm/pipeline.h"
 #include "prunex/comm/watch.h"
 
 namespace prunex::comm {
@@ -23,6 +25,12 @@ struct Hierarchy {
   // cross, all-gather over site, and crosses every site's link once.
   std::unique_ptr<Communicator> site;   ///< the members of my rail in my site
   std::unique_ptr<Communicator> cross;  ///< one member of my rail per site: those with my place in their site
+
+  /// The sum over all ranks in one go; null where it is not to be had: several sites, no shared memory, one rank a
+  /// node.
+  std::unique_ptr<Pipeline> pipeline;
+  /// Why the ranks of this node talk over loopback; empty if they share memory, or there is but one.
+  std::string no_shared_memory;
 
   std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };

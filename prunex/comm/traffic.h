@@ -2,8 +2,24 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace prunex::comm {
+
+/// One kind of operation.
+struct OperationTraffic {
+  int64_t count = 0;
+  int64_t payload_bytes = 0;
+  int64_t sent_bytes = 0;
+  std::vector<float> seconds;  ///< of each, waiting included; at most kSamples, the last ones
+
+  static constexpr size_t kSamples = 4096;
+  void add(int64_t payload, int64_t sent, double took);
+  /// The q-quantile of the seconds, q in [0, 1]; 0 without operations.
+  double quantile(double q) const;
+};
 
 /// Cumulative counts of one rank in one group. Bytes are tensor data; the few dozen bytes of headers per message are
 /// not counted. A group of one rank counts nothing.
@@ -12,6 +28,7 @@ struct Traffic {
   int64_t payload_bytes = 0;  ///< bytes of the tensors handed in
   int64_t sent_bytes = 0;     ///< bytes this rank sent to others
   double seconds = 0;         ///< spent inside the calls, waiting included
+  std::map<std::string, OperationTraffic> by_operation;
 };
 
 /// One rank's place in a group.

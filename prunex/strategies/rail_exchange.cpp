@@ -12,7 +12,7 @@ at::Tensor part_of(const at::Tensor& buffer, const comm::Range& part) {
 }  // namespace
 
 RailExchange::RailExchange(comm::Hierarchy& groups, ExchangeForm form)
-    : groups_(groups), rails_(form == ExchangeForm::kLeader ? 1 : groups.layout.rails()) {}
+    : groups_(groups), form_(form), rails_(form == ExchangeForm::kLeader ? 1 : groups.layout.rails()) {}
 
 std::vector<comm::Range> RailExchange::even_parts(int64_t numel) const {
   auto parts = comm::parts({0, numel}, rails_);
@@ -49,6 +49,7 @@ void RailExchange::unite_over_nodes(at::Tensor& buffer) {
 }
 
 void RailExchange::sum_over_ranks(at::Tensor& buffer) {
+  if (form_ == ExchangeForm::kSharded && groups_.pipeline) return groups_.pipeline->all_reduce(buffer);
   const auto parts = even_parts(buffer.numel());
   scatter_in_node(buffer, parts);
   at::Tensor part = part_of(buffer, parts[static_cast<size_t>(mine())]);

@@ -47,6 +47,7 @@ class RailExchange {
   std::vector<comm::Range> even_parts(int64_t numel) const;
 
   comm::Hierarchy& groups_;
+  ExchangeForm form_;
   int rails_;
 };
 

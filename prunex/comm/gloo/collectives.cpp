@@ -62,7 +62,8 @@ void all_reduce(Mesh& mesh, FlatBuffer buffer, int64_t count, ReduceFunction red
   hooks.combine = [&](Range piece, const void* received) {
     if (received != nullptr) reduce(buffer.at(piece.begin), received, buffer.at(piece.begin), piece.size());
   };
-  ring_all_reduce(mesh, buffer, {0, count}, hooks);
+  const Range whole{0, count};
+  ring_all_reduce(mesh, buffer, whole, ring_chunks(whole, mesh.size(), buffer.element_size), hooks);
 }
 
 void broadcast(Mesh& mesh, FlatBuffer buffer, int64_t count, int root) {

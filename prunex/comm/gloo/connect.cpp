@@ -8,6 +8,8 @@
 
 #include "prunex/comm/gloo/device.h"
 #include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/shm/share_memory.h"
+#include "prunex/comm/shm/shm_communicator.h"
 
 namespace prunex::comm {
 namespace {
@@ -97,6 +99,20 @@ Devices join(const Layout& layout, Store& store, const GlooOptions& options) {
   return make_devices(layout, options.interfaces, on_one_machine(cards));
 }
 
+// Null for one rank, or if there is none to share; then `problem` says why.
+std::shared_ptr<NodeMemory> memory_of_node(const Layout& layout, Store& store, const GlooOptions& options,
+                                           std::string& problem) {
+  if (layout.ranks_here() == 1) return nullptr;
+  if (!options.shared_memory) {
+    problem = "switched off";
+    return nullptr;
+  }
+  auto shared = share_memory(layout, store, options.join_timeout);
+  if (shared.memory) shared.memory->set_timeout(options.timeout);
+  problem = shared.problem;
+  return shared.memory;
+}
+
 Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& options, const Devices& devices) {
   Hierarchy hierarchy{.layout = layout};
   hierarchy.watch =
@@ -109,8 +125,15 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
     return communicator;
   };
   hierarchy.world = make(world_group(layout), devices.first);
-  hierarchy.node = make(node_group(layout), devices.first);
-  hierarchy.rail = make(rail_group(layout), devices.rail);
+  auto rail = make(rail_group(layout), devices.rail);
+  if (const auto memory = memory_of_node(layout, store, options, hierarchy.no_shared_memory)) {
+    hierarchy.node = make_shm_communicator(node_group(layout).name, layout.rank, memory, guard);
+    hierarchy.node->record_in(hierarchy.watch->journal());
+    if (layout.sites == 1) hierarchy.pipeline = std::make_unique<Pipeline>(layout, *hierarchy.node, *rail, memory);
+  } else {
+    hierarchy.node = make(node_group(layout), devices.first);
+  }
+  hierarchy.rail = std::move(rail);
   if (layout.sites > 1) {
     hierarchy.site = make(site_group(layout), devices.rail);
     hierarchy.cross = make(cross_group(layout), devices.rail);

@@ -21,6 +21,8 @@ struct GlooOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// How long the ranks may take to come together at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+  /// Whether the ranks of a node talk through shared memory where they can; else through loopback.
+  bool shared_memory = true;
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{1500};
   /// Whether ranks write reports when one is lost or does not answer, and at which signal: watch.h. A signal is blocked

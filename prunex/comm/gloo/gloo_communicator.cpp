@@ -61,10 +61,10 @@ std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<
   return std::make_unique<Mesh>(std::move(context));
 }
 
-class GlooCommunicator final : public Communicator {
+class GlooCommunicator final : public RingCommunicator {
  public:
   GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, const GlooGuard& guard)
-      : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
+      : RingCommunicator(group.name, group.rank, static_cast<int>(group.members.size())),
         members_(group.members),
         mesh_(std::move(mesh)),
         guard_(guard),
@@ -74,7 +74,24 @@ class GlooCommunicator final : public Communicator {
     if (mesh_) mesh_->abort(reason);
   }
 
+  void all_reduce_pieces(FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) override {
+    if (size() == 1) return run_alone(range, chunks, hooks);
+    run("all_reduce", range.size() * buffer.element_size,
+        all_reduce_sent_bytes(range.size(), buffer.element_size, place()), [&] {
+          guard("all_reduce", ring_peers(rank(), size()),
+                [&] { ring_all_reduce(*mesh_, buffer, range, chunks, hooks); });
+        });
+  }
+
  private:
+  static void run_alone(Range range, int64_t chunks, const RingHooks& hooks) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      hooks.combine(ring_piece(range, 1, chunks, 0, chunk), nullptr);
+      hooks.publish(ring_piece(range, 1, chunks, 0, chunk));
+    }
+    hooks.first_block_sent();
+  }
+
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
     guard("all_reduce", ring_peers(rank(), size()), [&] {
       comm::all_reduce(*mesh_, flat(tensor), tensor.numel(), reduce_function(tensor.scalar_type(), reduce));
@@ -158,9 +175,9 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gloo_communicator(const Group& group, Store& store,
-                                                     std::shared_ptr<gloo::transport::Device> device,
-                                                     const GlooTimeouts& timeouts, const GlooGuard& guard) {
+std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Store& store,
+                                                         std::shared_ptr<gloo::transport::Device> device,
+                                                         const GlooTimeouts& timeouts, const GlooGuard& guard) {
   const bool alone = group.members.size() == 1;
   return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, store, std::move(device), timeouts),
                                             guard);

@@ -8,6 +8,7 @@
 
 #include "prunex/comm/abort_switch.h"
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/gloo/ring.h"
 #include "prunex/comm/store.h"
 
 namespace gloo::transport {
@@ -35,9 +36,18 @@ struct GlooGuard {
   std::chrono::milliseconds patience{0};
 };
 
+/// A communicator whose ring can be fed and read piece by piece.
+class RingCommunicator : public Communicator {
+ public:
+  using Communicator::Communicator;
+
+  /// ring_all_reduce over this group. A group of one combines and publishes its pieces.
+  virtual void all_reduce_pieces(FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) = 0;
+};
+
 /// Connects the group's ranks pairwise; all of them must call. device may be null for a group of one.
-std::unique_ptr<Communicator> make_gloo_communicator(const Group& group, Store& store,
-                                                     std::shared_ptr<gloo::transport::Device> device,
-                                                     const GlooTimeouts& timeouts, const GlooGuard& guard);
+std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Store& store,
+                                                         std::shared_ptr<gloo::transport::Device> device,
+                                                         const GlooTimeouts& timeouts, const GlooGuard& guard);
 
 }  // namespace prunex::comm

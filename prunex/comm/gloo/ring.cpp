@@ -9,14 +9,14 @@ namespace {
 
 class Ring {
  public:
-  Ring(Mesh& mesh, FlatBuffer buffer, Range range, const RingHooks& hooks)
+  Ring(Mesh& mesh, FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks)
       : mesh_(mesh),
         buffer_(buffer),
         range_(range),
         hooks_(hooks),
         ranks_(mesh.size()),
         steps_(2 * (ranks_ - 1)),
-        chunks_(ring_chunks(range, ranks_, buffer.element_size)),
+        chunks_(chunks),
         tags_(mesh.new_tags(static_cast<uint64_t>(steps_ * chunks_))) {}
 
   void run() {
@@ -113,8 +113,8 @@ Range ring_piece(Range range, int64_t ranks, int64_t chunks, int64_t block, int6
   return part(part(range, ranks, (block % ranks + ranks) % ranks), chunks, chunk);
 }
 
-void ring_all_reduce(Mesh& mesh, FlatBuffer buffer, Range range, const RingHooks& hooks) {
-  Ring(mesh, buffer, range, hooks).run();
+void ring_all_reduce(Mesh& mesh, FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) {
+  Ring(mesh, buffer, range, chunks, hooks).run();
 }
 
 }  // namespace prunex::comm

@@ -35,9 +35,9 @@ struct FlatBuffer {
 int64_t ring_chunks(Range range, int64_t ranks, int64_t element_size);
 Range ring_piece(Range range, int64_t ranks, int64_t chunks, int64_t block, int64_t chunk);
 
-/// Runs the hooks for `range` of the buffer, the same on all ranks. Every rank sends 2S - |block r+1| - |block r+2|
-/// bytes (all together 2(n-1)S, the least possible). Each block is added up in the same order of ranks everywhere and
-/// then copied: results are bit-identical.
-void ring_all_reduce(Mesh& mesh, FlatBuffer buffer, Range range, const RingHooks& hooks);
+/// Runs the hooks for `range` of the buffer, in blocks of `chunks` pieces, the same on all ranks. Every rank sends 2S -
+/// |block r+1| - |block r+2| bytes (all together 2(n-1)S, the least possible). Each block is added up in the same order
+/// of ranks everywhere and then copied: results are bit-identical.
+void ring_all_reduce(Mesh& mesh, FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks);
 
 }  // namespace prunex::comm

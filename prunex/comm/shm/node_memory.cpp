@@ -1,0 +1,179 @@
+#include "prunex/comm/shm/node_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+
+#include "prunex/comm/communicator.h"
+
+namespace prunex::comm {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int kCounters = 3;
+constexpr int kSpins = 100;  // before a wait goes to sleep
+constexpr timespec kNap = {0, 50'000'000};
+
+[[noreturn]] void fail(const char* what) {
+  throw std::runtime_error(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
+}
+
+// std::atomic::wait does not look into other processes.
+void sleep_on(std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &kNap, nullptr, 0);
+}
+
+void wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool has_reached(uint32_t value, uint32_t target) {
+  return static_cast<int32_t>(value - target) >= 0;
+}
+
+}  // namespace
+
+// On a cache line of its own.
+struct alignas(64) NodeMemory::Cell {
+  std::atomic<uint32_t> value;
+};
+
+struct NodeMemory::Control {
+  Cell aborted;  // 1 + the first rank that gave up
+  Cell cells[];  // counter by counter, each with one cell per rank
+
+  static size_t bytes(int ranks) {
+    return (sizeof(Control) + sizeof(Cell) * static_cast<size_t>(kCounters * ranks) + kPage - 1) / kPage * kPage;
+  }
+  static size_t segment_bytes(int ranks) {
+    return bytes(ranks) + 2 * static_cast<size_t>(ranks + 1) * static_cast<size_t>(kWindowBytes);
+  }
+};
+
+NodeMemory::NodeMemory(int file, const Seat& seat) : seat_(seat) {
+  void* memory = mmap(nullptr, Control::segment_bytes(seat.ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) fail("mmap");
+  base_ = static_cast<char*>(memory);
+}
+
+NodeMemory::~NodeMemory() {
+  leave();
+  munmap(base_, Control::segment_bytes(size()));
+}
+
+std::unique_ptr<NodeMemory> NodeMemory::create(const std::string& name, const Seat& seat) {
+  const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) fail("shm_open");
+  // Reserved now: writing to a page that a full file system cannot provide would be a bus error.
+  errno = posix_fallocate(file, 0, static_cast<off_t>(Control::segment_bytes(seat.ranks)));
+  try {
+    if (errno != 0) fail("no room");
+    std::unique_ptr<NodeMemory> memory(new NodeMemory(file, seat));
+    close(file);
+    return memory;
+  } catch (...) {
+    close(file);
+    unlink(name);
+    throw;
+  }
+}
+
+std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& name, const Seat& seat) {
+  const int file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) fail("shm_open");
+  std::unique_ptr<NodeMemory> memory;
+  try {
+    memory.reset(new NodeMemory(file, seat));
+  } catch (...) {
+    close(file);
+    throw;
+  }
+  close(file);
+  return memory;
+}
+
+void NodeMemory::unlink(const std::string& name) {
+  shm_unlink(name.c_str());
+}
+
+char* NodeMemory::input(int rank, uint32_t window) const {
+  return base_ + Control::bytes(size()) + (2 * rank + window % 2) * kWindowBytes;
+}
+
+char* NodeMemory::output(uint32_t window) const {
+  return input(size(), window);
+}
+
+std::atomic<uint32_t>& NodeMemory::cell(Counter counter, int rank) const {
+  return reinterpret_cast<Control*>(base_)->cells[counter * size() + rank].value;
+}
+
+void NodeMemory::advance(Counter counter, uint32_t by) {
+  auto& word = cell(counter, rank());
+  word.fetch_add(by, std::memory_order_release);
+  wake(word);
+}
+
+uint32_t NodeMemory::value(Counter counter) const {
+  return cell(counter, rank()).load(std::memory_order_relaxed);
+}
+
+bool NodeMemory::reached(Counter counter, int rank, uint32_t value) const {
+  return has_reached(cell(counter, rank).load(std::memory_order_acquire), value);
+}
+
+void NodeMemory::wait(Counter counter, int rank, uint32_t value) const {
+  auto& word = cell(counter, rank);
+  const auto& aborted = reinterpret_cast<Control*>(base_)->aborted.value;
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0;; ++round) {
+    const uint32_t seen = word.load(std::memory_order_acquire);
+    if (has_reached(seen, value)) return;
+    if (const uint32_t by = aborted.load(std::memory_order_acquire); by != 0) {
+      const auto own = abort_reason();
+      throw std::runtime_error(own.empty() ? fmt::format("{} {}", kLostRank, by - 1) : own);
+    }
+    if (round < kSpins) continue;
+    sleep_on(word, seen);
+    if (std::chrono::steady_clock::now() - start > timeout_) {
+      throw std::runtime_error(fmt::format("no answer within {:g} s from rank {}",
+                                           std::chrono::duration<double>(timeout_).count(), seat_.first_rank + rank));
+    }
+  }
+}
+
+void NodeMemory::wait_for_all(Counter counter, uint32_t value) const {
+  for (int rank = 0; rank < size(); ++rank) wait(counter, rank, value);
+}
+
+void NodeMemory::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (abort_reason_.empty()) abort_reason_ = reason;
+  }
+  leave();
+}
+
+void NodeMemory::leave() {
+  uint32_t nobody = 0;
+  const auto me = static_cast<uint32_t>(seat_.first_rank + seat_.rank + 1);
+  reinterpret_cast<Control*>(base_)->aborted.value.compare_exchange_strong(nobody, me);
+  for (int counter = 0; counter < kCounters; ++counter) {
+    for (int rank = 0; rank < size(); ++rank) wake(cell(static_cast<Counter>(counter), rank));
+  }
+}
+
+std::string NodeMemory::abort_reason() const {
+  const std::lock_guard lock(mutex_);
+  return abort_reason_;
+}
+
+}  // namespace prunex::comm

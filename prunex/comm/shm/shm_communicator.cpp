@@ -1,0 +1,159 @@
+#include "prunex/comm/shm/shm_communicator.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <utility>
+
+namespace prunex::comm {
+namespace {
+
+Range overlap(Range a, Range b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+class ShmCommunicator final : public Communicator {
+ public:
+  ShmCommunicator(std::string name, int rank_in_run, std::shared_ptr<NodeMemory> memory, const GlooGuard& guard)
+      : Communicator(std::move(name), memory->rank(), memory->size()),
+        rank_in_run_(rank_in_run),
+        memory_(std::move(memory)),
+        guard_(guard),
+        listener_(guard_.abort_switch->listen([this](const std::string& reason) { memory_->abort(reason); })) {}
+
+  ~ShmCommunicator() override { memory_->leave(); }
+
+  void abort(const std::string& reason) override { memory_->abort(reason); }
+
+ private:
+  /// A stretch of a flat tensor that fits into one window.
+  struct Window {
+    char* data;  // of the tensor's first entry in it
+    int64_t element_size;
+    Range entries;    // of the tensor
+    uint32_t number;  // of the window, for the memory
+    int64_t bytes(Range range) const { return range.size() * element_size; }
+    int64_t offset(Range range) const { return (range.begin - entries.begin) * element_size; }
+  };
+
+  void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
+    const auto add = reduce_function(tensor.scalar_type(), reduce);
+    for_each_window("all_reduce", tensor, [&](const Window& window) {
+      publish(window, window.entries);
+      const Range mine = part(window.entries, size(), rank());
+      reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
+      memory_->advance(NodeMemory::kReduced);
+      memory_->wait_for_all(NodeMemory::kReduced, memory_->value(NodeMemory::kReduced));
+      std::memcpy(window.data, memory_->output(window.number), window.bytes(window.entries));
+    });
+  }
+
+  void do_broadcast(at::Tensor& tensor, int root) override {
+    for_each_window("broadcast", tensor, [&](const Window& window) {
+      publish(window, rank() == root ? window.entries : Range{window.entries.begin, window.entries.begin});
+      if (rank() != root) {
+        std::memcpy(window.data, memory_->input(root, window.number), window.bytes(window.entries));
+      }
+      memory_->advance(NodeMemory::kReduced);
+    });
+  }
+
+  void do_all_gather(at::Tensor& output, const at::Tensor& input) override {
+    output.select(0, rank()).copy_(input);
+    at::Tensor all = output.view({-1});
+    std::vector<Range> parts;
+    for (int i = 0; i < size(); ++i) parts.push_back({i * input.numel(), (i + 1) * input.numel()});
+    do_all_gather_parts(all, parts);
+  }
+
+  void do_barrier() override {
+    at::Tensor nothing = at::empty({1}, at::kByte);
+    for_each_window("barrier", nothing, [&](const Window& window) {
+      publish(window, window.entries);
+      memory_->advance(NodeMemory::kReduced);
+    });
+  }
+
+  void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    const auto add = reduce_function(tensor.scalar_type(), Reduce::kSum);
+    for_each_window("reduce_scatter", tensor, [&](const Window& window) {
+      publish(window, window.entries);
+      const Range mine = overlap(parts[static_cast<size_t>(rank())], window.entries);
+      reduce_inputs(window, mine, window.data + window.offset(mine), add);
+      memory_->advance(NodeMemory::kReduced);
+    });
+  }
+
+  void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    for_each_window("all_gather", tensor, [&](const Window& window) {
+      publish(window, overlap(parts[static_cast<size_t>(rank())], window.entries));
+      for (int peer = 0; peer < size(); ++peer) {
+        const Range theirs = overlap(parts[static_cast<size_t>(peer)], window.entries);
+        if (peer == rank() || theirs.empty()) continue;
+        const int64_t offset = window.offset(theirs);
+        std::memcpy(window.data + offset, memory_->input(peer, window.number) + offset, window.bytes(theirs));
+      }
+      memory_->advance(NodeMemory::kReduced);
+    });
+  }
+
+  /// Cuts the tensor in windows and keeps the counters: before a window is used again, all ranks have left it.
+  void for_each_window(const char* operation, const at::Tensor& tensor, const std::function<void(Window)>& body) {
+    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
+    try {
+      const auto element_size = static_cast<int64_t>(tensor.element_size());
+      const int64_t length = NodeMemory::kWindowBytes / element_size;
+      char* data = static_cast<char*>(tensor.data_ptr());
+      for (int64_t begin = 0; begin < tensor.numel(); begin += length) {
+        const uint32_t number = memory_->value(NodeMemory::kLeft);
+        memory_->wait_for_all(NodeMemory::kLeft, number - 1);
+        const Range entries{begin, std::min(begin + length, tensor.numel())};
+        body({data + begin * element_size, element_size, entries, number});
+        memory_->advance(NodeMemory::kLeft);
+      }
+    } catch (const std::exception& error) {
+      broken_ = true;
+      if (memory_->abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);  // it may know more
+      const auto known = memory_->abort_reason();
+      const auto text = fmt::format("[comm] rank {}: {} in {}: {}", rank_in_run_, operation, name(),
+                                    known.empty() ? error.what() : known);
+      memory_->abort(text);
+      throw std::runtime_error(text);
+    }
+  }
+
+  void publish(const Window& window, Range range) {
+    const int64_t offset = window.offset(range);
+    std::memcpy(memory_->input(rank(), window.number) + offset, window.data + offset, window.bytes(range));
+    memory_->advance(NodeMemory::kPublished);
+    memory_->wait_for_all(NodeMemory::kPublished, memory_->value(NodeMemory::kPublished));
+  }
+
+  /// In the order of ranks.
+  void reduce_inputs(const Window& window, Range range, char* out, ReduceFunction reduce) {
+    const auto input = [&](int peer) { return memory_->input(peer, window.number) + window.offset(range); };
+    if (range.empty()) return;
+    reduce(out, input(0), input(1), range.size());
+    for (int peer = 2; peer < size(); ++peer) reduce(out, out, input(peer), range.size());
+  }
+
+  int rank_in_run_;
+  std::shared_ptr<NodeMemory> memory_;
+  bool broken_ = false;
+  const GlooGuard guard_;
+  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_shm_communicator(std::string name, int rank_in_run,
+                                                    std::shared_ptr<NodeMemory> memory, const GlooGuard& guard) {
+  return std::make_unique<ShmCommunicator>(std::move(name), rank_in_run, std::move(memory), guard);
+}
+
+}  // namespace prunex::comm
