@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -15,6 +16,7 @@
 namespace prunex::cli {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -108,6 +110,43 @@ TEST_F(Cluster, TrainsAcrossShapedLinks) {
   EXPECT_THAT(result.output, HasSubstr("sent between nodes"));
   const auto summary = nlohmann::json::parse(std::ifstream(scratch_ / "run/summary.json"));
   EXPECT_EQ(summary["nodes"], 2);
+}
+
+/// The process of a rank that a script has started.
+int process_of(const Running& script, int rank) {
+  for (const int pid : script.children()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.starts_with("RANK=" + std::to_string(rank) + '\0') ||
+        environment.find('\0' + ("RANK=" + std::to_string(rank)) + '\0') != std::string::npos) {
+      return pid;
+    }
+  }
+  return 0;
+}
+
+/// Without a launcher that would end the other ranks: they notice by themselves.
+TEST_F(Cluster, EveryRankNamesTheOneThatDiedOrWasCutOff) {
+  const std::vector<std::string> endless =
+      prunex({"train", "--nodes", "2", "--ranks-per-node", "2", "--samples", "160", "--model", "resnet8",
+              "--batch-size", "8", "--local-steps", "1", "--exchanges", "1000000", "--eval-every", "0", "--run-dir"});
+  for (const bool cut : {false, true}) {
+    auto command = endless;
+    command.push_back(cut ? "cut" : "kill");
+    Running running(scratch_.path(), cluster({"2", "2", "0"}, command));
+    ASSERT_TRUE(running.wait_for("exchange 3/"));
+    const auto space = "prunex-" + std::to_string(running.pid()) + "-switch";
+    if (cut) run_program(".", {"/usr/bin/env", "ip", "-n", space, "link", "set", "node1.eth0", "down"});
+    if (!cut) kill(process_of(running, 3), SIGKILL);
+    const Result result = running.finish();
+    EXPECT_EQ(result.status, cut ? 1 : 128 + SIGKILL);
+    for (int rank = 0; rank < (cut ? 4 : 3); ++rank) {
+      const auto head = (rank > 0 ? "\n\\[rank " + std::to_string(rank) + "\\] " : "\n") + "prunex: .*lost rank ";
+      EXPECT_THAT(result.errors, ContainsRegex(head + (!cut       ? "3 \\(node 1\\)"
+                                                       : rank < 2 ? "[23] \\(node 1\\)"
+                                                                  : "[01] \\(node 0\\)")));
+    }
+  }
 }
 
 TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
