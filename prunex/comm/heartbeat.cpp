@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <csignal>
 #include <map>
@@ -27,11 +28,26 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestPause{300};
 constexpr milliseconds kFarewell{500};  // how long a leaver waits for the others to have read its goodbye
 
+// In large runs a rank watches some others only, and pings the rest in turn: each in every eighth round.
+constexpr int kSmallRun = 16;
+constexpr int kTurns = 8;
+
 struct Peer {
   PeerLink link;
+  bool watched;             // pinged in every round; its silence counts
   Clock::time_point heard;  // when it last said something; in the future until it first did
   std::string said;         // the status that it was last sent
+
+  bool silent_for(Clock::duration time, Clock::time_point now) const { return watched && now - heard >= time; }
 };
+
+// Powers of two apart, round the circle of ranks: however the network breaks apart, some ranks of one part watch some
+// of the other, and tell those who can still be reached.
+bool watches(Place place, int peer) {
+  if (place.size <= kSmallRun) return true;
+  const auto forward = static_cast<unsigned>((peer - place.rank + place.size) % place.size);
+  return std::has_single_bit(forward) || std::has_single_bit(static_cast<unsigned>(place.size) - forward);
+}
 
 // Pings must go out while all processors are busy; where that is not permitted, priorities stay as they are.
 void raise_priority() {
@@ -55,7 +71,8 @@ class Heartbeat::Loop {
         events_(std::move(events)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     for (auto& [rank, socket] : connect_heartbeats(place, store, options)) {
-      peers_.emplace(rank, Peer{PeerLink(std::move(socket)), Clock::now() + options.join_timeout, ""});
+      peers_.emplace(rank,
+                     Peer{PeerLink(std::move(socket)), watches(place, rank), Clock::now() + options.join_timeout, ""});
     }
     ping();  // from its first word on a rank's silence counts
     thread_ = std::thread([this] { run(); });
@@ -84,10 +101,10 @@ class Heartbeat::Loop {
     raise_priority();
     while (!stopped()) {
       const auto until = next_deadline();
-      wait(until);
+      const auto ready = wait(until);
       const auto now = Clock::now();
       forgive(now - until);
-      read_all(now);
+      for (const int rank : ready) read(rank, now);
       judge(now);
       if (events_.round) events_.round();
       pass_on_notes();
@@ -104,7 +121,9 @@ class Heartbeat::Loop {
   void ping() {
     next_ping_ = Clock::now() + std::min<Clock::duration>(kLongestPause, timeout_ / 5);
     const auto status = events_.status ? events_.status() : "";
+    ++round_;
     for (auto& [rank, peer] : peers_) {
+      if (!peer.watched && (rank + round_) % kTurns != 0) continue;
       if (peer.link.blocked()) continue;  // it is stopped: do not pile up pings
       peer.link.send({MessageKind::kPing, status == peer.said ? "" : status});
       peer.said = status;
@@ -115,17 +134,24 @@ class Heartbeat::Loop {
   Clock::time_point next_deadline() const {
     auto deadline = next_ping_;
     for (const auto& [rank, peer] : peers_) {
-      if (!dead_) deadline = std::min(deadline, peer.heard + timeout_);
+      if (!dead_ && peer.watched) deadline = std::min(deadline, peer.heard + timeout_);
     }
     return deadline;
   }
 
-  void wait(Clock::time_point until) {
+  // The ranks that something has come from, or that take bytes again.
+  std::vector<int> wait(Clock::time_point until) {
     std::vector<pollfd> descriptors = {{wake_.fd(), POLLIN, 0}};
+    std::vector<int> ranks, ready;
     for (const auto& [rank, peer] : peers_) {
+      ranks.push_back(rank);
       descriptors.push_back({peer.link.fd(), static_cast<short>(peer.link.blocked() ? POLLIN | POLLOUT : POLLIN), 0});
     }
-    poll(descriptors.data(), descriptors.size(), milliseconds_until(until));
+    if (poll(descriptors.data(), descriptors.size(), milliseconds_until(until)) <= 0) return {};
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      if (descriptors[i + 1].revents != 0) ready.push_back(ranks[i]);
+    }
+    return ready;
   }
 
   // When this thread did not run, the others' silence is no evidence: the whole machine may have been busy.
@@ -149,11 +175,9 @@ class Heartbeat::Loop {
     for (auto& [rank, peer] : peers_) peer.link.send(message);
   }
 
-  void read_all(Clock::time_point now) {
-    for (auto next = peers_.begin(); next != peers_.end();) {
-      auto current = next++;
-      if (!read(current->first, current->second, now)) peers_.erase(current);
-    }
+  void read(int rank, Clock::time_point now) {
+    const auto peer = peers_.find(rank);
+    if (peer != peers_.end() && !read(rank, peer->second, now)) peers_.erase(peer);
   }
 
   // False when the peer is gone.
@@ -195,10 +219,15 @@ class Heartbeat::Loop {
   }
 
   void judge(Clock::time_point now) {
+    std::vector<int> silent;
     for (const auto& [rank, peer] : peers_) {
-      if (now - peer.heard < timeout_) continue;
-      const double seconds = std::chrono::duration<double>(timeout_).count();
-      return declare_dead(rank, fmt::format("silent for {:g} s", seconds));
+      if (peer.silent_for(timeout_, now)) silent.push_back(rank);
+    }
+    for (const int rank : silent) {
+      read(rank, now);  // what came since the wait
+      const auto peer = peers_.find(rank);
+      if (peer == peers_.end() || !peer->second.silent_for(timeout_, now)) continue;
+      declare_dead(rank, fmt::format("silent for {:g} s", std::chrono::duration<double>(timeout_).count()));
     }
   }
 
@@ -218,13 +247,11 @@ class Heartbeat::Loop {
       peer.link.end_sending();
     }
     const auto begin = Clock::now();
-    std::erase_if(peers_, [&](const auto& entry) { return begin - entry.second.heard > timeout_ / 2; });
+    std::erase_if(peers_, [&](const auto& entry) { return entry.second.silent_for(timeout_ / 2, begin); });
     const auto deadline = begin + kFarewell;
     while (!peers_.empty() && Clock::now() < deadline) {
-      wait(deadline);
-      for (auto next = peers_.begin(); next != peers_.end();) {
-        auto current = next++;
-        if (!current->second.link.receive().empty()) peers_.erase(current);
+      for (const int rank : wait(deadline)) {
+        if (!peers_.at(rank).link.receive().empty()) peers_.erase(rank);
       }
     }
   }
@@ -235,6 +262,7 @@ class Heartbeat::Loop {
   const Socket wake_;
   std::map<int, Peer> peers_;  // those that are connected
   Clock::time_point next_ping_;
+  int round_ = 0;
   bool dead_ = false;
 
   std::mutex mutex_;

@@ -29,23 +29,25 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr int kRanks = 4;
+constexpr int kMostRanks = 24;
 
 // What the ranks report to the test, in memory that all of them share.
 struct Findings {
-  std::array<std::atomic<int>, kRanks> dead;  // the rank found dead; -1: none so far
-  std::array<std::atomic<int>, kRanks> left;  // how many said goodbye
-  std::array<char[64], kRanks> reason;
+  std::array<std::atomic<int>, kMostRanks> dead;  // the rank found dead; -1: none so far
+  std::array<std::atomic<int>, kMostRanks> left;  // how many said goodbye
+  std::array<char[64], kMostRanks> reason;
   std::atomic<int> ready;
 };
 
 class Processes {
  public:
-  Processes(const HeartbeatOptions& options, const std::function<void(int rank)>& body) {
+  Processes(const HeartbeatOptions& options, const std::function<void(int rank)>& body, int ranks = kRanks)
+      : pids_(ranks) {
     void* memory = mmap(nullptr, sizeof(Findings), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     findings_ = new (memory) Findings;
     for (auto& dead : findings_->dead) dead = -1;
-    for (int rank = 0; rank < kRanks; ++rank) pids_[rank] = start(rank, options, body);
-    while (findings_->ready < kRanks) std::this_thread::sleep_for(milliseconds(5));
+    for (int rank = 0; rank < ranks; ++rank) pids_[rank] = start(rank, options, body);
+    while (findings_->ready < ranks) std::this_thread::sleep_for(milliseconds(5));
   }
   ~Processes() {
     for (const int pid : pids_) {
@@ -67,7 +69,7 @@ class Processes {
     if (pid != 0) return pid;
     {
       tests::FileStore store(scratch_.path());
-      const Heartbeat heartbeat({rank, kRanks}, store, options, events_of(rank));
+      const Heartbeat heartbeat({rank, static_cast<int>(pids_.size())}, store, options, events_of(rank));
       ++findings_->ready;
       body(rank);
     }
@@ -86,7 +88,7 @@ class Processes {
 
   const tests::Scratch scratch_;
   Findings* findings_;
-  std::array<pid_t, kRanks> pids_;
+  std::vector<pid_t> pids_;
 };
 
 void sleep_on(int) {
@@ -113,6 +115,16 @@ TEST(Heartbeat, EverySurvivorNamesTheProcessThatIsStopped) {
     processes.wait_for_death(rank);
     EXPECT_EQ(processes.findings().dead[rank], 2);
     EXPECT_STREQ(processes.findings().reason[rank], "silent for 0.8 s");
+  }
+}
+
+TEST(Heartbeat, InALargeRunThoseWhoWatchTellTheOthers) {
+  const Processes processes({}, sleep_on, kMostRanks);
+  processes.signal(5, SIGSTOP);
+  for (int rank = 0; rank < kMostRanks; ++rank) {
+    if (rank == 5) continue;
+    processes.wait_for_death(rank);
+    EXPECT_EQ(processes.findings().dead[rank], 5);
   }
 }
 
@@ -167,7 +179,7 @@ void run(int ranks, const std::function<HeartbeatEvents(int)>& events,
 }
 
 TEST(Heartbeat, CarriesStatusAndNotesToAllOthers) {
-  constexpr int kMany = 12;
+  constexpr int kMany = 20;
   std::array<std::atomic<int>, kMany> statuses{}, notes{};
   const auto events = [&](int rank) {
     HeartbeatEvents events;
