@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   prunex::tools::add_eval(app, status);
   prunex::tools::add_predict(app, status);
   prunex::tools::add_graph(app, status);
+  prunex::tools::add_bench(app, {argv}, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");

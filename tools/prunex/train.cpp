@@ -25,6 +25,7 @@ struct TrainCommand {
   TrainOptions options;
   comm::GlooOptions gloo;
   std::string ranks_per_node = "1";
+  bool no_shared_memory = false;
   std::string interface;
   std::string freeze_after = "auto";
   std::string prune_end = "auto";
@@ -58,6 +59,8 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--threads", options.threads, "threads per rank")->group(group);
   app.add_option("--interface", command.interface, "network interface, such as eth0; rails take turns on several: a,b")
+      ->group(group);
+  app.add_flag("--no-shared-memory", command.no_shared_memory, "loopback inside a node, as where there is no /dev/shm")
       ->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
   app.add_option("--heartbeat-timeout", command.heartbeat_timeout,
@@ -232,6 +235,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
   command.gloo.heartbeat_timeout = std::chrono::milliseconds(static_cast<int64_t>(command.heartbeat_timeout * 1000));
   command.gloo.reports = true;
+  command.gloo.shared_memory = !command.no_shared_memory;
   command.gloo.report_signal = SIGUSR1;
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 

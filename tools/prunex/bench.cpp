@@ -1,0 +1,253 @@
+// prunex bench
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "choices.h"
+#include "commands.h"
+#include "launch.h"
+#include "prunex/comm/cost_model.h"
+#include "prunex/comm/gloo/connect.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/stopwatch.h"
+#include "prunex/strategies/rail_exchange.h"
+
+namespace prunex::tools {
+namespace {
+
+using comm::Form;
+
+struct BenchCommand {
+  int nodes = 1, ranks_per_node = 1;
+  std::vector<std::string> forms = {"flat", "leader", "sharded"};
+  std::string least = "64K", most = "64M";
+  double factor = 4;
+  int iterations = 10, warm_up = 2;
+  bool check = true;
+  double line_rate = 0;  // Mbit/s
+  std::string json;
+  std::string interfaces;
+  bool no_shared_memory = false;
+};
+
+struct Result {
+  Form form;
+  int64_t bytes = 0;
+  double seconds = 0;      // median
+  int64_t node_bytes = 0;  // sent by node 0
+  int64_t wrong = 0;
+};
+
+const char* name_of(Form form) {
+  switch (form) {
+    case Form::kFlat:
+      return "flat";
+    case Form::kLeader:
+      return "leader";
+    case Form::kSharded:
+      return "sharded";
+  }
+  return "";
+}
+
+Form form_of(const std::string& name) {
+  if (name == "flat") return Form::kFlat;
+  return name == "leader" ? Form::kLeader : Form::kSharded;
+}
+
+/// "64K", "16M", "1G" or bytes.
+int64_t bytes_of(const char* option, const std::string& text) {
+  const std::string units = "KMG";
+  const size_t unit = text.empty() ? std::string::npos : units.find(static_cast<char>(std::toupper(text.back())));
+  int64_t number = 0;
+  const bool scaled = unit != std::string::npos;
+  if (CLI::detail::lexical_cast(scaled ? text.substr(0, text.size() - 1) : text, number) && number >= 4) {
+    return scaled ? number << (10 * (unit + 1)) : number;
+  }
+  if (number > 0 && scaled) return number << (10 * (unit + 1));
+  throw std::invalid_argument(
+      fmt::format("{}: got '{}', wanted bytes, 4 or more, such as 4096, 64K or 16M", option, text));
+}
+
+class AllReduceBench {
+ public:
+  AllReduceBench(const BenchCommand& command, comm::Hierarchy& ranks)
+      : command_(command),
+        ranks_(ranks),
+        leader_(ranks, strategies::ExchangeForm::kLeader),
+        sharded_(ranks, strategies::ExchangeForm::kSharded) {}
+
+  Result measure(Form form, int64_t bytes) {
+    Result result{.form = form, .bytes = bytes / 4 * 4};
+    at::Tensor buffer = at::empty({bytes / 4});
+    std::vector<double> seconds;
+    for (int i = -command_.warm_up; i < command_.iterations; ++i) {
+      fill(buffer, i);
+      const int64_t before = sent(form);
+      ranks_.world->barrier();
+      Stopwatch watch;
+      reduce(form, buffer);
+      const double took = watch.lap();
+      result.node_bytes = sent(form) - before;
+      if (command_.check) result.wrong += wrong(buffer, i);
+      if (i >= 0) seconds.push_back(took);
+    }
+    return over_ranks(result, seconds);
+  }
+
+ private:
+  void reduce(Form form, at::Tensor& buffer) {
+    if (form == Form::kFlat) return ranks_.world->all_reduce(buffer);
+    (form == Form::kLeader ? leader_ : sharded_).sum_over_ranks(buffer);
+  }
+
+  /// What this rank has sent to other nodes; of a ring through all ranks, only the last of a node sends there.
+  int64_t sent(Form form) const {
+    if (form != Form::kFlat) {
+      int64_t bytes = ranks_.rail->traffic().sent_bytes;
+      if (ranks_.site) bytes += ranks_.site->traffic().sent_bytes + ranks_.cross->traffic().sent_bytes;
+      return bytes;
+    }
+    const bool last = ranks_.layout.local_rank() == ranks_.layout.ranks_here() - 1;
+    return last && ranks_.layout.nodes() > 1 ? ranks_.world->traffic().sent_bytes : 0;
+  }
+
+  /// Small whole numbers, so that sums are exact in any order.
+  static at::Tensor pattern(int64_t count, int iteration) {
+    return ((at::arange(count, at::kInt) + iteration) % 16).to(at::kFloat);
+  }
+  void fill(at::Tensor& buffer, int iteration) const {
+    buffer.copy_(pattern(buffer.numel(), iteration) + static_cast<double>(ranks_.layout.rank));
+  }
+  int64_t wrong(const at::Tensor& buffer, int iteration) const {
+    const int64_t world = ranks_.layout.world_size();
+    const auto want = pattern(buffer.numel(), iteration) * world + static_cast<double>(world * (world - 1) / 2);
+    return (buffer != want).sum().item<int64_t>();
+  }
+
+  /// Every iteration took as long as on its slowest rank; bytes are those of node 0, errors those of all.
+  Result over_ranks(Result result, const std::vector<double>& seconds) {
+    at::Tensor slowest = at::tensor(seconds, at::kDouble);
+    ranks_.world->all_reduce(slowest, comm::Reduce::kMax);
+    result.seconds = slowest.median().item<double>();
+    at::Tensor sums = at::tensor({ranks_.layout.node() == 0 ? result.node_bytes : 0, result.wrong}, at::kLong);
+    ranks_.world->all_reduce(sums);
+    result.node_bytes = sums[0].item<int64_t>();
+    result.wrong = sums[1].item<int64_t>();
+    return result;
+  }
+
+  const BenchCommand& command_;
+  comm::Hierarchy& ranks_;
+  strategies::RailExchange leader_, sharded_;
+};
+
+/// Seconds that the fewest bytes take at the nominal rate, and what docs/communication.md predicts; 0 without a rate.
+struct Expected {
+  double bound = 0, model = 0;
+};
+
+Expected expected(const BenchCommand& command, const Result& result, const comm::Layout& layout) {
+  if (command.line_rate <= 0 || layout.nodes() == 1) return {};
+  const comm::ClusterShape shape{layout.nodes(), layout.ranks_here()};
+  const double link = command.line_rate * 1e6 / 8;
+  const auto bytes = static_cast<double>(result.bytes);
+  return {comm::least_node_bytes(bytes, shape) / link,
+          comm::predicted_seconds(result.form, bytes, shape, {.link = link})};
+}
+
+void print_head() {
+  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "form", "size", "count",
+             "type", "time", "algbw", "busbw", "wrong", "bound", "model", "of bound");
+  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "", "(B)", "(elements)", "",
+             "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
+}
+
+void print_line(const Result& result, const Expected& expected, int world_size) {
+  const double algorithm = static_cast<double>(result.bytes) / result.seconds / 1e9;
+  const auto or_dash = [](double value) { return value > 0 ? fmt::format("{:.1f}", value) : std::string("-"); };
+  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12.1f} {:>10.4f} {:>10.4f} {:>6} {:>12} {:>12} {:>8}\n",
+             name_of(result.form), result.bytes, result.bytes / 4, "float", result.seconds * 1e6, algorithm,
+             algorithm * 2 * (world_size - 1) / world_size, result.wrong, or_dash(expected.bound * 1e6),
+             or_dash(expected.model * 1e6), or_dash(100 * expected.bound / result.seconds));
+  std::fflush(stdout);
+}
+
+int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
+  const int64_t least = bytes_of("-b", command.least), most = bytes_of("-e", command.most);
+  const bool prints = ranks.layout.rank == 0;
+  AllReduceBench bench(command, ranks);
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  if (prints) print_head();
+  int64_t wrong = 0;
+  for (int64_t bytes = least; bytes <= most;
+       bytes = std::max<int64_t>(bytes + 4, std::llround(static_cast<double>(bytes) * command.factor))) {
+    for (const auto& name : command.forms) {
+      const Form form = form_of(name);
+      const Result result = bench.measure(form, bytes);
+      const Expected times = expected(command, result, ranks.layout);
+      if (prints) print_line(result, times, ranks.layout.world_size());
+      json.push_back({{"form", name_of(form)},
+                      {"bytes", result.bytes},
+                      {"seconds", result.seconds},
+                      {"bound_seconds", times.bound},
+                      {"model_seconds", times.model},
+                      {"node_bytes", result.node_bytes},
+                      {"wrong", result.wrong}});
+      wrong += result.wrong;
+    }
+  }
+  if (prints && !command.json.empty()) io::write_file_atomically(command.json, json.dump(2) + "\n");
+  ranks.world->barrier();
+  if (wrong > 0) throw std::runtime_error(fmt::format("bench: {} wrong entries", wrong));
+  return 0;
+}
+
+int run_bench(BenchCommand& command, const Invocation& invocation) {
+  bytes_of("-b", command.least);
+  bytes_of("-e", command.most);
+  at::set_num_threads(1);
+  comm::GlooOptions options{.shared_memory = !command.no_shared_memory};
+  if (!command.interfaces.empty()) options.interfaces = CLI::detail::split(command.interfaces, ',');
+  const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
+  const auto environment = comm::read_environment();
+  if (!environment && shape.world_size() > 1) return launch({shape, 1}, invocation.argv);
+  auto ranks =
+      environment ? comm::connect(*environment, options) : comm::connect(shape, *comm::make_memory_store(), options);
+  return measure_all(command, ranks);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Invocation invocation, int& status) {
+  auto* sub = app.add_subcommand("bench", "measure communication");
+  sub->require_subcommand(1);
+  auto* all_reduce = sub->add_subcommand("all_reduce", "sums over all ranks, by form and size; results are verified");
+  auto command = std::make_shared<BenchCommand>();
+  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")
+      ->check(CLI::PositiveNumber);
+  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(CLI::PositiveNumber);
+  all_reduce->add_option("--form", command->forms, "several with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"flat", "leader", "sharded"}));
+  all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
+  all_reduce->add_option("-e,--end", command->most, "largest size");
+  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(CLI::Range(1.0, 1e9));
+  all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")
+      ->check(CLI::PositiveNumber);
+  all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(CLI::NonNegativeNumber);
+  all_reduce->add_option("-c,--check", command->check, "verify every result: 0 or 1");
+  all_reduce->add_option("--line-rate", command->line_rate, "of a node's interface, Mbit/s: adds bound and model")
+      ->check(CLI::NonNegativeNumber);
+  all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
+  all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
+  all_reduce->add_option("--json", command->json, "write the results to this file");
+  all_reduce->callback([command, invocation, &status] { status = run_bench(*command, invocation); });
+}
+
+}  // namespace prunex::tools
