@@ -57,15 +57,14 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   const Traffic& traffic() const { return traffic_; }
-  /// Counts an operation that used this group's links without its calls.
-  void charge(const char* operation, int64_t payload, int64_t sent, double seconds);
+  /// Runs an operation of all ranks that uses this group's links without its calls: counts it and notes it in the
+  /// journal.
+  void run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body);
 
   /// Writes the operations to come to the journal. A group of one does not: it never waits.
   void record_in(std::shared_ptr<Journal> journal);
 
  protected:
-  /// Runs an operation, counts it and notes it in the journal.
-  void run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body);
   Place place() const { return {rank_, size_}; }
 
  private:
@@ -79,6 +78,7 @@ class Communicator {
   virtual void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
 
   void check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const;
+  void charge(const char* operation, int64_t payload, int64_t sent, double seconds);
 
   std::string name_;
   int rank_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <sstream>
 
@@ -58,15 +59,18 @@ const GroupProgress* find_wait(const Progress& progress) {
 }
 
 std::optional<Laggard> find_laggard(const std::map<int, Progress>& ranks, int rank) {
-  std::optional<Laggard> laggard;
-  std::set<int> seen;
-  while (seen.insert(rank).second) {
-    const auto* wait = ranks.count(rank) > 0 ? find_wait(ranks.at(rank)) : nullptr;
-    if (wait == nullptr) return laggard;
-    const int behind = furthest_behind(ranks, *wait);
-    if (behind < 0) return std::nullopt;
-    laggard = Laggard{behind, rank, *wait};
-    rank = behind;
+  std::deque<int> open = {rank};
+  std::set<int> seen = {rank};
+  for (; !open.empty(); open.pop_front()) {
+    for (const auto& wait : ranks.at(open.front())) {
+      if (!wait.waiting()) continue;
+      const int behind = furthest_behind(ranks, wait);
+      if (behind >= 0 && find_wait(ranks.at(behind)) == nullptr) return Laggard{behind, open.front(), wait};
+      for (const auto& [other, progress] : ranks) {
+        const bool leads_on = behind >= 0 ? other == behind : find_group(progress, wait.group) != nullptr;
+        if (leads_on && seen.insert(other).second) open.push_back(other);
+      }
+    }
   }
   return std::nullopt;
 }

@@ -37,9 +37,9 @@ struct Laggard {
   GroupProgress wait;  ///< of waiting_rank: what the laggard has not entered
 };
 
-/// Whom does this rank wait for in the end? From its operation to the member that is furthest behind, from there, if it
-/// waits in another operation itself, on. Nothing if it does not wait, or waits for ranks that all have come, or ranks
-/// wait in a circle.
+/// Whom does this rank wait for in the end? From its operations to the members that are furthest behind, from there, if
+/// they wait in other operations themselves, on; where all have come, by way of those who wait elsewhere, too. Nothing
+/// if it does not wait, or all that it waits for have come, or ranks wait in a circle.
 std::optional<Laggard> find_laggard(const std::map<int, Progress>& ranks, int rank);
 
 /// Two ranks in operations of the same group and number, but not of the same name; nothing if there are none.

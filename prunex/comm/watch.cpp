@@ -82,14 +82,15 @@ void Watch::lose(int rank, const std::string& reason) {
 // A rank that ended without completing an operation never will: who waits in it is not to wait out the timeout.
 void Watch::look_for_leavers() {
   const auto progress = journal_->progress();
-  const auto* wait = find_wait(progress);
-  if (wait == nullptr) return;
   const std::lock_guard lock(mutex_);
-  for (const auto& [rank, peer] : peers_) {
-    const auto* place = peer.left ? find_group(peer.progress, wait->group) : nullptr;
-    if (place == nullptr || place->done >= wait->entered) continue;
-    abort_switch_->abort(
-        fmt::format("{} {}: it ended before {} #{}", kLostRank, name_of(rank), wait->operation, wait->entered));
+  for (const auto& wait : progress) {
+    if (!wait.waiting()) continue;
+    for (const auto& [rank, peer] : peers_) {
+      const auto* place = peer.left ? find_group(peer.progress, wait.group) : nullptr;
+      if (place == nullptr || place->done >= wait.entered) continue;
+      abort_switch_->abort(
+          fmt::format("{} {}: it ended before {} #{}", kLostRank, name_of(rank), wait.operation, wait.entered));
+    }
   }
 }
 

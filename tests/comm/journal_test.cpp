@@ -108,6 +108,15 @@ TEST(Progress, TheLaggardIsFoundThroughRanksThatWaitThemselves) {
   EXPECT_EQ(laggard.wait.operation, "broadcast");
 }
 
+TEST(Progress, TheLaggardIsFoundThroughAnOperationThatAllHaveEntered) {
+  auto ranks = two_by_two();
+  ranks[1][1].entered = ranks[3][1].entered = 4;
+  ranks[3][0].entered = 6;  // a step of the operation: rank 3 waits in its node for rank 2
+  const auto laggard = find_laggard(ranks, 1).value();
+  EXPECT_EQ(laggard.rank, 2);
+  EXPECT_EQ(laggard.waiting_rank, 3);
+}
+
 TEST(Progress, NobodyLagsWhenAllHaveComeOrNobodyWaitsOrAllWaitInACircle) {
   auto ranks = two_by_two();
   EXPECT_FALSE(find_laggard(ranks, 1));

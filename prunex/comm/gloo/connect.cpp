@@ -127,9 +127,10 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
   hierarchy.world = make(world_group(layout), devices.first);
   auto rail = make(rail_group(layout), devices.rail);
   if (const auto memory = memory_of_node(layout, store, options, hierarchy.no_shared_memory)) {
-    hierarchy.node = make_shm_communicator(node_group(layout).name, layout.rank, memory, guard);
+    const NodeGuard node_guard = {layout.rank, node_group(layout).name, memory, guard};
+    hierarchy.node = make_shm_communicator(node_guard);
     hierarchy.node->record_in(hierarchy.watch->journal());
-    if (layout.sites == 1) hierarchy.pipeline = std::make_unique<Pipeline>(layout, *hierarchy.node, *rail, memory);
+    if (layout.sites == 1) hierarchy.pipeline = std::make_unique<Pipeline>(layout, *hierarchy.node, *rail, node_guard);
   } else {
     hierarchy.node = make(node_group(layout), devices.first);
   }

@@ -7,8 +7,6 @@
 #include <exception>
 #include <utility>
 
-#include "prunex/stopwatch.h"
-
 namespace prunex::comm {
 
 /// A stretch of the tensor that fits into the shared memory, and how far this rank is with it. Entries count from its
@@ -33,8 +31,8 @@ struct Pipeline::Window {
   }
 };
 
-Pipeline::Pipeline(const Layout& layout, Communicator& node, RingCommunicator& rail, std::shared_ptr<NodeMemory> memory)
-    : layout_(layout), node_(node), rail_(rail), memory_(std::move(memory)) {}
+Pipeline::Pipeline(const Layout& layout, Communicator& node, RingCommunicator& rail, const NodeGuard& guard)
+    : layout_(layout), node_(node), rail_(rail), memory_(guard.memory), guard_(guard) {}
 
 void Pipeline::all_reduce(at::Tensor& tensor) {
   TORCH_CHECK(tensor.dim() == 1 && tensor.is_contiguous() && can_reduce(tensor.scalar_type(), Reduce::kSum),
@@ -52,16 +50,17 @@ void Pipeline::all_reduce(at::Tensor& tensor) {
     for (const Range& shard : window.shards) {
       window.chunks = std::max(window.chunks, ring_chunks(shard, window.nodes, element_size));
     }
-    const double start = Stopwatch::now();
-    try {
-      reduce(window);
-    } catch (const std::exception& error) {
-      memory_->abort(error.what());  // the other ranks of this node need not wait
-      throw;
-    }
     const int64_t mine = layout_.on_rail() ? window.shards[static_cast<size_t>(layout_.local_rank())].size() : 0;
-    node_.charge("all_reduce", 2 * window.bytes({0, window.entries}),
-                 (window.entries + (node_.size() - 2) * mine) * element_size, Stopwatch::now() - start);
+    node_.run("all_reduce", 2 * window.bytes({0, window.entries}),
+              (window.entries + (node_.size() - 2) * mine) * element_size, [&] { reduce_or_fail(window); });
+  }
+}
+
+void Pipeline::reduce_or_fail(Window& window) {
+  try {
+    reduce(window);
+  } catch (const std::exception&) {
+    guard_.fail("all_reduce");
   }
 }
 

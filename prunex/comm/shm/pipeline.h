@@ -8,7 +8,7 @@
 
 #include "prunex/comm/gloo/gloo_communicator.h"
 #include "prunex/comm/layout.h"
-#include "prunex/comm/shm/node_memory.h"
+#include "prunex/comm/shm/node_guard.h"
 
 namespace prunex::comm {
 
@@ -17,14 +17,15 @@ namespace prunex::comm {
 /// formulas of reduce_scatter, all_reduce and all_gather_parts.
 class Pipeline {
  public:
-  /// Borrows the groups of this rank.
-  Pipeline(const Layout& layout, Communicator& node, RingCommunicator& rail, std::shared_ptr<NodeMemory> memory);
+  /// Borrows the groups of this rank. The guard's memory is the node's.
+  Pipeline(const Layout& layout, Communicator& node, RingCommunicator& rail, const NodeGuard& guard);
 
   /// tensor <- sum over all ranks; one-dimensional, contiguous, float or double. Bit-identical on all ranks.
   void all_reduce(at::Tensor& tensor);
 
  private:
   struct Window;
+  void reduce_or_fail(Window& window);
   void reduce(Window& window);
   void run_rail(Window& window);
   void copy_in(const Window& window, int64_t block, int64_t chunk);
@@ -35,6 +36,7 @@ class Pipeline {
   Communicator& node_;
   RingCommunicator& rail_;
   std::shared_ptr<NodeMemory> memory_;
+  const NodeGuard guard_;
 };
 
 }  // namespace prunex::comm

@@ -19,12 +19,11 @@ Range overlap(Range a, Range b) {
 
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(std::string name, int rank_in_run, std::shared_ptr<NodeMemory> memory, const GlooGuard& guard)
-      : Communicator(std::move(name), memory->rank(), memory->size()),
-        rank_in_run_(rank_in_run),
-        memory_(std::move(memory)),
+  explicit ShmCommunicator(const NodeGuard& guard)
+      : Communicator(guard.group, guard.memory->rank(), guard.memory->size()),
+        memory_(guard.memory),
         guard_(guard),
-        listener_(guard_.abort_switch->listen([this](const std::string& reason) { memory_->abort(reason); })) {}
+        listener_(guard.guard.abort_switch->listen([this](const std::string& reason) { memory_->abort(reason); })) {}
 
   ~ShmCommunicator() override { memory_->leave(); }
 
@@ -116,14 +115,9 @@ class ShmCommunicator final : public Communicator {
         body({data + begin * element_size, element_size, entries, number});
         memory_->advance(NodeMemory::kLeft);
       }
-    } catch (const std::exception& error) {
+    } catch (const std::exception&) {
       broken_ = true;
-      if (memory_->abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);  // it may know more
-      const auto known = memory_->abort_reason();
-      const auto text = fmt::format("[comm] rank {}: {} in {}: {}", rank_in_run_, operation, name(),
-                                    known.empty() ? error.what() : known);
-      memory_->abort(text);
-      throw std::runtime_error(text);
+      guard_.fail(operation);
     }
   }
 
@@ -142,18 +136,16 @@ class ShmCommunicator final : public Communicator {
     for (int peer = 2; peer < size(); ++peer) reduce(out, out, input(peer), range.size());
   }
 
-  int rank_in_run_;
   std::shared_ptr<NodeMemory> memory_;
   bool broken_ = false;
-  const GlooGuard guard_;
+  const NodeGuard guard_;
   const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_shm_communicator(std::string name, int rank_in_run,
-                                                    std::shared_ptr<NodeMemory> memory, const GlooGuard& guard) {
-  return std::make_unique<ShmCommunicator>(std::move(name), rank_in_run, std::move(memory), guard);
+std::unique_ptr<Communicator> make_shm_communicator(const NodeGuard& guard) {
+  return std::make_unique<ShmCommunicator>(guard);
 }
 
 }  // namespace prunex::comm
