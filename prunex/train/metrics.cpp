@@ -41,6 +41,22 @@ ordered_json ranks_json(const comm::Layout& shape) {
   return shape.is_even() ? ordered_json(shape.node_sizes[0]) : ordered_json(shape.node_sizes);
 }
 
+/// Rates in bytes per second: of the tensors handed in, and of what went over the links.
+ordered_json traffic_json(const comm::OperationTraffic& counts) {
+  double seconds = 0;
+  for (const float took : counts.seconds) seconds += took;
+  const double share =
+      counts.count == 0 ? 0 : static_cast<double>(counts.seconds.size()) / static_cast<double>(counts.count);
+  const auto rate = [&](int64_t bytes) { return seconds > 0 ? static_cast<double>(bytes) * share / seconds : 0; };
+  return {{"count", counts.count},
+          {"payload_bytes", counts.payload_bytes},
+          {"sent_bytes", counts.sent_bytes},
+          {"algbw", rate(counts.payload_bytes)},
+          {"busbw", rate(counts.sent_bytes)},
+          {"p50", counts.quantile(0.5)},
+          {"p99", counts.quantile(0.99)}};
+}
+
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
 int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
@@ -172,6 +188,10 @@ std::string to_json(const Summary& summary) {
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},
                                 {"after_cut", rate_json(summary.samples_per_second_after_cut)}};
+  for (const auto& [group, traffic] : summary.traffic) {
+    for (const auto& [operation, counts] : traffic.by_operation)
+      json["traffic"][group][operation] = traffic_json(counts);
+  }
   return json.dump(2) + "\n";
 }
 

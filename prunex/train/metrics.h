@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "prunex/comm/layout.h"
+#include "prunex/comm/traffic.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::train {
@@ -68,7 +70,8 @@ struct Summary {
   int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out
   int64_t units_removed = 0;  ///< channels that are gone from the network
   Bytes bytes;
-  int64_t floating_buffers = 0;  ///< numbers in the batch-norm statistics that exchanges average
+  int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
+  std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross
   double wall_seconds = 0;
   Seconds seconds;
   double samples_per_second_before_cut = 0;  ///< of the local steps, all ranks; 0 if there were none

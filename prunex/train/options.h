@@ -70,6 +70,7 @@ struct TrainOptions {
   int64_t checkpoint_every = 0;  ///< exchanges between checkpoints; 0: none
   std::string resume;            ///< run directory to go on in, from its newest checkpoint
   int64_t resume_exchange = 0;   ///< go on from this checkpoint instead; 0: the newest
+  bool trace = false;            ///< write trace.json: when every rank did what
   bool quiet = false;            ///< no progress on standard error
 };
 

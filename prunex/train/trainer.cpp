@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +32,7 @@
 #include "prunex/train/schedule.h"
 #include "prunex/train/sgd.h"
 #include "prunex/train/structure.h"
+#include "prunex/train/trace.h"
 
 namespace prunex::train {
 namespace {
@@ -88,10 +90,13 @@ class Trainer {
  private:
   void open_directory(const std::string& config);
   void open_reports();
+  void mention_loopback() const;
   void train_steps(Checkpoints& checkpoints);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
+  void traced(const char* name, const std::function<void()>& work);
+  void write_trace();
   void record(const strategies::Exchange& exchange, int64_t step);
   void average_over_ranks(Metrics& metrics);
   std::optional<double> accuracy_at(int64_t exchange);
@@ -122,6 +127,7 @@ class Trainer {
   std::string directory_;
   std::unique_ptr<io::JsonLines> metrics_file_;
   std::unique_ptr<Progress> progress_;
+  std::optional<Trace> trace_;
   Stopwatch lap_, run_;
   Seconds since_exchange_;
   double loss_since_exchange_ = 0;
@@ -184,18 +190,27 @@ strategies::HsadmmOptions Trainer::strategy_options() const {
   return options;
 }
 
+/// Said once: the run is the same, a little slower.
+void Trainer::mention_loopback() const {
+  if (!writes() || options_.quiet || ranks_.no_shared_memory.empty()) return;
+  fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
+}
+
 Summary Trainer::run(const std::string& config) {
   open_directory(config);
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
   Checkpoints checkpoints(directory_, config, ranks_);
   if (!options_.resume.empty()) restore(checkpoints.load(options_.resume_exchange));
   if (writes()) open_reports();
+  mention_loopback();
+  if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
   train_steps(checkpoints);
   strategy_->finish();
   if (progress_) progress_->finish();
-  summarise(evaluated_product());
+  traced("evaluate", [&] { summarise(evaluated_product()); });
+  write_trace();
   ranks_.world->barrier();  // no rank leaves while another still needs it
   return summary_;
 }
@@ -226,17 +241,36 @@ void Trainer::open_reports() {
 }
 
 void Trainer::train_steps(Checkpoints& checkpoints) {
+  double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     loss_since_exchange_ += local_step(step);
     since_exchange_.local += lap_.lap();
+    end = Stopwatch::now();
     const auto exchange = strategy_->after_update(replica_, step);
     if (!exchange.exchanged) continue;
+    if (trace_) trace_->add({"local", begin, end - begin}, exchange.index);
+    if (trace_) trace_->add(exchange.phases, exchange.index);
     record(exchange, step);
-    if (exchange.frozen && options_.shrink && !cut_) shrink();
-    if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) checkpoints.save(snapshot());
+    if (exchange.frozen && options_.shrink && !cut_) traced("cut", [&] { shrink(); });
+    if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) {
+      traced("checkpoint", [&] { checkpoints.save(snapshot()); });
+    }
     lap_.lap();
     if (exchange.converged) return;
+    begin = Stopwatch::now();
   }
+}
+
+void Trainer::traced(const char* name, const std::function<void()>& work) {
+  const double begin = Stopwatch::now();
+  work();
+  if (trace_) trace_->add({name, begin, Stopwatch::now() - begin}, summary_.exchanges);
+}
+
+void Trainer::write_trace() {
+  if (!trace_) return;
+  const std::string text = trace_->gather();
+  if (writes()) io::write_file_atomically(directory_ + "/trace.json", text);
 }
 
 /// Everything that the next step depends on. Between exchanges theta is z unless duals let it go its own way.
@@ -398,7 +432,9 @@ void Trainer::average_over_ranks(Metrics& metrics) {
 std::optional<double> Trainer::accuracy_at(int64_t exchange) {
   const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
   if (!due && exchange != length_.exchanges) return std::nullopt;
-  return score(model_.program, evaluated_product(), data_.test).accuracy;
+  double accuracy = 0;
+  traced("evaluate", [&] { accuracy = score(model_.program, evaluated_product(), data_.test).accuracy; });
+  return accuracy;
 }
 
 Weights Trainer::evaluated_product() {
@@ -444,6 +480,8 @@ void Trainer::summarise(const Weights& product) {
   }
   ranks_.world->broadcast(accuracy);
   summary_.accuracy_compact = accuracy.item<double>();
+  summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};
+  if (ranks_.site) summary_.traffic.insert({{"site", ranks_.site->traffic()}, {"cross", ranks_.cross->traffic()}});
   summary_.wall_seconds = run_.lap();
   if (writes()) io::write_file_atomically(directory_ + "/summary.json", to_json(summary_));
 }

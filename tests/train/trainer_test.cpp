@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "prunex/comm/gloo/run_ranks.h"
@@ -228,6 +230,48 @@ TEST(Train, LearnsTheSameOnTheCutNetworkAsUnderMasks) {
     EXPECT_EQ(small[k]["parameters"] == cut.parameters_dense, k < 4) << k;
     EXPECT_EQ(large[k]["parameters"], masked.parameters_dense) << k;
   }
+}
+
+TEST(Train, TracesThePhasesOfAllRanks) {
+  const tests::Scratch scratch;
+  auto options = small_run(scratch / "run");
+  options.trace = true;
+  options.checkpoint_every = 3;
+  run(options, 2, 2);
+  const json trace = json::parse(text_of(scratch / "run/trace.json"));
+  std::map<std::pair<int, int>, std::multiset<std::string>> names;  // by process and thread
+  double last = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    names[{event["pid"], event["tid"]}].insert(event["name"].get<std::string>());
+    EXPECT_GE(event["dur"], 0);
+    last = std::max(last, event["ts"].get<double>());
+    if (event["name"] == "inter" && event["args"]["exchange"] == 1) {
+      EXPECT_GT(event["args"]["bytes"], 0);
+    }
+  }
+  EXPECT_GT(last, 0);
+  ASSERT_EQ(names.size(), 4);
+  for (const auto& [place, phases] : names) {
+    EXPECT_EQ(place.first, place.second / 2);  // rank 3 is on node 1
+    for (const char* each : {"local", "pack", "inter", "unpack", "dual"}) EXPECT_EQ(phases.count(each), 6) << each;
+    for (const char* dense : {"intra", "project", "mask"}) EXPECT_EQ(phases.count(dense), 4) << dense;
+    EXPECT_EQ(phases.count("checkpoint"), 2);
+    EXPECT_EQ(phases.count("cut"), 1);
+    EXPECT_EQ(phases.count("evaluate"), 3);  // exchanges 4 and 6, and the summary
+  }
+}
+
+TEST(Train, ReportsItsTrafficByOperation) {
+  const tests::Scratch scratch;
+  const Summary summary = run(small_run(scratch / "run"), 2, 2);
+  const json traffic = json::parse(text_of(scratch / "run/summary.json"))["traffic"];
+  const json& rail = traffic["rail"]["all_reduce"];
+  EXPECT_EQ(rail["sent_bytes"], summary.traffic.at("rail").sent_bytes);
+  EXPECT_GT(rail["p99"], 0);
+  EXPECT_GE(rail["p99"], rail["p50"]);
+  EXPECT_GT(rail["busbw"], 0);
+  EXPECT_TRUE(traffic["node"].contains("reduce_scatter"));
 }
 
 TEST(Train, RefusesADirectoryThatIsNotEmpty) {

@@ -171,6 +171,7 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--run-dir", options.run_dir, "results; default: runs/<dataset>-<model>-<strategy>-<n>")
       ->group(group)
       ->configurable(false);
+  app.add_flag("--trace", options.trace, "write trace.json: when every rank did what, for Perfetto")->group(group);
   app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
       ->group(group);
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
