@@ -137,12 +137,15 @@ void Watch::write_journal() const {
   std::fwrite(lines.data(), 1, lines.size(), stderr);
 }
 
+// Without a heartbeat nobody knows how far the others have come.
 void Watch::print_laggard() const {
-  fmt::print(stderr, "prunex: {}\n", describe_lag());
+  const std::lock_guard lock(mutex_);
+  if (!heartbeat_) return;
+  const auto line = fmt::format("prunex: {}\n", describe_lag());
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 std::string Watch::describe_lag() const {
-  const std::lock_guard lock(mutex_);
   std::map<int, Progress> ranks;
   for (const auto& [rank, peer] : peers_) ranks[rank] = peer.progress;
   ranks[layout_.rank] = journal_->progress();
