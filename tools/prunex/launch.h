@@ -13,8 +13,8 @@ struct LaunchOptions {
 /// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
 /// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C and SIGTERM are
 /// passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a second later
-/// SIGKILL; all are killed if this process is. Standard output is shared. Standard error of rank 0 appears as it is, that of the
-/// others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that failed first.
+/// SIGKILL; all are killed if this process is. Standard output is shared. Standard error of rank 0 appears as it is,
+/// that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that failed first.
 ///
 /// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
 /// 128 + the signal if this process was interrupted. Throws std::runtime_error if the ranks cannot be started.
