@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 namespace prunex::comm {
 namespace {
@@ -43,7 +43,7 @@ std::string PeerLink::receive() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return "";
     } else if (errno != EINTR) {
-      return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::strerror(errno);
+      return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::generic_category().message(errno);
     }
   }
 }

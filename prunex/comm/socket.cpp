@@ -14,12 +14,13 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 
 namespace prunex::comm {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, int error) {
-  throw std::runtime_error(fmt::format("[comm] {}: {}", what, std::strerror(error)));
+  throw std::runtime_error(fmt::format("[comm] {}: {}", what, std::generic_category().message(error)));
 }
 
 struct SocketAddress {
