@@ -29,7 +29,7 @@ struct Hierarchy {
   /// The sum over all ranks in one go; null where it is not to be had: several sites, no shared memory, one rank a
   /// node.
   std::unique_ptr<Pipeline> pipeline;
-  /// Why the ranks of this node talk over loopback; empty if they share memory, or there is but one.
+  /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
 
   std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close

@@ -178,6 +178,10 @@ std::string to_json(const Summary& summary) {
   json["macs_compact"] = summary.macs_compact;
   json["units_pruned"] = summary.units_pruned;
   json["units_removed"] = summary.units_removed;
+  json["not_removed"] = ordered_json::array();
+  for (const auto& [group, units, reason] : summary.not_removed) {
+    json["not_removed"].push_back({{"group", group}, {"units", units}, {"reason", reason}});
+  }
   json["inter_node_bytes"] = summary.bytes.inter_node;
   json["inter_node_bytes_bound"] = summary.bytes.inter_node_bound;
   json["intra_node_bytes"] = summary.bytes.intra_node;

@@ -10,6 +10,7 @@
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/strategies/strategy.h"
+#include "prunex/train/leftovers.h"
 
 namespace prunex::train {
 
@@ -69,6 +70,7 @@ struct Summary {
   int64_t macs_dense = 0, macs_compact = 0;
   int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out
   int64_t units_removed = 0;  ///< channels that are gone from the network
+  std::vector<Leftover> not_removed;
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross

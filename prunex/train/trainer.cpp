@@ -82,6 +82,11 @@ std::vector<int64_t> input_shape(const program::Graph& graph) {
   return shape;
 }
 
+std::vector<sparsity::Group> groups_of(const program::Graph& graph, const TrainOptions& options) {
+  return prune::training_groups(graph, options.groups, options.keep,
+                                options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
+}
+
 class Trainer {
  public:
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
@@ -104,7 +109,6 @@ class Trainer {
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
   program::Model compact_model(const Weights& product);
   void summarise(const Weights& product);
-  std::vector<sparsity::Group> groups() const;
   strategies::HsadmmOptions strategy_options() const;
   sparsity::Cut find_cut() const;
   void check_agreement(const sparsity::Cut& cut);
@@ -116,6 +120,7 @@ class Trainer {
   comm::Hierarchy& ranks_;
   data::Datasets data_;
   program::Model model_;
+  std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
   LearningRate learning_rate_;
   data::Loader loader_;
@@ -149,6 +154,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       ranks_(ranks),
       data_(data::load_datasets(options.data)),
       model_(load_network(options, data_.train)),
+      groups_(groups_of(model_.program.graph(), options)),
       length_(run_length(options, data_.train.size())),
       learning_rate_(options, length_),
       loader_(data_.train, {.batch_size = options.batch_size,
@@ -173,14 +179,9 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-std::vector<sparsity::Group> Trainer::groups() const {
-  return prune::training_groups(model_.program.graph(), options_.groups, options_.keep,
-                                options_.round_to == kAutomatic ? prune::kHardwareMultiple : options_.round_to);
-}
-
 strategies::HsadmmOptions Trainer::strategy_options() const {
   auto options = options_.hsadmm;
-  options.groups = groups();
+  options.groups = groups_;
   options.keep = {options_.keep_ramp, length_.prune_start, length_.prune_end};
   options.freeze_after = length_.freeze_after;
   options.local_steps = options_.local_steps;
@@ -314,7 +315,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 
 /// What the masks allow to remove from the network as it was before any cut.
 sparsity::Cut Trainer::find_cut() const {
-  const auto supports = sparsity::supports_of(groups(), strategy_->masks(), replica_.weights.params);
+  const auto supports = sparsity::supports_of(groups_, strategy_->masks(), replica_.weights.params);
   const auto removable = prune::removable_units(prune::dependency_groups(model_.program.graph()), supports);
   return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(replica_.weights));
 }
@@ -469,6 +470,7 @@ void Trainer::summarise(const Weights& product) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
   for (const auto& group : cut_->groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
+  summary_.not_removed = leftovers(groups_, strategy_->masks(), *cut_);
 
   // rank 0 alone reads the file back, as any user of it would
   at::Tensor accuracy = at::zeros({1}, at::kDouble);

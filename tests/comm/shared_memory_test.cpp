@@ -41,7 +41,7 @@ TEST(SharedMemory, IsWhatANodeUses) {
   });
   run_ranks(2, 2,
             [](Hierarchy& h) {
-              EXPECT_EQ(h.no_shared_memory, "switched off");
+              EXPECT_EQ(h.no_shared_memory, "");
               EXPECT_EQ(h.pipeline, nullptr);
             },
             {.shared_memory = false});

@@ -99,14 +99,10 @@ Devices join(const Layout& layout, Store& store, const GlooOptions& options) {
   return make_devices(layout, options.interfaces, on_one_machine(cards));
 }
 
-// Null for one rank, or if there is none to share; then `problem` says why.
+// Null for one rank, if switched off, and if there is none to share; then `problem` says why.
 std::shared_ptr<NodeMemory> memory_of_node(const Layout& layout, Store& store, const GlooOptions& options,
                                            std::string& problem) {
-  if (layout.ranks_here() == 1) return nullptr;
-  if (!options.shared_memory) {
-    problem = "switched off";
-    return nullptr;
-  }
+  if (layout.ranks_here() == 1 || !options.shared_memory) return nullptr;
   auto shared = share_memory(layout, store, options.join_timeout);
   if (shared.memory) shared.memory->set_timeout(options.timeout);
   problem = shared.problem;
