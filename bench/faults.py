@@ -24,6 +24,7 @@ TRAINING = ("train --nodes 2 --ranks-per-node 2 --samples 400 --model resnet8 --
             "--local-steps 2 --exchanges 1000000 --eval-every 0").split()
 VICTIM = 3
 MOST_SECONDS = 60
+SLOW = 3
 
 
 class Run:
@@ -100,7 +101,11 @@ def measure(fault, arguments):
             wrong = [rank for rank, (_, *named) in found.items() if not is_right(rank, *named, fault)]
             if len(found) < survivors or wrong:
                 raise RuntimeError(f"{fault}: {len(found)} of {survivors} noticed, wrong: {wrong}: {run.lines}")
-            return [moment - begin for moment, *_ in found.values()]
+            seconds = [moment - begin for moment, *_ in found.values()]
+            if max(seconds) > SLOW:
+                said = [f"{moment - begin:8.3f}  {line}" for moment, line in run.lines if moment > begin]
+                print(f"slow notice of {fault}:", *said, sep="\n", file=sys.stderr)
+            return seconds
         finally:
             run.end()
 
