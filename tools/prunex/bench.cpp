@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "choices.h"
-#include "commands.h"
-#include "launch.h"
 #include "prunex/comm/cost_model.h"
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/rail_exchange.h"
+#include "tools/prunex/choices.h"
+#include "tools/prunex/commands.h"
+#include "tools/prunex/launch.h"
 
 namespace prunex::tools {
 namespace {
