@@ -32,6 +32,7 @@ class Driver {
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
     pid_ = fork();
     if (pid_ == 0) {
+      std::signal(SIGINT, SIG_IGN);  // as shells start background jobs
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
       execl(PRUNEX_LAUNCH_DRIVER, PRUNEX_LAUNCH_DRIVER, behaviour, nullptr);

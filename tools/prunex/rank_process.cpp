@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
@@ -34,6 +35,8 @@ std::vector<char*> merged_environment(const std::vector<std::string>& additions)
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   if (error_fd >= 0) dup2(error_fd, STDERR_FILENO);
+  // Shells start background jobs with SIGINT ignored, which exec would keep: the launcher passes it on.
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &spawn.signals, nullptr);
   execve("/proc/self/exe", spawn.argv, environment);
   _exit(127);
