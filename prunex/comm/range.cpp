@@ -1,5 +1,7 @@
 #include "prunex/comm/range.h"
 
+#include <ATen/ATen.h>
+
 namespace prunex::comm {
 namespace {
 
@@ -22,6 +24,10 @@ std::vector<Range> parts(Range whole, int64_t n) {
   std::vector<Range> all;
   for (int64_t i = 0; i < n; ++i) all.push_back(part(whole, n, i));
   return all;
+}
+
+at::Tensor slice(const at::Tensor& flat, Range range) {
+  return flat.narrow(0, range.begin, range.size());
 }
 
 }  // namespace prunex::comm

@@ -1,6 +1,8 @@
 // Consecutive entries of a flat buffer, and how a buffer is divided.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -20,5 +22,8 @@ Range part(Range whole, int64_t n, int64_t i);
 
 /// All n parts.
 std::vector<Range> parts(Range whole, int64_t n);
+
+/// A view of these entries of a one-dimensional tensor.
+at::Tensor slice(const at::Tensor& flat, Range range);
 
 }  // namespace prunex::comm

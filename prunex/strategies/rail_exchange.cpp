@@ -3,13 +3,6 @@
 #include <ATen/ATen.h>
 
 namespace prunex::strategies {
-namespace {
-
-at::Tensor part_of(const at::Tensor& buffer, const comm::Range& part) {
-  return buffer.narrow(0, part.begin, part.size());
-}
-
-}  // namespace
 
 RailExchange::RailExchange(comm::Hierarchy& groups, ExchangeForm form)
     : groups_(groups), form_(form), rails_(form == ExchangeForm::kLeader ? 1 : groups.layout.rails()) {}
@@ -36,14 +29,14 @@ void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
   if (!groups_.site || reduce != comm::Reduce::kSum) return groups_.rail->all_reduce(part, reduce);
   const auto shares = comm::parts({0, part.numel()}, groups_.site->size());
   groups_.site->reduce_scatter(part, shares);
-  at::Tensor share = part_of(part, shares[static_cast<size_t>(groups_.site->rank())]);
+  at::Tensor share = comm::slice(part, shares[static_cast<size_t>(groups_.site->rank())]);
   groups_.cross->all_reduce(share);
   groups_.site->all_gather_parts(part, shares);
 }
 
 void RailExchange::unite_over_nodes(at::Tensor& buffer) {
   const auto parts = even_parts(buffer.numel());
-  at::Tensor part = part_of(buffer, parts[static_cast<size_t>(mine())]);
+  at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);
   reduce_over_nodes(part, comm::Reduce::kBitOr);
   gather_in_node(buffer, parts);
 }
@@ -52,7 +45,7 @@ void RailExchange::sum_over_ranks(at::Tensor& buffer) {
   if (form_ == ExchangeForm::kSharded && groups_.pipeline) return groups_.pipeline->all_reduce(buffer);
   const auto parts = even_parts(buffer.numel());
   scatter_in_node(buffer, parts);
-  at::Tensor part = part_of(buffer, parts[static_cast<size_t>(mine())]);
+  at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);
   reduce_over_nodes(part);
   gather_in_node(buffer, parts);
 }

@@ -104,8 +104,7 @@ ShardedCompaction::ShardedCompaction(const RowShards& shards, const TensorDict& 
 }
 
 at::Tensor ShardedCompaction::part_of(const at::Tensor& buffer, int shard) const {
-  const auto& part = parts_[static_cast<size_t>(shard)];
-  return buffer.narrow(0, part.begin, part.size());
+  return comm::slice(buffer, parts_[static_cast<size_t>(shard)]);
 }
 
 void ShardedCompaction::pack(const TensorDict& tensors, at::Tensor& buffer) const {

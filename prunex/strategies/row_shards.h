@@ -48,6 +48,9 @@ class ShardedCompaction {
   /// The shards' ranges of the buffer.
   const std::vector<comm::Range>& parts() const { return parts_; }
 
+  /// A view of the shard's range.
+  at::Tensor part_of(const at::Tensor& buffer, int shard) const;
+
   /// `tensors` are whole, the buffer has numel() entries. Unpacking writes zeros outside the supports.
   void pack(const TensorDict& tensors, at::Tensor& buffer) const;
   void pack(const TensorDict& tensors, at::Tensor& buffer, int shard) const;
@@ -55,8 +58,6 @@ class ShardedCompaction {
   void unpack(const at::Tensor& buffer, const TensorDict& tensors, int shard) const;
 
  private:
-  at::Tensor part_of(const at::Tensor& buffer, int shard) const;
-
   RowShards shards_;
   std::vector<sparsity::Compaction> plans_;
   std::vector<comm::Range> parts_;
