@@ -58,8 +58,8 @@ void Communicator::charge(const char* operation, int64_t payload, int64_t sent, 
 
 void Communicator::all_reduce(at::Tensor& tensor, Reduce reduce) {
   check_dense(tensor, name_);
-  TORCH_CHECK(can_reduce(tensor.scalar_type(), reduce), "[comm] all_reduce of ", tensor.scalar_type(),
-              ": wanted float, double, int64 or uint8, and uint8 for kBitOr");
+  TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] all_reduce of ", tensor.scalar_type(),
+              ": wanted float, double, int64 or uint8");
   if (size_ == 1 || tensor.numel() == 0) return;
   const int64_t sent = sent_by_buckets(tensor, [&](const at::Tensor& bucket) {
     return all_reduce_sent_bytes(bucket.numel(), bucket.element_size(), place());
@@ -112,7 +112,7 @@ void Communicator::check_parts(const at::Tensor& tensor, const std::vector<Range
 
 void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) {
   check_parts(tensor, parts);
-  TORCH_CHECK(can_reduce(tensor.scalar_type(), Reduce::kSum), "[comm] reduce_scatter of ", tensor.scalar_type());
+  TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] reduce_scatter of ", tensor.scalar_type());
   if (size_ == 1 || tensor.numel() == 0) return;
   at::Tensor plain = tensor.detach();
   run("reduce_scatter", tensor.nbytes(), (tensor.numel() - parts[rank_].size()) * tensor.element_size(),

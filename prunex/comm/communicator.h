@@ -38,7 +38,7 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// In place; float, double, int64 or uint8, in any dense layout. kBitOr is for uint8.
+  /// In place; float, double, int64 or uint8, in any dense layout.
   void all_reduce(at::Tensor& tensor, Reduce reduce = Reduce::kSum);
   /// In place; any type, in any dense layout.
   void broadcast(at::Tensor& tensor, int root = 0);

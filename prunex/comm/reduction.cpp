@@ -26,8 +26,7 @@ ReduceFunction sum_or_max(Reduce reduce) {
 
 }  // namespace
 
-bool can_reduce(c10::ScalarType type, Reduce reduce) {
-  if (reduce == Reduce::kBitOr) return type == c10::kByte;
+bool can_reduce(c10::ScalarType type) {
   return type == c10::kFloat || type == c10::kDouble || type == c10::kLong || type == c10::kByte;
 }
 
@@ -40,7 +39,7 @@ ReduceFunction reduce_function(c10::ScalarType type, Reduce reduce) {
     case c10::kLong:
       return sum_or_max<int64_t>(reduce);
     default:
-      return reduce == Reduce::kBitOr ? combine<uint8_t, std::bit_or<uint8_t>> : sum_or_max<uint8_t>(reduce);
+      return sum_or_max<uint8_t>(reduce);
   }
 }
 

@@ -7,10 +7,10 @@
 
 namespace prunex::comm {
 
-enum class Reduce { kSum, kMax, kBitOr };
+enum class Reduce { kSum, kMax };
 
-/// float, double, int64 and uint8; kBitOr is for uint8 alone.
-bool can_reduce(c10::ScalarType type, Reduce reduce);
+/// float, double, int64 and uint8.
+bool can_reduce(c10::ScalarType type);
 
 /// out = a op b, entry by entry; out may be a.
 using ReduceFunction = void (*)(void* out, const void* a, const void* b, int64_t count);

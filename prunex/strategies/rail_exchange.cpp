@@ -37,7 +37,7 @@ void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
 void RailExchange::unite_over_nodes(at::Tensor& buffer) {
   const auto parts = even_parts(buffer.numel());
   at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);
-  reduce_over_nodes(part, comm::Reduce::kBitOr);
+  reduce_over_nodes(part, comm::Reduce::kMax);
   gather_in_node(buffer, parts);
 }
 

@@ -78,9 +78,9 @@ TEST(SharedMemory, DoesWhatMessagesDo) {
                   auto gathered = at::empty({ranks, 5}, at::kLong);
                   h.node->all_gather(gathered, at::full({5}, rank, at::kLong));
                   EXPECT_TRUE(gathered.equal(at::arange(ranks).unsqueeze(1).expand({ranks, 5})));
-                  auto bits = at::full({9}, 1 << rank, at::kByte);
-                  h.node->all_reduce(bits, Reduce::kBitOr);
-                  EXPECT_TRUE(bits.equal(at::full({9}, (1 << ranks) - 1, at::kByte)));
+                  auto united = at::arange(9).eq(rank).to(at::kByte);
+                  h.node->all_reduce(united, Reduce::kMax);
+                  EXPECT_TRUE(united.equal(at::arange(9).lt(ranks).to(at::kByte)));
                 },
                 {.shared_memory = shared});
     }

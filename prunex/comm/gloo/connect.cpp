@@ -113,8 +113,8 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
   Hierarchy hierarchy{.layout = layout};
   hierarchy.watch =
       std::make_unique<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
-  const GlooTimeouts timeouts = {options.join_timeout, options.timeout};
-  const GlooGuard guard = {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
+  const Timeouts timeouts = {options.join_timeout, options.timeout};
+  const Guard guard = {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
   const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
     auto communicator = make_gloo_communicator(group, store, device, timeouts, guard);
     communicator->record_in(hierarchy.watch->journal());

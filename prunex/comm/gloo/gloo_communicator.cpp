@@ -52,7 +52,7 @@ std::string reason(const std::exception& error) {
 }
 
 std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<gloo::transport::Device> device,
-                              const GlooTimeouts& timeouts) {
+                              const Timeouts& timeouts) {
   auto context = std::make_shared<gloo::rendezvous::Context>(group.rank, static_cast<int>(group.members.size()));
   context->setTimeout(timeouts.connect / 5);  // a pair waits five times this for its connection
   GroupStore addresses(group, store, timeouts.connect);
@@ -63,7 +63,7 @@ std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<
 
 class GlooCommunicator final : public RingCommunicator {
  public:
-  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, const GlooGuard& guard)
+  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, const Guard& guard)
       : RingCommunicator(group.name, group.rank, static_cast<int>(group.members.size())),
         members_(group.members),
         mesh_(std::move(mesh)),
@@ -169,7 +169,7 @@ class GlooCommunicator final : public RingCommunicator {
   std::vector<int> members_;
   std::unique_ptr<Mesh> mesh_;  // null for a group of one
   bool broken_ = false;
-  const GlooGuard guard_;
+  const Guard guard_;
   const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
 };
 
@@ -177,7 +177,7 @@ class GlooCommunicator final : public RingCommunicator {
 
 std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Store& store,
                                                          std::shared_ptr<gloo::transport::Device> device,
-                                                         const GlooTimeouts& timeouts, const GlooGuard& guard) {
+                                                         const Timeouts& timeouts, const Guard& guard) {
   const bool alone = group.members.size() == 1;
   return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, store, std::move(device), timeouts),
                                             guard);

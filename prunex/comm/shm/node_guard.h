@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/group.h"
 #include "prunex/comm/shm/node_memory.h"
 
 namespace prunex::comm {
@@ -13,7 +13,7 @@ struct NodeGuard {
   int rank = 0;       ///< in the run
   std::string group;  ///< whose memory it is
   std::shared_ptr<NodeMemory> memory;
-  GlooGuard guard;
+  Guard guard;
 
   /// Ends the waits of the other ranks of the node and throws std::runtime_error with the operation, the group and the
   /// reason: that of the abort switch, or else the exception that is being handled.
