@@ -3,27 +3,33 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
+#include "prunex/comm/tree.h"
 #include "prunex/stopwatch.h"
 
 namespace prunex::comm {
 namespace {
 
-void check_dense(const at::Tensor& tensor, const std::string& group) {
-  TORCH_CHECK(tensor.defined(), "[comm] ", group, ": undefined tensor");
-  TORCH_CHECK(tensor.device().is_cpu(), "[comm] ", group, ": tensor on ", tensor.device(), ", wanted the CPU");
-  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "[comm] ", group, ": tensor with gaps or overlaps, shape ",
+void check_dense(const at::Tensor& tensor, const Communicator& group) {
+  TORCH_CHECK(tensor.defined(), "[comm] ", group.name(), ": undefined tensor");
+  TORCH_CHECK(group.serves(tensor.device()), "[comm] ", group.name(), ": it does not serve tensors on ",
+              tensor.device());
+  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "[comm] ", group.name(), ": tensor with gaps or overlaps, shape ",
               tensor.sizes(), ", strides ", tensor.strides());
 }
 
-void check_gather(const at::Tensor& output, const at::Tensor& input, int size) {
+void check_output(const char* operation, const at::Tensor& output, const at::Tensor& input, int size) {
   auto wanted = input.sizes().vec();
   wanted.insert(wanted.begin(), size);
-  TORCH_CHECK(output.sizes() == wanted, "[comm] all_gather: output of shape ", output.sizes(), ", wanted ",
+  TORCH_CHECK(output.sizes() == wanted, "[comm] ", operation, ": output of shape ", output.sizes(), ", wanted ",
               at::IntArrayRef(wanted));
-  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "[comm] all_gather: output of type ", output.scalar_type(),
-              ", wanted ", input.scalar_type());
-  TORCH_CHECK(output.is_contiguous() && input.is_contiguous(), "[comm] all_gather: tensors must be contiguous");
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "[comm] ", operation, ": output of type ",
+              output.scalar_type(), ", wanted ", input.scalar_type());
+  TORCH_CHECK(output.device() == input.device(), "[comm] ", operation, ": output on ", output.device(), ", input on ",
+              input.device());
+  TORCH_CHECK(output.is_contiguous() && input.is_contiguous(), "[comm] ", operation, ": tensors must be contiguous");
 }
 
 // The elements in memory order, cut in buckets.
@@ -32,63 +38,98 @@ std::vector<at::Tensor> buckets(const at::Tensor& tensor) {
   return flat.split(std::max<int64_t>(1, kBucketBytes / tensor.element_size()));
 }
 
-// What an operation sends that goes bucket by bucket.
-int64_t sent_by_buckets(const at::Tensor& tensor, const std::function<int64_t(const at::Tensor&)>& sent) {
-  int64_t bytes = 0;
-  for (const auto& bucket : buckets(tensor)) bytes += sent(bucket);
-  return bytes;
+std::vector<Range> equal_parts(int64_t length, int size) {
+  std::vector<Range> parts;
+  for (int i = 0; i < size; ++i) parts.push_back({i * length, (i + 1) * length});
+  return parts;
 }
 
 }  // namespace
 
-void Communicator::run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body) {
+void Communicator::run(const char* operation, const Volume& volume, const std::function<void()>& body) {
   const double begin = Stopwatch::now();
-  const Journal::Operation entry(journal_.get(), name_, operation, payload);
+  const Journal::Operation entry(journal_.get(), name_, operation, volume.payload);
   body();
-  charge(operation, payload, sent, Stopwatch::now() - begin);
+  const double seconds = Stopwatch::now() - begin;
+  ++traffic_.operations;
+  traffic_.bytes += volume;
+  traffic_.seconds += seconds;
+  traffic_.by_operation[operation].add(volume.payload, volume.sent, seconds);
 }
 
-void Communicator::charge(const char* operation, int64_t payload, int64_t sent, double seconds) {
-  ++traffic_.operations;
-  traffic_.payload_bytes += payload;
-  traffic_.sent_bytes += sent;
-  traffic_.seconds += seconds;
-  traffic_.by_operation[operation].add(payload, sent, seconds);
+void Communicator::stand_on(std::vector<int> nodes) {
+  TORCH_CHECK(nodes.size() == static_cast<size_t>(size_), "[comm] ", name_, ": nodes of ", nodes.size(), " members");
+  node_of_ = std::move(nodes);
+  nodes_ = static_cast<int>(std::set<int>(node_of_.begin(), node_of_.end()).size());
+}
+
+Volume Communicator::ring_volume(int64_t elements, int64_t element_size) const {
+  const int64_t sent = all_reduce_sent_bytes(elements, element_size, place());
+  const auto payload = static_cast<double>(elements * element_size);
+  return {elements * element_size, sent, if_elsewhere((rank_ + 1) % size_, sent), 2 * payload * (nodes_ - 1) / size_};
+}
+
+Volume Communicator::broadcast_volume(int64_t bytes, int root) const {
+  Volume volume{.payload = bytes, .least_to_nodes = static_cast<double>(bytes) * (nodes_ - 1) / size_};
+  for (const int child : binomial_tree(root, place()).children) {
+    volume.sent += bytes;
+    volume.sent_to_nodes += if_elsewhere(child, bytes);
+  }
+  return volume;
+}
+
+/// Of an operation that sends everyone's own bytes to everyone else.
+Volume Communicator::gather_volume(int64_t payload, int64_t mine) const {
+  Volume volume{.payload = payload, .sent = (size_ - 1) * mine};
+  for (int peer = 0; peer < size_; ++peer) volume.sent_to_nodes += if_elsewhere(peer, mine);
+  return volume;
+}
+
+/// Of an operation that sends everyone else a part of their own.
+Volume Communicator::scatter_volume(int64_t payload, const std::vector<Range>& parts, int64_t element_size) const {
+  Volume volume{.payload = payload};
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    const int64_t bytes = parts[static_cast<size_t>(peer)].size() * element_size;
+    volume.sent += bytes;
+    volume.sent_to_nodes += if_elsewhere(peer, bytes);
+  }
+  return volume;
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, Reduce reduce) {
-  check_dense(tensor, name_);
+  check_dense(tensor, *this);
   TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] all_reduce of ", tensor.scalar_type(),
               ": wanted float, double, int64 or uint8");
   if (size_ == 1 || tensor.numel() == 0) return;
-  const int64_t sent = sent_by_buckets(tensor, [&](const at::Tensor& bucket) {
-    return all_reduce_sent_bytes(bucket.numel(), bucket.element_size(), place());
-  });
-  run("all_reduce", tensor.nbytes(), sent, [&] {
+  Volume volume;
+  for (const auto& bucket : buckets(tensor)) volume += ring_volume(bucket.numel(), bucket.element_size());
+  run("all_reduce", volume, [&] {
     for (auto& bucket : buckets(tensor)) do_all_reduce(bucket, reduce);
   });
 }
 
 void Communicator::broadcast(at::Tensor& tensor, int root) {
-  check_dense(tensor, name_);
+  check_dense(tensor, *this);
   TORCH_CHECK(root >= 0 && root < size_, "[comm] broadcast from rank ", root, " of ", size_, " in ", name_);
   if (size_ == 1 || tensor.numel() == 0) return;
-  run("broadcast", tensor.nbytes(), broadcast_sent_bytes(tensor.nbytes(), root, place()), [&] {
+  run("broadcast", broadcast_volume(tensor.nbytes(), root), [&] {
     for (auto& bucket : buckets(tensor)) do_broadcast(bucket, root);
   });
 }
 
 void Communicator::all_gather(at::Tensor& output, const at::Tensor& input) {
-  check_dense(input, name_);
-  check_dense(output, name_);
-  check_gather(output, input, size_);
+  check_dense(input, *this);
+  check_dense(output, *this);
+  check_output("all_gather", output, input, size_);
   if (input.numel() == 0) return;
-  if (size_ == 1) {
-    output.detach().copy_(input.detach().unsqueeze(0));
-    return;
-  }
-  run("all_gather", input.nbytes(), all_gather_sent_bytes(input.nbytes(), place()),
-      [&] { do_all_gather(output, input); });
+  output.detach().select(0, rank_).copy_(input.detach());
+  if (size_ == 1) return;
+  const int64_t bytes = input.nbytes();
+  Volume volume = gather_volume(bytes, bytes);
+  volume.least_to_nodes = static_cast<double>(bytes) * (nodes_ - 1);
+  at::Tensor all = output.detach().view({-1});
+  run("all_gather", volume, [&] { do_all_gather_parts(all, equal_parts(input.numel(), size_)); });
 }
 
 void Communicator::record_in(std::shared_ptr<Journal> journal) {
@@ -98,7 +139,7 @@ void Communicator::record_in(std::shared_ptr<Journal> journal) {
 }
 
 void Communicator::check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const {
-  check_dense(tensor, name_);
+  check_dense(tensor, *this);
   TORCH_CHECK(tensor.dim() == 1 && tensor.is_contiguous(), "[comm] ", name_, ": wanted one contiguous dimension");
   TORCH_CHECK(parts.size() == static_cast<size_t>(size_), "[comm] ", name_, ": ", parts.size(), " parts for ", size_,
               " ranks");
@@ -115,21 +156,36 @@ void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& 
   TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] reduce_scatter of ", tensor.scalar_type());
   if (size_ == 1 || tensor.numel() == 0) return;
   at::Tensor plain = tensor.detach();
-  run("reduce_scatter", tensor.nbytes(), (tensor.numel() - parts[rank_].size()) * tensor.element_size(),
-      [&] { do_reduce_scatter(plain, parts); });
+  Volume volume = scatter_volume(tensor.nbytes(), parts, tensor.element_size());
+  volume.least_to_nodes = static_cast<double>(tensor.nbytes()) * (nodes_ - 1) / size_;
+  run("reduce_scatter", volume, [&] { do_reduce_scatter(plain, parts); });
 }
 
 void Communicator::all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) {
   check_parts(tensor, parts);
   if (size_ == 1 || tensor.numel() == 0) return;
   at::Tensor plain = tensor.detach();
-  run("all_gather_parts", tensor.nbytes(), (size_ - 1) * parts[rank_].size() * tensor.element_size(),
-      [&] { do_all_gather_parts(plain, parts); });
+  Volume volume = gather_volume(tensor.nbytes(), parts[rank_].size() * tensor.element_size());
+  volume.least_to_nodes = static_cast<double>(tensor.nbytes()) * (nodes_ - 1) / size_;
+  run("all_gather_parts", volume, [&] { do_all_gather_parts(plain, parts); });
+}
+
+void Communicator::all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) {
+  check_parts(input, parts);
+  const Range mine = parts[static_cast<size_t>(rank_)];
+  check_output("all_to_all", output, input.narrow(0, mine.begin, mine.size()), size_);
+  if (input.numel() == 0) return;
+  at::Tensor plain = output.detach();
+  plain.select(0, rank_).copy_(input.detach().narrow(0, mine.begin, mine.size()));
+  if (size_ == 1) return;
+  Volume volume = scatter_volume(input.nbytes(), parts, input.element_size());
+  volume.least_to_nodes = static_cast<double>(volume.sent_to_nodes);
+  run("all_to_all", volume, [&] { do_all_to_all(plain, input.detach(), parts); });
 }
 
 void Communicator::barrier() {
   if (size_ == 1) return;
-  run("barrier", 0, 0, [&] { do_barrier(); });
+  run("barrier", {}, [&] { do_barrier(); });
 }
 
 }  // namespace prunex::comm

@@ -24,12 +24,13 @@ inline constexpr const char* kLostRank = "lost rank";
 
 /// A group of ranks. Every public call must be made by all of them in the same order; it checks its arguments, counts
 /// traffic and then lets the backend move bytes. A group of one rank, or an empty tensor, returns at once. Tensors are
-/// on the CPU, of the same shape, type and memory layout on all ranks; data is written past autograd. A peer's death or
+/// on a device that it serves, of the same shape, type and memory layout on all ranks; data is written past autograd. A peer's death or
 /// a timeout throws std::runtime_error with the operation and the ranks waited for; after that the group is unusable.
 /// Results are bit-identical on all ranks. One thread at a time.
 class Communicator {
  public:
-  Communicator(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
+  Communicator(std::string name, int rank, int size)
+      : name_(std::move(name)), rank_(rank), size_(size), node_of_(static_cast<size_t>(size)) {}
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -37,6 +38,8 @@ class Communicator {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Whether tensors there may be handed in.
+  virtual bool serves(const c10::Device& device) const { return device.is_cpu(); }
 
   /// In place; float, double, int64 or uint8, in any dense layout.
   void all_reduce(at::Tensor& tensor, Reduce reduce = Reduce::kSum);
@@ -51,6 +54,9 @@ class Communicator {
   void reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts);
   /// In place: every part <- what its rank has there.
   void all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts);
+  /// output[i] <- my part of rank i's input. input: one-dimensional, divided like the others'; output: [size(), my
+  /// part's entries], input's type; both contiguous. Any type.
+  void all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts);
 
   /// Ends every call that waits, present or future, with an exception that says `reason`; closes the connections, so
   /// that the other ranks' calls end, too. The only call that any thread may make at any time.
@@ -59,7 +65,13 @@ class Communicator {
   const Traffic& traffic() const { return traffic_; }
   /// Runs an operation of all ranks that uses this group's links without its calls: counts it and notes it in the
   /// journal.
-  void run(const char* operation, int64_t payload, int64_t sent, const std::function<void()>& body);
+  void run(const char* operation, const Volume& volume, const std::function<void()>& body);
+
+  /// Which node each member stands on, for the counts. Unless told, all members stand on one.
+  void stand_on(std::vector<int> nodes);
+  const std::vector<int>& nodes() const { return node_of_; }
+  /// The counts of a sum over all ranks by a ring in their order.
+  Volume ring_volume(int64_t elements, int64_t element_size) const;
 
   /// Writes the operations to come to the journal. A group of one does not: it never waits.
   void record_in(std::shared_ptr<Journal> journal);
@@ -68,21 +80,26 @@ class Communicator {
   Place place() const { return {rank_, size_}; }
 
  private:
-  // The size is at least two, tensors hold at least one element and one run of memory; reduced and broadcast ones are
+  // The size is at least two, tensors hold at least one element and one run of memory; all but all_to_all's output are
   // one-dimensional.
   virtual void do_all_reduce(at::Tensor& tensor, Reduce reduce) = 0;
   virtual void do_broadcast(at::Tensor& tensor, int root) = 0;
-  virtual void do_all_gather(at::Tensor& output, const at::Tensor& input) = 0;
   virtual void do_barrier() = 0;
   virtual void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
   virtual void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
+  virtual void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) = 0;
 
   void check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const;
-  void charge(const char* operation, int64_t payload, int64_t sent, double seconds);
+  int64_t if_elsewhere(int peer, int64_t bytes) const { return node_of_[peer] == node_of_[rank_] ? 0 : bytes; }
+  Volume broadcast_volume(int64_t bytes, int root) const;
+  Volume gather_volume(int64_t payload, int64_t mine) const;
+  Volume scatter_volume(int64_t payload, const std::vector<Range>& parts, int64_t element_size) const;
 
   std::string name_;
   int rank_;
   int size_;
+  std::vector<int> node_of_;  // of every member
+  int nodes_ = 1;
   Traffic traffic_;
   std::shared_ptr<Journal> journal_;  // null: nothing is recorded
 };

@@ -11,15 +11,16 @@
 
 namespace prunex::comm {
 
-/// One rank's groups. Exchanges use node and rail only (with sites: node, site and cross), so that every byte belongs
-/// to a kind of link; world is for start-up and evaluation. Destroying it closes its connections, so a run ends with
-/// world->barrier(). A rank that is on no rail, because its node is larger than the smallest one, is alone in its rail,
-/// site and cross: their operations do nothing there.
+/// One rank's groups. Exchanges use node and rail (with sites: node, site and cross), so that every byte belongs to a
+/// kind of link, or flat; world is for start-up and evaluation. Destroying it closes its connections, so a run ends
+/// with world->barrier(). A rank that is on no rail, because its node is larger than the smallest one, is alone in its
+/// rail, site and cross: their operations do nothing there.
 struct Hierarchy {
   Layout layout;
   std::unique_ptr<Communicator> world;
   std::unique_ptr<Communicator> node;  ///< the ranks of my node
   std::unique_ptr<Communicator> rail;  ///< the ranks with my local index, one per node
+  std::unique_ptr<Communicator> flat;  ///< all ranks, for exchanges that know no nodes; world's connections
 
   // Null unless there are several sites. An all-reduce over the rail is then: reduce-scatter over site, all-reduce over
   // cross, all-gather over site, and crosses every site's link once.
@@ -34,5 +35,11 @@ struct Hierarchy {
 
   std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };
+
+/// The same ranks as one node, over flat.
+Hierarchy as_one_node(Hierarchy& ranks);
+
+/// What this rank's exchanges have moved so far, in all groups but world.
+Volume moved_by_exchanges(const Hierarchy& ranks);
 
 }  // namespace prunex::comm

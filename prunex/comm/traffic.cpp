@@ -6,6 +6,19 @@
 
 namespace prunex::comm {
 
+Volume& Volume::operator+=(const Volume& other) {
+  payload += other.payload;
+  sent += other.sent;
+  sent_to_nodes += other.sent_to_nodes;
+  least_to_nodes += other.least_to_nodes;
+  return *this;
+}
+
+Volume operator-(const Volume& a, const Volume& b) {
+  return {a.payload - b.payload, a.sent - b.sent, a.sent_to_nodes - b.sent_to_nodes,
+          a.least_to_nodes - b.least_to_nodes};
+}
+
 void OperationTraffic::add(int64_t payload, int64_t sent, double took) {
   if (seconds.size() < kSamples) {
     seconds.push_back(static_cast<float>(took));
@@ -29,19 +42,6 @@ int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place plac
   const Range whole{0, elements};
   const auto block = [&](int distance) { return part(whole, place.size, (place.rank + distance) % place.size).size(); };
   return (2 * elements - block(1) - block(2)) * element_size;
-}
-
-int64_t broadcast_sent_bytes(int64_t bytes, int root, Place place) {
-  const int v = (place.rank - root + place.size) % place.size;
-  int64_t sends = 0;
-  for (int step = 1; step < place.size; step *= 2) {
-    if (step > v && v + step < place.size) ++sends;
-  }
-  return sends * bytes;
-}
-
-int64_t all_gather_sent_bytes(int64_t input_bytes, Place place) {
-  return (place.size - 1) * input_bytes;
 }
 
 }  // namespace prunex::comm

@@ -8,6 +8,17 @@
 
 namespace prunex::comm {
 
+/// What one operation moves, seen from one rank.
+struct Volume {
+  int64_t payload = 0;        ///< bytes of the tensors handed in
+  int64_t sent = 0;           ///< bytes this rank sends to others
+  int64_t sent_to_nodes = 0;  ///< of those, to ranks on other nodes
+  double least_to_nodes = 0;  ///< what a rank must send to other nodes on average, whatever the algorithm
+
+  Volume& operator+=(const Volume& other);
+};
+Volume operator-(const Volume& a, const Volume& b);
+
 /// One kind of operation.
 struct OperationTraffic {
   int64_t count = 0;
@@ -25,9 +36,8 @@ struct OperationTraffic {
 /// not counted. A group of one rank counts nothing.
 struct Traffic {
   int64_t operations = 0;
-  int64_t payload_bytes = 0;  ///< bytes of the tensors handed in
-  int64_t sent_bytes = 0;     ///< bytes this rank sent to others
-  double seconds = 0;         ///< spent inside the calls, waiting included
+  Volume bytes;
+  double seconds = 0;  ///< spent inside the calls, waiting included
   std::map<std::string, OperationTraffic> by_operation;
 };
 
@@ -41,12 +51,5 @@ struct Place {
 /// Rank r sends 2S - |b_{r+1}| - |b_{r+2}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which
 /// is the least any all-reduce can send.
 int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place place);
-
-/// Binomial tree: with v = (rank - root) mod n, rank v sends S bytes to each v + 2^i < n with 2^i > v. All ranks
-/// together send (n-1) S, the root ceil(log2 n) S.
-int64_t broadcast_sent_bytes(int64_t bytes, int root, Place place);
-
-/// Every rank sends its S bytes to n-1 others.
-int64_t all_gather_sent_bytes(int64_t input_bytes, Place place);
 
 }  // namespace prunex::comm

@@ -37,19 +37,6 @@
 namespace prunex::train {
 namespace {
 
-/// What this rank's exchanges have sent so far.
-struct Sent {
-  int64_t inter = 0, payload = 0, intra = 0;
-};
-
-Sent sent_by(const comm::Hierarchy& ranks) {
-  Sent sent{ranks.rail->traffic().sent_bytes, ranks.rail->traffic().payload_bytes, ranks.node->traffic().sent_bytes};
-  if (!ranks.site) return sent;
-  sent.inter += ranks.site->traffic().sent_bytes + ranks.cross->traffic().sent_bytes;
-  sent.payload += ranks.site->traffic().payload_bytes / 2;  // handed in twice: to be scattered and gathered
-  return sent;
-}
-
 bool decide_bf16(Precision precision, comm::Communicator& world) {
   if (precision != Precision::kAuto) return precision == Precision::kBf16;
   at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
@@ -137,8 +124,8 @@ class Trainer {
   Seconds since_exchange_;
   double loss_since_exchange_ = 0;
   int64_t last_step_ = 0;
-  Sent sent_;
-  Size size_;  // of what is being trained
+  comm::Volume moved_;  // by exchanges, up to the last record
+  Size size_;           // of what is being trained
   std::optional<sparsity::Cut> cut_;
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
@@ -408,7 +395,8 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
 /// Loss and seconds become means over ranks, bytes the sums over node 0's ranks. Some 100 bytes through the world group
 /// per exchange, which the counts leave out.
 void Trainer::average_over_ranks(Metrics& metrics) {
-  const Sent now = sent_by(ranks_);
+  const comm::Volume all = comm::moved_by_exchanges(ranks_), now = all - moved_;
+  moved_ = all;
   const double counted = ranks_.layout.node() == 0 ? 1 : 0;
   const double mean = 1.0 / ranks_.layout.world_size();
   auto& seconds = metrics.seconds;
@@ -416,18 +404,15 @@ void Trainer::average_over_ranks(Metrics& metrics) {
                                                 {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
                                                 {&seconds.exchange.inter, mean}, {&seconds.exchange.dual, mean},
                                                 {&seconds.evaluate, mean},       {&seconds.total, mean}};
-  double inter = static_cast<double>(now.inter - sent_.inter),
-         payload = static_cast<double>(now.payload - sent_.payload);
-  double intra = static_cast<double>(now.intra - sent_.intra);
-  for (double* bytes : {&inter, &payload, &intra}) means.emplace_back(bytes, counted);
+  auto inter = static_cast<double>(now.sent_to_nodes), bound = now.least_to_nodes;
+  auto intra = static_cast<double>(now.sent - now.sent_to_nodes);
+  for (double* bytes : {&inter, &bound, &intra}) means.emplace_back(bytes, counted);
   at::Tensor sums = at::empty({static_cast<int64_t>(means.size())}, at::kDouble);
   double* sum = sums.data_ptr<double>();
   for (size_t i = 0; i < means.size(); ++i) sum[i] = *means[i].first * means[i].second;
   ranks_.world->all_reduce(sums);
   for (size_t i = 0; i < means.size(); ++i) *means[i].first = sum[i];
-  const double nodes = ranks_.layout.nodes();
-  metrics.bytes = {std::llround(inter), std::llround(2 * (nodes - 1) / nodes * payload), std::llround(intra)};
-  sent_ = now;
+  metrics.bytes = {std::llround(inter), std::llround(bound), std::llround(intra)};
 }
 
 std::optional<double> Trainer::accuracy_at(int64_t exchange) {

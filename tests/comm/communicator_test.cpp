@@ -20,10 +20,12 @@ class NotedCommunicator final : public Communicator {
  private:
   void do_all_reduce(at::Tensor& tensor, Reduce) override { calls.push_back(tensor.numel()); }
   void do_broadcast(at::Tensor& tensor, int) override { calls.push_back(tensor.numel()); }
-  void do_all_gather(at::Tensor&, const at::Tensor& input) override { calls.push_back(input.numel()); }
   void do_barrier() override { calls.push_back(0); }
   void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>&) override { calls.push_back(tensor.numel()); }
   void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>&) override { calls.push_back(tensor.numel()); }
+  void do_all_to_all(at::Tensor&, const at::Tensor& input, const std::vector<Range>&) override {
+    calls.push_back(input.numel());
+  }
 };
 
 std::string message(const std::function<void()>& call) {
@@ -54,9 +56,31 @@ TEST(Communicator, CountsOperationsPayloadAndSentBytes) {
   group.all_gather(gathered, x);  // once
   group.barrier();
   EXPECT_EQ(group.traffic().operations, 5);
-  EXPECT_EQ(group.traffic().payload_bytes, 4 * 120);
-  EXPECT_EQ(group.traffic().sent_bytes, 120 + 0 + 120 + 120);
+  EXPECT_EQ(group.traffic().bytes.payload, 4 * 120);
+  EXPECT_EQ(group.traffic().bytes.sent, 120 + 0 + 120 + 120);
   EXPECT_GT(group.traffic().seconds, 0);
+}
+
+// Rank 0 of four on nodes 0, 0, 1, 1: its ring neighbour is at home, two of the three others are elsewhere.
+TEST(Communicator, CountsApartWhatLeavesTheNode) {
+  NotedCommunicator group(4);
+  group.stand_on({0, 0, 1, 1});
+  auto moved = [&, before = Volume()](const std::function<void()>& call) mutable {
+    call();
+    const Volume volume = group.traffic().bytes - before;
+    before = group.traffic().bytes;
+    return std::vector<double>{double(volume.sent), double(volume.sent_to_nodes), volume.least_to_nodes};
+  };
+  auto x = at::empty({8}, at::kFloat);
+  auto gathered = at::empty({4, 8}, at::kFloat), mine = at::empty({4, 2}, at::kFloat);
+  const auto quarters = parts({0, 8}, 4);
+  EXPECT_THAT(moved([&] { group.all_reduce(x); }),
+              ElementsAre(48, 0, 16));                                      // 2 (2-1)/2 x 32 bytes a node, of two ranks
+  EXPECT_THAT(moved([&] { group.broadcast(x); }), ElementsAre(64, 32, 8));  // to ranks 1 and 2
+  EXPECT_THAT(moved([&] { group.all_gather(gathered, x); }), ElementsAre(96, 64, 32));
+  EXPECT_THAT(moved([&] { group.reduce_scatter(x, quarters); }), ElementsAre(24, 16, 8));
+  EXPECT_THAT(moved([&] { group.all_gather_parts(x, quarters); }), ElementsAre(24, 16, 8));
+  EXPECT_THAT(moved([&] { group.all_to_all(mine, x, quarters); }), ElementsAre(24, 16, 16));
 }
 
 TEST(Communicator, OneRankDoesNothingButGather) {

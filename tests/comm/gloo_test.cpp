@@ -154,6 +154,26 @@ TEST(Gloo, GatheredPartsAreWhatTheirRanksHave) {
   });
 }
 
+TEST(Gloo, AllRanksAsOneGroupCountWhatLeavesTheNode) {
+  std::vector<Volume> moved(4);
+  run_ranks(2, 2, [&](Hierarchy& h) {
+    auto flat = as_one_node(h);
+    EXPECT_EQ(describe(flat.layout), "1 nodes x 4 ranks");
+    auto x = at::full({1000}, h.layout.rank + 1.0);
+    flat.node->all_reduce(x);
+    EXPECT_TRUE(x.equal(at::full({1000}, 10.0)));
+    flat.rail->all_reduce(x);
+    EXPECT_TRUE(x.equal(at::full({1000}, 10.0)));
+    moved[h.layout.rank] = moved_by_exchanges(h);
+  });
+  // the ring passes 2 (4-1)/4 of the tensor over each of its four links, two of which join the nodes
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(moved[rank].sent, 6000) << rank;
+    EXPECT_EQ(moved[rank].sent_to_nodes, rank % 2 == 1 ? 6000 : 0) << rank;
+    EXPECT_EQ(moved[rank].least_to_nodes, 2000) << rank;
+  }
+}
+
 TEST(Gloo, AnAbortEndsWaitsAtOnceAndForGood) {
   std::vector<std::string> seen(2);
   run_ranks(1, 2, [&](Hierarchy& h) {

@@ -61,6 +61,12 @@ TEST(SharedMemory, DoesWhatMessagesDo) {
                     EXPECT_TRUE(x.equal(sum)) << count;
 
                     const auto split = parts({0, count}, ranks);
+                    auto exchanged = at::empty({ranks, split[rank].size()});
+                    h.node->all_to_all(exchanged, values(count, rank, at::kFloat), split);
+                    for (int peer = 0; peer < ranks; ++peer) {
+                      EXPECT_TRUE(exchanged[peer].equal(slice(values(count, peer, at::kFloat), split[rank]))) << count;
+                    }
+
                     auto scattered = values(count, rank, at::kFloat);
                     h.node->reduce_scatter(scattered, split);
                     auto wanted = values(count, rank, at::kFloat);
@@ -100,8 +106,8 @@ TEST(SharedMemory, CountsWhatMessagesCount) {
               },
               {.shared_memory = shared});
   }
-  EXPECT_EQ(counts[0].sent_bytes, counts[1].sent_bytes);
-  EXPECT_EQ(counts[0].payload_bytes, counts[1].payload_bytes);
+  EXPECT_EQ(counts[0].bytes.sent, counts[1].bytes.sent);
+  EXPECT_EQ(counts[0].bytes.payload, counts[1].bytes.payload);
   EXPECT_EQ(counts[0].operations, counts[1].operations);
 }
 
@@ -164,8 +170,8 @@ TEST(Pipeline, SendsTheLeastThatAnAllReduceCanAlongTheRails) {
   run_ranks(2, 2, [&](Hierarchy& h) {
     auto x = at::ones({kCount});
     h.pipeline->all_reduce(x);
-    sent[h.layout.rank] = h.rail->traffic().sent_bytes;
-    payload[h.layout.rank] = h.rail->traffic().payload_bytes;
+    sent[h.layout.rank] = h.rail->traffic().bytes.sent;
+    payload[h.layout.rank] = h.rail->traffic().bytes.payload;
   });
   EXPECT_EQ(sent[0] + sent[1] + sent[2] + sent[3], 2 * kCount * 4);  // 2 (M-1) S over both nodes
   EXPECT_EQ(payload[0] + payload[1], kCount * 4);

@@ -48,9 +48,9 @@ class Comparison {
       problem_.local_phase(replica_, strategy_->local_terms());
       before_exchange_ = {};
       for (const auto& theta : replica_.weights.params) before_exchange_[theta.key()] = theta.value().detach().clone();
-      const auto sent = ranks_.rail->traffic().payload_bytes;
+      const auto sent = ranks_.rail->traffic().bytes.payload;
       const auto exchange = strategy_->after_update(replica_, k * options_.local_steps);
-      compare(expected, exchange, ranks_.rail->traffic().payload_bytes - sent);
+      compare(expected, exchange, ranks_.rail->traffic().bytes.payload - sent);
     }
   }
 

@@ -64,8 +64,8 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     if (!exchange.exchanged) continue;
     history.push_back(snapshot_of(replica, *strategy));
     history.back().exchange = exchange;
-    history.back().rail_payload = ranks.rail->traffic().payload_bytes - before.payload_bytes;
-    history.back().rail_sent = ranks.rail->traffic().sent_bytes - before.sent_bytes;
+    history.back().rail_payload = ranks.rail->traffic().bytes.payload - before.bytes.payload;
+    history.back().rail_sent = ranks.rail->traffic().bytes.sent - before.bytes.sent;
     if (exchange.converged) break;
     if (whole && exchange.frozen) cut_all(options, problem, replica, *strategy);
     whole = whole && !exchange.frozen;

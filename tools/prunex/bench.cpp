@@ -88,12 +88,12 @@ class AllReduceBench {
     std::vector<double> seconds;
     for (int i = -command_.warm_up; i < command_.iterations; ++i) {
       fill(buffer, i);
-      const int64_t before = sent(form);
+      const int64_t before = moved_to_nodes();
       ranks_.world->barrier();
       Stopwatch watch;
       reduce(form, buffer);
       const double took = watch.lap();
-      result.node_bytes = sent(form) - before;
+      result.node_bytes = moved_to_nodes() - before;
       if (command_.check) result.wrong += wrong(buffer, i);
       if (i >= 0) seconds.push_back(took);
     }
@@ -102,20 +102,11 @@ class AllReduceBench {
 
  private:
   void reduce(Form form, at::Tensor& buffer) {
-    if (form == Form::kFlat) return ranks_.world->all_reduce(buffer);
+    if (form == Form::kFlat) return ranks_.flat->all_reduce(buffer);
     (form == Form::kLeader ? leader_ : sharded_).sum_over_ranks(buffer);
   }
 
-  /// What this rank has sent to other nodes; of a ring through all ranks, only the last of a node sends there.
-  int64_t sent(Form form) const {
-    if (form != Form::kFlat) {
-      int64_t bytes = ranks_.rail->traffic().sent_bytes;
-      if (ranks_.site) bytes += ranks_.site->traffic().sent_bytes + ranks_.cross->traffic().sent_bytes;
-      return bytes;
-    }
-    const bool last = ranks_.layout.local_rank() == ranks_.layout.ranks_here() - 1;
-    return last && ranks_.layout.nodes() > 1 ? ranks_.world->traffic().sent_bytes : 0;
-  }
+  int64_t moved_to_nodes() const { return comm::moved_by_exchanges(ranks_).sent_to_nodes; }
 
   /// Small whole numbers, so that sums are exact in any order.
   static at::Tensor pattern(int64_t count, int iteration) {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "prunex/comm/tree.h"
+
 namespace prunex::comm {
 namespace {
 
@@ -17,21 +19,6 @@ std::vector<int> sorted(std::vector<int> ranks, int size) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
-}
-
-struct Tree {
-  int parent = -1;  // of the root: none
-  std::vector<int> children;
-};
-
-Tree binomial_tree(int rank, int size, int root) {
-  const int v = (rank - root + size) % size;
-  Tree tree;
-  for (int step = 1; step < size; step *= 2) {
-    if (v >= step && v < 2 * step) tree.parent = (v - step + root) % size;
-    if (v < step && v + step < size) tree.children.push_back((v + step + root) % size);
-  }
-  return tree;
 }
 
 /// Sends a range of the buffer to every rank that wants it.
@@ -67,7 +54,7 @@ void all_reduce(Mesh& mesh, FlatBuffer buffer, int64_t count, ReduceFunction red
 }
 
 void broadcast(Mesh& mesh, FlatBuffer buffer, int64_t count, int root) {
-  const Tree tree = binomial_tree(mesh.rank(), mesh.size(), root);
+  const Tree tree = binomial_tree(root, {mesh.rank(), mesh.size()});
   const uint64_t tag = mesh.new_tags(1);
   if (tree.parent >= 0) {
     Mesh::Buffer in(mesh, buffer.data, bytes_of(buffer, {0, count}));
@@ -124,6 +111,26 @@ void all_gather(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts) 
   out.wait();
 }
 
+void all_to_all(Mesh& mesh, FlatBuffer output, FlatBuffer input, const std::vector<Range>& parts) {
+  const uint64_t tag = mesh.new_tags(1);
+  const int64_t length = parts[mesh.rank()].size();
+  std::vector<Mesh::Buffer> received(mesh.size());
+  for (const int peer : all_peers(mesh.rank(), mesh.size())) {
+    if (length == 0) break;
+    received[peer] = Mesh::Buffer(mesh, output.at(peer * length), bytes_of(output, {0, length}));
+    received[peer].receive(peer, tag);
+  }
+  Sender out(mesh, input, parts.back().end);
+  for (int distance = 1; distance < mesh.size(); ++distance) {
+    const int peer = (mesh.rank() + distance) % mesh.size();
+    out.send(peer, tag, parts[peer]);
+  }
+  for (const int peer : all_peers(mesh.rank(), mesh.size())) {
+    if (length > 0) received[peer].wait_received();
+  }
+  out.wait();
+}
+
 void barrier(Mesh& mesh) {
   for (int step = 1; step < mesh.size(); step *= 2) {
     const uint64_t tag = mesh.new_tags(1);
@@ -143,7 +150,7 @@ std::vector<int> ring_peers(int rank, int size) {
 }
 
 std::vector<int> tree_peers(int rank, int size, int root) {
-  const Tree tree = binomial_tree(rank, size, root);
+  const Tree tree = binomial_tree(root, {rank, size});
   return tree.parent >= 0 ? std::vector<int>{tree.parent} : sorted(tree.children, size);
 }
 

@@ -23,6 +23,9 @@ void reduce_scatter(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& par
 /// Every rank sends its part to the others.
 void all_gather(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts);
 
+/// Every rank sends the others their parts of its input; output: what all ranks have for this one, in their order.
+void all_to_all(Mesh& mesh, FlatBuffer output, FlatBuffer input, const std::vector<Range>& parts);
+
 /// Dissemination: in round i a rank tells the one 2^i further on, and hears from the one 2^i before.
 void barrier(Mesh& mesh);
 

@@ -10,6 +10,7 @@
 #include "prunex/comm/gloo/gloo_communicator.h"
 #include "prunex/comm/shm/share_memory.h"
 #include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/view.h"
 
 namespace prunex::comm {
 namespace {
@@ -66,6 +67,15 @@ Group cross_group(const Layout& layout) {
                    layout.sites);
 }
 
+std::vector<int> nodes_of(Layout layout, const Group& group) {
+  std::vector<int> nodes;
+  for (const int member : group.members) {
+    layout.rank = member;
+    nodes.push_back(layout.node());
+  }
+  return nodes;
+}
+
 void ignore_broken_pipes() {
   struct sigaction current = {};
   sigaction(SIGPIPE, nullptr, &current);
@@ -118,9 +128,11 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
   const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
     auto communicator = make_gloo_communicator(group, store, device, timeouts, guard);
     communicator->record_in(hierarchy.watch->journal());
+    communicator->stand_on(nodes_of(layout, group));
     return communicator;
   };
   hierarchy.world = make(world_group(layout), devices.first);
+  hierarchy.flat = make_view("flat", *hierarchy.world);
   auto rail = make(rail_group(layout), devices.rail);
   if (const auto memory = memory_of_node(layout, store, options, hierarchy.no_shared_memory)) {
     const NodeGuard node_guard = {layout.rank, node_group(layout).name, memory, guard};

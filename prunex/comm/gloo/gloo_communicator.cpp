@@ -76,11 +76,9 @@ class GlooCommunicator final : public RingCommunicator {
 
   void all_reduce_pieces(FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) override {
     if (size() == 1) return run_alone(range, chunks, hooks);
-    run("all_reduce", range.size() * buffer.element_size,
-        all_reduce_sent_bytes(range.size(), buffer.element_size, place()), [&] {
-          guard("all_reduce", ring_peers(rank(), size()),
-                [&] { ring_all_reduce(*mesh_, buffer, range, chunks, hooks); });
-        });
+    run("all_reduce", ring_volume(range.size(), buffer.element_size), [&] {
+      guard("all_reduce", ring_peers(rank(), size()), [&] { ring_all_reduce(*mesh_, buffer, range, chunks, hooks); });
+    });
   }
 
  private:
@@ -103,12 +101,6 @@ class GlooCommunicator final : public RingCommunicator {
           [&] { comm::broadcast(*mesh_, flat(tensor), tensor.numel(), root); });
   }
 
-  void do_all_gather(at::Tensor& output, const at::Tensor& input) override {
-    output.select(0, rank()).copy_(input);
-    at::Tensor all = output.view({-1});
-    do_all_gather_parts(all, equal_parts(input.numel()));
-  }
-
   void do_barrier() override {
     guard("barrier", barrier_peers(rank(), size()), [&] { comm::barrier(*mesh_); });
   }
@@ -123,14 +115,12 @@ class GlooCommunicator final : public RingCommunicator {
     guard("all_gather", all_peers(rank(), size()), [&] { comm::all_gather(*mesh_, flat(tensor), parts); });
   }
 
-  static FlatBuffer flat(const at::Tensor& tensor) {
-    return {tensor.data_ptr(), static_cast<int64_t>(tensor.element_size())};
+  void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
+    guard("all_to_all", all_peers(rank(), size()), [&] { comm::all_to_all(*mesh_, flat(output), flat(input), parts); });
   }
 
-  std::vector<Range> equal_parts(int64_t length) const {
-    std::vector<Range> parts;
-    for (int i = 0; i < size(); ++i) parts.push_back({i * length, (i + 1) * length});
-    return parts;
+  static FlatBuffer flat(const at::Tensor& tensor) {
+    return {tensor.data_ptr(), static_cast<int64_t>(tensor.element_size())};
   }
 
   // Runs one operation. If it fails, the group's connections are closed, so that no other rank waits for this one.

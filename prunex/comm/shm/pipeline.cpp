@@ -35,7 +35,7 @@ Pipeline::Pipeline(const Layout& layout, Communicator& node, RingCommunicator& r
     : layout_(layout), node_(node), rail_(rail), memory_(guard.memory), guard_(guard) {}
 
 void Pipeline::all_reduce(at::Tensor& tensor) {
-  TORCH_CHECK(tensor.dim() == 1 && tensor.is_contiguous() && can_reduce(tensor.scalar_type(), Reduce::kSum),
+  TORCH_CHECK(tensor.dim() == 1 && tensor.is_contiguous() && can_reduce(tensor.scalar_type()),
               "[comm] a pipelined all-reduce of ", tensor.scalar_type(), " of shape ", tensor.sizes());
   const auto element_size = static_cast<int64_t>(tensor.element_size());
   const int64_t length = NodeMemory::kWindowBytes / element_size;
@@ -51,8 +51,10 @@ void Pipeline::all_reduce(at::Tensor& tensor) {
       window.chunks = std::max(window.chunks, ring_chunks(shard, window.nodes, element_size));
     }
     const int64_t mine = layout_.on_rail() ? window.shards[static_cast<size_t>(layout_.local_rank())].size() : 0;
-    node_.run("all_reduce", 2 * window.bytes({0, window.entries}),
-              (window.entries + (node_.size() - 2) * mine) * element_size, [&] { reduce_or_fail(window); });
+    node_.run("all_reduce",
+              {.payload = 2 * window.bytes({0, window.entries}),
+               .sent = (window.entries + (node_.size() - 2) * mine) * element_size},
+              [&] { reduce_or_fail(window); });
   }
 }
 

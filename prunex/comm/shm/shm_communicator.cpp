@@ -62,14 +62,6 @@ class ShmCommunicator final : public Communicator {
     });
   }
 
-  void do_all_gather(at::Tensor& output, const at::Tensor& input) override {
-    output.select(0, rank()).copy_(input);
-    at::Tensor all = output.view({-1});
-    std::vector<Range> parts;
-    for (int i = 0; i < size(); ++i) parts.push_back({i * input.numel(), (i + 1) * input.numel()});
-    do_all_gather_parts(all, parts);
-  }
-
   void do_barrier() override {
     at::Tensor nothing = at::empty({1}, at::kByte);
     for_each_window("barrier", nothing, [&](const Window& window) {
@@ -96,6 +88,21 @@ class ShmCommunicator final : public Communicator {
         if (peer == rank() || theirs.empty()) continue;
         const int64_t offset = window.offset(theirs);
         std::memcpy(window.data + offset, memory_->input(peer, window.number) + offset, window.bytes(theirs));
+      }
+      memory_->advance(NodeMemory::kReduced);
+    });
+  }
+
+  void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
+    const Range mine = parts[static_cast<size_t>(rank())];
+    for_each_window("all_to_all", input, [&](const Window& window) {
+      publish(window, window.entries);
+      const Range stretch = overlap(mine, window.entries);
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank() || stretch.empty()) continue;
+        char* row = static_cast<char*>(output.data_ptr()) + peer * window.bytes(mine);
+        std::memcpy(row + window.bytes({mine.begin, stretch.begin}),
+                    memory_->input(peer, window.number) + window.offset(stretch), window.bytes(stretch));
       }
       memory_->advance(NodeMemory::kReduced);
     });
