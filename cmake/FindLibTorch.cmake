@@ -5,6 +5,9 @@
 # The wheel's own package file insists on a CUDA toolkit, so this module names the two libraries
 # that a CPU program needs. Sets LibTorch_VERSION and LibTorch_ROOT_DIR.
 #
+# Where LibTorch is built with CUDA there are two more targets: LibTorch::cuda, its devices and streams, and
+# LibTorch::kernels, which makes a program load everything that computes on a GPU.
+#
 # libtorch_cpu.so exports symbols of its own, different copy of Gloo: see cmake/GlooBeforeTorch.cmake.
 set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: the wheel in .venv")
 set(_roots "${TORCH_ROOT}")
@@ -14,6 +17,8 @@ endif()
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
 find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+find_library(LibTorch_CUDA_LIBRARY torch_cuda PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)
 
 if(LibTorch_INCLUDE_DIR)
   get_filename_component(LibTorch_ROOT_DIR "${LibTorch_INCLUDE_DIR}" DIRECTORY)
@@ -40,4 +45,14 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
     # the CUDA build of libtorch_cpu.so needs CUDA's runtime libraries, found through its own run path
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
-mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY)
+if(LibTorch_FOUND AND LibTorch_CUDA_LIBRARY AND LibTorch_C10_CUDA_LIBRARY AND NOT TARGET LibTorch::kernels)
+  add_library(LibTorch::cuda SHARED IMPORTED)
+  set_target_properties(LibTorch::cuda PROPERTIES IMPORTED_LOCATION "${LibTorch_C10_CUDA_LIBRARY}"
+    INTERFACE_LINK_LIBRARIES LibTorch::c10)
+  add_library(LibTorch::kernels INTERFACE IMPORTED)
+  # nothing names a symbol of it: its kernels register themselves when it is loaded
+  set_target_properties(LibTorch::kernels PROPERTIES INTERFACE_LINK_LIBRARIES LibTorch::cuda
+    INTERFACE_LINK_OPTIONS "LINKER:--push-state,--no-as-needed,${LibTorch_CUDA_LIBRARY},--pop-state")
+endif()
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_C10_CUDA_LIBRARY
+  LibTorch_CUDA_LIBRARY)

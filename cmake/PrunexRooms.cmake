@@ -1,4 +1,5 @@
-# prunex_room(NAME [ROOMS other…] [LIBRARIES lib…]): static library prunex_NAME from prunex/NAME/.
+# prunex_room(NAME [ROOMS other…] [SOURCES file…] [LIBRARIES lib…]): static library prunex_NAME from prunex/NAME/*.cpp and
+# the files named.
 # prunex_library(): prunex::prunex, all rooms behind one name.
 
 add_library(prunex_base INTERFACE)
@@ -27,12 +28,13 @@ endfunction()
 set(PRUNEX_ROOMS "" CACHE INTERNAL "")
 
 function(prunex_room name)
-  cmake_parse_arguments(ARG "" "" "ROOMS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "ROOMS;SOURCES;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp"
     "${PROJECT_SOURCE_DIR}/prunex/${name}/shm/*.cpp")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
-  add_library(prunex_${name} STATIC ${sources})
+  list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/prunex/${name}/")
+  add_library(prunex_${name} STATIC ${sources} ${ARG_SOURCES})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   target_link_libraries(prunex_${name}
     PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
@@ -46,4 +48,7 @@ function(prunex_library)
   add_library(prunex::prunex ALIAS prunex)
   list(TRANSFORM PRUNEX_ROOMS PREPEND prunex_ OUTPUT_VARIABLE rooms)
   target_link_libraries(prunex INTERFACE ${rooms})
+  if(PRUNEX_CUDA)
+    target_link_libraries(prunex INTERFACE LibTorch::kernels)
+  endif()
 endfunction()

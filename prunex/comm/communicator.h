@@ -24,9 +24,9 @@ inline constexpr const char* kLostRank = "lost rank";
 
 /// A group of ranks. Every public call must be made by all of them in the same order; it checks its arguments, counts
 /// traffic and then lets the backend move bytes. A group of one rank, or an empty tensor, returns at once. Tensors are
-/// on a device that it serves, of the same shape, type and memory layout on all ranks; data is written past autograd. A peer's death or
-/// a timeout throws std::runtime_error with the operation and the ranks waited for; after that the group is unusable.
-/// Results are bit-identical on all ranks. One thread at a time.
+/// on a device that it serves, of the same shape, type and memory layout on all ranks; data is written past autograd. A
+/// peer's death or a timeout throws std::runtime_error with the operation and the ranks waited for; after that the
+/// group is unusable. Results are bit-identical on all ranks. One thread at a time.
 class Communicator {
  public:
   Communicator(std::string name, int rank, int size)
@@ -39,7 +39,7 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// Whether tensors there may be handed in.
-  virtual bool serves(const c10::Device& device) const { return device.is_cpu(); }
+  virtual bool serves(const c10::Device& device) const { return size_ == 1 || device.is_cpu(); }
 
   /// In place; float, double, int64 or uint8, in any dense layout.
   void all_reduce(at::Tensor& tensor, Reduce reduce = Reduce::kSum);

@@ -32,6 +32,8 @@ struct Hierarchy {
   std::unique_ptr<Pipeline> pipeline;
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
+  /// Why tensors on GPUs go by way of the CPU, in some groups at least; empty if they do not.
+  std::string staged;
 
   std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };

@@ -6,8 +6,10 @@
 #include <csignal>
 #include <stdexcept>
 
+#include "prunex/comm/device_groups.h"
 #include "prunex/comm/gloo/device.h"
 #include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/shm/share_memory.h"
 #include "prunex/comm/shm/shm_communicator.h"
 #include "prunex/comm/view.h"
@@ -100,13 +102,20 @@ void check_wanted(const Layout& layout, const Layout& wanted) {
                                           describe({wanted.node_sizes}), describe(layout)));
 }
 
+// One card per rank; without a network, of this rank alone.
+struct Joined {
+  std::vector<std::string> cards;
+  Devices devices;
+};
+
 // Meets the other ranks, without connecting to them.
-Devices join(const Layout& layout, Store& store, const GlooOptions& options) {
+Joined join(const Layout& layout, Store& store, const GlooOptions& options) {
   ignore_broken_pipes();
   const auto card = describe(layout) + "|" + network_identity();
+  if (layout.world_size() == 1) return {{card}, {}};
   const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
   check_layouts(cards, layout);
-  return make_devices(layout, options.interfaces, on_one_machine(cards));
+  return {cards, make_devices(layout, options.interfaces, on_one_machine(cards))};
 }
 
 // Null for one rank, if switched off, and if there is none to share; then `problem` says why.
@@ -119,12 +128,20 @@ std::shared_ptr<NodeMemory> memory_of_node(const Layout& layout, Store& store, c
   return shared.memory;
 }
 
+Timeouts timeouts_of(const GlooOptions& options) {
+  return {options.join_timeout, options.timeout};
+}
+
+Guard guard_of(const Hierarchy& hierarchy, const GlooOptions& options) {
+  return {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
+}
+
 Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& options, const Devices& devices) {
   Hierarchy hierarchy{.layout = layout};
   hierarchy.watch =
       std::make_unique<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
-  const Timeouts timeouts = {options.join_timeout, options.timeout};
-  const Guard guard = {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
+  const Timeouts timeouts = timeouts_of(options);
+  const Guard guard = guard_of(hierarchy, options);
   const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
     auto communicator = make_gloo_communicator(group, store, device, timeouts, guard);
     communicator->record_in(hierarchy.watch->journal());
@@ -132,7 +149,6 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
     return communicator;
   };
   hierarchy.world = make(world_group(layout), devices.first);
-  hierarchy.flat = make_view("flat", *hierarchy.world);
   auto rail = make(rail_group(layout), devices.rail);
   if (const auto memory = memory_of_node(layout, store, options, hierarchy.no_shared_memory)) {
     const NodeGuard node_guard = {layout.rank, node_group(layout).name, memory, guard};
@@ -150,15 +166,39 @@ Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& opt
   return hierarchy;
 }
 
+// All groups serve this rank's GPU from here on.
+void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, Store& store,
+                    const GlooOptions& options) {
+  const Layout& layout = hierarchy.layout;
+  let_nccl_use(options.interfaces);
+  const DeviceGroups gpus(choose_gpus(machines, layout, store, options.join_timeout), store, timeouts_of(options),
+                          guard_of(hierarchy, options));
+  const auto extend = [&](std::unique_ptr<Communicator>& group, const Group& members) {
+    group = gpus.extend(std::move(group), members, hierarchy.watch->journal());
+  };
+  hierarchy.pipeline.reset();  // it adds up in the CPU's memory
+  extend(hierarchy.world, world_group(layout));
+  extend(hierarchy.node, node_group(layout));
+  extend(hierarchy.rail, rail_group(layout));
+  if (layout.sites > 1) {
+    extend(hierarchy.site, site_group(layout));
+    extend(hierarchy.cross, cross_group(layout));
+  }
+  hierarchy.staged = gpus.sharing();
+}
+
 }  // namespace
 
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
   check(layout);
   if (options.report_signal != 0) block_signal(options.report_signal);
-  const bool alone = layout.world_size() == 1;
-  const Devices devices = alone ? Devices{} : join(layout, store, options);
+  const bool gpu = options.device == c10::DeviceType::CUDA;
+  if (gpu) check_gpu();
+  const auto [cards, devices] = join(layout, store, options);
   Hierarchy hierarchy = make_groups(layout, store, options, devices);
-  if (!alone && options.heartbeat_timeout.count() > 0) {
+  if (gpu) extend_to_gpus(hierarchy, cards, store, options);
+  hierarchy.flat = make_view("flat", *hierarchy.world);
+  if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto address = address_of(*devices.rail);  // so that a cut of any rail's network is noticed
     hierarchy.watch->start(store, {options.heartbeat_timeout, address, options.join_timeout});
   }

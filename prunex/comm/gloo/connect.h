@@ -1,6 +1,8 @@
 // Connects the ranks of a run over Gloo.
 #pragma once
 
+#include <c10/core/DeviceType.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -23,6 +25,9 @@ struct GlooOptions {
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
   /// Whether the ranks of a node talk through shared memory where they can; else through loopback.
   bool shared_memory = true;
+  /// CUDA: tensors may lie on the CPU or on this rank's GPU, which becomes the calling thread's device; the i-th rank
+  /// of a machine has its i-th GPU, in turn. NCCL carries them in groups without ranks that share one.
+  c10::DeviceType device = c10::DeviceType::CPU;
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{1500};
   /// Whether ranks write reports when one is lost or does not answer, and at which signal: watch.h. A signal is blocked
@@ -33,8 +38,8 @@ struct GlooOptions {
 
 /// All ranks must call with the same layout, but for the rank. Returns when all are connected; the store is not needed
 /// any more then. Throws std::runtime_error that names the ranks that did not come, std::invalid_argument for an
-/// unusable interface or ranks that disagree about the layout. Makes the process ignore SIGPIPE unless it handles it:
-/// Gloo writes to sockets whose other end may be gone.
+/// unusable interface, a GPU that is not there, or ranks that disagree about the layout. Makes the process ignore
+/// SIGPIPE unless it handles it: Gloo writes to sockets whose other end may be gone.
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options = {});
 
 /// The same, for a process that a launcher started; the environment's interfaces stand in for none. Throws

@@ -1,0 +1,290 @@
+#include "prunex/comm/nccl/nccl_communicator.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "prunex/comm/nccl/cuda_handles.h"
+
+namespace prunex::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ncclDataType_t type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kLong:
+      return ncclInt64;
+    default:
+      return ncclUint8;
+  }
+}
+
+/// A flat tensor's memory.
+struct Memory {
+  explicit Memory(const at::Tensor& tensor)
+      : data(static_cast<char*>(tensor.data_ptr())), element_size(static_cast<int64_t>(tensor.element_size())) {}
+
+  void* at(int64_t entry) const { return data + entry * element_size; }
+  size_t bytes(const Range& range) const { return static_cast<size_t>(range.size() * element_size); }
+
+  char* data;
+  int64_t element_size;
+};
+
+/// One call for every rank with a part, as one operation.
+ncclResult_t for_each_part(const std::vector<Range>& parts, const std::function<ncclResult_t(int, Range)>& call) {
+  ncclResult_t result = ncclGroupStart();
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (parts[rank].empty()) continue;
+    const ncclResult_t started = call(static_cast<int>(rank), parts[rank]);
+    if (started != ncclSuccess && started != ncclInProgress) result = started;
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  return result == ncclSuccess ? ended : result;
+}
+
+/// NCCL's name for the group to be; rank 0 makes it.
+ncclUniqueId meet(const Group& group, Store& store, std::chrono::milliseconds timeout) {
+  const auto key = "nccl/" + group.name;
+  ncclUniqueId id;
+  if (group.rank == 0) {
+    expect(ncclGetUniqueId(&id));
+    store.set(key, std::string(id.internal, sizeof(id.internal)));
+    return id;
+  }
+  const auto value = store.get(key, timeout);
+  if (!value || value->size() != sizeof(id.internal)) {
+    throw std::runtime_error(fmt::format("[comm] {}: rank {} did not come within {:g} s", group.name, group.members[0],
+                                         std::chrono::duration<double>(timeout).count()));
+  }
+  std::memcpy(id.internal, value->data(), sizeof(id.internal));
+  return id;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const Group& group, Store& store, const Timeouts& timeouts, const Guard& guard)
+      : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
+        members_(group.members),
+        device_(c10::cuda::current_device()),
+        timeout_(timeouts.operation),
+        guard_(guard),
+        listener_(guard_.abort_switch->listen([this](const std::string& reason) { abort(reason); })) {
+    const ncclUniqueId id = meet(group, store, timeouts.connect);
+    attempt("connecting", timeouts.connect, [&] {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;  // so that a rank that does not come ends the waiting, not the run
+      expect(ncclCommInitRankConfig(handle_.out(), size(), id, rank(), &config));
+      wait([&] { return !handle_.in_progress(); });
+    });
+  }
+
+  bool serves(const c10::Device& device) const override { return device.is_cuda() && device.index() == device_; }
+
+  /// Who waits in an operation sees the reason and ends NCCL's work itself, because the handle is gone after that.
+  void abort(const std::string& reason) override {
+    {
+      const std::lock_guard lock(reason_mutex_);
+      if (!abort_reason_.empty()) return;
+      abort_reason_ = reason;
+    }
+    const std::unique_lock idle(mutex_, std::try_to_lock);
+    if (idle) handle_.abort();
+  }
+
+ private:
+  using Enqueue = std::function<ncclResult_t()>;
+
+  void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
+    const auto operation = reduce == Reduce::kMax ? ncclMax : ncclSum;
+    enqueue("all_reduce", [&] {
+      return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()), type_of(tensor),
+                           operation, handle_, stream_);
+    });
+  }
+
+  void do_broadcast(at::Tensor& tensor, int root) override {
+    enqueue("broadcast", [&] {
+      return ncclBroadcast(tensor.data_ptr(), tensor.data_ptr(), tensor.nbytes(), ncclUint8, root, handle_, stream_);
+    });
+  }
+
+  void do_barrier() override {
+    at::Tensor nothing = at::zeros({1}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA, device_));
+    do_all_reduce(nothing, Reduce::kMax);
+  }
+
+  void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    const Memory memory(tensor);
+    enqueue("reduce_scatter", [&] {
+      return for_each_part(parts, [&](int root, Range part) {
+        return ncclReduce(memory.at(part.begin), memory.at(part.begin), static_cast<size_t>(part.size()),
+                          type_of(tensor), ncclSum, root, handle_, stream_);
+      });
+    });
+  }
+
+  void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
+    const Memory memory(tensor);
+    enqueue("all_gather", [&] {
+      return for_each_part(parts, [&](int root, Range part) {
+        return ncclBroadcast(memory.at(part.begin), memory.at(part.begin), memory.bytes(part), ncclUint8, root, handle_,
+                             stream_);
+      });
+    });
+  }
+
+  void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
+    const Memory from(input), to(output);
+    const Range mine = parts[static_cast<size_t>(rank())];
+    const std::vector<Range> rows(parts.size(), mine);
+    enqueue("all_to_all", [&] {
+      expect(ncclGroupStart());
+      const ncclResult_t sent = for_each_part(parts, [&](int peer, Range part) {
+        if (peer == rank()) return ncclSuccess;
+        return ncclSend(from.at(part.begin), from.bytes(part), ncclUint8, peer, handle_, stream_);
+      });
+      const ncclResult_t received = for_each_part(rows, [&](int peer, Range row) {
+        if (peer == rank()) return ncclSuccess;
+        return ncclRecv(to.at(peer * row.size()), to.bytes(row), ncclUint8, peer, handle_, stream_);
+      });
+      const ncclResult_t ended = ncclGroupEnd();
+      expect(sent);
+      expect(received);
+      return ended;
+    });
+  }
+
+  /// Runs an operation after what the current stream holds, and waits for its end.
+  void enqueue(const char* operation, const Enqueue& call) {
+    attempt(operation, timeout_, [&] {
+      const c10::cuda::CUDAGuard on(device_);
+      ready_.record(c10::cuda::getCurrentCUDAStream(device_));
+      ready_.hold(stream_);
+      expect(call());
+      wait([&] { return !handle_.in_progress(); });
+      done_.record(stream_);
+      wait([&] { return done_.reached(); });
+    });
+  }
+
+  /// If it fails, NCCL's work is ended, so that no other rank waits for this one.
+  void attempt(const char* operation, std::chrono::milliseconds timeout, const std::function<void()>& body) {
+    const std::lock_guard busy(mutex_);
+    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
+    deadline_ = Clock::now() + timeout;
+    try {
+      stop_if_aborted();
+      body();
+    } catch (const std::exception& error) {
+      broken_ = true;
+      const auto text = describe(operation, error.what(), timeout);
+      handle_.abort();
+      throw std::runtime_error(text);
+    }
+  }
+
+  /// A dead peer shows as an error of the communicator, as a reason to abort, or as silence; never as a call that
+  /// hangs.
+  template <class Done>
+  void wait(const Done& done) {
+    constexpr int kSpins = 2000;
+    for (int spins = 0; !done(); ++spins) {
+      stop_if_aborted();
+      handle_.in_progress();
+      if (Clock::now() > deadline_) throw std::runtime_error(kTimedOut);
+      if (spins < kSpins) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+  }
+
+  void stop_if_aborted() {
+    if (const auto reason = abort_reason(); !reason.empty()) throw std::runtime_error(reason);
+  }
+
+  std::string abort_reason() {
+    const std::lock_guard lock(reason_mutex_);
+    return abort_reason_;
+  }
+
+  std::string describe(const char* operation, const std::string& reason, std::chrono::milliseconds timeout) {
+    const auto head = fmt::format("[comm] rank {}: {} in {}", members_[rank()], operation, name());
+    if (reason == kTimedOut) {
+      auto others = members_;
+      others.erase(others.begin() + rank());
+      return fmt::format("{}: no answer within {:g} s from rank {}", head,
+                         std::chrono::duration<double>(timeout).count(), fmt::join(others, " or "));
+    }
+    // a broken connection says little: the peer may have died, or have ended because another one did
+    if (abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);
+    const auto aborted = abort_reason();
+    return fmt::format("{}: {}", head, aborted.empty() ? reason : aborted);
+  }
+
+  static constexpr const char* kTimedOut = "timed out";
+
+  std::vector<int> members_;
+  c10::DeviceIndex device_;
+  std::chrono::milliseconds timeout_;
+  CudaStream stream_;
+  CudaEvent ready_, done_;
+
+  std::mutex mutex_;  // held by who uses the handle
+  NcclHandle handle_;
+  bool broken_ = false;
+  Clock::time_point deadline_;
+
+  std::mutex reason_mutex_;
+  std::string abort_reason_;
+  const Guard guard_;
+  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
+};
+
+}  // namespace
+
+void check_gpu() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count > 0) return;
+  throw std::invalid_argument(fmt::format("--device cuda: no CUDA device: {}", cudaGetErrorString(result)));
+}
+
+std::string use_gpu(int preferred) {
+  check_gpu();
+  const int device = preferred % c10::cuda::device_count();
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+  cudaDeviceProp properties;
+  expect(cudaGetDeviceProperties(&properties, device));
+  std::string identity;
+  for (const char byte : properties.uuid.bytes) identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return identity;
+}
+
+void let_nccl_use(const std::vector<std::string>& interfaces) {
+  if (!interfaces.empty()) setenv("NCCL_SOCKET_IFNAME", fmt::format("={}", fmt::join(interfaces, ",")).c_str(), 0);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(const Group& group, Store& store, const Timeouts& timeouts,
+                                                     const Guard& guard) {
+  return std::make_unique<NcclCommunicator>(group, store, timeouts, guard);
+}
+
+}  // namespace prunex::comm

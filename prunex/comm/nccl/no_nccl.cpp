@@ -1,0 +1,30 @@
+#include <stdexcept>
+
+#include "prunex/comm/nccl/nccl_communicator.h"
+
+namespace prunex::comm {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw std::invalid_argument("--device cuda: built without CUDA: configure with -DPRUNEX_CUDA=ON");
+}
+
+}  // namespace
+
+void check_gpu() {
+  refuse();
+}
+
+std::string use_gpu(int) {
+  refuse();
+}
+
+void let_nccl_use(const std::vector<std::string>&) {
+  refuse();
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(const Group&, Store&, const Timeouts&, const Guard&) {
+  refuse();
+}
+
+}  // namespace prunex::comm
