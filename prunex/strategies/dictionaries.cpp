@@ -28,4 +28,18 @@ TensorDict zeros_like(const TensorDict& tensors) {
   return zeros;
 }
 
+TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors) {
+  TensorDict ordered;
+  for (const auto& name : order.keys()) ordered.insert(name, tensors[name]);
+  return ordered;
+}
+
+TensorDict with_rows(const TensorDict& tensors) {
+  TensorDict left;
+  for (const auto& tensor : tensors) {
+    if (tensor.value().dim() == 0 || tensor.value().size(0) > 0) left.insert(tensor.key(), tensor.value());
+  }
+  return left;
+}
+
 }  // namespace prunex::strategies

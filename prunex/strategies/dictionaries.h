@@ -14,5 +14,9 @@ TensorDict detached(const TensorDict& tensors);
 TensorDict clones(const TensorDict& tensors);
 TensorDict clones(const TensorDict& tensors, const std::vector<std::string>& names);
 TensorDict zeros_like(const TensorDict& tensors);
+/// The tensors that `order` names, in its order.
+TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors);
+/// Those that have a row: a cut may leave none of a shard's rows.
+TensorDict with_rows(const TensorDict& tensors);
 
 }  // namespace prunex::strategies

@@ -140,9 +140,7 @@ bool Duals::tests_convergence() const {
   return options_.tolerance.absolute > 0 || options_.tolerance.relative > 0;
 }
 
-void Duals::set_terms(LocalTerms& terms) const {
-  terms.anchor = TensorDict();
-  terms.rho1.clear();
+void Duals::add_terms(LocalTerms& terms) const {
   for (size_t t = 0; t < names_.size(); ++t) {
     terms.anchor.insert(names_[t], z_node_[names_[t]] - u_[names_[t]]);
     terms.rho1.push_back(rho_[t].rho1);
@@ -158,11 +156,7 @@ void Duals::cut(const sparsity::Cut& cut) {
   sparsity::apply_cut(u_, cut);
   sparsity::apply_cut(z_node_, cut);
   sparsity::apply_cut(v_, shards_.rows(cut, mine()));
-  TensorDict left;
-  for (const auto& v : v_) {
-    if (v.value().size(0) > 0) left.insert(v.key(), v.value());
-  }
-  v_ = left;
+  v_ = with_rows(v_);
 }
 
 void Duals::save(TensorDict& state) const {

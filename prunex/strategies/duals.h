@@ -38,7 +38,7 @@ class Duals {
   void update(const TensorDict& theta, const TensorDict& mean, const TensorDict& z, RailExchange& ranks,
               Exchange& exchange);
   /// rho1 (theta - anchor), Eq. 8, for the next local steps.
-  void set_terms(LocalTerms& terms) const;
+  void add_terms(LocalTerms& terms) const;
 
   /// What is dead in `support` has no duals; u keeps its own if the local weights stay unmasked.
   void mask(const sparsity::Supports& support, bool mask_u);

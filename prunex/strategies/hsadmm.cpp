@@ -14,6 +14,7 @@
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/duals.h"
 #include "prunex/strategies/phase_clock.h"
+#include "prunex/strategies/row_feedback.h"
 #include "prunex/strategies/row_shards.h"
 
 namespace prunex::strategies {
@@ -33,6 +34,20 @@ HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   }
   sparsity::check_groups(options.groups, params);
   return options;
+}
+
+/// What nodes exchange: parameters, vectors last, and with fp32 the floating-point buffers.
+TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
+  TensorDict matrices, vectors;
+  for (const auto& tensor : weights.params) {
+    (tensor.value().dim() > 1 ? matrices : vectors).insert(tensor.key(), tensor.value().detach().clone());
+  }
+  matrices.update(vectors);
+  if (payload != Payload::kFp32) return matrices;
+  for (const auto& buffer : weights.buffers) {
+    if (buffer.value().is_floating_point()) matrices.insert(buffer.key(), buffer.value().clone());
+  }
+  return matrices;
 }
 
 /// Parameters under a proximal term: the members of groups, or all.
@@ -71,19 +86,19 @@ class Hsadmm final : public Strategy {
   void share_z_node();
   void mean_over_nodes();
   void mean_over_ranks();
+  void average_over_nodes(at::Tensor& part);
   void update_z();
   void restart(Replica& replica);
 
   bool freezes_now() const;
   void freeze(Replica& replica);
-  void drop_duals();
   void set_support();
+  sparsity::Supports support_of_node() const;
   void clear_other_rows();
   bool takes_outer_step() const;
   void set_terms();
   void set_gradient_masks();
   at::Tensor& buffer_of(const ShardedCompaction& plan);
-  at::Tensor part_of_buffer(const ShardedCompaction& plan);
   int mine() const { return ranks_.mine(); }
 
   HsadmmOptions options_;
@@ -98,6 +113,7 @@ class Hsadmm final : public Strategy {
   TensorDict work_;   // parameters and floating-point buffers: sums, candidates, then means
   RowShards shards_;  // of work_
   std::optional<Duals> duals_;
+  std::optional<RowFeedback> feedback_;  // of rounded messages
 
   sparsity::Supports support_;         // of the global masks
   ShardedCompaction dense_, compact_;  // of work_: everything; what is alive
@@ -114,16 +130,14 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
   for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
 
   z_ = {clones(replica.weights.params), clones(replica.weights.buffers)};
-  work_ = clones(z_.params);
-  for (const auto& buffer : z_.buffers) {
-    if (buffer.value().is_floating_point()) work_.insert(buffer.key(), buffer.value().clone());
-  }
+  work_ = exchanged_tensors(z_, options_.payload);
   shards_ = RowShards(work_, ranks_.rails(), ranks_.layout().ranks_here());
   dense_ = compact_ = ShardedCompaction(shards_, work_, sparsity::Supports());
   buffer_ = at::empty({0}, work_.front().value().options().memory_format(at::MemoryFormat::Contiguous));
   if (options_.penalty.kappa > 0) {
     duals_.emplace(options_, ranks_.layout(), shards_, names_in_consensus(options_, z_.params), z_.params);
   }
+  if (options_.payload != Payload::kFp32) feedback_.emplace(shards_, work_, mine());
   set_terms();
 }
 
@@ -142,9 +156,9 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
     update_masks(replica);
     mean_over_nodes();
   }
-  const bool with_duals = duals_.has_value();
   update_z();
-  if (with_duals) duals_->update(detached(replica.weights.params), work_, z_.params, ranks_, exchange);
+  if (duals_) duals_->update(detached(replica.weights.params), work_, z_.params, ranks_, exchange);
+  if (duals_ && feedback_) duals_->mask(support_, false);  // rounding leaves the sum of v not quite zero
   set_terms();
   restart(replica);
   clock_.end("dual");
@@ -158,11 +172,6 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
 at::Tensor& Hsadmm::buffer_of(const ShardedCompaction& plan) {
   buffer_.resize_({plan.numel()});
   return buffer_;
-}
-
-at::Tensor Hsadmm::part_of_buffer(const ShardedCompaction& plan) {
-  const auto& part = plan.parts()[static_cast<size_t>(mine())];
-  return buffer_.narrow(0, part.begin, part.size());
 }
 
 /// work <- theta + u, averaged parameters and buffers of this rank.
@@ -212,16 +221,21 @@ void Hsadmm::clear_other_rows() {
 
 /// Own rows of work <- Eq. 10: what the node's masks leave of them.
 void Hsadmm::update_masks(Replica& replica) {
-  if (!frozen_) clear_other_rows();
+  if (!frozen_ && !masks_.groups().empty()) clear_other_rows();
   if (freezes_now()) {
     freeze(replica);
   } else if (!frozen_) {
     masks_.update(k_, work_, ranks_);
     set_support();
   }
-  const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
-  sparsity::apply_supports(work_, own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_);
+  sparsity::apply_supports(work_, support_of_node());
   clock_.end("mask");
+}
+
+/// What Eq. 10 leaves of the node's candidate.
+sparsity::Supports Hsadmm::support_of_node() const {
+  const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
+  return own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_;
 }
 
 void Hsadmm::set_support() {
@@ -243,12 +257,7 @@ void Hsadmm::freeze(Replica& replica) {
     sparsity::apply_supports(replica.weights.params, support_);
     set_gradient_masks();
   }
-  if (options_.after_freeze != AfterFreeze::kAdmm) drop_duals();
-}
-
-void Hsadmm::drop_duals() {
-  duals_.reset();
-  set_terms();
+  if (options_.after_freeze != AfterFreeze::kAdmm) duals_.reset();
 }
 
 /// work <- mean over nodes of z_node + v inside the hull of the global masks, zero outside: Eq. 11 and 15. Outside it
@@ -261,12 +270,9 @@ void Hsadmm::mean_over_nodes() {
   }
   at::Tensor& buffer = buffer_of(compact_);
   compact_.pack(work_, buffer, mine());
-  clock_.end("pack", part_of_buffer(compact_).nbytes());
-  at::Tensor part = part_of_buffer(compact_);
-  const auto& layout = ranks_.layout();
-  if (!layout.is_even()) part.mul_(layout.ranks_here() / layout.mean_node_size());
-  ranks_.reduce_over_nodes(part);
-  part.div_(layout.nodes());
+  at::Tensor part = compact_.part_of(buffer, mine());
+  clock_.end("pack", part.nbytes());
+  average_over_nodes(part);
   ranks_.gather_in_node(buffer, compact_.parts());
   clock_.end("inter", part.nbytes());
   compact_.unpack(buffer, work_);
@@ -276,9 +282,7 @@ void Hsadmm::mean_over_nodes() {
 /// Every rank's z_node <- the node's candidate, from the rows of all.
 void Hsadmm::share_z_node() {
   TensorDict& z_node = duals_->z_node();
-  const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
-  const ShardedCompaction plan(shards_, z_node,
-                               own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_);
+  const ShardedCompaction plan(shards_, z_node, support_of_node());
   TensorDict candidate;
   for (const auto& name : z_node.keys()) candidate.insert(name, work_[name]);
   at::Tensor& buffer = buffer_of(plan);
@@ -292,11 +296,39 @@ void Hsadmm::mean_over_ranks() {
   at::Tensor& buffer = buffer_of(compact_);
   compact_.pack(work_, buffer);
   clock_.end("pack", buffer.nbytes());
-  ranks_.sum_over_ranks(buffer);
-  buffer.div_(ranks_.layout().world_size());
+  if (feedback_) {
+    ranks_.scatter_in_node(buffer, compact_.parts());
+    at::Tensor part = compact_.part_of(buffer, mine());
+    average_over_nodes(part.div_(ranks_.layout().ranks_here()));
+    ranks_.gather_in_node(buffer, compact_.parts());
+  } else {
+    ranks_.sum_over_ranks(buffer);
+    buffer.div_(ranks_.layout().world_size());
+  }
   clock_.end("inter", buffer.nbytes());
   compact_.unpack(buffer, work_);
   clock_.end("unpack");
+}
+
+/// My part of what is alive <- its mean over nodes, larger nodes counting for more. Rounded messages carry the change
+/// since z, which all nodes have.
+void Hsadmm::average_over_nodes(at::Tensor& part) {
+  const auto& layout = ranks_.layout();
+  const double weight = layout.ranks_here() / layout.mean_node_size();
+  if (!feedback_) {
+    if (!layout.is_even()) part.mul_(weight);
+    ranks_.reduce_over_nodes(part);
+    part.div_(layout.nodes());
+    return;
+  }
+  at::Tensor z = at::empty_like(part);
+  compact_.pack_rows(shards_.rows(in_order_of(work_, z_.params), mine()), z, mine());
+  part.sub_(z).mul_(weight);
+  Feedback feedback = feedback_->pack(compact_);
+  const int64_t vectors = compact_.vector_entries(mine());
+  ranks_.compressed_mean_over_nodes(Codec(options_.payload), part, {part.numel() - vectors, vectors}, feedback);
+  feedback_->unpack(feedback, compact_);
+  part.add_(z);
 }
 
 bool Hsadmm::takes_outer_step() const {
@@ -336,7 +368,7 @@ void Hsadmm::restart(Replica& replica) {
 void Hsadmm::set_terms() {
   terms_.anchor = TensorDict();
   terms_.rho1.clear();
-  if (duals_) duals_->set_terms(terms_);
+  if (duals_) duals_->add_terms(terms_);
 }
 
 void Hsadmm::set_gradient_masks() {
@@ -364,6 +396,7 @@ void Hsadmm::cut(const sparsity::Cut& cut) {
   sparsity::apply_cut(outer_, cut);
   sparsity::apply_cut(work_, cut);
   if (duals_) duals_->cut(cut);
+  if (feedback_) feedback_->cut(cut);
   shards_.cut(cut);
   support_ = sparsity::apply_cut(support_, cut);
   dense_ = ShardedCompaction(shards_, work_, sparsity::Supports());
@@ -384,6 +417,7 @@ TensorDict Hsadmm::state() const {
   add("node_mask/", masks_.node());
   state.insert("progress", at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
   if (duals_) duals_->save(state);
+  if (feedback_) feedback_->save(state);
   return state;
 }
 
@@ -399,7 +433,7 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
   }
   masks_.restore(std::move(node), std::move(global), progress[3]);
   set_support();
-  if (progress[2] == 0) drop_duals();
+  if (progress[2] == 0) duals_.reset();
   if (frozen_ && options_.mask_theta) set_gradient_masks();
   for (const auto& item : state) {
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
@@ -413,6 +447,7 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
   copy("z/", z_.buffers);
   copy("outer/", outer_);
   if (duals_) duals_->load(state);
+  if (feedback_) feedback_->load(state);
   set_terms();
 }
 

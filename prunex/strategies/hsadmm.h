@@ -12,6 +12,7 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/keep_schedule.h"
 #include "prunex/strategies/mask_consensus.h"
+#include "prunex/strategies/payload.h"
 #include "prunex/strategies/rail_exchange.h"
 #include "prunex/strategies/strategy.h"
 
@@ -46,6 +47,9 @@ struct HsadmmOptions {
   sparsity::KeepSchedule keep;
   MaskRule mask_rule = MaskRule::kJoint;
   ExchangeForm exchange = ExchangeForm::kSharded;
+  /// How weights travel between nodes. Other than fp32: the change since the last z, rounded with error feedback, and
+  /// batch norm's statistics stay at home (re-estimate them before evaluation).
+  Payload payload = Payload::kFp32;
   int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
   int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
   FreezeMasks freeze_masks = FreezeMasks::kScores;

@@ -34,6 +34,10 @@ void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
   groups_.site->all_gather_parts(part, shares);
 }
 
+void RailExchange::compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback& feedback) {
+  compressed_mean(*groups_.rail, codec, part, extent, &feedback);
+}
+
 void RailExchange::unite_over_nodes(at::Tensor& buffer) {
   const auto parts = even_parts(buffer.numel());
   at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);

@@ -8,6 +8,7 @@
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/comm/range.h"
+#include "prunex/strategies/compressed_mean.h"
 
 namespace prunex::strategies {
 
@@ -38,6 +39,8 @@ class RailExchange {
   void gather_in_node(at::Tensor& buffer, const std::vector<comm::Range>& parts);
   /// Along my rail: part <- its reduction over nodes. Nothing happens on a rank without a rail.
   void reduce_over_nodes(at::Tensor& part, comm::Reduce reduce = comm::Reduce::kSum);
+  /// Along my rail: part <- about its mean over nodes, rounded as the codec says.
+  void compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback& feedback);
   /// buffer, which is equal on all ranks of a node, <- its union over nodes.
   void unite_over_nodes(at::Tensor& buffer);
   /// buffer <- sum over all ranks.

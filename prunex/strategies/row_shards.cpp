@@ -20,6 +20,14 @@ int64_t count_below(const std::vector<int64_t>& ascending, int64_t bound) {
   return std::lower_bound(ascending.begin(), ascending.end(), bound) - ascending.begin();
 }
 
+TensorDict vectors_of(const TensorDict& tensors) {
+  TensorDict vectors;
+  for (const auto& tensor : tensors) {
+    if (tensor.value().dim() < 2) vectors.insert(tensor.key(), tensor.value());
+  }
+  return vectors;
+}
+
 }  // namespace
 
 RowShards::RowShards(const TensorDict& tensors, int rails, int ranks) : count_(ranks) {
@@ -97,9 +105,12 @@ ShardedCompaction::ShardedCompaction(const RowShards& shards, const TensorDict& 
     : shards_(shards) {
   int64_t end = 0;
   for (int shard = 0; shard < shards.count(); ++shard) {
-    plans_.emplace_back(shards.rows(tensors, shard), shards.rows(supports, shard));
+    const TensorDict rows = shards.rows(tensors, shard);
+    const auto rows_of_supports = shards.rows(supports, shard);
+    plans_.emplace_back(rows, rows_of_supports);
     parts_.push_back({end, end + plans_.back().numel()});
     end = parts_.back().end;
+    vector_entries_.push_back(sparsity::Compaction(vectors_of(rows), rows_of_supports).numel());
   }
 }
 
@@ -113,7 +124,7 @@ void ShardedCompaction::pack(const TensorDict& tensors, at::Tensor& buffer) cons
 
 void ShardedCompaction::pack(const TensorDict& tensors, at::Tensor& buffer, int shard) const {
   at::Tensor part = part_of(buffer, shard);
-  plans_[static_cast<size_t>(shard)].pack(shards_.rows(tensors, shard), part);
+  pack_rows(shards_.rows(tensors, shard), part, shard);
 }
 
 void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tensors) const {
@@ -122,7 +133,15 @@ void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tenso
 
 void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tensors, int shard) const {
   TensorDict rows = shards_.rows(tensors, shard);
-  plans_[static_cast<size_t>(shard)].unpack(part_of(buffer, shard), rows);
+  unpack_rows(part_of(buffer, shard), rows, shard);
+}
+
+void ShardedCompaction::pack_rows(const TensorDict& rows, at::Tensor& part, int shard) const {
+  plans_[static_cast<size_t>(shard)].pack(rows, part);
+}
+
+void ShardedCompaction::unpack_rows(const at::Tensor& part, TensorDict& rows, int shard) const {
+  plans_[static_cast<size_t>(shard)].unpack(part, rows);
 }
 
 }  // namespace prunex::strategies

@@ -56,11 +56,18 @@ class ShardedCompaction {
   void pack(const TensorDict& tensors, at::Tensor& buffer, int shard) const;
   void unpack(const at::Tensor& buffer, const TensorDict& tensors) const;
   void unpack(const at::Tensor& buffer, const TensorDict& tensors, int shard) const;
+  /// The same for the rows of one shard and its part of the buffer.
+  void pack_rows(const TensorDict& rows, at::Tensor& part, int shard) const;
+  void unpack_rows(const at::Tensor& part, TensorDict& rows, int shard) const;
+
+  /// Entries of tensors with one dimension in the shard's part.
+  int64_t vector_entries(int shard) const { return vector_entries_[static_cast<size_t>(shard)]; }
 
  private:
   RowShards shards_;
   std::vector<sparsity::Compaction> plans_;
   std::vector<comm::Range> parts_;
+  std::vector<int64_t> vector_entries_;
 };
 
 }  // namespace prunex::strategies
