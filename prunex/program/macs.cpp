@@ -5,15 +5,32 @@
 namespace prunex::program {
 namespace {
 
-/// Numbers per image.
-int64_t size(const Shape& shape) {
-  int64_t product = 1;
-  for (const Extent& extent : shape) product *= extent.factor;
+using Product = std::vector<AxisOf>;
+using Products = std::vector<Product>;
+
+ValueId value_of(const Node& node, const char* argument) {
+  return node.find(argument)->values.at(0);
+}
+
+/// The extents of axes begin … end - 1.
+Product extents(ValueId value, size_t begin, size_t end) {
+  Product product;
+  for (size_t axis = begin; axis < end; ++axis) product.push_back({value, axis});
   return product;
 }
 
-const Shape& shape_of(const Graph& graph, const Node& node, const char* argument) {
-  return graph.values.at(node.find(argument)->values.at(0)).shape;
+Product operator*(Product product, const Product& other) {
+  product.insert(product.end(), other.begin(), other.end());
+  return product;
+}
+
+size_t rank(const Graph& graph, ValueId value) {
+  return graph.values.at(value).shape.size();
+}
+
+Product last(const Graph& graph, ValueId value, size_t from_back = 1) {
+  const size_t axis = rank(graph, value) - from_back;
+  return extents(value, axis, axis + 1);
 }
 
 bool is_transposed(const Node& node) {
@@ -23,35 +40,29 @@ bool is_transposed(const Node& node) {
 }
 
 /// Every output position reads one filter; every input position of a transposed convolution writes through one.
-int64_t convolution(const Graph& graph, const Node& node) {
-  const Shape& kernel = shape_of(graph, node, "weight");
-  const Shape& positions =
-      is_transposed(node) ? shape_of(graph, node, "input") : graph.values.at(node.outputs[0]).shape;
-  return size(positions) * (size(kernel) / kernel[0].factor);
-}
-
-int64_t linear(const Graph& graph, const Node& node) {
-  return size(graph.values.at(node.outputs[0]).shape) * shape_of(graph, node, "input").back().factor;
+Products convolution(const Graph& graph, const Node& node) {
+  const ValueId kernel = value_of(node, "weight");
+  const ValueId positions = is_transposed(node) ? value_of(node, "input") : node.outputs[0];
+  return {extents(positions, 0, rank(graph, positions)) * extents(kernel, 1, rank(graph, kernel))};
 }
 
 /// Each entry of the result is a sum over the last axis of the left factor.
-int64_t product(const Graph& graph, const Node& node, const char* left) {
-  return size(graph.values.at(node.outputs[0]).shape) * shape_of(graph, node, left).back().factor;
+Products product(const Graph& graph, const Node& node, const char* left) {
+  const ValueId output = node.outputs[0];
+  return {extents(output, 0, rank(graph, output)) * last(graph, value_of(node, left))};
 }
 
 /// Queries against keys, then the weights against the values.
-int64_t attention(const Graph& graph, const Node& node) {
-  const Shape& query = shape_of(graph, node, "query");
-  const Shape& key = shape_of(graph, node, "key");
-  const Shape& value = shape_of(graph, node, "value");
-  const int64_t scores = size(query) / query.back().factor * key[key.size() - 2].factor;
-  return scores * (query.back().factor + value.back().factor);
+Products attention(const Graph& graph, const Node& node) {
+  const ValueId query = value_of(node, "query");
+  const Product scores = extents(query, 0, rank(graph, query) - 1) * last(graph, value_of(node, "key"), 2);
+  return {scores * last(graph, query), scores * last(graph, value_of(node, "value"))};
 }
 
 enum class Kind { kLayer, kProduct };
 struct Rule {
   Kind kind;
-  std::function<int64_t(const Graph&, const Node&)> count;
+  std::function<Products(const Graph&, const Node&)> products;
 };
 
 const std::map<std::string, Rule>& rules() {
@@ -67,7 +78,7 @@ const std::map<std::string, Rule>& rules() {
       {"aten::conv_transpose1d", {Kind::kLayer, convolution}},
       {"aten::conv_transpose2d.input", {Kind::kLayer, convolution}},
       {"aten::conv_transpose3d.input", {Kind::kLayer, convolution}},
-      {"aten::linear", {Kind::kLayer, linear}},
+      {"aten::linear", {Kind::kLayer, of("input")}},
       {"aten::addmm", {Kind::kLayer, of("mat1")}},
       {"aten::mm", {Kind::kProduct, of("self")}},
       {"aten::bmm", {Kind::kProduct, of("self")}},
@@ -77,21 +88,40 @@ const std::map<std::string, Rule>& rules() {
   return table;
 }
 
+int64_t count(const Graph& graph, const Node& node) {
+  int64_t total = 0;
+  for (const Product& product : mac_products(graph, node)) {
+    int64_t count = 1;
+    for (const AxisOf& extent : product) count *= graph.values.at(extent.value).shape.at(extent.axis).factor;
+    total += count;
+  }
+  return total;
+}
+
 }  // namespace
+
+Products mac_products(const Graph& graph, const Node& node) {
+  const auto rule = rules().find(node.target);
+  return rule == rules().end() ? Products() : rule->second.products(graph, node);
+}
+
+bool is_layer(const Node& node) {
+  const auto rule = rules().find(node.target);
+  return rule != rules().end() && rule->second.kind == Kind::kLayer;
+}
 
 std::map<std::string, int64_t> macs_by_operation(const Graph& graph) {
   std::map<std::string, int64_t> counts;
   for (const Node& node : graph.nodes) {
-    const auto rule = rules().find(node.target);
-    if (rule != rules().end()) counts[node.target] += rule->second.count(graph, node);
+    if (rules().count(node.target) > 0) counts[node.target] += count(graph, node);
   }
   return counts;
 }
 
 int64_t macs(const Graph& graph) {
   int64_t total = 0;
-  for (const auto& [target, count] : macs_by_operation(graph)) {
-    if (rules().at(target).kind == Kind::kLayer) total += count;
+  for (const Node& node : graph.nodes) {
+    if (is_layer(node)) total += count(graph, node);
   }
   return total;
 }
@@ -99,10 +129,8 @@ int64_t macs(const Graph& graph) {
 std::map<std::string, int64_t> macs_by_weight(const Graph& graph) {
   std::map<std::string, int64_t> counts;
   for (const Node& node : graph.nodes) {
-    const auto rule = rules().find(node.target);
-    const Argument* weight = node.find("weight");
-    if (rule == rules().end() || weight == nullptr) continue;
-    counts[graph.values.at(weight->values.at(0)).weight] += rule->second.count(graph, node);
+    if (rules().count(node.target) == 0 || node.find("weight") == nullptr) continue;
+    counts[graph.values.at(value_of(node, "weight")).weight] += count(graph, node);
   }
   return counts;
 }

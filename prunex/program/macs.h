@@ -4,10 +4,23 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "prunex/program/program.h"
 
 namespace prunex::program {
+
+/// An axis of a value whose extent a count grows with.
+struct AxisOf {
+  ValueId value = kNoValue;
+  size_t axis = 0;
+};
+
+/// What a call costs per image: the sum of these products of extents; empty if it multiplies nothing.
+std::vector<std::vector<AxisOf>> mac_products(const Graph& graph, const Node& node);
+
+/// Whether a call is a convolution or a linear layer, not a product of activations.
+bool is_layer(const Node& node);
 
 /// Multiply-accumulates of one image by operation ("aten::conv2d"): convolutions (grouped and transposed too), linear
 /// layers, and products of activations (matmul and the like). Operations without any are left out.

@@ -1,0 +1,68 @@
+// How much the units of a group matter: the lowest scores are pruned first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/program/program.h"
+#include "prunex/prune/scores.h"
+#include "prunex/sparsity/group.h"
+#include "prunex/tensors.h"
+
+namespace prunex::prune {
+
+enum class Criterion {
+  kMagnitude,       ///< sum of |w|^power
+  kBatchNormScale,  ///< |gamma| (Liu et al. 2017)
+  kFpgm,            ///< sum of the distances to the other units of the layer (He et al. 2019)
+  kRandom,
+  kTaylor,      ///< sum of |w g|; evidence: g, the gradient of the loss
+  kHessian,     ///< sum of w^2 h; evidence: h, the mean of the squared gradients of single samples
+  kObdc,        ///< sum of w^2 (f + 1e-10) over a layer's rows; evidence: f, as h, of labels that the model draws
+  kActivation,  ///< mean |x| of the inputs that read the unit; evidence: by weight, per input channel
+};
+
+struct ImportanceOptions {
+  Criterion criterion = Criterion::kMagnitude;
+  double power = 2;
+  Reduction reduction = Reduction::kMean;
+  Normalizer normalizer = Normalizer::kMean;
+  bool bias = false;        ///< biases are entries, too
+  bool signed_sum = false;  ///< Taylor: |sum of w g|
+  uint64_t seed = 0;        ///< of kRandom
+  /// The numbers of Torch-Pruning 1.6.1: depthwise convolutions, embeddings and norms but those of batches and layers
+  /// have no say, nor has batch norm in Taylor; FPGM's distances are of |w|^power; units of grouped convolutions count
+  /// once per group.
+  bool tp_compat = false;
+};
+
+/// "l1", "l2" (or "group_norm"), "bn_scale", "lamp", "fpgm", "random", "taylor", "hessian", "obdc", "activation"; else
+/// std::invalid_argument that lists them.
+ImportanceOptions importance_named(const std::string& name);
+std::vector<std::string> importance_names();
+
+/// Whether the criterion needs evidence from data.
+bool needs_evidence(Criterion criterion);
+
+/// Depends on the weights, and its evidence, only: the same on every rank that has the same.
+class Importance {
+ public:
+  virtual ~Importance() = default;
+
+  /// One score per unit for every group; empty where nothing in the group has a say. The groups may be what a cut left
+  /// of the graph's (remaining_groups.h), with weights cut alike.
+  virtual std::vector<UnitScores> score(const std::vector<sparsity::Group>& groups, const Weights& weights) const = 0;
+
+  /// Smaller tensors of the same scores, for scoring the same weights many times: they are cut on the axes 0 and 1 as
+  /// the weights would be. What has no say is left out.
+  virtual Weights condensed(const Weights& weights) const { return weights; }
+};
+
+/// `evidence` is by parameter name, in the parameters' shapes unless the criterion says otherwise; what lacks evidence
+/// has no say.
+std::unique_ptr<Importance> make_importance(const ImportanceOptions& options, const program::Graph& graph,
+                                            TensorDict evidence = TensorDict());
+
+}  // namespace prunex::prune

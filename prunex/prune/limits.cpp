@@ -1,0 +1,101 @@
+#include "prunex/prune/limits.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "prunex/prune/weight_roles.h"
+
+namespace prunex::prune {
+namespace {
+
+using sparsity::Slice;
+using Roles = std::map<std::string, WeightRole>;
+
+bool matches(const std::string& pattern, const std::string& group, const Limit& limit) {
+  const auto fits = [&](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
+  return fits(group) || std::any_of(limit.layers.begin(), limit.layers.end(), fits);
+}
+
+/// Channels that one unit has in a layer.
+int64_t channels(const Slice& slice, int64_t units) {
+  return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
+}
+
+/// Least number of units whose channels are a multiple of `round_to` in every layer that makes them.
+int64_t multiple_of(const DependencyGroup& group, const Roles& roles, int64_t round_to) {
+  int64_t multiple = 1;
+  for (const Slice& slice : group.slices) {
+    const auto role = roles.find(slice.tensor);
+    if (role == roles.end() || !makes_units(role->second, slice)) continue;
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels(slice, group.size)));
+  }
+  return multiple;
+}
+
+Limit limit_of(const DependencyGroup& group, const Roles& roles, const LimitOptions& options) {
+  Limit limit{.layers = {}, .multiple = multiple_of(group, roles, options.round_to), .scope = {}, .reason = {}};
+  std::vector<std::string> parts;
+  for (const Slice& slice : group.slices) {
+    const auto role = roles.find(slice.tensor);
+    if (role == roles.end()) continue;
+    const bool makes = makes_units(role->second, slice);
+    if (makes) limit.layers.push_back(layer_of(slice.tensor));
+    parts.push_back(fmt::format("{} {}", name_of(role->second.kind), makes ? "out" : "in"));
+  }
+  std::sort(parts.begin(), parts.end());
+  limit.scope = fmt::format("{}", fmt::join(parts, ", "));
+  const auto removable = static_cast<int64_t>(std::floor(options.max_ratio * static_cast<double>(group.size) + 1e-9));
+  limit.floor = std::max({int64_t{1}, std::min(limit.multiple, group.size), group.size - removable});
+  if (!group.prunable) limit.reason = group.reason;
+  return limit;
+}
+
+void check(double share, const std::string& option) {
+  if (!(share >= 0 && share <= 1)) {
+    throw std::invalid_argument(fmt::format("{} {}: wanted a share of units in [0, 1]", option, share));
+  }
+}
+
+/// Calls `apply` for the groups that the pattern matches; at least one.
+template <class Apply>
+void for_matches(const std::string& option, const std::string& pattern, const std::vector<DependencyGroup>& groups,
+                 std::vector<Limit>& limits, const Apply& apply) {
+  bool found = false;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    if (!matches(pattern, groups[group].name, limits[group])) continue;
+    found = true;
+    apply(limits[group]);
+  }
+  if (!found) throw std::invalid_argument(fmt::format("{} {}: no group or layer has such a name", option, pattern));
+}
+
+}  // namespace
+
+std::vector<Limit> limits_of(const program::Graph& graph, const std::vector<DependencyGroup>& groups,
+                             const LimitOptions& options) {
+  if (options.round_to < 1) {
+    throw std::invalid_argument(fmt::format("--round-to {}: wanted 1 or more", options.round_to));
+  }
+  check(options.max_ratio, "--max-ratio");
+  const Roles roles = weight_roles(graph);
+  std::vector<Limit> limits;
+  for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, roles, options));
+  for (const LayerRatio& own : options.ratios) {
+    check(own.ratio, "--layer-ratio " + own.pattern);
+    for_matches("--layer-ratio", own.pattern, groups, limits, [&](Limit& limit) { limit.ratio = own.ratio; });
+  }
+  for (const std::string& pattern : options.ignore) {
+    for_matches("--ignore", pattern, groups, limits, [&](Limit& limit) {
+      if (limit.reason.empty()) limit.reason = fmt::format("--ignore {}", pattern);
+    });
+  }
+  return limits;
+}
+
+}  // namespace prunex::prune

@@ -1,0 +1,221 @@
+#include "prunex/prune/plan.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+
+namespace prunex::prune {
+namespace {
+
+using sparsity::Group;
+using sparsity::Masks;
+using Counts = std::vector<int64_t>;
+
+Counts count_by_group(const std::vector<size_t>& order, int64_t length, size_t groups) {
+  Counts counts(groups, 0);
+  for (int64_t i = 0; i < length; ++i) ++counts[order[i]];
+  return counts;
+}
+
+void add(Counts& counts, const RankedScope& scope, int64_t removals) {
+  const auto length = std::min(removals, static_cast<int64_t>(scope.order.size()));
+  for (int64_t i = 0; i < length; ++i) ++counts[scope.order[i].group];
+}
+
+/// Units of the scope to remove now so that `ratio` of all of them are gone.
+int64_t removals(const RankedScope& scope, double ratio, bool truncate) {
+  const double left = static_cast<double>(scope.units) * (1 - ratio);
+  const double keep = truncate ? std::trunc(left) : std::floor(left + 0.5);
+  return std::max<int64_t>(0, scope.alive - static_cast<int64_t>(keep));
+}
+
+/// Nearest multiple, ties up, at least one and not below the floor.
+int64_t round_nearest(int64_t kept, const Limit& limit, int64_t alive) {
+  const int64_t m = limit.multiple;
+  int64_t rounded = std::max(m, (2 * kept + m) / (2 * m) * m);
+  if (rounded < limit.floor) rounded += m;
+  return std::min(rounded, alive);
+}
+
+/// Torch-Pruning's: down; a group of which nothing would be left stays.
+int64_t round_down(int64_t kept, const Limit& limit, int64_t alive) {
+  const int64_t rounded = kept - kept % limit.multiple;
+  return rounded <= 0 ? alive : rounded;
+}
+
+/// The `kept` units of the highest scores among those alive; of equal ones the later.
+at::Tensor best(const at::Tensor& alive, const UnitScores& scores, int64_t kept) {
+  std::vector<int64_t> units;
+  for (int64_t unit = 0; unit < alive.numel(); ++unit) {
+    if (alive.const_data_ptr<bool>()[unit]) units.push_back(unit);
+  }
+  const auto gone = static_cast<int64_t>(units.size()) - kept;
+  std::stable_sort(units.begin(), units.end(), [&](int64_t a, int64_t b) { return scores[a] < scores[b]; });
+  at::Tensor mask = alive.clone();
+  for (int64_t i = 0; i < gone; ++i) mask.data_ptr<bool>()[units[i]] = false;
+  return mask;
+}
+
+Counts operator+(Counts a, const Counts& b) {
+  std::transform(a.begin(), a.end(), b.begin(), a.begin(), std::plus<>());
+  return a;
+}
+
+/// The smallest of 0 … `last` that fits, if those beyond a fitting one fit, too, and `last` does.
+template <class Fits>
+int64_t first_fit(int64_t last, const Fits& fits) {
+  int64_t low = 0, high = last;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (fits(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+Counts kept_units(const std::vector<Group>& groups, const Masks& masks) {
+  Counts kept;
+  for (const Group& group : groups) {
+    const at::Tensor& mask = masks[group.name];
+    kept.push_back(std::count(mask.const_data_ptr<bool>(), mask.const_data_ptr<bool>() + mask.numel(), true));
+  }
+  return kept;
+}
+
+struct Planner::Problem {
+  const Masks& masks;
+  Counts alive;
+  const std::vector<UnitScores>& scores;
+  Target target;
+  double progress;
+};
+
+Planner::Planner(const program::Graph& graph, const std::vector<DependencyGroup>& dependencies,
+                 const PlanOptions& options)
+    : options_(options),
+      groups_(removable_groups(dependencies)),
+      cost_(cost_of(graph, groups_, options.tp_compat ? Counting::kTorchPruning : Counting::kMacs)) {
+  const std::vector<Limit> limits = limits_of(graph, dependencies, options.limits);
+  for (size_t group = 0; group < limits.size(); ++group) {
+    if (dependencies[group].prunable) limits_.push_back(limits[group]);
+  }
+}
+
+std::string Planner::scope_of(size_t group) const {
+  if (limits_[group].ratio || options_.scope == Scope::kLocal) return groups_[group].name;
+  return options_.scope == Scope::kIsomorphic ? limits_[group].scope : "";
+}
+
+/// Units that the group can lose.
+int64_t Planner::spare(size_t group, int64_t alive) const {
+  const int64_t spare = std::max<int64_t>(0, alive - limits_[group].floor);
+  return options_.tp_compat && spare > 0 ? alive : spare;
+}
+
+/// Without limits, every unit of a group may go.
+Ranking Planner::rank(const Problem& problem, bool limited) const {
+  std::map<std::string, RankedScope> scopes;
+  Counts spares = problem.alive;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    if (!limits_[group].reason.empty() || problem.scores[group].empty()) continue;
+    RankedScope& scope = scopes[scope_of(group)];
+    if (limits_[group].ratio) scope.ratio = *limits_[group].ratio;
+    scope.units += groups_[group].size;
+    scope.alive += problem.alive[group];
+    if (limited) spares[group] = spare(group, problem.alive[group]);
+    const bool* mask = problem.masks[groups_[group].name].const_data_ptr<bool>();
+    for (int64_t unit = 0; unit < groups_[group].size; ++unit) {
+      if (mask[unit]) scope.order.push_back({problem.scores[group][unit], group, unit});
+    }
+  }
+  Ranking ranking;
+  for (auto& [name, scope] : scopes) {
+    finish(scope, spares);
+    ranking.push_back(std::move(scope));
+  }
+  return ranking;
+}
+
+/// Removals of the scopes that a ratio decides about.
+Counts Planner::by_ratio(const Ranking& ranking, const Problem& problem) const {
+  Counts removed(groups_.size(), 0);
+  for (const RankedScope& scope : ranking) {
+    const bool own = scope.ratio >= 0;
+    if (!own && problem.target.kind != Target::Kind::kRatio) continue;
+    const double ratio = problem.progress * (own ? scope.ratio : problem.target.share);
+    add(removed, scope, removals(scope, ratio, options_.tp_compat));
+  }
+  return removed;
+}
+
+const Count& Planner::count_of(const Target& target) const {
+  return target.kind == Target::Kind::kMacs ? cost_.macs : cost_.parameters;
+}
+
+int64_t Planner::limit_of_cost(const Problem& problem) const {
+  if (problem.progress >= 1) return problem.target.count;
+  const int64_t whole = count_of(problem.target)(all_units(groups_));
+  return whole - static_cast<int64_t>(problem.progress * static_cast<double>(whole - problem.target.count));
+}
+
+/// Removals of the other scopes: the fewest that meet the cost.
+Counts Planner::by_cost(const Ranking& ranking, const Problem& problem) const {
+  const Counts decided = by_ratio(ranking, problem);
+  const std::vector<size_t> order = merged(ranking);
+  const Count& count = count_of(problem.target);
+  const int64_t limit = limit_of_cost(problem);
+  const auto left = [&](int64_t length) {
+    return count(rounded(count_by_group(order, length, groups_.size()) + decided, problem.alive));
+  };
+  const auto all = static_cast<int64_t>(order.size());
+  if (left(all) > limit) {
+    throw std::invalid_argument(fmt::format("at least {} of {} {} are left, wanted {} at most", left(all),
+                                            count(all_units(groups_)),
+                                            problem.target.kind == Target::Kind::kMacs ? "MACs" : "parameters", limit));
+  }
+  const int64_t length = first_fit(all, [&](int64_t candidate) { return left(candidate) <= limit; });
+  return count_by_group(order, length, groups_.size()) + decided;
+}
+
+Counts Planner::select(const Ranking& ranking, const Problem& problem) const {
+  return problem.target.kind == Target::Kind::kRatio ? by_ratio(ranking, problem) : by_cost(ranking, problem);
+}
+
+/// What is left of each group.
+Counts Planner::rounded(const Counts& removed, const Counts& alive) const {
+  Counts kept = alive;
+  const auto round = options_.tp_compat ? round_down : round_nearest;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    if (removed[group] > 0) kept[group] = round(alive[group] - removed[group], limits_[group], alive[group]);
+  }
+  return kept;
+}
+
+Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, const Target& target,
+                   double progress) const {
+  TORCH_CHECK(scores.size() == groups_.size(), "[prune] scores of ", scores.size(), " groups, wanted ", groups_.size());
+  const Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
+  const Counts removed = select(rank(problem, true), problem);
+  const Counts kept = rounded(removed, problem.alive);
+  const Counts wished = target.kind == Target::Kind::kRatio ? by_ratio(rank(problem, false), problem) : removed;
+  Plan plan;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const at::Tensor& mask = alive[groups_[group].name];
+    const bool stays = kept[group] == problem.alive[group];
+    plan.masks.insert(groups_[group].name, stays ? mask : best(mask, scores[group], kept[group]));
+    plan.asked.push_back(problem.alive[group] - wished[group]);
+  }
+  return plan;
+}
+
+}  // namespace prunex::prune

@@ -1,0 +1,84 @@
+#include "prunex/prune/prune.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "prunex/prune/remaining.h"
+#include "prunex/prune/surgery.h"
+
+namespace prunex::prune {
+namespace {
+
+Size size_of(const Cost& cost, const std::vector<int64_t>& kept) {
+  return {cost.parameters(kept), cost.macs(kept)};
+}
+
+std::string difference(int64_t asked, int64_t kept, const Limit& limit) {
+  if (kept == asked) return "";
+  if (limit.multiple > 1)
+    return fmt::format("keeps a multiple of {} units, and {} at least", limit.multiple, limit.floor);
+  return fmt::format("keeps {} units at least", limit.floor);
+}
+
+}  // namespace
+
+Pruner::Pruner(const program::Model& model, const PlanOptions& options)
+    : model_(model),
+      dependencies_(dependency_groups(model.program.graph())),
+      options_(options),
+      planner_(model.program.graph(), dependencies_, options),
+      plan_{sparsity::full_masks(planner_.groups()), all_units(planner_.groups())},
+      scored_(planner_.groups().size(), true) {}
+
+void Pruner::advance(const std::vector<UnitScores>& scores, const Target& target, double progress) {
+  plan_ = planner_.plan(plan_.masks, scores, target, progress);
+  for (size_t group = 0; group < scores.size(); ++group) scored_[group] = !scores[group].empty();
+}
+
+void Pruner::step(const std::vector<UnitScores>& scores, const Target& target, double progress) {
+  advance(spread(scores, planner_.groups(), plan_.masks), target, progress);
+}
+
+void Pruner::prune(const Importance& importance, const Target& target, int64_t steps) {
+  const Weights weights = steps > 1 ? importance.condensed(model_.weights) : model_.weights;
+  for (int64_t i = 1; i <= steps; ++i) {
+    const auto scores = score_alive(importance, planner_.groups(), plan_.masks, weights);
+    advance(scores, target, static_cast<double>(i) / static_cast<double>(steps));
+  }
+}
+
+sparsity::Cut Pruner::cut() const {
+  return sparsity::make_cut(planner_.groups(), plan_.masks, sparsity::shapes_of(model_.weights));
+}
+
+std::vector<Decision> Pruner::decisions() const {
+  const auto limits = limits_of(model_.program.graph(), dependencies_, options_.limits);
+  const auto kept = kept_units(planner_.groups(), plan_.masks);
+  std::vector<Decision> decisions;
+  size_t next = 0;
+  for (size_t i = 0; i < dependencies_.size(); ++i) {
+    const DependencyGroup& group = dependencies_[i];
+    decisions.push_back(
+        {group.name, group.kind, limits[i].layers, group.size, group.size, group.size, limits[i].reason});
+    if (!group.prunable) continue;
+    const size_t index = next++;
+    Decision& decision = decisions.back();
+    decision.asked = plan_.asked[index];
+    decision.kept = kept[index];
+    if (!decision.reason.empty()) continue;
+    decision.reason = scored_[index] ? difference(decision.asked, decision.kept, limits[i])
+                                     : "no weight says how much its units matter";
+  }
+  return decisions;
+}
+
+Pruned Pruner::result() const {
+  const sparsity::Cut cut = this->cut();
+  program::Model small{cut_program(model_.program, cut), model_.weights};
+  sparsity::apply_cut(small.weights, cut);
+  const auto& groups = planner_.groups();
+  return {std::move(small), cut, decisions(), size_of(planner_.cost(), all_units(groups)),
+          size_of(planner_.cost(), kept_units(groups, plan_.masks))};
+}
+
+}  // namespace prunex::prune

@@ -1,0 +1,70 @@
+// Pruning a model: scores, plan, cut.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prunex/program/program.h"
+#include "prunex/prune/groups.h"
+#include "prunex/prune/importance.h"
+#include "prunex/prune/plan.h"
+#include "prunex/sparsity/cut.h"
+
+namespace prunex::prune {
+
+/// What became of a group.
+struct Decision {
+  std::string group;
+  GroupKind kind = GroupKind::kInner;
+  std::vector<std::string> layers;  ///< whose outputs it prunes
+  int64_t units = 0;                ///< before
+  int64_t asked = 0;                ///< units to keep, as target and ranking say
+  int64_t kept = 0;
+  std::string reason;  ///< why other units than asked are kept, or why none could go
+};
+
+struct Size {
+  int64_t parameters = 0;
+  int64_t macs = 0;  ///< as the plan counts
+};
+
+struct Pruned {
+  program::Model model;
+  sparsity::Cut cut;
+  std::vector<Decision> decisions;  ///< all groups of the network, also those that cannot be cut
+  Size before, after;
+};
+
+/// Scores, plans and cuts in one go. `model` stays as it is, also when this throws.
+class Pruner {
+ public:
+  Pruner(const program::Model& model, const PlanOptions& options);
+
+  const Planner& planner() const { return planner_; }
+  /// Of the units that no step has removed.
+  const sparsity::Masks& alive() const { return plan_.masks; }
+
+  /// Goes `steps` times a part of the way to the target, from where the pruner is; units are scored anew in each step.
+  void prune(const Importance& importance, const Target& target, int64_t steps = 1);
+
+  /// One step, so much of the way to the target. `scores` are of alive() units, in their order (remaining.h).
+  void step(const std::vector<UnitScores>& scores, const Target& target, double progress);
+
+  sparsity::Cut cut() const;
+  /// The model that is left now, checked by check_shapes(). Tensors that lose nothing are shared with the whole one.
+  Pruned result() const;
+  std::vector<Decision> decisions() const;
+
+ private:
+  void advance(const std::vector<UnitScores>& scores, const Target& target, double progress);
+
+  program::Model model_;
+  std::vector<DependencyGroup> dependencies_;
+  PlanOptions options_;
+  Planner planner_;
+  Plan plan_;
+  std::vector<bool> scored_;  // groups that something had a say in
+};
+
+}  // namespace prunex::prune

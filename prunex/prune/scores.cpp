@@ -1,0 +1,105 @@
+#include "prunex/prune/scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace prunex::prune {
+namespace {
+
+constexpr double kEpsilon = 1e-8;
+
+double sum(const UnitScores& scores) {
+  return std::accumulate(scores.begin(), scores.end(), 0.0);
+}
+
+void divide(UnitScores& scores, double divisor) {
+  if (divisor == 0) return;
+  for (double& score : scores) score /= divisor;
+}
+
+void shift_and_divide(UnitScores& scores, double shift, double divisor) {
+  for (double& score : scores) score = (score - shift) / divisor;
+}
+
+/// Unbiased, as in PyTorch; one unit deviates by nothing.
+double standard_deviation(const UnitScores& scores, double mean) {
+  if (scores.size() < 2) return 0;
+  double squares = 0;
+  for (double score : scores) squares += (score - mean) * (score - mean);
+  return std::sqrt(squares / static_cast<double>(scores.size() - 1));
+}
+
+double median(UnitScores scores) {
+  const auto middle = scores.begin() + static_cast<int64_t>(scores.size() / 2);
+  std::nth_element(scores.begin(), middle, scores.end());
+  return *middle;
+}
+
+void lamp(UnitScores& scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
+  double rest = 0;
+  for (auto unit = order.rbegin(); unit != order.rend(); ++unit) {
+    rest += scores[*unit];
+    if (rest != 0) scores[*unit] /= rest;
+  }
+}
+
+void combine(UnitScores& total, const UnitScores& entry, Reduction reduction) {
+  for (size_t unit = 0; unit < total.size(); ++unit) {
+    if (reduction == Reduction::kMax) {
+      total[unit] = std::max(total[unit], entry[unit]);
+    } else if (reduction == Reduction::kProduct) {
+      total[unit] *= entry[unit];
+    } else {
+      total[unit] += entry[unit];
+    }
+  }
+}
+
+}  // namespace
+
+UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {
+  if (slice.index.empty()) return positions;
+  UnitScores scores(size, 0);
+  const size_t block = slice.index.size() / static_cast<size_t>(size);
+  for (size_t i = 0; i < slice.index.size(); ++i) scores[i / block] += positions[slice.index[i]];
+  return scores;
+}
+
+UnitScores reduce(const std::vector<UnitScores>& entries, Reduction reduction, size_t first) {
+  if (reduction == Reduction::kFirst) return entries.at(first);
+  if (reduction == Reduction::kLast) return entries.back();
+  UnitScores total = entries.at(0);
+  for (size_t entry = 1; entry < entries.size(); ++entry) combine(total, entries[entry], reduction);
+  if (reduction == Reduction::kMean) divide(total, static_cast<double>(entries.size()));
+  return total;
+}
+
+void normalize(UnitScores& scores, Normalizer normalizer) {
+  if (scores.empty() || normalizer == Normalizer::kNone) return;
+  const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
+  const double mean = sum(scores) / static_cast<double>(scores.size());
+  switch (normalizer) {
+    case Normalizer::kNone:
+      return;
+    case Normalizer::kMean:
+      return divide(scores, mean);
+    case Normalizer::kSum:
+      return divide(scores, sum(scores));
+    case Normalizer::kMax:
+      return divide(scores, *high);
+    case Normalizer::kRange:
+      return shift_and_divide(scores, *low, *high - *low + kEpsilon);
+    case Normalizer::kGaussian:
+      return shift_and_divide(scores, mean, standard_deviation(scores, mean) + kEpsilon);
+    case Normalizer::kMedian:
+      return divide(scores, median(scores) + kEpsilon);
+    case Normalizer::kLamp:
+      return lamp(scores);
+  }
+}
+
+}  // namespace prunex::prune

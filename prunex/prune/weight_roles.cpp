@@ -1,0 +1,98 @@
+#include "prunex/prune/weight_roles.h"
+
+#include <string_view>
+#include <utility>
+
+#include "prunex/prune/arguments.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Graph;
+using program::kNoValue;
+using program::Node;
+using program::Role;
+using program::ValueId;
+using Roles = std::map<std::string, WeightRole>;
+
+bool is_transposed(const Node& node) {
+  return node.target.starts_with("aten::conv_transpose") || boolean(node, "transposed", false);
+}
+
+WeightRole convolution(const Graph& graph, const Node& node) {
+  const int64_t groups = integer(node, "groups", 1);
+  if (is_transposed(node)) return {WeightKind::kConvolution, 1, groups};
+  const bool depthwise = groups > 1 && graph.values[tensor(node, "weight")].shape[0].factor == groups;
+  return {depthwise ? WeightKind::kDepthwise : WeightKind::kConvolution, 0, groups};
+}
+
+/// Of the argument "weight".
+WeightRole role_in(const Graph& graph, const Node& node) {
+  const std::string_view target = node.target;
+  if (target.starts_with("aten::conv")) return convolution(graph, node);
+  if (target == "aten::linear") return {WeightKind::kLinear, 0, 1};
+  if (target == "aten::embedding") return {WeightKind::kEmbedding, 1, 1};
+  if (target == "aten::batch_norm") return {WeightKind::kBatchNorm, -1, 1};
+  if (target == "aten::layer_norm") return {WeightKind::kLayerNorm, -1, 1};
+  if (target == "aten::instance_norm" || target == "aten::group_norm") return {WeightKind::kOtherNorm, -1, 1};
+  return {};
+}
+
+void add(Roles& roles, const Graph& graph, ValueId value, const WeightRole& role) {
+  if (value == kNoValue || graph.values[value].role != Role::kParameter) return;
+  WeightRole& known = roles[graph.owner(graph.values[value].weight)];
+  if (known.kind == WeightKind::kOther) known = role;
+}
+
+}  // namespace
+
+Roles weight_roles(const Graph& graph) {
+  Roles roles;
+  for (const Node& node : graph.nodes) {
+    if (node.find("weight") == nullptr) continue;
+    const WeightRole role = role_in(graph, node);
+    add(roles, graph, tensor(node, "weight"), role);
+    if (node.find("bias") != nullptr) add(roles, graph, tensor(node, "bias"), {WeightKind::kBias, -1, 1, role.kind});
+  }
+  for (const program::Value& value : graph.values) {
+    if (value.role == Role::kParameter) roles.try_emplace(graph.owner(value.weight));
+  }
+  return roles;
+}
+
+std::string layer_of(const std::string& weight) {
+  const size_t dot = weight.rfind('.');
+  return dot == std::string::npos ? weight : weight.substr(0, dot);
+}
+
+const char* name_of(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::kConvolution:
+      return "convolution";
+    case WeightKind::kDepthwise:
+      return "depthwise convolution";
+    case WeightKind::kLinear:
+      return "linear";
+    case WeightKind::kEmbedding:
+      return "embedding";
+    case WeightKind::kBatchNorm:
+      return "batch norm";
+    case WeightKind::kLayerNorm:
+      return "layer norm";
+    case WeightKind::kOtherNorm:
+      return "norm";
+    case WeightKind::kBias:
+      return "bias";
+    case WeightKind::kOther:
+      return "other";
+  }
+  return "";
+}
+
+bool makes_units(const WeightRole& role, const sparsity::Slice& slice) {
+  const bool layer = role.kind == WeightKind::kConvolution || role.kind == WeightKind::kDepthwise ||
+                     role.kind == WeightKind::kLinear || role.kind == WeightKind::kEmbedding;
+  return layer && slice.axis == role.out_axis;
+}
+
+}  // namespace prunex::prune

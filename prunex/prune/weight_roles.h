@@ -1,0 +1,45 @@
+// What a weight is in the layer that uses it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "prunex/program/program.h"
+#include "prunex/sparsity/group.h"
+
+namespace prunex::prune {
+
+enum class WeightKind {
+  kConvolution,
+  kDepthwise,  ///< a convolution of as many groups as filters, more than one
+  kLinear,
+  kEmbedding,
+  kBatchNorm,  ///< the scale of a norm: gamma
+  kLayerNorm,
+  kOtherNorm,  ///< of instances or groups
+  kBias,       ///< of any layer or norm
+  kOther,
+};
+
+struct WeightRole {
+  WeightKind kind = WeightKind::kOther;
+  int64_t out_axis = 0;                   ///< the axis of the layer's outputs; -1: one axis is both, as in norms
+  int64_t groups = 1;                     ///< of a convolution
+  WeightKind layer = WeightKind::kOther;  ///< of a bias: what its layer's weight is
+};
+
+/// By the name that owns the storage; weights that no rule knows are kOther. A weight that plays several parts gets the
+/// first one's role.
+std::map<std::string, WeightRole> weight_roles(const program::Graph& graph);
+
+/// "layer1.0.conv1" of "layer1.0.conv1.weight"; the whole name of a bare parameter.
+std::string layer_of(const std::string& weight);
+
+/// A word for messages and reports: "convolution", "linear", "batch norm", …
+const char* name_of(WeightKind kind);
+
+/// Whether the slice lies on outputs of a convolution, a linear layer or an embedding.
+bool makes_units(const WeightRole& role, const sparsity::Slice& slice);
+
+}  // namespace prunex::prune
