@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   prunex::tools::add_predict(app, status);
   prunex::tools::add_graph(app, status);
   prunex::tools::add_bench(app, {argv}, status);
+  prunex::tools::add_report(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");

@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <numeric>
+
+#include "report/canvas.h"
+#include "report/figures.h"
+
+namespace prunex::report {
+namespace {
+
+/// Accuracy or loss at every exchange that has it, along what `step` adds up.
+Curve along(std::optional<double> (*what)(const Exchange&), double (*step)(const Exchange&)) {
+  return [what, step](const Run& run) {
+    std::vector<Sample> samples;
+    double x = 0;
+    for (const auto& exchange : run.exchanges) {
+      x += step(exchange);
+      if (const auto y = what(exchange)) samples.push_back({exchange.index, x, *y});
+    }
+    return samples;
+  };
+}
+
+std::optional<double> accuracy(const Exchange& exchange) {
+  return exchange.accuracy;
+}
+std::optional<double> loss(const Exchange& exchange) {
+  return exchange.loss;
+}
+double seconds(const Exchange& exchange) {
+  return training_seconds(exchange.seconds);
+}
+double bytes(const Exchange& exchange) {
+  return static_cast<double>(exchange.inter_node_bytes);
+}
+
+bool marked(const Task& task) {
+  const auto evaluated = [](const Variant& variant) {
+    const auto& exchanges = variant.first().exchanges;
+    return std::count_if(exchanges.begin(), exchanges.end(), [](const Exchange& e) { return !!e.accuracy; });
+  };
+  return std::all_of(task.variants.begin(), task.variants.end(), [&](const Variant& v) { return evaluated(v) <= 30; });
+}
+
+Figure against(const Task& task, const char* id, const Axis& x, double (*step)(const Exchange&)) {
+  Figure figure =
+      figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')),
+                Plot{x, {"test accuracy", Unit::kShare}, series_of(task, along(accuracy, step), marked(task)), {}});
+  figure.text =
+      "Accuracy of the consensus model z where it was evaluated. Line: mean over seeds; band: lowest to highest seed.";
+  return figure;
+}
+
+Figure loss_figure(const Task& task) {
+  Figure figure = figure_of("loss", "Training loss against time",
+                            Plot{{"training time", Unit::kSeconds},
+                                 {"training loss", Unit::kNumber},
+                                 series_of(task, along(loss, seconds), false),
+                                 {}});
+  figure.text = "Mean over the local steps since the exchange before, all ranks; evaluation is not in the time.";
+  return figure;
+}
+
+/// One mark per variant at the means over seeds.
+Plot marks_of(const Task& task, const Axis& x, const Quantity& x_of) {
+  Plot plot{x, {"test accuracy", Unit::kShare}, {}, {}};
+  for (const auto& variant : task.variants) {
+    const Spread at = over_seeds(variant, x_of), y = over_seeds(variant, accuracy_of);
+    if (at.count == 0 || y.count == 0) continue;
+    Point point{at.mean, y.mean, std::nullopt};
+    if (y.count > 1) point.spread = Interval{y.low, y.high};
+    plot.series.push_back({variant.name, variant.style, {point}, false, true});
+  }
+  return plot;
+}
+
+/// Joins the marks of variants that agree on everything but what is kept.
+void join_families(const Task& task, Plot& plot) {
+  std::map<std::map<std::string, std::string>, Series> families;
+  for (const auto& series : plot.series) {
+    const auto variant = std::find_if(task.variants.begin(), task.variants.end(),
+                                      [&](const Variant& one) { return one.style == series.style; });
+    auto options = identity(variant->first());
+    for (const char* changed : {"keep", "groups", "lr"}) options.erase(changed);
+    auto& family = families.try_emplace(options, Series{series.name, series.style, {}, true, false}).first->second;
+    family.points.push_back({series.points[0].x, series.points[0].y, std::nullopt});
+  }
+  for (auto& [options, family] : families) {
+    std::sort(family.points.begin(), family.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+    if (family.points.size() > 1) plot.series.push_back(family);
+  }
+}
+
+/// The stairs of what can be had for at most x.
+Series stairs(const std::vector<Point>& points) {
+  Series front{"Pareto front", Style::kNeutral, {}, true, false};
+  for (const size_t i : pareto_front(points)) {
+    if (!front.points.empty()) front.points.push_back({points[i].x, front.points.back().y, std::nullopt});
+    front.points.push_back({points[i].x, points[i].y, std::nullopt});
+  }
+  return front;
+}
+
+Figure pareto_figure(const Task& task) {
+  Plot plot = marks_of(task, {"bytes between nodes per image", Unit::kBytes, ScaleKind::kLog}, bytes_per_sample);
+  std::vector<Point> points;
+  for (const auto& series : plot.series) points.push_back(series.points[0]);
+  const Series front = stairs(points);
+  Figure figure = figure_of("pareto", "Accuracy against bytes per image", plot);
+  if (points.empty()) return figure;
+  for (auto& row : figure.table.rows) row.push_back("no");
+  figure.table.columns.push_back({"on the front", {}});
+  for (const size_t i : pareto_front(points)) figure.table.rows[i].back() = "yes";
+  plot.series.insert(plot.series.begin(), front);
+  figure.drawings = {draw(plot)};
+  figure.legend.push_back({front.name, front.style});
+  figure.text =
+      "What one node sent to others, per training image of the whole cluster. Mark: mean over seeds; whisker: lowest "
+      "to highest seed. "
+      "Nothing lies above and left of the stairs.";
+  return figure;
+}
+
+Figure kept_figure(const Task& task) {
+  Plot plot = marks_of(task, {"share of units kept", Unit::kShare}, [](const Run& run) -> std::optional<double> {
+    if (run.exchanges.empty()) return std::nullopt;
+    return run.exchanges.back().keep;
+  });
+  Figure figure = figure_of("kept", "Accuracy against kept share", plot);
+  if (plot.series.empty()) return figure;
+  join_families(task, plot);
+  figure.drawings = {draw(plot)};
+  figure.text = "Units of the groups alive at the end. A line joins runs that differ only in what they keep.";
+  return figure;
+}
+
+}  // namespace
+
+std::optional<double> bytes_per_sample(const Run& run) {
+  if (!run.summary || run.summary->samples == 0 || run.summary->inter_node_bytes == 0) return std::nullopt;
+  return static_cast<double>(run.summary->inter_node_bytes) / static_cast<double>(run.summary->samples);
+}
+
+std::optional<double> accuracy_of(const Run& run) {
+  return run.summary ? std::optional(run.summary->accuracy) : std::nullopt;
+}
+
+double training_seconds(const Seconds& seconds) {
+  return seconds.local + seconds.exchange();
+}
+
+std::vector<size_t> pareto_front(const std::vector<Point>& points) {
+  std::vector<size_t> order(points.size()), front;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return points[a].x != points[b].x ? points[a].x < points[b].x : points[a].y > points[b].y;
+  });
+  for (const size_t i : order) {
+    if (front.empty() || points[i].y > points[front.back()].y) front.push_back(i);
+  }
+  return front;
+}
+
+std::vector<Figure> accuracy_figures(const Task& task) {
+  return {
+      against(task, "accuracy-time", {"training time", Unit::kSeconds}, seconds),
+      against(task, "accuracy-bytes", {"bytes between nodes, sent by node 0", Unit::kBytes, ScaleKind::kLog}, bytes),
+      pareto_figure(task), kept_figure(task), loss_figure(task)};
+}
+
+}  // namespace prunex::report

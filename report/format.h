@@ -1,0 +1,27 @@
+// Numbers as a reader wants them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace prunex::report {
+
+enum class Unit {
+  kNumber,   ///< 1.5 k, 2 M
+  kShare,    ///< 0.5 as 50 %
+  kBytes,    ///< powers of 1000: 1.5 MB
+  kSeconds,  ///< 20 ms, 90 s, 10 min, 2.5 h
+  kMbit,     ///< 400 Mbit/s, 10 Gbit/s
+};
+
+/// At most `digits` significant digits, no trailing zeros: 1230 with two is "1.2 k", 0 is "0".
+std::string format(double value, Unit unit, int digits = 3);
+/// A plain number with at most `digits` significant digits, no exponent between 1e-4 and 1e15.
+std::string plain(double value, int digits);
+/// "91.24 ± 0.31 %" of a share and its half width; without the half width if that is 0.
+std::string percent(double share, double half_width = 0);
+
+/// For text and attribute values of HTML and SVG.
+std::string escape(std::string_view text);
+
+}  // namespace prunex::report

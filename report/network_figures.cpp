@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "report/bars.h"
+#include "report/figures.h"
+
+namespace prunex::report {
+namespace {
+
+constexpr size_t kMostStrips = 28, kMostPictures = 4;
+
+double batch_of(const Run& run) {
+  return std::max(1.0, std::atof(run.option("batch-size").c_str()));
+}
+
+std::vector<Sample> compute(const Run& run) {
+  std::vector<Sample> samples;
+  for (const auto& exchange : run.exchanges) {
+    if (exchange.macs == 0) continue;
+    samples.push_back(
+        {exchange.index, static_cast<double>(exchange.samples), static_cast<double>(exchange.macs) * batch_of(run)});
+  }
+  return samples;
+}
+
+Figure compute_figure(const Task& task) {
+  Figure figure = figure_of("compute", "Compute per step",
+                            Plot{{"training images seen"},
+                                 {"multiply-accumulates, forward, one rank", Unit::kNumber, ScaleKind::kLinear, true},
+                                 series_of(task, compute, false),
+                                 {}});
+  figure.text =
+      "Convolutions and linear layers of the network that is being trained, times the batch of a rank. It falls when "
+      "the network is cut.";
+  return figure;
+}
+
+/// Groups that lost something; if there are too many, evenly chosen ones.
+std::vector<Strip> strips_of(const Run& run) {
+  std::vector<Strip> strips;
+  for (const auto& [name, size, kept] : run.groups) {
+    if (static_cast<int64_t>(kept.size()) == size) continue;
+    Strip strip{name, std::vector<bool>(static_cast<size_t>(size))};
+    for (const int64_t unit : kept) {
+      if (unit >= 0 && unit < size) strip.bits[static_cast<size_t>(unit)] = true;
+    }
+    strips.push_back(std::move(strip));
+  }
+  std::vector<Strip> chosen;
+  for (const size_t i : thinned(strips.size(), kMostStrips)) chosen.push_back(strips[i]);
+  return chosen;
+}
+
+void add_rows(Table& table, const std::string& name, const Run& run) {
+  for (const auto& group : run.groups) {
+    table.rows.push_back({name, group.group, static_cast<double>(group.kept.size()), static_cast<double>(group.size)});
+  }
+}
+
+Figure pattern_figure(const Task& task) {
+  Figure figure{.id = "patterns", .title = "Learned sparsity patterns"};
+  figure.table.columns = {{"run", {}}, {"group", {}}, {"kept", {}, 7}, {"units", {}, 7}};
+  std::string names;
+  for (const auto& variant : task.variants) {
+    const auto run =
+        std::find_if(variant.runs.begin(), variant.runs.end(), [](const Run* r) { return !strips_of(*r).empty(); });
+    if (run == variant.runs.end() || figure.drawings.size() == kMostPictures) continue;
+    figure.drawings.push_back(draw_strips(strips_of(**run)));
+    names += fmt::format("{}{} (seed {})", names.empty() ? "" : ", then ", variant.name, (*run)->option("seed"));
+    add_rows(figure.table, variant.name, **run);
+  }
+  if (figure.drawings.empty()) {
+    figure.missing = "no run has a structure.json with groups that lost units";
+    return figure;
+  }
+  figure.text = fmt::format(
+      "Units of every group that lost some: filled ones survived, with all filters and channels that belong to them. "
+      "{}.",
+      names);
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> network_figures(const Task& task) {
+  return {compute_figure(task), pattern_figure(task)};
+}
+
+}  // namespace prunex::report

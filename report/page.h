@@ -1,0 +1,31 @@
+// One HTML file that needs nothing else: no network, no script.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/figure.h"
+
+namespace prunex::report {
+
+struct Section {
+  std::string title;
+  std::string setup;    ///< stated at every figure
+  std::string command;  ///< likewise
+  Table summary;
+  std::string note;  ///< below the summary
+  std::vector<Figure> figures;
+  Table runs;  ///< what each of them was told
+};
+
+struct Page {
+  std::string title;
+  std::string command;  ///< that made this page
+  std::vector<Section> sections;
+  std::vector<std::string> problems;
+};
+
+/// Well-formed as XML, too.
+std::string to_html(const Page& page);
+
+}  // namespace prunex::report

@@ -1,0 +1,158 @@
+#include "report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "report/figures.h"
+#include "report/page.h"
+#include "report/text_table.h"
+
+namespace prunex::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+// What a reader wants to know first, in this order; the rest follows if variants differ in it.
+const std::vector<std::string> kTold = {"dataset",        "train-limit", "model",    "width",  "nodes",
+                                        "ranks-per-node", "sites",       "strategy", "epochs", "exchanges",
+                                        "local-steps",    "batch-size",  "lr",       "groups", "keep"};
+
+void append(std::vector<Figure>& figures, std::vector<Figure> more) {
+  for (auto& figure : more) figures.push_back(std::move(figure));
+}
+
+std::vector<Figure> figures_of(const Task& task) {
+  std::vector<Figure> figures;
+  append(figures, accuracy_figures(task));
+  append(figures, bandwidth_figures(task));
+  append(figures, traffic_figures(task));
+  append(figures, time_figures(task));
+  append(figures, {timeline_figure(task)});
+  append(figures, residual_figures(task));
+  append(figures, network_figures(task));
+  return figures;
+}
+
+std::string quoted(const std::string& value) {
+  return value.empty() || value.find(' ') != std::string::npos ? "'" + value + "'" : value;
+}
+
+bool is_said(const std::string& key, const std::string& value) {
+  const std::set<std::string> silent{"width=1", "train-limit=0", "sites=1", "exchanges=0"};
+  return !value.empty() && !silent.contains(key + "=" + value);
+}
+
+std::string shared_command(const Task& task) {
+  std::string command = "prunex train";
+  for (const auto& key : kTold) {
+    const auto found = task.shared.find(key);
+    if (found != task.shared.end() && is_said(key, found->second))
+      command += fmt::format(" --{} {}", key, quoted(found->second));
+  }
+  return command + (task.variants.size() > 1 ? " …" : "");
+}
+
+/// Those of the variant's options that not all share.
+std::string own_options(const Task& task, const Variant& variant) {
+  std::string words;
+  for (const auto& [key, value] : identity(variant.first())) {
+    if (!task.shared.contains(key)) words += fmt::format("{}--{} {}", words.empty() ? "" : " ", key, quoted(value));
+  }
+  return words;
+}
+
+std::set<size_t> seed_counts(const Task& task) {
+  std::set<size_t> counts;
+  for (const auto& variant : task.variants) counts.insert(variant.runs.size());
+  return counts;
+}
+
+std::string setup_of(const Task& task) {
+  std::set<std::string> layouts;
+  for (const auto& variant : task.variants) {
+    layouts.insert(fmt::format("{} x {} ranks", count_of(static_cast<size_t>(variant.first().nodes()), "node"),
+                               variant.first().option("ranks-per-node")));
+  }
+  std::string places;
+  for (const auto& layout : layouts) places += (places.empty() ? "" : " or ") + layout;
+  const auto counts = seed_counts(task);
+  const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
+                                               : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
+  return fmt::format("{}; {}; {}.", task.title, places, seeds);
+}
+
+Table runs_table(const Task& task) {
+  Table table{{{"run", {}}, {"its own options", {}}, {"seed", {}}, {"directory", {}}, {"state", {}}}, {}};
+  for (const auto& variant : task.variants) {
+    for (const Run* run : variant.runs) {
+      const bool first = run == variant.runs.front();
+      const auto state =
+          run->summary ? "finished" : fmt::format("{}, not finished", count_of(run->exchanges.size(), "exchange"));
+      table.rows.push_back({first ? variant.name : "", first ? own_options(task, variant) : "", run->option("seed"),
+                            run->directory, state});
+    }
+  }
+  return table;
+}
+
+Section section_of(const Task& task) {
+  return {
+      .title = task.title,
+      .setup = setup_of(task),
+      .command = shared_command(task),
+      .summary = summary_table(task),
+      .note =
+          "Accuracy: of the consensus model on the test images, mean over finished seeds ± half the 95 % "
+          "confidence interval "
+          "(Student's t). Bytes: counted, sent by one node, per training image; times fewer than averaging fp32 "
+          "gradients in every "
+          "one of the same steps (inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and "
+          "exchanges on the runs' own "
+          "machine. Parameters and MACs: of the product.",
+      .figures = figures_of(task),
+      .runs = runs_table(task)};
+}
+
+ordered_json to_json(const Table& table) {
+  ordered_json rows = ordered_json::array();
+  for (const auto& cells : table.rows) {
+    ordered_json row = ordered_json::object();
+    for (size_t i = 0; i < cells.size(); ++i) {
+      auto& value = row[table.columns[i].name];
+      if (cells[i].number) value = *cells[i].number;
+      if (!cells[i].word.empty()) value = cells[i].word;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+ordered_json to_json(const Section& section) {
+  ordered_json figures = ordered_json::array();
+  for (const auto& figure : section.figures) {
+    figures.push_back(
+        {{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", to_json(figure.table)}});
+  }
+  return {{"title", section.title},     {"setup", section.setup},
+          {"command", section.command}, {"summary", to_json(section.summary)},
+          {"figures", figures},         {"runs", to_json(section.runs)}};
+}
+
+}  // namespace
+
+Report make_report(const std::vector<Run>& runs, const std::string& command) {
+  Page page{.title = "prunex report", .command = command};
+  for (const auto& task : tasks_of(runs)) page.sections.push_back(section_of(task));
+  if (page.sections.size() == 1) page.title = page.sections[0].title;
+  for (const auto& run : runs) page.problems.insert(page.problems.end(), run.problems.begin(), run.problems.end());
+  ordered_json json{{"command", command}, {"tasks", ordered_json::array()}};
+  for (const auto& section : page.sections) json["tasks"].push_back(to_json(section));
+  std::string summary;
+  for (const auto& section : page.sections) summary += section.setup + "\n" + to_text(section.summary);
+  return {.html = to_html(page), .json = json.dump(1) + "\n", .summary = summary, .problems = page.problems};
+}
+
+}  // namespace prunex::report

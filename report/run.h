@@ -1,0 +1,90 @@
+// What a run directory holds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace prunex::report {
+
+/// Seconds of the phases, means over ranks.
+struct Seconds {
+  double local = 0, intra = 0, project = 0, inter = 0, dual = 0, evaluate = 0, total = 0;
+
+  /// Of the exchange: everything but local steps and evaluation.
+  double exchange() const { return intra + project + inter + dual; }
+};
+
+/// Norms of the residuals; of all tensors, of one, or of one rank.
+struct Residuals {
+  double r_intra = 0, s_intra = 0, r_inter = 0, s_inter = 0;
+};
+
+/// One line of metrics.jsonl.
+struct Exchange {
+  int64_t index = 0, step = 0, samples = 0;
+  double loss = 0, learning_rate = 0;
+  std::optional<double> accuracy;
+  double keep = 1;
+  int64_t mask_changes = 0;
+  bool frozen = false;
+  int64_t parameters = 0, macs = 0;
+  Residuals residuals;
+  std::map<std::string, Residuals> residuals_by_tensor;  ///< empty unless the run wrote them
+  std::vector<Residuals> residuals_by_rank;              ///< likewise
+  Seconds seconds;
+  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, intra_node_bytes = 0;
+};
+
+/// summary.json.
+struct Summary {
+  std::string version, strategy, model, dataset;
+  int64_t exchanges = 0, steps = 0, samples = 0;
+  double accuracy = 0, loss = 0;
+  std::optional<double> validation_accuracy;
+  int64_t parameters_dense = 0, parameters_compact = 0, macs_dense = 0, macs_compact = 0;
+  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
+  int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
+  int64_t messages = 0;  ///< operations between nodes that rank 0 took part in; 0 where the run did not count them
+  double wall_seconds = 0;
+  Seconds seconds;
+};
+
+/// Units of a group that survived.
+struct KeptUnits {
+  std::string group;
+  int64_t size = 0;
+  std::vector<int64_t> kept;
+};
+
+/// One phase of one rank, from trace.json.
+struct Span {
+  std::string phase;
+  int node = 0, rank = 0;
+  int64_t exchange = 0;
+  double begin = 0, seconds = 0;
+};
+
+struct Run {
+  std::string directory;
+  std::string name;                            ///< given by a comparison; else empty
+  std::map<std::string, std::string> options;  ///< config.toml
+  std::vector<Exchange> exchanges;
+  std::optional<Summary> summary;  ///< absent while the run is not finished
+  std::vector<KeptUnits> groups;
+  std::vector<Span> trace;
+  std::vector<std::string> problems;  ///< files that are there and could not be read, one line each
+
+  /// Of config.toml, else of summary.json; empty if neither knows.
+  std::string option(const std::string& key) const;
+  int64_t nodes() const;
+  int64_t ranks() const;
+};
+
+bool is_run_directory(const std::string& directory);
+/// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
+Run read_run(const std::string& directory);
+
+}  // namespace prunex::report

@@ -1,0 +1,72 @@
+#include "report/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace prunex::report {
+namespace {
+
+constexpr double kConfidence = 0.95;
+
+double quantile_at(double probability, int freedom) {
+  double low = 0, high = 1;
+  while (student_two_sided(high, freedom) < probability) high *= 2;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (student_two_sided(middle, freedom) < probability ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+}  // namespace
+
+// Abramowitz and Stegun 26.7.3 and 26.7.4.
+double student_two_sided(double t, int freedom) {
+  const double angle = std::atan(t / std::sqrt(freedom));
+  const double cosine = std::cos(angle), squared = cosine * cosine;
+  const bool odd = freedom % 2 == 1;
+  double term = odd ? cosine : 1, sum = freedom == 1 ? 0 : term;
+  for (int k = odd ? 3 : 2; k < freedom; k += 2) {
+    term *= squared * (k - 1) / k;
+    sum += term;
+  }
+  return odd ? 2 / std::numbers::pi * (angle + std::sin(angle) * sum) : std::sin(angle) * sum;
+}
+
+// Between two whole degrees of freedom its logarithm is nearly a line in 1 / freedom.
+double student_quantile(double probability, double freedom) {
+  const double below = std::max(1.0, std::floor(freedom));
+  const double at_below = quantile_at(probability, static_cast<int>(below));
+  if (freedom <= below) return at_below;
+  const double share = (1 / below - 1 / freedom) / (1 / below - 1 / (below + 1));
+  return at_below * std::pow(quantile_at(probability, static_cast<int>(below) + 1) / at_below, share);
+}
+
+Spread spread_of(const std::vector<double>& values) {
+  Spread spread{.count = values.size()};
+  if (values.empty()) return spread;
+  const auto n = static_cast<double>(values.size());
+  for (const double value : values) spread.mean += value / n;
+  spread.low = *std::min_element(values.begin(), values.end());
+  spread.high = *std::max_element(values.begin(), values.end());
+  if (values.size() < 2) return spread;
+  double squares = 0;
+  for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
+  spread.deviation = std::sqrt(squares / (n - 1));
+  spread.half_width = student_quantile(kConfidence, n - 1) * spread.deviation / std::sqrt(n);
+  return spread;
+}
+
+Difference difference(const Spread& a, const Spread& b) {
+  Difference result{.mean = a.mean - b.mean};
+  if (a.count < 2 || b.count < 2) return result;
+  const auto na = static_cast<double>(a.count), nb = static_cast<double>(b.count);
+  const double va = a.deviation * a.deviation / na, vb = b.deviation * b.deviation / nb;
+  if (va + vb == 0) return result;
+  const double freedom = (va + vb) * (va + vb) / (va * va / (na - 1) + vb * vb / (nb - 1));
+  result.half_width = student_quantile(kConfidence, freedom) * std::sqrt(va + vb);
+  return result;
+}
+
+}  // namespace prunex::report

@@ -1,0 +1,31 @@
+// Means over seeds and how far to trust them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace prunex::report {
+
+/// Of the values of several seeds.
+struct Spread {
+  size_t count = 0;
+  double mean = 0;
+  double low = 0, high = 0;  ///< smallest and largest value
+  double deviation = 0;      ///< standard deviation with n - 1; 0 for fewer than two values
+  double half_width = 0;     ///< of the 95 % confidence interval of the mean, Student's t; 0 for fewer than two values
+};
+Spread spread_of(const std::vector<double>& values);
+
+/// P(|T| <= t) for Student's t with `freedom` >= 1 degrees of freedom.
+double student_two_sided(double t, int freedom);
+/// The t with student_two_sided(t, freedom) = probability, in (0, 1).
+double student_quantile(double probability, double freedom);
+
+/// Difference of two means and the half width of its 95 % confidence interval after Welch; half width 0 if either side
+/// has fewer than two values.
+struct Difference {
+  double mean = 0, half_width = 0;
+};
+Difference difference(const Spread& a, const Spread& b);
+
+}  // namespace prunex::report

@@ -1,0 +1,159 @@
+#include "report/study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace prunex::report {
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+const std::set<std::string> kNotIdentity = {
+    "seed",       "run-dir",   "data-dir",         "quiet",  "trace",        "resume",           "resume-exchange",
+    "eval-every", "interface", "checkpoint-every", "config", "comm-timeout", "heartbeat-timeout"};
+const std::vector<std::string> kTask = {"dataset", "test", "train-limit", "test-limit", "model", "width"};
+
+std::string task_key(const Run& run) {
+  std::string key;
+  for (const auto& name : kTask) key += run.option(name) + "\n";
+  return key;
+}
+
+std::string title_of(const Run& run) {
+  std::string title = run.option("model");
+  if (const auto width = run.option("width"); !width.empty() && width != "1") title += " x " + width;
+  title += " on " + run.option("dataset");
+  const auto limit = run.option("train-limit"), samples = run.option("samples");
+  if (!limit.empty() && limit != "0") {
+    title += ", first " + limit + " images";
+  } else if (run.option("dataset") == "synthetic" && !samples.empty()) {
+    title += ", " + samples + " images";
+  }
+  return title;
+}
+
+Options shared_options(const std::vector<Variant>& variants) {
+  Options shared = identity(variants.front().first());
+  for (const auto& variant : variants) {
+    const Options mine = identity(variant.first());
+    std::erase_if(shared, [&](const auto& option) {
+      const auto found = mine.find(option.first);
+      return found == mine.end() || found->second != option.second;
+    });
+  }
+  return shared;
+}
+
+constexpr size_t kLongestName = 40;
+
+/// "dense" of runs/dense-3.
+std::string name_by_directory(const Run& run) {
+  std::filesystem::path path(run.directory);
+  std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  const auto end = name.find_last_not_of("0123456789");
+  if (end != std::string::npos && end > 0 && end + 1 < name.size() && name[end] == '-') name.resize(end);
+  return name;
+}
+
+/// The strategy, and what else distinguishes it if that is short.
+std::string name_by_options(const Variant& variant, const Options& shared) {
+  std::string name = variant.strategy();
+  for (const auto& [key, value] : identity(variant.first())) {
+    if (key != "strategy" && !shared.contains(key)) name += fmt::format(" {}={}", key, value);
+  }
+  return name.empty() || name.size() > kLongestName ? name_by_directory(variant.first()) : name;
+}
+
+/// Names that occur twice get a number.
+void make_unique(Task& task) {
+  std::map<std::string, int> seen;
+  for (auto& variant : task.variants) {
+    const int count = ++seen[variant.name];
+    if (count > 1) variant.name += fmt::format(" ({})", count);
+  }
+}
+
+void name_variants(Task& task) {
+  task.shared = shared_options(task.variants);
+  int style = 0;
+  for (auto& variant : task.variants) {
+    variant.style = style++;
+    if (variant.name.empty()) variant.name = name_by_options(variant, task.shared);
+  }
+  make_unique(task);
+}
+
+Variant& variant_of(Task& task, const Run& run) {
+  for (auto& variant : task.variants) {
+    if (variant.name == run.name && identity(variant.first()) == identity(run)) return variant;
+  }
+  task.variants.push_back({.name = run.name});
+  return task.variants.back();
+}
+
+}  // namespace
+
+std::vector<const Run*> Variant::finished() const {
+  std::vector<const Run*> done;
+  std::copy_if(runs.begin(), runs.end(), std::back_inserter(done), [](const Run* run) { return !!run->summary; });
+  return done;
+}
+
+Options identity(const Run& run) {
+  Options options = run.options;
+  std::erase_if(options, [](const auto& option) { return kNotIdentity.contains(option.first); });
+  if (options.empty()) options = {{"directory", run.directory}};
+  return options;
+}
+
+std::vector<Task> tasks_of(const std::vector<Run>& runs) {
+  std::vector<std::string> keys;
+  std::vector<Task> tasks;
+  for (const auto& run : runs) {
+    const auto key = task_key(run);
+    const auto found = std::find(keys.begin(), keys.end(), key);
+    const auto number = static_cast<size_t>(found - keys.begin());
+    if (found == keys.end()) {
+      keys.push_back(key);
+      tasks.push_back({.title = title_of(run)});
+    }
+    variant_of(tasks[number], run).runs.push_back(&run);
+  }
+  for (auto& task : tasks) name_variants(task);
+  return tasks;
+}
+
+Spread over_seeds(const Variant& variant, const Quantity& quantity) {
+  std::vector<double> values;
+  for (const Run* run : variant.finished()) {
+    if (const auto value = quantity(*run)) values.push_back(*value);
+  }
+  return spread_of(values);
+}
+
+std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
+  std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> by_exchange;
+  for (const Run* run : variant.runs) {
+    for (const auto& [exchange, x, y] : curve(*run)) {
+      by_exchange[exchange].first.push_back(x);
+      by_exchange[exchange].second.push_back(y);
+    }
+  }
+  std::vector<Point> points;
+  for (const auto& [exchange, values] : by_exchange) {
+    const Spread y = spread_of(values.second);
+    Point point{spread_of(values.first).mean, y.mean, std::nullopt};
+    if (y.count > 1) point.spread = Interval{y.low, y.high};
+    points.push_back(point);
+  }
+  return points;
+}
+
+std::string count_of(size_t n, const std::string& noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+}  // namespace prunex::report

@@ -1,0 +1,56 @@
+// Runs in order: those that differ only by seed belong together, those of one task are compared.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/plot.h"
+#include "report/run.h"
+#include "report/statistics.h"
+
+namespace prunex::report {
+
+/// The same options with several seeds.
+struct Variant {
+  std::string name;
+  int style = 0;
+  std::vector<const Run*> runs;
+
+  const Run& first() const { return *runs.front(); }
+  std::vector<const Run*> finished() const;
+  std::string strategy() const { return first().option("strategy"); }
+};
+
+/// One data set and one network: what is drawn in one plot.
+struct Task {
+  std::string title;
+  std::vector<Variant> variants;
+  std::map<std::string, std::string> shared;  ///< options on which all variants agree
+};
+
+/// Names a comparison's variants as it does, others by the options on which they differ. Runs must outlive the result.
+std::vector<Task> tasks_of(const std::vector<Run>& runs);
+
+/// Options of which a variant is made: not the seed, nor where files are and how much is printed.
+std::map<std::string, std::string> identity(const Run& run);
+
+/// A quantity of finished runs over the seeds; runs for which it is nothing are left out.
+using Quantity = std::function<std::optional<double>(const Run&)>;
+Spread over_seeds(const Variant& variant, const Quantity& quantity);
+
+/// A quantity of exchanges along another one, such as accuracy along time. At every exchange that any seed knows: the
+/// means over seeds, and from the lowest to the highest y.
+struct Sample {
+  int64_t exchange = 0;
+  double x = 0, y = 0;
+};
+using Curve = std::function<std::vector<Sample>(const Run&)>;
+std::vector<Point> over_seeds(const Variant& variant, const Curve& curve);
+
+/// "2 seeds".
+std::string count_of(size_t n, const std::string& noun);
+
+}  // namespace prunex::report

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <set>
+
+#include "report/figures.h"
+
+namespace prunex::report {
+namespace {
+
+std::vector<Sample> exchange_seconds(const Run& run) {
+  std::vector<Sample> samples;
+  for (const auto& exchange : run.exchanges) {
+    samples.push_back({exchange.index, static_cast<double>(exchange.samples), exchange.seconds.exchange()});
+  }
+  return samples;
+}
+
+Figure exchange_figure(const Task& task) {
+  Figure figure = figure_of("exchange-time", "Time per exchange",
+                            Plot{{"training images seen"},
+                                 {"seconds per exchange, mean over ranks", Unit::kSeconds, ScaleKind::kLog},
+                                 series_of(task, exchange_seconds, false),
+                                 {}});
+  figure.text = "Measured: sums in the node, node update and masks, between nodes, duals; waiting for others included.";
+  return figure;
+}
+
+using Part = double Seconds::*;
+
+/// Stacked means over the seeds of parts of the seconds, divided by `per`.
+Bars parts_of(const Task& task, const Axis& axis, const std::vector<std::pair<std::string, Part>>& parts,
+              double (*per)(const Summary&)) {
+  Bars bars{axis, {}, {}};
+  for (const auto& [name, part] : parts) bars.parts.push_back(name);
+  for (const auto& variant : task.variants) {
+    Bar bar{variant.name, {}};
+    for (const auto& [name, part] : parts) {
+      const auto mean = over_seeds(variant, [&, part = part](const Run& run) -> std::optional<double> {
+        return run.summary->seconds.*part / std::max(1.0, per(*run.summary));
+      });
+      if (mean.count > 0) bar.parts.push_back(mean.mean);
+    }
+    if (!bar.parts.empty()) bars.bars.push_back(bar);
+  }
+  return bars;
+}
+
+Figure breakdown_figure(const Task& task) {
+  Bars bars = parts_of(task, {"mean seconds per exchange", Unit::kSeconds},
+                       {{"sum in the node", &Seconds::intra},
+                        {"node update, masks", &Seconds::project},
+                        {"between nodes", &Seconds::inter},
+                        {"duals, residuals", &Seconds::dual}},
+                       [](const Summary& summary) { return static_cast<double>(summary.exchanges); });
+  bars.first_style = 1;  // the colours of budget_figure
+  Figure figure = figure_of("breakdown", "Parts of an exchange", bars);
+  figure.text =
+      "Measured on the machine of the runs; between nodes includes packing and unpacking. Mean over exchanges and "
+      "seeds.";
+  return figure;
+}
+
+Figure budget_figure(const Task& task) {
+  Figure figure = figure_of("budget", "Where the time goes",
+                            parts_of(task, {"seconds of the whole run", Unit::kSeconds},
+                                     {{"local steps", &Seconds::local},
+                                      {"sum in the node", &Seconds::intra},
+                                      {"node update, masks", &Seconds::project},
+                                      {"between nodes", &Seconds::inter},
+                                      {"duals, residuals", &Seconds::dual},
+                                      {"evaluation", &Seconds::evaluate}},
+                                     [](const Summary&) { return 1.0; }));
+  figure.text = "Measured; mean over ranks and seeds.";
+  return figure;
+}
+
+std::optional<double> images_per_second(const Run& run) {
+  const double seconds = training_seconds(run.summary->seconds);
+  if (seconds <= 0) return std::nullopt;
+  return static_cast<double>(run.summary->samples) / seconds;
+}
+
+/// What stays the same when only the number of ranks changes.
+std::string family_of(const Variant& variant) {
+  std::string family = variant.strategy();
+  for (const char* key : {"groups", "keep", "payload", "local-steps"}) {
+    const auto value = variant.first().option(key);
+    if (!value.empty()) family += std::string(" ") + key + "=" + value;
+  }
+  return family;
+}
+
+/// Rates by number of ranks, of families that ran with several.
+std::vector<Series> rates(const Task& task) {
+  std::map<std::string, Series> families;
+  for (const auto& variant : task.variants) {
+    const Spread rate = over_seeds(variant, images_per_second);
+    if (rate.count == 0) continue;
+    auto& family =
+        families.try_emplace(family_of(variant), Series{variant.name, variant.style, {}, true, true}).first->second;
+    family.points.push_back({static_cast<double>(variant.first().ranks()), rate.mean, Interval{rate.low, rate.high}});
+  }
+  std::vector<Series> series;
+  for (auto& [name, family] : families) {
+    std::sort(family.points.begin(), family.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+    if (family.points.front().x < family.points.back().x) series.push_back(std::move(family));
+  }
+  return series;
+}
+
+Figure scaling_figure(const Task& task) {
+  const auto series = rates(task);
+  if (series.empty()) {
+    return missing_figure(
+        "scaling", "Scaling",
+        "wanted runs that differ only in --nodes or --ranks-per-node; all of these ran on equal layouts");
+  }
+  const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog};
+  Figure figure =
+      figure_of("scaling", "Scaling", Plot{ranks, {"images per second", Unit::kNumber, ScaleKind::kLog}, series, {}});
+  auto efficiency = series;
+  for (auto& one : efficiency) {
+    const auto base = one.points.front();
+    for (auto& point : one.points) point = {point.x, point.y / point.x / (base.y / base.x), std::nullopt};
+  }
+  figure.drawings.push_back(draw(Plot{ranks, {"efficiency", Unit::kShare, ScaleKind::kLinear, true}, efficiency, {}}));
+  figure.text =
+      "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
+      "smallest layout.";
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> time_figures(const Task& task) {
+  return {exchange_figure(task), breakdown_figure(task), budget_figure(task), scaling_figure(task)};
+}
+
+}  // namespace prunex::report

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "report/figures.h"
+
+namespace prunex::report {
+namespace {
+
+const Axis kSamples{"training images seen"};
+
+Curve per_exchange(double (*what)(const Exchange&)) {
+  return [what](const Run& run) {
+    std::vector<Sample> samples;
+    for (const auto& exchange : run.exchanges) {
+      samples.push_back({exchange.index, static_cast<double>(exchange.samples), what(exchange)});
+    }
+    return samples;
+  };
+}
+
+double message(const Exchange& exchange) {
+  return static_cast<double>(exchange.inter_node_bytes);
+}
+double changes(const Exchange& exchange) {
+  return static_cast<double>(exchange.mask_changes);
+}
+
+/// Where the masks of the first variant that freezes became final.
+std::vector<Rule> freeze(const Task& task) {
+  for (const auto& variant : task.variants) {
+    const auto& exchanges = variant.first().exchanges;
+    const auto first = std::find_if(exchanges.begin(), exchanges.end(), [](const Exchange& e) { return e.frozen; });
+    if (first != exchanges.begin() && first != exchanges.end()) {
+      return {{static_cast<double>(first->samples), "masks final"}};
+    }
+  }
+  return {};
+}
+
+Figure message_figure(const Task& task) {
+  Figure figure = figure_of("messages", "Message size per exchange, and mask changes",
+                            Plot{kSamples,
+                                 {"bytes between nodes per exchange", Unit::kBytes, ScaleKind::kLog},
+                                 series_of(task, per_exchange(message), false),
+                                 freeze(task)});
+  if (figure.drawings.empty()) return figure;
+  std::vector<Series> changing = series_of(task, per_exchange(changes), false);
+  std::erase_if(changing, [](const Series& series) {
+    return std::all_of(series.points.begin(), series.points.end(), [](const Point& point) { return point.y == 0; });
+  });
+  figure.text = "Above: what one node sends to others in one exchange. ";
+  if (changing.empty()) {
+    figure.text += "No run changes masks.";
+  } else {
+    figure.drawings.push_back(
+        draw(Plot{kSamples, {"units whose mask changed", Unit::kNumber}, changing, freeze(task)}));
+    figure.text += "Below: units of the groups whose mask changed in it.";
+  }
+  return figure;
+}
+
+/// One bar per variant with finished runs: the mean over seeds.
+Bars one_bar_each(const Task& task, const Axis& axis, const Quantity& quantity) {
+  Bars bars{axis, {axis.label}, {}};
+  for (const auto& variant : task.variants) {
+    const Spread spread = over_seeds(variant, quantity);
+    if (spread.count > 0) bars.bars.push_back({variant.name, {spread.mean}});
+  }
+  return bars;
+}
+
+/// What the same steps would have sent, computed by the runs themselves; variants with the same steps share a row.
+void add_references(const Task& task, Bars& bars) {
+  for (const auto& variant : task.variants) {
+    const auto finished = variant.finished();
+    if (finished.empty() || finished[0]->summary->inter_node_bytes_ddp == 0) continue;
+    const auto& summary = *finished[0]->summary;
+    bars.bars.push_back({"DDP, computed", {static_cast<double>(summary.inter_node_bytes_ddp)}});
+    bars.bars.push_back({"DDP, flat ring, computed", {static_cast<double>(summary.inter_node_bytes_ddp_flat)}});
+    return;
+  }
+}
+
+Figure volume_figure(const Task& task) {
+  Bars bars = one_bar_each(task, {"bytes between nodes, whole run", Unit::kBytes, ScaleKind::kLog},
+                           [](const Run& run) -> std::optional<double> {
+                             if (run.summary->inter_node_bytes == 0) return std::nullopt;
+                             return static_cast<double>(run.summary->inter_node_bytes);
+                           });
+  if (!bars.bars.empty()) add_references(task, bars);
+  Figure figure = figure_of("volumes", "Total volume", bars);
+  figure.text =
+      "What one node sent to others in the whole run; mean over seeds, log scale. DDP: the same steps, averaged in "
+      "every one, "
+      "fp32, computed: hierarchical, and one ring through all ranks.";
+  return figure;
+}
+
+Figure bound_figure(const Task& task) {
+  Bars bars = one_bar_each(task, {"sent / least that an all-reduce of the payload can send"},
+                           [](const Run& run) -> std::optional<double> {
+                             if (run.summary->inter_node_bytes_bound == 0) return std::nullopt;
+                             return static_cast<double>(run.summary->inter_node_bytes) /
+                                    static_cast<double>(run.summary->inter_node_bytes_bound);
+                           });
+  Figure figure = figure_of("bound", "Bytes against the bound", bars);
+  figure.text =
+      "Bytes sent by node 0 over 2(M-1)/M x payload; 1 is the bound. Shards of unequal size may put node 0 a little "
+      "off it.";
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> traffic_figures(const Task& task) {
+  return {message_figure(task), volume_figure(task), bound_figure(task)};
+}
+
+}  // namespace prunex::report

@@ -1,0 +1,78 @@
+// Expected values: comm/cost_model.h, which predicts all-reduces, and intersections of lines by hand.
+#include "report/bandwidth.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "prunex/comm/cost_model.h"
+#include "report/figures.h"
+
+namespace prunex::report {
+namespace {
+
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr double kBytesPerMbit = 125000;
+
+Run run_with(int64_t bytes, double local, const std::string& strategy = "hsadmm") {
+  Run run;
+  run.options = {{"nodes", "4"}, {"ranks-per-node", "1"}, {"strategy", strategy}};
+  run.summary = Summary{.exchanges = 10, .inter_node_bytes = bytes};
+  run.summary->seconds = {.local = local, .intra = 1, .project = 2, .inter = 100, .dual = 3, .evaluate = 100};
+  return run;
+}
+
+TEST(Bandwidth, TenExchangesCostWhatTheCostModelPredicts) {
+  const comm::ClusterShape shape{4, 1};
+  const double payload = 8e6;
+  const auto bytes = static_cast<int64_t>(10 * comm::node_bytes(comm::Form::kSharded, payload, shape));
+  const Cost cost = cost_of(run_with(bytes, 50));
+  for (const double mbit : {25.0, 400.0, 10000.0}) {
+    const double exchange =
+        comm::predicted_seconds(comm::Form::kSharded, payload, shape, {.link = mbit * kBytesPerMbit});
+    EXPECT_NEAR(seconds_at(cost, mbit), 50 + 1 + 2 + 3 + 10 * exchange, 1e-6) << mbit;
+  }
+}
+
+TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
+  auto run = run_with(0, 0);
+  run.summary->messages = 40;
+  EXPECT_DOUBLE_EQ(cost_of(run).messages, 40 * 2 * 3);
+}
+
+TEST(Bandwidth, DdpWaitsForTheSlowerOfLinkAndProcessor) {
+  const Cost cost = cost_of(run_with(125000000, 50, "ddp"));  // 1000 Mbit, and 60 messages of 0.1 ms
+  EXPECT_NEAR(seconds_at(cost, 1000), 6 + 50, 1e-9);
+  EXPECT_NEAR(seconds_at(cost, 10), 6 + 100 + 0.006, 1e-9);
+}
+
+TEST(Crossings, AreWhereTwoLinesMeet) {
+  const Cost few{.local = 20, .bytes = 100 * kBytesPerMbit}, many{.local = 10, .bytes = 1100 * kBytesPerMbit};
+  // 20 + 100 / B = 10 + 1100 / B at B = 100
+  EXPECT_THAT(crossings(few, many, {1, 1e6}), ElementsAre(DoubleNear(100, 1e-6)));
+  EXPECT_THAT(crossings(few, many, {200, 1e6}), IsEmpty());
+}
+
+TEST(Crossings, ParallelOrEqualLinesHaveNone) {
+  const Cost a{.local = 20, .bytes = 100}, b{.local = 10, .bytes = 100};
+  EXPECT_THAT(crossings(a, b, {1, 1e6}), IsEmpty());
+  EXPECT_THAT(crossings(a, a, {1, 1e6}), IsEmpty());
+}
+
+TEST(Crossings, ABentLineMayBeCrossedTwice) {
+  // max(100, 1000 / B) against 60 + 600 / B: 1000 / B = 60 + 600 / B at 20/3, 100 = 60 + 600 / B at 15
+  const Cost bent{.local = 100, .bytes = 1000 * kBytesPerMbit, .overlaps = true};
+  const Cost straight{.local = 60, .bytes = 600 * kBytesPerMbit};
+  EXPECT_THAT(crossings(bent, straight, {1, 1e6}), ElementsAre(DoubleNear(20.0 / 3, 1e-6), DoubleNear(15, 1e-6)));
+}
+
+TEST(ParetoFront, HoldsWhatNothingBeats) {
+  const std::vector<Point> points{{5, 0.9, {}}, {1, 0.5, {}}, {2, 0.4, {}}, {3, 0.9, {}}, {4, 0.95, {}}, {3, 0.8, {}}};
+  EXPECT_THAT(pareto_front(points), ElementsAre(1, 3, 4));
+  EXPECT_THAT(pareto_front({}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace prunex::report

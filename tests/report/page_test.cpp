@@ -1,0 +1,116 @@
+// Pages are parsed by Python's XML parser, as strict a reader as any browser.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <nlohmann/json.hpp>
+
+#include "report/report.h"
+#include "tests/report/run_files.h"
+#include "tests/scratch.h"
+
+namespace prunex::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using tests::RunFiles;
+using tests::Scratch;
+using tests::write_run;
+using tests::write_text;
+
+/// Checks the page and counts its figures and drawings: "figures drawings".
+testing::AssertionResult is_well_formed(const Scratch& scratch, const std::string& html) {
+  write_text(scratch / "page.html", html);
+  const std::string python = std::filesystem::exists(PRUNEX_PYTHON) ? PRUNEX_PYTHON : "python3";
+  const std::string command = "'" + python + "' '" PRUNEX_SOURCE_DIR "/tests/report/check_page.py' '" +
+                              (scratch / "page.html") + "' >'" + (scratch / "log") + "' 2>&1";
+  if (::system(command.c_str()) == 0) return testing::AssertionSuccess();
+  std::ifstream log(scratch / "log");
+  return testing::AssertionFailure() << std::string(std::istreambuf_iterator<char>(log), {});
+}
+
+std::string report_of(const Scratch& scratch) {
+  return make_report(find_runs({scratch / "runs"}), "prunex report runs").html;
+}
+
+void write_everything(const std::string& directory) {
+  write_text(directory + "/structure.json", R"({"groups": [{"name": "layer1.0.conv1", "size": 4, "kept": [0, 3]}]})");
+  write_text(directory + "/trace.json", R"({"traceEvents": [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0},
+    {"name": "local", "ph": "X", "pid": 0, "tid": 0, "ts": 0, "dur": 9e5, "args": {"exchange": 3, "bytes": 0}},
+    {"name": "inter", "ph": "X", "pid": 1, "tid": 1, "ts": 9e5, "dur": 2e5, "args": {"exchange": 3, "bytes": 8}}]})");
+}
+
+TEST(Page, IsWellFormedAndSelfContained) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a", {});
+  write_everything(scratch / "runs/a");
+  RunFiles ddp;
+  ddp.options["strategy"] = "\"ddp\"";
+  ddp.accuracy = 0.93;
+  write_run(scratch / "runs/b", ddp);
+  EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
+}
+
+TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {
+  const Scratch scratch;
+  write_text(scratch / "runs/a/metrics.jsonl", "");
+  const auto html = report_of(scratch);
+  EXPECT_TRUE(is_well_formed(scratch, html));
+  EXPECT_THAT(html, HasSubstr("Missing: "));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+}
+
+TEST(Page, LinesWithoutTheirFieldsAreNoErrors) {
+  const Scratch scratch;
+  write_text(scratch / "runs/a/metrics.jsonl", "{}\n{\"exchange\": 2, \"seconds\": null, \"loss\": null}\n");
+  write_text(scratch / "runs/a/summary.json", "{}");
+  EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
+}
+
+TEST(Page, NamesWithSignsOfMarkupAreEscaped) {
+  const Scratch scratch;
+  RunFiles run;
+  run.options["model"] = "\"<script>&'x'.pt2\"";
+  write_run(scratch / "runs/a", run);
+  const auto html = report_of(scratch);
+  EXPECT_TRUE(is_well_formed(scratch, html));
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+}
+
+TEST(Page, BrokenFilesAreListed) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a", {});
+  write_text(scratch / "runs/a/summary.json", "{");
+  const auto report = make_report(find_runs({scratch / "runs"}), "prunex report runs");
+  EXPECT_THAT(report.problems, testing::SizeIs(1));
+  EXPECT_TRUE(is_well_formed(scratch, report.html));
+  EXPECT_THAT(report.html, HasSubstr("a/summary.json"));
+}
+
+TEST(Page, TheNumbersOfTheTablesAreInTheJson) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a", {});
+  const auto json = nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), "prunex report runs").json);
+  const auto& row = json.at("tasks").at(0).at("summary").at(0);
+  EXPECT_DOUBLE_EQ(row.at("bytes per image"), 4e6 / 400);  // 4 exchanges of 1 MB, 400 images
+  EXPECT_DOUBLE_EQ(row.at("times fewer than DDP"), 100);   // run_files.h
+  EXPECT_DOUBLE_EQ(row.at("s measured"), 4 * (2 + 0.1 + 0.2 + 0.3 + 0.4));
+  // 4 x (2 + 0.7) s of computing, 32 Mbit, and 4 exchanges of two messages of 0.1 ms
+  EXPECT_NEAR(row.at("s at 100 Mbit/s"), 10.8 + 0.32 + 0.0008, 1e-9);
+  EXPECT_GE(json.at("tasks").at(0).at("figures").size(), 18U);
+}
+
+TEST(Page, StatesSetUpAndCommandAtEveryFigure) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a", {});
+  const auto html = report_of(scratch);
+  size_t figures = 0, stated = 0;
+  for (size_t at = 0; (at = html.find("<figure ", at)) != std::string::npos; ++at) ++figures;
+  for (size_t at = 0; (at = html.find("<code>prunex train --dataset synthetic", at)) != std::string::npos; ++at)
+    ++stated;
+  EXPECT_EQ(stated, figures + 1);  // and once in the head
+}
+
+}  // namespace
+}  // namespace prunex::report

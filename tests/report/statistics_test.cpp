@@ -1,0 +1,54 @@
+// Expected values: printed tables of Student's t (two-sided 95 %), and sums done by hand.
+#include "report/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+
+namespace prunex::report {
+namespace {
+
+TEST(Statistics, QuantilesAreThoseOfPrintedTables) {
+  const std::pair<int, double> table[] = {{1, 12.7062}, {2, 4.3027},  {3, 3.1824},  {4, 2.7764},
+                                          {5, 2.5706},  {10, 2.2281}, {30, 2.0423}, {120, 1.9799}};
+  for (const auto& [freedom, t] : table) EXPECT_NEAR(student_quantile(0.95, freedom), t, 5e-5) << freedom;
+  EXPECT_NEAR(student_quantile(0.99, 7), 3.4995, 5e-5);
+}
+
+TEST(Statistics, OneDegreeOfFreedomIsCauchy) {
+  for (const double t : {0.1, 1.0, 7.0}) {
+    EXPECT_NEAR(student_two_sided(t, 1), 2 / std::acos(-1.0) * std::atan(t), 1e-12);
+  }
+}
+
+TEST(Statistics, QuantilesBetweenWholeDegreesAreClose) {
+  EXPECT_NEAR(student_quantile(0.95, 2.5), 3.5747, 0.02);  // Simpson's rule over the density
+  EXPECT_NEAR(student_quantile(0.95, 5.5), 2.5019, 0.002);
+}
+
+TEST(Statistics, SpreadOfFourValuesByHand) {
+  const Spread spread = spread_of({1, 2, 3, 6});  // mean 3, squares 4 + 1 + 0 + 9 = 14
+  EXPECT_EQ(spread.count, 4U);
+  EXPECT_DOUBLE_EQ(spread.mean, 3);
+  EXPECT_DOUBLE_EQ(spread.low, 1);
+  EXPECT_DOUBLE_EQ(spread.high, 6);
+  EXPECT_DOUBLE_EQ(spread.deviation, std::sqrt(14.0 / 3));
+  EXPECT_NEAR(spread.half_width, 3.18245 * std::sqrt(14.0 / 3) / 2, 1e-4);
+}
+
+TEST(Statistics, FewValuesHaveNoInterval) {
+  EXPECT_EQ(spread_of({}).count, 0U);
+  EXPECT_EQ(spread_of({5}).half_width, 0);
+  EXPECT_EQ(difference(spread_of({5}), spread_of({1, 2, 3})).half_width, 0);
+  EXPECT_EQ(difference(spread_of({5}), spread_of({1, 2, 3})).mean, 3);
+}
+
+TEST(Statistics, WelchOfEqualSpreadsHasAllDegreesOfFreedom) {
+  const Spread a = spread_of({1, 2, 3}), b = spread_of({11, 12, 13});  // both have variance 1, so 4 degrees
+  EXPECT_NEAR(difference(b, a).mean, 10, 1e-12);
+  EXPECT_NEAR(difference(b, a).half_width, 2.7764 * std::sqrt(2.0 / 3), 1e-4);
+}
+
+}  // namespace
+}  // namespace prunex::report

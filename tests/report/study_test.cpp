@@ -1,0 +1,159 @@
+// Runs are written by run_files.h; expected values are what it wrote.
+#include "report/study.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "report/bandwidth.h"
+#include "report/figures.h"
+#include "report/report.h"
+#include "tests/report/run_files.h"
+#include "tests/scratch.h"
+
+namespace prunex::report {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using tests::RunFiles;
+using tests::Scratch;
+using tests::write_run;
+
+RunFiles with(const std::string& option, const std::string& value, double accuracy = 0.9) {
+  RunFiles run;
+  run.options[option] = value;
+  run.accuracy = accuracy;
+  return run;
+}
+
+TEST(Study, RunsThatDifferOnlyBySeedAreOneVariant) {
+  const Scratch scratch;
+  write_run(scratch / "a-1", with("seed", "0", 0.90));
+  write_run(scratch / "a-2", with("seed", "1", 0.94));
+  write_run(scratch / "b-1", with("keep", "0.25"));
+  const auto runs = find_runs({scratch.path()});
+  const auto tasks = tasks_of(runs);
+  ASSERT_THAT(tasks, SizeIs(1));
+  ASSERT_THAT(tasks[0].variants, SizeIs(2));
+  EXPECT_EQ(tasks[0].variants[0].name, "hsadmm keep=0.5");
+  EXPECT_EQ(tasks[0].variants[1].name, "hsadmm keep=0.25");
+  EXPECT_THAT(tasks[0].variants[0].runs, SizeIs(2));
+  EXPECT_DOUBLE_EQ(over_seeds(tasks[0].variants[0], accuracy_of).mean, 0.92);
+}
+
+TEST(Study, WhereFilesAreAndHowOftenIsEvaluatedDoesNotMatter) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("data-dir", "\"here\""));
+  auto other = with("data-dir", "\"there\"");
+  other.options["eval-every"] = "7";
+  write_run(scratch / "b", other);
+  const auto runs = find_runs({scratch.path()});
+  EXPECT_THAT(tasks_of(runs)[0].variants, SizeIs(1));
+}
+
+TEST(Study, AnotherNetworkOrDataSetIsAnotherTask) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("model", "\"resnet8\""));
+  write_run(scratch / "b", with("model", "\"resnet20\""));
+  write_run(scratch / "c", with("dataset", "\"cifar10\""));
+  const auto runs = find_runs({scratch.path()});
+  EXPECT_THAT(tasks_of(runs), SizeIs(3));
+}
+
+TEST(Study, LongDifferencesAreNamedByDirectory) {
+  const Scratch scratch;
+  for (const char* name : {"first-1", "second-1"}) {
+    RunFiles run;
+    for (const char* option : {"kappa", "penalty", "outer-lr", "outer-momentum"}) {
+      run.options[option] = std::string("\"") + name + "\"";
+    }
+    write_run(scratch / name, run);
+  }
+  const auto runs = find_runs({scratch.path()});
+  const auto tasks = tasks_of(runs);
+  EXPECT_EQ(tasks[0].variants[0].name, "first");
+  EXPECT_EQ(tasks[0].variants[1].name, "second");
+}
+
+TEST(Study, CurvesAreMeansWithTheRangeOfTheSeeds) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("seed", "0", 0.8));
+  write_run(scratch / "b", with("seed", "1", 0.9));
+  const auto runs = find_runs({scratch.path()});
+  const auto points = over_seeds(tasks_of(runs)[0].variants[0], [](const auto& run) {
+    return std::vector<Sample>{{4, static_cast<double>(run.exchanges.back().samples), *run.exchanges.back().accuracy}};
+  });
+  ASSERT_THAT(points, SizeIs(1));
+  EXPECT_DOUBLE_EQ(points[0].x, 400);
+  EXPECT_NEAR(points[0].y, 0.85, 1e-12);
+  EXPECT_DOUBLE_EQ(points[0].spread->low, 0.8);
+  EXPECT_DOUBLE_EQ(points[0].spread->high, 0.9);
+}
+
+TEST(Study, UnfinishedRunsCountInCurvesOnly) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("seed", "0"));
+  auto unfinished = with("seed", "1", 0.1);
+  unfinished.finished = false;
+  write_run(scratch / "b", unfinished);
+  const auto runs = find_runs({scratch.path()});
+  const auto tasks = tasks_of(runs);
+  EXPECT_THAT(tasks[0].variants[0].runs, SizeIs(2));
+  EXPECT_EQ(over_seeds(tasks[0].variants[0], accuracy_of).count, 1U);
+}
+
+TEST(Study, ALastLineThatIsStillBeingWrittenIsNotRead) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  std::ofstream(scratch / "a/metrics.jsonl", std::ios::app) << R"({"exchange":5,"sam)";
+  const auto run = read_run(scratch / "a");
+  EXPECT_THAT(run.exchanges, SizeIs(4));
+  EXPECT_THAT(run.problems, IsEmpty());
+}
+
+TEST(Study, BrokenFilesAreNamedAndTheRestIsRead) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  tests::write_text(scratch / "a/structure.json", "{\"groups\": 3");
+  const auto run = read_run(scratch / "a");
+  EXPECT_THAT(run.exchanges, SizeIs(4));
+  EXPECT_THAT(run.problems, ElementsAre(HasSubstr("a/structure.json: ")));
+  EXPECT_THAT(run.problems[0], testing::Not(HasSubstr("\n")));
+}
+
+TEST(Study, RanksOfUnevenNodesAreAdded) {
+  report::Run run;
+  run.options = {{"nodes", "3"}, {"ranks-per-node", "4,2,1"}};
+  EXPECT_EQ(run.ranks(), 7);
+  run.options["ranks-per-node"] = "2";
+  EXPECT_EQ(run.ranks(), 6);
+}
+
+TEST(FindRuns, FoldersWithoutRunsAreRefusedByName) {
+  const Scratch scratch;
+  EXPECT_THROW(find_runs({scratch / "nothing"}), std::invalid_argument);
+  try {
+    find_runs({scratch.path()});
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr(scratch.path()));
+  }
+}
+
+TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
+  const Scratch scratch;
+  write_run(scratch / "dense/0", {});
+  write_run(scratch / "cut/0", with("keep", "0.25"));
+  write_run(scratch / "not-in-it/0", with("keep", "0.1"));
+  tests::write_text(scratch / "compare.json", R"({"runs": [{"name": "dense", "directory": "dense/0"},
+    {"name": "cut", "directory": "cut/0"}, {"name": "later", "directory": "later/0"}]})");
+  const auto runs = find_runs({scratch.path()});
+  ASSERT_THAT(runs, SizeIs(2));
+  EXPECT_EQ(runs[0].name, "dense");
+  EXPECT_EQ(runs[1].name, "cut");
+}
+
+}  // namespace
+}  // namespace prunex::report
