@@ -21,8 +21,8 @@ Duals::Duals(const HsadmmOptions& options, const comm::Layout& layout, const Row
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
   v_ = zeros_like(shards.rows(z_node_, mine()));
-  rho_.assign(names_.size(),
-              admm::first_penalties(options.penalty, steps_of(1), layout.nodes(), layout.mean_node_size()));
+  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(options.exchanges_before + 1),
+                                                   layout.nodes(), layout.mean_node_size()));
 }
 
 void Duals::add_u(TensorDict& work) const {

@@ -124,7 +124,8 @@ class Hsadmm final : public Strategy {
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_(checked(std::move(options), replica.weights.params)),
       ranks_(ranks, options_.exchange),
-      masks_(options_.groups, options_.keep, options_.mask_rule) {
+      masks_(options_.groups, options_.keep, options_.mask_rule),
+      k_(options_.exchanges_before) {
   at::NoGradGuard no_grad;
   for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
   for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
@@ -326,7 +327,7 @@ void Hsadmm::average_over_nodes(at::Tensor& part) {
   part.sub_(z).mul_(weight);
   Feedback feedback = feedback_->pack(compact_);
   const int64_t vectors = compact_.vector_entries(mine());
-  ranks_.compressed_mean_over_nodes(Codec(options_.payload), part, {part.numel() - vectors, vectors}, feedback);
+  ranks_.compressed_mean_over_nodes(Codec(options_.payload), part, {part.numel() - vectors, vectors}, &feedback);
   feedback_->unpack(feedback, compact_);
   part.add_(z);
 }

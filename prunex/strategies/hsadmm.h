@@ -55,6 +55,7 @@ struct HsadmmOptions {
   FreezeMasks freeze_masks = FreezeMasks::kScores;
   bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
 
+  int64_t exchanges_before = 0;                  ///< of another strategy; exchanges count on from there
   int64_t local_steps = 50;                      ///< H: optimizer steps between exchanges; more saves bytes
   int64_t total_steps = 0;                       ///< of the run; the last exchange may come after fewer than H
   std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …: kappa needs the sum over an iteration

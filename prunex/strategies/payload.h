@@ -32,6 +32,7 @@ class Codec {
   static constexpr int64_t kBlock = 128;
 
   explicit Codec(Payload payload) : payload_(payload) {}
+  Payload payload() const { return payload_; }
 
   int64_t bytes(Extent extent) const;
   void encode(const float* values, Extent extent, uint8_t* bytes) const;

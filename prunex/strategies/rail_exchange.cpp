@@ -34,8 +34,8 @@ void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
   groups_.site->all_gather_parts(part, shares);
 }
 
-void RailExchange::compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback& feedback) {
-  compressed_mean(*groups_.rail, codec, part, extent, &feedback);
+void RailExchange::compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback* feedback) {
+  compressed_mean(*groups_.rail, codec, part, extent, feedback);
 }
 
 void RailExchange::unite_over_nodes(at::Tensor& buffer) {
@@ -51,6 +51,20 @@ void RailExchange::sum_over_ranks(at::Tensor& buffer) {
   scatter_in_node(buffer, parts);
   at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);
   reduce_over_nodes(part);
+  gather_in_node(buffer, parts);
+}
+
+void RailExchange::mean_over_ranks(at::Tensor& buffer, const Codec& codec) {
+  if (codec.payload() == Payload::kFp32) {
+    sum_over_ranks(buffer);
+    buffer.div_(layout().world_size());
+    return;
+  }
+  const auto parts = even_parts(buffer.numel());
+  scatter_in_node(buffer, parts);
+  at::Tensor part = comm::slice(buffer, parts[static_cast<size_t>(mine())]);
+  part.div_(layout().mean_node_size());
+  compressed_mean_over_nodes(codec, part, {part.numel(), 0});
   gather_in_node(buffer, parts);
 }
 

@@ -40,11 +40,13 @@ class RailExchange {
   /// Along my rail: part <- its reduction over nodes. Nothing happens on a rank without a rail.
   void reduce_over_nodes(at::Tensor& part, comm::Reduce reduce = comm::Reduce::kSum);
   /// Along my rail: part <- about its mean over nodes, rounded as the codec says.
-  void compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback& feedback);
+  void compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback* feedback = nullptr);
   /// buffer, which is equal on all ranks of a node, <- its union over nodes.
   void unite_over_nodes(at::Tensor& buffer);
   /// buffer <- sum over all ranks.
   void sum_over_ranks(at::Tensor& buffer);
+  /// buffer <- mean over all ranks, rounded between nodes as the codec says.
+  void mean_over_ranks(at::Tensor& buffer, const Codec& codec = Codec(Payload::kFp32));
 
  private:
   std::vector<comm::Range> even_parts(int64_t numel) const;

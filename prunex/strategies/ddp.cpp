@@ -1,0 +1,121 @@
+#include "prunex/strategies/ddp.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <functional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "prunex/strategies/in_order.h"
+#include "prunex/strategies/rail_exchange.h"
+
+namespace prunex::strategies {
+namespace {
+
+/// Calls back when backward has finished a parameter's gradient.
+class GradientHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void(const at::Tensor&)> call) : call_(std::move(call)) {}
+  void operator()(const at::Tensor& parameter) override { call_(parameter); }
+
+ private:
+  std::function<void(const at::Tensor&)> call_;
+};
+
+class Ddp final : public GradientStrategy {
+ public:
+  Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
+      : GradientStrategy(replica, ranks, options.reporting),
+        ranks_(ranks),
+        exchange_(ranks),
+        codec_(options.payload),
+        flat_(options.flat),
+        params_(replica.weights.params),
+        buckets_(params_, options.buckets),
+        copied_(params_.size()),
+        missing_(static_cast<size_t>(buckets_.count())) {
+    forget_step();
+    for (size_t i = 0; i < params_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          params_[i].value(), std::make_unique<GradientHook>([this, i](const at::Tensor& theta) { take(i, theta); }));
+    }
+  }
+
+  ~Ddp() override {
+    for (auto& theta : params_) torch::autograd::impl::set_post_acc_grad_hooks(theta.value(), nullptr);
+  }
+
+ private:
+  /// Buckets leave in one order on all ranks, the last parameters first.
+  void take(size_t parameter, const at::Tensor& theta) {
+    at::NoGradGuard no_grad;
+    at::Tensor place = buckets_.view(static_cast<int64_t>(parameter));
+    if (theta.grad().defined()) {
+      place.copy_(theta.grad());
+    } else {
+      place.zero_();
+    }
+    copied_[parameter] = true;
+    --missing_[static_cast<size_t>(buckets_.bucket_of(static_cast<int64_t>(parameter)))];
+    for (; next_ < buckets_.count() && missing_[static_cast<size_t>(next_)] == 0; ++next_) {
+      background_.add([this, bucket = next_] { average(buckets_.buffer(bucket)); });
+    }
+  }
+
+  void average(at::Tensor& buffer) {
+    at::NoGradGuard no_grad;
+    if (flat_) {
+      ranks_.flat->all_reduce(buffer);
+      buffer.div_(ranks_.layout.world_size());
+    } else {
+      exchange_.mean_over_ranks(buffer, codec_);
+    }
+  }
+
+  /// Parameters that this step did not use count as zero.
+  void average_gradients(TensorDict& params) override {
+    for (size_t i = params.size(); i-- > 0;) {
+      if (!copied_[i]) take(i, params[i].value());
+    }
+    background_.wait();
+    for (size_t i = 0; i < params.size(); ++i)
+      params[i].value().mutable_grad() = buckets_.view(static_cast<int64_t>(i));
+    forget_step();
+  }
+
+  void forget_step() {
+    next_ = 0;
+    copied_.assign(params_.size(), false);
+    for (int bucket = 0; bucket < buckets_.count(); ++bucket)
+      missing_[static_cast<size_t>(bucket)] = buckets_.members(bucket);
+  }
+
+  comm::Hierarchy& ranks_;
+  RailExchange exchange_;
+  const Codec codec_;
+  const bool flat_;
+  TensorDict params_;  // the replica's own
+  GradientBuckets buckets_;
+  std::vector<bool> copied_;  // of this step's gradients
+  std::vector<int> missing_;  // of every bucket
+  int next_ = 0;              // bucket to leave
+  InOrder background_;        // the last member: ends before what it uses
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
+  const bool floating = options.payload <= Payload::kFp16;
+  if (!floating || (options.flat && options.payload != Payload::kFp32)) {
+    throw std::invalid_argument(
+        fmt::format("--payload: got {}, ddp has fp32, and between nodes bf16 and fp16", name_of(options.payload)));
+  }
+  return std::make_unique<Ddp>(replica, ranks, options);
+}
+
+}  // namespace prunex::strategies

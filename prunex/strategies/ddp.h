@@ -1,0 +1,24 @@
+// Distributed data parallel: the mean of all gradients in every step, while backward still runs.
+#pragma once
+
+#include <memory>
+
+#include "prunex/strategies/gradient_buckets.h"
+#include "prunex/strategies/gradient_strategy.h"
+#include "prunex/strategies/payload.h"
+
+namespace prunex::strategies {
+
+struct DdpOptions {
+  Reporting reporting;
+  bool flat = false;                 ///< one ring through all ranks, as ordinary DDP has it; else nodes first
+  Payload payload = Payload::kFp32;  ///< between nodes; bf16 and fp16 halve the bytes and add up in fp32
+  BucketSizes buckets;
+};
+
+/// As torch.nn.parallel.DistributedDataParallel (arXiv 2006.15704): gradients go in buckets, from the last parameter
+/// on; as soon as backward has made all of a bucket, another thread averages it. Throws std::invalid_argument for a
+/// payload it does not have.
+std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options);
+
+}  // namespace prunex::strategies

@@ -1,0 +1,51 @@
+#include "prunex/strategies/gradient_strategy.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <stdexcept>
+
+#include "prunex/strategies/dictionaries.h"
+
+namespace prunex::strategies {
+
+GradientStrategy::GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting)
+    : reporting_(reporting), product_{detached(replica.weights.params), replica.weights.buffers} {
+  if (reporting.steps < 1 || reporting.total_steps < 1) {
+    throw std::invalid_argument("--local-steps: wanted 1 or more, in a run of 1 or more steps");
+  }
+  at::NoGradGuard no_grad;
+  for (auto& tensor : product_.params) ranks.world->broadcast(tensor.value());
+  for (auto& tensor : product_.buffers) ranks.world->broadcast(tensor.value());
+}
+
+void GradientStrategy::before_update(Replica& replica) {
+  at::NoGradGuard no_grad;
+  average_gradients(replica.weights.params);
+}
+
+Exchange GradientStrategy::after_update(Replica&, int64_t step) {
+  if (step % reporting_.steps != 0 && step != reporting_.total_steps) return {};
+  return {.exchanged = true, .index = ++index_};
+}
+
+void GradientStrategy::cut(const sparsity::Cut& cut) {
+  TORCH_CHECK(cut.empty(), "[strategies] a cut of a network that is not pruned");
+}
+
+TensorDict GradientStrategy::state() const {
+  TensorDict state;
+  for (const auto& tensor : product_.params) state.insert("z/" + tensor.key(), tensor.value());
+  for (const auto& tensor : product_.buffers) state.insert("z/" + tensor.key(), tensor.value());
+  state.insert("progress", at::tensor({index_}, at::kLong));
+  return state;
+}
+
+void GradientStrategy::load(const TensorDict& state, const sparsity::Cut*) {
+  at::NoGradGuard no_grad;
+  for (auto& tensor : product_.params) tensor.value().copy_(state["z/" + tensor.key()]);
+  for (auto& tensor : product_.buffers) tensor.value().copy_(state["z/" + tensor.key()]);
+  index_ = state["progress"].const_data_ptr<int64_t>()[0];
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,149 @@
+#include "prunex/strategies/powersgd.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "prunex/strategies/rail_exchange.h"
+
+namespace prunex::strategies {
+namespace {
+
+/// A tensor that is sent as two factors.
+struct Factored {
+  int64_t parameter = 0;
+  std::string name;
+  at::Tensor error;  // rows x columns: what the factors have left out
+  at::Tensor p, q;   // rows x rank; columns x rank
+};
+
+bool shrinks(int64_t rows, int64_t columns, int64_t rank) {
+  return 2 * rank * (rows + columns) < rows * columns;
+}
+
+/// Gram-Schmidt, column by column, in double: the same bits on every machine.
+void orthogonalise(at::Tensor& matrix) {
+  const at::Tensor columns = matrix.t().to(at::kDouble).contiguous();
+  const int64_t rank = columns.size(0), length = columns.size(1);
+  auto* data = columns.mutable_data_ptr<double>();
+  const auto dot = [&](int64_t a, int64_t b) {
+    double sum = 0;
+    for (int64_t i = 0; i < length; ++i) sum += data[a * length + i] * data[b * length + i];
+    return sum;
+  };
+  for (int64_t j = 0; j < rank; ++j) {
+    for (int64_t before = 0; before < j; ++before) {
+      const double share = dot(before, j);
+      for (int64_t i = 0; i < length; ++i) data[j * length + i] -= share * data[before * length + i];
+    }
+    const double norm = std::sqrt(dot(j, j)) + 1e-30;
+    for (int64_t i = 0; i < length; ++i) data[j * length + i] /= norm;
+  }
+  matrix.copy_(columns.t());
+}
+
+class PowerSgd final : public GradientStrategy {
+ public:
+  PowerSgd(Replica& replica, comm::Hierarchy& ranks, const PowerSgdOptions& options)
+      : GradientStrategy(replica, ranks, options.reporting), exchange_(ranks), options_(options) {
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
+    for (size_t i = 0; i < replica.weights.params.size(); ++i) {
+      const at::Tensor theta = replica.weights.params[i].value().detach();
+      const int64_t rows = theta.dim() > 1 ? theta.size(0) : 1, columns = theta.numel() / rows;
+      const int64_t rank = std::min({options.rank, rows, columns});
+      if (theta.dim() < 2 || !shrinks(rows, columns, rank)) {
+        whole_.push_back(static_cast<int64_t>(i));
+        continue;
+      }
+      factored_.push_back({static_cast<int64_t>(i), replica.weights.params[i].key(),
+                           at::zeros({rows, columns}, theta.options()), at::empty({rows, rank}, theta.options()),
+                           at::randn({columns, rank}, generator, theta.options())});
+    }
+  }
+
+  TensorDict state() const override {
+    TensorDict state = GradientStrategy::state();
+    for (const auto& tensor : factored_) {
+      state.insert("rest/" + tensor.name, tensor.error);
+      state.insert("q/" + tensor.name, tensor.q);
+    }
+    state.insert("step", at::tensor({step_}, at::kLong));
+    return state;
+  }
+
+  void load(const TensorDict& state, const sparsity::Cut* cut) override {
+    GradientStrategy::load(state, cut);
+    for (auto& tensor : factored_) {
+      tensor.error.copy_(state["rest/" + tensor.name]);
+      tensor.q.copy_(state["q/" + tensor.name]);
+    }
+    step_ = state["step"].const_data_ptr<int64_t>()[0];
+  }
+
+ private:
+  void average_gradients(TensorDict& params) override {
+    std::vector<at::Tensor> grads;
+    for (auto& theta : params) {
+      at::Tensor& grad = theta.value().mutable_grad();
+      if (!grad.defined()) grad = at::zeros_like(theta.value());
+      grad = grad.contiguous();
+      grads.push_back(grad);
+    }
+    if (step_++ < options_.start_after) return average(grads);
+    std::vector<at::Tensor> first;
+    for (const int64_t i : whole_) first.push_back(grads[static_cast<size_t>(i)]);
+    for (auto& tensor : factored_) {
+      tensor.error.add_(grads[static_cast<size_t>(tensor.parameter)].view(tensor.error.sizes()));
+      first.push_back(at::mm_out(tensor.p, tensor.error, tensor.q));
+    }
+    average(first);
+    std::vector<at::Tensor> second;
+    for (auto& tensor : factored_) {
+      orthogonalise(tensor.p);
+      second.push_back(at::mm_out(tensor.q, tensor.error.t(), tensor.p));
+    }
+    average(second);
+    for (auto& tensor : factored_) {
+      at::Tensor grad = grads[static_cast<size_t>(tensor.parameter)].view(tensor.error.sizes());
+      grad.copy_(at::mm(tensor.p, tensor.q.t()));
+      tensor.error.sub_(grad);
+    }
+  }
+
+  /// All in one buffer: each <- its mean over ranks.
+  void average(std::vector<at::Tensor>& tensors) {
+    if (tensors.empty()) return;
+    std::vector<at::Tensor> flat;
+    for (const auto& tensor : tensors) flat.push_back(tensor.view({-1}));
+    at::Tensor buffer = at::cat(flat);
+    exchange_.mean_over_ranks(buffer);
+    int64_t begin = 0;
+    for (auto& tensor : flat) {
+      tensor.copy_(buffer.narrow(0, begin, tensor.numel()));
+      begin += tensor.numel();
+    }
+  }
+
+  RailExchange exchange_;
+  const PowerSgdOptions options_;
+  int64_t step_ = 0;
+  std::vector<Factored> factored_;
+  std::vector<int64_t> whole_;  // parameters that are sent as they are
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_powersgd(Replica& replica, comm::Hierarchy& ranks, const PowerSgdOptions& options) {
+  if (options.rank < 1) {
+    throw std::invalid_argument(fmt::format("--powersgd-rank: got {}, wanted 1 or more", options.rank));
+  }
+  return std::make_unique<PowerSgd>(replica, ranks, options);
+}
+
+}  // namespace prunex::strategies
