@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <unordered_set>
 
@@ -14,8 +15,6 @@ using program::kNoValue;
 using program::Node;
 using program::Role;
 using program::ValueId;
-
-constexpr int64_t kSliceableAxes = 2;
 
 std::string layer_of(const std::string& weight) {
   const size_t dot = weight.rfind('.');
@@ -35,17 +34,23 @@ bool holds_weight(Role role) {
 
 }  // namespace
 
-Axes::Axes(const Graph& graph)
+Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
     : graph_(graph),
+      options_(options),
+      choices_(std::move(choices)),
       reasons_{"the model's input", "the model's output"},
       labels_(graph.values.size()),
-      weight_of_(graph.values.size(), -1) {
+      weight_of_(graph.values.size(), -1),
+      producers_(graph.values.size(), nullptr),
+      used_(graph.values.size(), false) {
+  note_uses();
   for (size_t value = 0; value < graph.values.size(); ++value) {
     const auto id = static_cast<ValueId>(value);
     if (holds_weight(graph.values[value].role)) {
       add_weight(id);
     } else {
       labels_[value].resize(graph.values[value].shape.size());
+      if (graph.values[value].role == Role::kConstant) open_all(id);
     }
   }
   for (ValueId input : graph.inputs) {
@@ -62,8 +67,33 @@ void Axes::add_weight(ValueId value) {
   weight_of_[value] = place->second;
 }
 
+void Axes::note_uses() {
+  for (const Node& node : graph_.nodes) {
+    for (ValueId output : node.outputs) {
+      if (output != kNoValue) producers_[output] = &node;
+    }
+    for (const program::Argument& argument : node.arguments) {
+      for (ValueId value : argument.values) {
+        if (value != kNoValue) used_[value] = true;
+      }
+    }
+  }
+  for (ValueId output : graph_.outputs) used_[output] = true;
+}
+
+void Axes::open_all(ValueId value) {
+  for (int64_t axis = 0; axis < rank(value); ++axis) open(value, axis);
+}
+
+void Axes::open(ValueId value, int64_t axis) {
+  const program::Extent& extent = shape(value).at(axis);
+  if (extent.factor > 1 && !extent.per_image) open_.emplace(value, axis);
+}
+
 void Axes::enter(const Node& node) {
   operation_ = describe(graph_, node);
+  const auto is_needed = [&](ValueId output) { return output != kNoValue && used_[output]; };
+  unused_ = std::none_of(node.outputs.begin(), node.outputs.end(), is_needed);
   tie_reason_ = kFree;
 }
 
@@ -83,13 +113,28 @@ Labels Axes::begin(const std::string& name, int64_t size) {
 }
 
 Labels Axes::labels(ValueId value, int64_t axis) {
-  if (!is_weight(value)) return labels_[value].at(axis);
-  WeightAxis& place = weight_axis(value, axis);
-  if (!place.seen && axis < kSliceableAxes) {
-    place.labels = begin(layer_of(weights_[weight_of_[value]].name), shape(value)[axis].factor);
+  if (!is_weight(value)) {
+    open_.erase({value, axis});
+    return labels_[value].at(axis);
   }
-  place.seen = true;
+  WeightAxis& place = weight_axis(value, axis);
+  if (!place.seen && shape(value)[axis].factor > 1) begin_weight(place, value, axis);
   return place.labels;
+}
+
+Labels Axes::made(ValueId value, int64_t axis) {
+  if (!is_weight(value)) return labels(value, axis);
+  WeightAxis& place = weight_axis(value, axis);
+  if (!place.seen) {
+    begin_weight(place, value, axis);
+    origins_.back().layer = true;
+  }
+  return place.labels;
+}
+
+void Axes::begin_weight(WeightAxis& place, ValueId value, int64_t axis) {
+  place.labels = begin(layer_of(weights_[weight_of_[value]].name), shape(value)[axis].factor);
+  place.seen = true;
 }
 
 Labels Axes::peek(ValueId value, int64_t axis) const {
@@ -117,11 +162,14 @@ Labels Axes::tie(const Labels& a, const Labels& b) {
 }
 
 Labels Axes::tie(const Labels& labels, ValueId value, int64_t axis) {
-  if (!is_weight(value)) return tie(labels, labels_[value].at(axis));
+  if (!is_weight(value)) {
+    if (open_.erase({value, axis}) == 0) return tie(labels, labels_[value].at(axis));
+    set(value, axis, labels);
+    return labels;
+  }
   WeightAxis& place = weight_axis(value, axis);
   if (place.seen) return tie(labels, place.labels);
   place.seen = true;
-  if (axis >= kSliceableAxes) return tie(labels, nullptr);
   TORCH_CHECK(labels == nullptr || static_cast<int64_t>(labels->size()) == shape(value)[axis].factor, "[prune] ",
               operation_, ": axis ", axis, " of ", graph_.values[value].weight, " has a recorded extent of ",
               shape(value)[axis].factor, ", wanted ", labels->size());
@@ -145,7 +193,25 @@ void Axes::freeze(const Labels& labels, const std::string& why) {
   for (Unit unit : *labels) units_.freeze(unit, reason);
 }
 
+void Axes::take_statistics(const Labels& labels, const std::string& how) {
+  if (labels == nullptr || unused_) return;
+  if (!options_.statistics) return freeze(labels, how);
+  const int32_t reason = reason_index(fmt::format("{} {}", operation_, how));
+  for (Unit unit : *labels) units_.blur(unit, reason);
+}
+
+void Axes::mark_heads(const Labels& labels) {
+  if (labels == nullptr) return;
+  for (Unit unit : *labels) units_.mark_head(unit);
+}
+
+size_t Axes::choose(const Node& node, int64_t axis, size_t candidates) const {
+  const auto chosen = choices_.find({&node, axis});
+  return chosen == choices_.end() ? 0 : std::min(chosen->second, candidates - 1);
+}
+
 void Axes::freeze(ValueId value, int64_t axis, const std::string& why) {
+  open_.erase({value, axis});
   if (is_weight(value)) weight_axis(value, axis).seen = true;
   freeze(peek(value, axis), why);
 }
@@ -156,7 +222,12 @@ void Axes::freeze_inputs(const Node& node, const std::string& why) {
   }
 }
 
+void Axes::freeze_everything(const std::string& why) {
+  everything_ = reason_index(fmt::format("{} {}", operation_, why));
+}
+
 void Axes::freeze_outputs() {
+  for (Unit unit = 0; unit < units_.size(); ++unit) units_.freeze(unit, everything_);
   for (ValueId output : graph_.outputs) {
     for (int64_t axis = 0; axis < rank(output); ++axis) {
       const Labels labels = peek(output, axis);

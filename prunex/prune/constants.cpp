@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "prunex/prune/arguments.h"
@@ -41,8 +42,18 @@ void set(Node& node, const std::string& name, c10::IValue literal) {
 /// Groups have equal numbers of input channels, before and after.
 void rewrite_groups(Node& node, const Context& context) {
   if (integer(node, "groups", 1) == 1) return;
-  const int64_t channels = context.after(tensor(node, "input")).at(1).factor;
+  const bool transposed = node.target.starts_with("aten::conv_transpose") || boolean(node, "transposed", false);
+  const int64_t channels = context.after(transposed ? node.outputs[0] : tensor(node, "input")).at(1).factor;
   set(node, "groups", channels / context.after(tensor(node, "weight")).at(1).factor);
+}
+
+/// A computed size of a view becomes -1.
+void leave_open(Argument& list, size_t entry) {
+  for (size_t i = 0; i < list.values.size(); ++i) {
+    TORCH_CHECK(list.values[i] != kNoValue || list.ints.at(i) >= 0, "[prune] a computed size cannot be rewritten");
+  }
+  list.values[entry] = kNoValue;
+  list.ints.at(entry) = -1;
 }
 
 /// Entry i of a list of extents becomes what is left of axis `first + i`; -1 stays.
@@ -58,8 +69,11 @@ void rewrite_extents(Argument& list, const Shape& before, const Shape& after, si
   }
   for (size_t i = 0; i < list.values.size(); ++i) {
     if (before.at(first + i) == after.at(first + i)) continue;
-    TORCH_CHECK(list.values[i] == kNoValue, "[prune] a computed size cannot be rewritten");
-    if (list.ints.at(i) >= 0) list.ints[i] = after[first + i].factor;
+    if (list.values[i] != kNoValue) {
+      leave_open(list, i);
+    } else if (list.ints.at(i) >= 0) {
+      list.ints[i] = after[first + i].factor;
+    }
   }
 }
 
@@ -81,6 +95,37 @@ void rewrite_unflatten(Node& node, const Context& context) {
   }
 }
 
+void rewrite_normalized_shape(Node& node, const Context& context) {
+  const ValueId input = tensor(node, "input");
+  for (Argument& argument : node.arguments) {
+    if (argument.name != "normalized_shape") continue;
+    const size_t first = context.before(input).size() - integers(node, "normalized_shape").size();
+    rewrite_extents(argument, context.before(input), context.after(input), first);
+  }
+}
+
+/// Groups that lost all their channels go.
+void rewrite_norm_groups(Node& node, const Context& context) {
+  const ValueId input = tensor(node, "input");
+  const Labels labels = context.labels(input, 1);
+  if (labels == nullptr) return;
+  const int64_t groups = integer(node, "num_groups", 1), block = context.before(input).at(1).factor / groups;
+  int64_t left = 0;
+  for (int64_t group = 0; group < groups; ++group) {
+    left += context.remains.count(labels, group * block, (group + 1) * block) > 0;
+  }
+  set(node, "num_groups", left);
+}
+
+/// Attention divides by the root of the number of features that there was.
+void rewrite_scale(Node& node, const Context& context) {
+  const ValueId query = tensor(node, "query");
+  const Argument* scale = node.find("scale");
+  const bool given = scale != nullptr && !scale->literal.isNone();
+  if (given || context.before(query).back() == context.after(query).back()) return;
+  set(node, "scale", 1 / std::sqrt(static_cast<double>(context.before(query).back().factor)));
+}
+
 /// The axes that vanish must stay the same if another axis is left with a single position.
 void rewrite_squeeze(Node& node, const Context& context) {
   const Shape& before = context.before(tensor(node, "self"));
@@ -97,7 +142,7 @@ void rewrite_slice(Node& node, const Context& context) {
   const Shape& before = context.before(input);
   const int64_t axis = from_front(integer(node, "dim", 0), static_cast<int64_t>(before.size()));
   const Labels labels = context.labels(input, axis);
-  if (labels == nullptr) return;
+  if (labels == nullptr || before[axis] == context.after(input)[axis]) return;
   const Range range = slice_range(node, before[axis].factor);
   const int64_t start = context.remains.count(labels, 0, range.start);
   set(node, "start", start);
@@ -134,12 +179,25 @@ Rewrite find_rewrite(const std::string& target) {
   static const std::map<std::string, Rewrite> table = {
       {"aten::conv1d", rewrite_groups},
       {"aten::conv2d", rewrite_groups},
-      {"aten::conv2d.padding", rewrite_groups},
       {"aten::conv3d", rewrite_groups},
+      {"aten::conv1d.padding", rewrite_groups},
+      {"aten::conv2d.padding", rewrite_groups},
+      {"aten::conv3d.padding", rewrite_groups},
       {"aten::convolution", rewrite_groups},
+      {"aten::conv_transpose1d", rewrite_groups},
+      {"aten::conv_transpose2d.input", rewrite_groups},
+      {"aten::conv_transpose3d.input", rewrite_groups},
       {"aten::view", rewrite_sizes},
       {"aten::reshape", rewrite_sizes},
       {"aten::expand", rewrite_sizes},
+      {"aten::zeros", rewrite_sizes},
+      {"aten::ones", rewrite_sizes},
+      {"aten::full", rewrite_sizes},
+      {"aten::empty.memory_format", rewrite_sizes},
+      {"aten::new_zeros", rewrite_sizes},
+      {"aten::new_ones", rewrite_sizes},
+      {"aten::new_full", rewrite_sizes},
+      {"aten::new_empty", rewrite_sizes},
       {"aten::unflatten.int", rewrite_unflatten},
       {"aten::squeeze", rewrite_squeeze},
       {"aten::slice.Tensor", rewrite_slice},
@@ -147,6 +205,10 @@ Rewrite find_rewrite(const std::string& target) {
       {"aten::chunk", rewrite_split},
       {"aten::split.Tensor", rewrite_split},
       {"aten::split_with_sizes", rewrite_split},
+      {"aten::layer_norm", rewrite_normalized_shape},
+      {"aten::rms_norm", rewrite_normalized_shape},
+      {"aten::group_norm", rewrite_norm_groups},
+      {"aten::scaled_dot_product_attention", rewrite_scale},
   };
   const auto found = table.find(target);
   return found == table.end() ? nullptr : found->second;

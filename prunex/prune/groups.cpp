@@ -103,12 +103,13 @@ class Collector {
       }
       met.insert(place.group);
     }
-    for (int32_t group : met) ++origins_[group];
+    for (int32_t group : met) layers_[group] += origin.layer;
   }
 
   int32_t group_of(Unit root, const Origin& origin, size_t position) {
     const int32_t reason = axes_.units().reason(root);
-    const uint64_t key = signatures_[root] ^ mix(~static_cast<uint64_t>(reason + 1));
+    const int32_t blur = axes_.units().blur(root);
+    const uint64_t key = signatures_[root] ^ mix(~static_cast<uint64_t>(reason + 1)) ^ mix(static_cast<uint64_t>(blur));
     const auto [found, added] = by_key_.emplace(key, static_cast<int32_t>(groups_.size()));
     if (added) {
       std::string name = position == 0 ? origin.name : fmt::format("{}[{}]", origin.name, position);
@@ -118,8 +119,9 @@ class Collector {
                          .kind = GroupKind::kInner,
                          .prunable = false,
                          .reason = {},
+                         .inexact = blur == kFree ? "" : axes_.reason(blur),
                          .slices = {}});
-      origins_.push_back(0);
+      layers_.push_back(0);
       reasons_.push_back(reason);
     }
     return found->second;
@@ -129,7 +131,7 @@ class Collector {
     const auto index = static_cast<size_t>(&group - groups_.data());
     group.kind = reason == kIsInput    ? GroupKind::kInput
                  : reason == kIsOutput ? GroupKind::kOutput
-                 : origins_[index] > 1 ? GroupKind::kStream
+                 : layers_[index] > 1  ? GroupKind::kStream
                                        : GroupKind::kInner;
     if (reason != kFree) {
       group.reason = axes_.reason(reason);
@@ -195,7 +197,7 @@ class Collector {
   std::unordered_map<uint64_t, int32_t> by_key_;
   std::set<std::string> names_;
   std::vector<DependencyGroup> groups_;
-  std::vector<int> origins_;      // per group: axes where its units begin
+  std::vector<int> layers_;       // per group: those that make its channels
   std::vector<int32_t> reasons_;  // per group
 };
 
@@ -215,8 +217,8 @@ const char* name_of(GroupKind kind) {
   return "";
 }
 
-std::vector<DependencyGroup> dependency_groups(const Graph& graph) {
-  return Collector(analyze(graph)).collect();
+std::vector<DependencyGroup> dependency_groups(const Graph& graph, GroupOptions options) {
+  return Collector(analyze(graph, options)).collect();
 }
 
 std::vector<sparsity::Group> removable_groups(const std::vector<DependencyGroup>& groups) {

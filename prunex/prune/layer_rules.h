@@ -16,7 +16,14 @@ void transposed_convolution_rule(Axes& axes, const program::Node& node);
 /// Contracts the last axis.
 void linear_rule(Axes& axes, const program::Node& node);
 
-/// Weight, bias and statistics follow the channels.
-void batch_norm_rule(Axes& axes, const program::Node& node);
+/// Features begin at the columns of the table.
+void embedding_rule(Axes& axes, const program::Node& node);
+
+/// lstm, gru and rnn: removes hidden units from all gates, of all layers and directions alike, for these share the
+/// tensors of the states.
+void recurrent_rule(Axes& axes, const program::Node& node);
+
+/// A weight given by lengths and directions.
+void weight_norm_rule(Axes& axes, const program::Node& node);
 
 }  // namespace prunex::prune

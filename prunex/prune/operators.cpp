@@ -1,11 +1,17 @@
 #include "prunex/prune/operators.h"
 
 #include <algorithm>
+#include <sstream>
+#include <string_view>
 #include <unordered_map>
 
 #include "prunex/prune/arguments.h"
 #include "prunex/prune/layer_rules.h"
+#include "prunex/prune/norm_rules.h"
+#include "prunex/prune/product_rules.h"
+#include "prunex/prune/reshape.h"
 #include "prunex/prune/shape_rules.h"
+#include "prunex/prune/ties.h"
 
 namespace prunex::prune {
 namespace {
@@ -13,27 +19,11 @@ namespace {
 using program::Node;
 using program::ValueId;
 
-/// Values before weights, so that a weight adopts the labels of what it meets.
-std::vector<ValueId> operands(const Axes& axes, const Node& node) {
-  std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
-  std::stable_partition(values.begin(), values.end(), [&](ValueId value) { return !axes.is_weight(value); });
-  return values;
-}
-
-/// Axes are counted from the back, as broadcasting does; an operand of extent 1 is copied and ties nothing.
 void elementwise_rule(Axes& axes, const Node& node) {
   const ValueId output = node.outputs[0];
-  const std::vector<ValueId> values = operands(axes, node);
+  const std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
   for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
-    Labels labels;
-    bool first = true;
-    for (ValueId value : values) {
-      const int64_t own = axis - (axes.rank(output) - axes.rank(value));
-      if (own < 0 || axes.shape(value)[own] != axes.shape(output)[axis]) continue;
-      labels = first ? axes.labels(value, own) : axes.tie(labels, value, own);
-      first = false;
-    }
-    axes.set(output, axis, labels);
+    axes.set(output, axis, broadcast(axes, values, output, axis));
   }
 }
 
@@ -65,14 +55,18 @@ std::vector<bool> marked_axes(const Axes& axes, const Node& node, ValueId input)
   return marked;
 }
 
-/// What is averaged or summed over depends on all its positions; the other axes pass.
+/// What is averaged over depends on all its positions; the other axes pass.
 void reduction_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self");
   const std::vector<bool> reduced = marked_axes(axes, node, input);
   const bool keep = boolean(node, "keepdim", false);
   int64_t to = 0;
   for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
-    if (reduced[axis]) axes.freeze(input, axis, "combines positions of this axis");
+    if (reduced[axis] && node.target.starts_with("aten::sum")) {
+      sum(axes, input, axis);
+    } else if (reduced[axis]) {
+      axes.take_statistics(axes.labels(input, axis), "combines positions of this axis");
+    }
     if (!reduced[axis]) axes.set(node.outputs[0], to, axes.labels(input, axis));
     to += keep || !reduced[axis];
   }
@@ -94,113 +88,149 @@ void size_rule(Axes& axes, const Node& node) {
   axes.freeze(input, from_front(integer(node, "dim", 0), axes.rank(input)), "asks for the extent of this axis");
 }
 
-/// Makes a tensor or a number from nothing that has units.
-void source_rule(Axes&, const Node&) {}
+/// Numbers have no axes.
+void number_rule(Axes&, const Node&) {}
 
 struct Family {
   Rule rule;
-  std::vector<const char*> targets;
+  std::string_view operations;  // separated by spaces, without "aten::"
 };
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> table = {
-      {convolution_rule, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv2d.padding", "aten::convolution"}},
-      {transposed_convolution_rule,
-       {"aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input"}},
-      {linear_rule, {"aten::linear"}},
-      {batch_norm_rule, {"aten::batch_norm", "aten::instance_norm"}},
-      {prelu_rule, {"aten::prelu"}},
-      {elementwise_rule,
-       {"aten::relu",
-        "aten::relu_",
-        "aten::relu6",
-        "aten::relu6_",
-        "aten::hardtanh",
-        "aten::hardtanh_",
-        "aten::silu",
-        "aten::silu_",
-        "aten::hardswish",
-        "aten::hardswish_",
-        "aten::sigmoid",
-        "aten::sigmoid_",
-        "aten::hardsigmoid",
-        "aten::hardsigmoid_",
-        "aten::gelu",
-        "aten::elu",
-        "aten::elu_",
-        "aten::leaky_relu",
-        "aten::leaky_relu_",
-        "aten::tanh",
-        "aten::tanh_",
-        "aten::mish",
-        "aten::mish_",
-        "aten::selu",
-        "aten::selu_",
-        "aten::softplus",
-        "aten::clamp",
-        "aten::clamp_min",
-        "aten::abs",
-        "aten::neg",
-        "aten::exp",
-        "aten::sqrt",
-        "aten::square",
-        "aten::pow.Tensor_Scalar",
-        "aten::maximum",
-        "aten::minimum",
-        "aten::add.Tensor",
-        "aten::add_.Tensor",
-        "aten::sub.Tensor",
-        "aten::sub_.Tensor",
-        "aten::sub.Scalar",
-        "aten::rsub.Scalar",
-        "aten::mul.Tensor",
-        "aten::mul_.Tensor",
-        "aten::div.Tensor",
-        "aten::div_.Tensor",
-        "aten::add.Scalar",
-        "aten::mul.Scalar",
-        "aten::div.Scalar",
-        "aten::dropout",
-        "aten::dropout_",
-        "aten::feature_dropout",
-        "aten::feature_dropout_",
-        "aten::bernoulli_.float",
-        "aten::contiguous",
-        "aten::to.dtype",
-        "aten::clone",
-        "aten::detach",
-        "aten::alias"}},
-      {pooling_rule,
-       {"aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::avg_pool1d", "aten::avg_pool2d",
-        "aten::avg_pool3d", "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d",
-        "aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d",
-        "aten::upsample_nearest2d.vec", "aten::upsample_bilinear2d.vec"}},
-      {reduction_rule, {"aten::mean", "aten::mean.dim", "aten::sum", "aten::sum.dim_IntList", "aten::amax"}},
-      {softmax_rule, {"aten::softmax.int", "aten::log_softmax.int"}},
-      {reshape_rule,
-       {"aten::view", "aten::reshape", "aten::flatten.using_ints", "aten::unflatten.int", "aten::squeeze",
-        "aten::squeeze.dim", "aten::squeeze.dims", "aten::unsqueeze"}},
-      {permute_rule, {"aten::permute"}},
-      {transpose_rule, {"aten::transpose.int"}},
-      {cat_rule, {"aten::cat"}},
-      {slice_rule, {"aten::slice.Tensor", "aten::narrow"}},
-      {select_rule, {"aten::select.int"}},
-      {split_rule, {"aten::chunk", "aten::split.Tensor", "aten::split_with_sizes"}},
-      {expand_rule, {"aten::expand"}},
-      {pad_rule, {"aten::pad", "aten::constant_pad_nd"}},
-      {size_rule, {"aten::sym_size.int"}},
-      {source_rule, {"aten::empty.memory_format", "sym::mul", "sym::add", "sym::sub", "sym::floordiv"}},
-  };
-  return table;
-}
+constexpr Family kFamilies[] = {
+    {convolution_rule, "conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding convolution"},
+    {transposed_convolution_rule, "conv_transpose1d conv_transpose2d.input conv_transpose3d.input"},
+    {linear_rule, "linear"},
+    {embedding_rule, "embedding"},
+    {recurrent_rule, "lstm.input gru.input rnn_tanh.input rnn_relu.input"},
+    {weight_norm_rule, "_weight_norm"},
+    {batch_norm_rule, "batch_norm instance_norm"},
+    {layer_norm_rule, "layer_norm rms_norm"},
+    {group_norm_rule, "group_norm"},
+    {prelu_rule, "prelu"},
+    {matmul_rule, "matmul bmm mm addmm baddbmm"},
+    {attention_rule, "scaled_dot_product_attention"},
+    {einsum_rule, "einsum"},
+    {elementwise_rule,
+     "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
+     "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ softplus "
+     "log_sigmoid threshold threshold_"},
+    {elementwise_rule,
+     "clamp clamp_ clamp_min clamp_max abs neg exp log log1p sqrt rsqrt square reciprocal sin cos erf sign "
+     "pow.Tensor_Scalar pow.Tensor_Tensor maximum minimum logical_not logical_and logical_or"},
+    {elementwise_rule,
+     "add.Tensor add_.Tensor sub.Tensor sub_.Tensor mul.Tensor mul_.Tensor div.Tensor div_.Tensor rsub.Tensor "
+     "add.Scalar add_.Scalar sub.Scalar sub_.Scalar rsub.Scalar mul.Scalar mul_.Scalar div.Scalar div_.Scalar"},
+    {elementwise_rule,
+     "eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar "
+     "le.Tensor where.self masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor fill_.Scalar"},
+    {elementwise_rule,
+     "dropout dropout_ feature_dropout feature_dropout_ alpha_dropout bernoulli_.float contiguous to.dtype to.device "
+     "to.dtype_layout type_as clone detach detach_ alias lift_fresh_copy zeros_like ones_like full_like"},
+    {pooling_rule,
+     "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
+     "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d upsample_nearest1d.vec "
+     "upsample_nearest2d.vec upsample_nearest3d.vec upsample_linear1d.vec upsample_bilinear2d.vec "
+     "upsample_bicubic2d.vec upsample_trilinear3d.vec"},
+    {reduction_rule, "mean mean.dim sum sum.dim_IntList amax amin"},
+    {softmax_rule, "softmax.int log_softmax.int"},
+    {reshape_rule, "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze"},
+    {permute_rule, "permute"},
+    {transpose_rule, "transpose.int"},
+    {cat_rule, "cat"},
+    {stack_rule, "stack"},
+    {slice_rule, "slice.Tensor narrow"},
+    {select_rule, "select.int"},
+    {index_rule, "index.Tensor"},
+    {roll_rule, "roll"},
+    {split_rule, "chunk split.Tensor split_with_sizes"},
+    {unbind_rule, "unbind.int"},
+    {expand_rule, "expand"},
+    {expand_as_rule, "expand_as"},
+    {repeat_rule, "repeat"},
+    {repeat_interleave_rule, "repeat_interleave.self_int"},
+    {pad_rule, "pad constant_pad_nd"},
+    {glu_rule, "glu"},
+    {pixel_shuffle_rule, "pixel_shuffle"},
+    {pixel_unshuffle_rule, "pixel_unshuffle"},
+    {channel_shuffle_rule, "channel_shuffle"},
+    {size_rule, "sym_size.int"},
+    {source_rule, "zeros ones full empty.memory_format new_zeros new_ones new_full new_empty"},
+};
 
 std::unordered_map<std::string, Rule> by_target() {
   std::unordered_map<std::string, Rule> rules;
-  for (const Family& family : families()) {
-    for (const char* target : family.targets) rules.emplace(target, family.rule);
+  for (const Family& family : kFamilies) {
+    std::istringstream operations{std::string(family.operations)};
+    for (std::string name; operations >> name;) rules.emplace("aten::" + name, family.rule);
   }
+  for (const char* target : {"sym::mul", "sym::add", "sym::sub", "sym::floordiv"}) rules.emplace(target, number_rule);
   return rules;
 }
+
+Axes apply_rules(const program::Graph& graph, GroupOptions options, const Choices& choices) {
+  Axes axes(graph, options, choices);
+  for (const Node& node : graph.nodes) {
+    axes.enter(node);
+    const Rule rule = find_rule(node.target);
+    const bool used = !node.outputs.empty() && node.outputs[0] != program::kNoValue;
+    if (rule != nullptr && (used || node.outputs.size() > 1)) {
+      rule(axes, node);
+    } else {
+      axes.freeze_inputs(node, "has no rule");
+    }
+  }
+  axes.freeze_outputs();
+  return axes;
+}
+
+/// How well a candidate carries the units of a split.
+int merit(const Axes& axes, const Split& split) {
+  const auto& labels = *split.labels;
+  const auto is_head = [&](Unit unit) { return unit != kFixed && axes.units().is_head(unit); };
+  const auto is_frozen = [&](Unit unit) { return unit == kFixed || axes.units().reason(unit) != kFree; };
+  if (std::all_of(labels.begin(), labels.end(), is_frozen)) return 0;
+  return std::any_of(labels.begin(), labels.end(), is_head) == axes.options().heads ? 2 : 1;
+}
+
+/// Tries the candidates of all splits at once, one after the other; each split keeps its first best.
+class Search {
+ public:
+  /// False if nothing is left to try.
+  bool advance(const Axes& axes) {
+    bool any = false;
+    for (const Split& split : axes.splits()) {
+      const std::pair key(split.node, split.axis);
+      Best& best = best_[key];
+      const int reached = merit(axes, split);
+      if (reached > best.merit) best = {reached, round_};
+      const bool more = best.merit < kFullMerit && round_ + 1 < split.candidates;
+      any |= more;
+      next_[key] = more ? round_ + 1 : best.candidate;
+    }
+    ++round_;
+    return any;
+  }
+
+  const Choices& choices() const { return next_; }
+
+  bool settled_on(const Choices& choices) const {
+    return std::all_of(next_.begin(), next_.end(), [&](const auto& item) {
+      const auto found = choices.find(item.first);
+      return item.second == (found == choices.end() ? 0 : found->second);
+    });
+  }
+
+ private:
+  static constexpr int kFullMerit = 2;
+  struct Best {
+    int merit = -1;
+    size_t candidate = 0;
+  };
+
+  std::map<Choices::key_type, Best> best_;
+  Choices next_;
+  size_t round_ = 0;
+};
 
 }  // namespace
 
@@ -210,20 +240,14 @@ Rule find_rule(const std::string& target) {
   return found == rules.end() ? nullptr : found->second;
 }
 
-Axes analyze(const program::Graph& graph) {
-  Axes axes(graph);
-  for (const Node& node : graph.nodes) {
-    axes.enter(node);
-    const Rule rule = find_rule(node.target);
-    const bool used = !node.outputs.empty() && node.outputs[0] != program::kNoValue;
-    if (rule != nullptr && used) {
-      rule(axes, node);
-    } else {
-      axes.freeze_inputs(node, "has no rule");
-    }
+Axes analyze(const program::Graph& graph, GroupOptions options) {
+  Search search;
+  for (Choices choices;; choices = search.choices()) {
+    Axes axes = apply_rules(graph, options, choices);
+    const bool more = search.advance(axes);
+    if (!more && search.settled_on(choices)) return axes;
+    if (!more) return apply_rules(graph, options, search.choices());
   }
-  axes.freeze_outputs();
-  return axes;
 }
 
 }  // namespace prunex::prune

@@ -15,6 +15,8 @@ using Rule = void (*)(Axes& axes, const program::Node& node);
 Rule find_rule(const std::string& target);
 
 /// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. `graph` must outlive it.
-Axes analyze(const program::Graph& graph);
+/// Where an axis becomes several, those are preferred that leave its units removable and, among them, heads or not, as
+/// the options say; then the largest. Goes over the graph at most as often as an axis has parts, and once more.
+Axes analyze(const program::Graph& graph, GroupOptions options = {});
 
 }  // namespace prunex::prune

@@ -72,6 +72,14 @@ void Remains::check(const Member& member, const TensorCut& cut) const {
   }
 }
 
+std::vector<int64_t> Remains::kept(const Labels& labels) const {
+  std::vector<int64_t> kept;
+  for (size_t position = 0; position < labels->size(); ++position) {
+    if (!is_removed((*labels)[position])) kept.push_back(static_cast<int64_t>(position));
+  }
+  return kept;
+}
+
 int64_t Remains::count(const Labels& labels, int64_t begin, int64_t end) const {
   return std::count_if(labels->begin() + begin, labels->begin() + end, [&](Unit unit) { return !is_removed(unit); });
 }

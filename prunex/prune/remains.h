@@ -16,7 +16,9 @@ class Remains {
  public:
   Remains(const Axes& axes, const sparsity::Cut& cut);
 
-  /// Surviving positions of labels[begin, end).
+  /// Surviving positions of all labels.
+  std::vector<int64_t> kept(const Labels& labels) const;
+  /// How many survive of labels[begin, end).
   int64_t count(const Labels& labels, int64_t begin, int64_t end) const;
 
   /// The extents of a value that are left; its recorded shape if none of its units is removed.

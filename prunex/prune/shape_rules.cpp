@@ -5,147 +5,14 @@
 #include <numeric>
 
 #include "prunex/prune/arguments.h"
+#include "prunex/prune/ties.h"
 
 namespace prunex::prune {
 namespace {
 
 using program::kNoValue;
 using program::Node;
-using program::Shape;
 using program::ValueId;
-
-/// Axes of the input whose extents multiply to the same number as those of the output; extents of 1 are left out.
-struct Block {
-  std::vector<int64_t> in, out;
-};
-
-/// A product of extents: factor x batch^images.
-struct Product {
-  int64_t factor = 1;
-  int64_t images = 0;
-  bool operator==(const Product&) const = default;
-  bool operator<(const Product& other) const {
-    return images != other.images ? images < other.images : factor < other.factor;
-  }
-};
-
-/// Multiplies the next axis of `shape` into `product`; false if there is none left.
-bool take(const Shape& shape, size_t& next, Product& product, std::vector<int64_t>& axes) {
-  if (next == shape.size()) return false;
-  const program::Extent& extent = shape[next];
-  if (extent.factor != 1 || extent.per_image) axes.push_back(static_cast<int64_t>(next));
-  product.factor *= extent.factor;
-  product.images += extent.per_image;
-  ++next;
-  return true;
-}
-
-/// The finest blocks; empty if the extents do not match.
-std::vector<Block> blocks(const Shape& in, const Shape& out) {
-  std::vector<Block> blocks;
-  size_t i = 0, o = 0;
-  while (i < in.size() || o < out.size()) {
-    Block block;
-    Product a, b;
-    take(in, i, a, block.in);
-    take(out, o, b, block.out);
-    while (!(a == b)) {
-      const bool took = a < b ? take(in, i, a, block.in) : take(out, o, b, block.out);
-      if (!took) return {};
-    }
-    blocks.push_back(std::move(block));
-  }
-  return blocks;
-}
-
-/// Product of the extents behind `axis` in `axes`.
-int64_t stride(const Shape& shape, const std::vector<int64_t>& axes, int64_t axis) {
-  int64_t product = 1;
-  for (int64_t other : axes) {
-    if (other > axis) product *= shape[other].factor;
-  }
-  return product;
-}
-
-bool has_batch(const Shape& shape, const std::vector<int64_t>& axes) {
-  return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) { return shape[axis].per_image; });
-}
-
-/// One labelled axis among several becomes one axis: each unit owns the positions that its index had.
-Labels merge(Axes& axes, ValueId input, const std::vector<int64_t>& merged) {
-  int64_t labelled = -1, size = 1;
-  for (int64_t axis : merged) {
-    size *= axes.shape(input)[axis].factor;
-    if (axes.labels(input, axis) == nullptr) continue;
-    if (labelled >= 0) return nullptr;
-    labelled = axis;
-  }
-  const Labels labels = axes.labels(input, labelled);
-  const int64_t inner = stride(axes.shape(input), merged, labelled);
-  auto out = std::make_shared<std::vector<Unit>>(size);
-  for (int64_t i = 0; i < size; ++i) (*out)[i] = (*labels)[i / inner % labels->size()];
-  return out;
-}
-
-/// The labels of a factor of the split axis, if the units depend on that factor alone; else nullptr.
-Labels factor(const Axes& axes, const Labels& labels, int64_t extent, int64_t inner) {
-  auto out = std::make_shared<std::vector<Unit>>(extent);
-  for (int64_t i = 0; i < extent; ++i) (*out)[i] = (*labels)[i * inner];
-  const auto root = [&](Unit unit) { return unit == kFixed ? kFixed : axes.units().find(unit); };
-  for (size_t i = 0; i < labels->size(); ++i) {
-    if (root((*labels)[i]) != root((*out)[i / inner % extent])) return nullptr;
-  }
-  return out;
-}
-
-/// Ties positions that agree on the output axis of the largest extent (the last of them), which then carries the
-/// units: the shuffle of channels by view, transpose and view.
-void split_by_ties(Axes& axes, const Labels& labels, ValueId output, const std::vector<int64_t>& parts) {
-  const Shape& shape = axes.shape(output);
-  const auto smaller = [&](int64_t a, int64_t b) { return shape[a].factor < shape[b].factor; };
-  const int64_t axis = *std::max_element(parts.rbegin(), parts.rend(), smaller);
-  const int64_t inner = stride(shape, parts, axis), extent = shape[axis].factor;
-  auto carried = std::make_shared<std::vector<Unit>>(extent);
-  for (int64_t i = 0; i < extent; ++i) (*carried)[i] = (*labels)[i * inner];
-  for (size_t i = 0; i < labels->size(); ++i) axes.tie((*carried)[i / inner % extent], (*labels)[i]);
-  axes.set(output, axis, carried);
-}
-
-/// One labelled axis becomes several, one of which carries the units.
-void split(Axes& axes, const Labels& labels, ValueId output, const std::vector<int64_t>& parts) {
-  const Shape& shape = axes.shape(output);
-  for (int64_t axis : parts) {
-    const Labels part = factor(axes, labels, shape[axis].factor, stride(shape, parts, axis));
-    if (part != nullptr) return axes.set(output, axis, part);
-  }
-  split_by_ties(axes, labels, output, parts);
-}
-
-/// False if the block mixes units in a way that no single axis can carry.
-bool reshape_block(Axes& axes, ValueId input, ValueId output, const Block& block) {
-  const auto labelled = [&](int64_t axis) { return axes.labels(input, axis) != nullptr; };
-  if (std::none_of(block.in.begin(), block.in.end(), labelled)) return true;
-  if (block.in.size() == 1 && block.out.size() == 1) {
-    axes.set(output, block.out[0], axes.labels(input, block.in[0]));
-    return true;
-  }
-  if (has_batch(axes.shape(input), block.in)) return false;
-  if (block.out.size() == 1) {
-    Labels merged = merge(axes, input, block.in);
-    axes.set(output, block.out[0], merged);
-    return merged != nullptr;
-  }
-  if (block.in.size() != 1) return false;
-  split(axes, axes.labels(input, block.in[0]), output, block.out);
-  return true;
-}
-
-Labels range(const Labels& labels, int64_t start, int64_t length, int64_t step = 1) {
-  if (labels == nullptr) return nullptr;
-  auto out = std::make_shared<std::vector<Unit>>(length);
-  for (int64_t i = 0; i < length; ++i) (*out)[i] = (*labels)[start + i * step];
-  return out;
-}
 
 /// All axes of the output but `except` carry what the input's carry.
 void pass(Axes& axes, ValueId input, ValueId output, int64_t except) {
@@ -181,6 +48,33 @@ bool is_computed(const Node& node, const std::string& argument) {
   return found != nullptr && found->kind != program::Argument::Kind::kLiteral;
 }
 
+/// Each position several times, one after the other.
+Labels spread(const Labels& labels, int64_t size) {
+  const int64_t times = size / static_cast<int64_t>(labels->size());
+  auto out = std::make_shared<std::vector<Unit>>(size);
+  for (int64_t i = 0; i < size; ++i) (*out)[i] = (*labels)[i / times];
+  return out;
+}
+
+Labels padded(const Labels& labels, int64_t before, int64_t after) {
+  auto out = std::make_shared<std::vector<Unit>>(before, kFixed);
+  out->insert(out->end(), labels->begin(), labels->end());
+  out->insert(out->end(), after, kFixed);
+  return out;
+}
+
+/// Channels and the two axes behind them are mixed, all before them pass.
+void pass_images(Axes& axes, ValueId input, ValueId output, int64_t channels) {
+  for (int64_t axis = 0; axis < channels; ++axis) axes.set(output, axis, axes.labels(input, axis));
+  for (int64_t axis = channels + 1; axis < axes.rank(input); ++axis) axes.freeze(input, axis, "mixes it with channels");
+}
+
+/// The size of an axis of the result is written in the node as a number.
+bool has_literal_size(const Node& node, int64_t axis) {
+  const std::vector<int64_t> sizes = integers(node, "size");
+  return axis < static_cast<int64_t>(sizes.size()) && sizes[axis] >= 0;
+}
+
 }  // namespace
 
 Range slice_range(const Node& node, int64_t size) {
@@ -196,16 +90,6 @@ std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
   sizes.clear();
   for (int64_t start = 0; start < size; start += each) sizes.push_back(std::min(each, size - start));
   return sizes;
-}
-
-void reshape_rule(Axes& axes, const Node& node) {
-  const ValueId input = tensor_inputs(axes.graph(), node).at(0), output = node.outputs[0];
-  const std::vector<Block> parts = blocks(axes.shape(input), axes.shape(output));
-  if (parts.empty() && axes.rank(input) > 0) return axes.freeze_inputs(node, "has recorded shapes that do not match");
-  for (const Block& block : parts) {
-    if (reshape_block(axes, input, output, block)) continue;
-    for (int64_t axis : block.in) axes.freeze(input, axis, "mixes this axis with others");
-  }
 }
 
 void permute_rule(Axes& axes, const Node& node) {
@@ -243,7 +127,7 @@ void slice_rule(Axes& axes, const Node& node) {
   const int64_t axis = axis_of(axes, node, input);
   const program::Extent& extent = axes.shape(input)[axis];
   pass(axes, input, output, axis);
-  if (extent.per_image) return;
+  if (extent.per_image) return axes.freeze(input, axis, "takes a range of this axis");
   for (const char* argument : {"start", "end", "length"}) {
     if (is_computed(node, argument)) return axes.freeze(input, axis, "takes a computed range of this axis");
   }
@@ -259,6 +143,55 @@ void select_rule(Axes& axes, const Node& node) {
   for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
     if (axis != removed) axes.set(node.outputs[0], axis - (axis > removed), axes.labels(input, axis));
   }
+}
+
+void unbind_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self");
+  const int64_t removed = axis_of(axes, node, input);
+  axes.freeze(input, removed, "takes single positions of this axis");
+  for (ValueId output : node.outputs) {
+    for (int64_t axis = 0; axis < axes.rank(input) && output != kNoValue; ++axis) {
+      if (axis != removed) axes.set(output, axis - (axis > removed), axes.labels(input, axis));
+    }
+  }
+}
+
+void stack_rule(Axes& axes, const Node& node) {
+  const std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
+  const int64_t added = from_front(integer(node, "dim", 0), axes.rank(node.outputs[0]));
+  for (int64_t axis = 0; axis < axes.rank(values[0]); ++axis) {
+    Labels labels = axes.labels(values[0], axis);
+    for (size_t i = 1; i < values.size(); ++i) labels = axes.tie(labels, values[i], axis);
+    axes.set(node.outputs[0], axis + (axis >= added), labels);
+  }
+}
+
+void index_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const program::Argument* indices = node.find("indices");
+  const auto given = [](ValueId value) { return value != kNoValue; };
+  const auto only = std::find_if(indices->values.begin(), indices->values.end(), given);
+  const bool single = std::count_if(indices->values.begin(), indices->values.end(), given) == 1;
+  if (!single || axes.rank(output) != axes.rank(input) - 1 + axes.rank(*only)) {
+    return axes.freeze_inputs(node, "with several indices has no rule");
+  }
+  const int64_t picked = only - indices->values.begin(), added = axes.rank(*only) - 1;
+  for (int64_t axis = 0; axis < axes.rank(*only); ++axis) axes.freeze(*only, axis, "picks by this axis");
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
+    if (axis == picked) {
+      axes.freeze(input, axis, "picks positions of this axis");
+    } else {
+      axes.set(output, axis + (axis > picked ? added : 0), axes.labels(input, axis));
+    }
+  }
+}
+
+void roll_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self");
+  const std::vector<int64_t> rolled = integers(node, "dims");
+  if (rolled.empty()) return axes.freeze_inputs(node, "moves positions from axis to axis");
+  for (int64_t axis : rolled) axes.freeze(input, from_front(axis, axes.rank(input)), "moves positions of this axis");
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) axes.set(node.outputs[0], axis, axes.labels(input, axis));
 }
 
 void split_rule(Axes& axes, const Node& node) {
@@ -282,24 +215,109 @@ void split_rule(Axes& axes, const Node& node) {
 void expand_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self"), output = node.outputs[0];
   const int64_t added = axes.rank(output) - axes.rank(input);
-  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
-    if (axes.shape(input)[axis] == axes.shape(output)[axis + added]) {
-      axes.set(output, axis + added, axes.labels(input, axis));
+  for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
+    if (axis >= added && axes.shape(input)[axis - added] == axes.shape(output)[axis]) {
+      axes.set(output, axis, axes.labels(input, axis - added));
+    } else if (has_literal_size(node, axis)) {
+      axes.open(output, axis);
     }
   }
 }
 
+void expand_as_rule(Axes& axes, const Node& node) {
+  const ValueId output = node.outputs[0];
+  for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
+    axes.set(output, axis, broadcast(axes, {tensor(node, "self"), tensor(node, "other")}, output, axis));
+  }
+}
+
+void repeat_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const int64_t added = axes.rank(output) - axes.rank(input);
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
+    const Labels labels = axes.labels(input, axis);
+    if (labels == nullptr) continue;
+    auto tiled = std::make_shared<std::vector<Unit>>(axes.shape(output)[axis + added].factor);
+    for (size_t i = 0; i < tiled->size(); ++i) (*tiled)[i] = (*labels)[i % labels->size()];
+    axes.set(output, axis + added, tiled);
+  }
+}
+
+void repeat_interleave_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const int64_t axis = axis_of(axes, node, input);
+  if (axes.rank(output) != axes.rank(input)) return axes.freeze_inputs(node, "of all axes has no rule");
+  pass(axes, input, output, axis);
+  const Labels labels = axes.labels(input, axis);
+  if (labels != nullptr) axes.set(output, axis, spread(labels, axes.shape(output)[axis].factor));
+}
+
 void pad_rule(Axes& axes, const Node& node) {
-  const ValueId input = tensor(node, "self");
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
   const std::vector<int64_t> pads = integers(node, "pad");
+  const program::Argument* mode = node.find("mode");
+  const bool constant = mode == nullptr || !mode->literal.isString() || mode->literal.toStringRef() == "constant";
   for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
     const size_t place = 2 * static_cast<size_t>(axes.rank(input) - 1 - axis);
-    const bool padded = place + 1 < pads.size() && (pads[place] != 0 || pads[place + 1] != 0);
-    if (padded) {
-      axes.freeze(input, axis, "pads this axis");
+    const int64_t before = place + 1 < pads.size() ? pads[place] : 0,
+                  after = place + 1 < pads.size() ? pads[place + 1] : 0;
+    const Labels labels = axes.labels(input, axis);
+    if (labels != nullptr && before == 0 && after == 0) axes.set(output, axis, labels);
+    if (labels == nullptr || (before == 0 && after == 0)) continue;
+    if (!constant || before < 0 || after < 0) {
+      axes.freeze(labels, "pads this axis");
     } else {
-      axes.set(node.outputs[0], axis, axes.labels(input, axis));
+      axes.set(output, axis, padded(labels, before, after));
     }
+  }
+}
+
+void glu_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const int64_t axis = from_front(integer(node, "dim", -1), axes.rank(input));
+  const int64_t half = axes.shape(output)[axis].factor;
+  pass(axes, input, output, axis);
+  const Labels labels = axes.labels(input, axis);
+  tie_equal_positions(axes, labels, half);
+  axes.set(output, axis, range(labels, 0, half));
+}
+
+void pixel_shuffle_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const int64_t channels = axes.rank(input) - 3, factor = integer(node, "upscale_factor", 1);
+  pass_images(axes, input, output, channels);
+  const Labels labels = axes.labels(input, channels);
+  if (labels == nullptr) return;
+  const int64_t block = factor * factor;
+  for (size_t i = 0; i < labels->size(); ++i) axes.tie((*labels)[i - i % block], (*labels)[i]);
+  axes.set(output, channels, range(labels, 0, axes.shape(output)[channels].factor, block));
+}
+
+void pixel_unshuffle_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  const int64_t channels = axes.rank(input) - 3;
+  pass_images(axes, input, output, channels);
+  const Labels labels = axes.labels(input, channels);
+  if (labels != nullptr) axes.set(output, channels, spread(labels, axes.shape(output)[channels].factor));
+}
+
+void channel_shuffle_rule(Axes& axes, const Node& node) {
+  const ValueId input = tensor(node, "self"), output = node.outputs[0];
+  pass(axes, input, output, 1);
+  const Labels labels = axes.labels(input, 1);
+  if (labels == nullptr) return;
+  const auto size = static_cast<int64_t>(labels->size());
+  const int64_t groups = integer(node, "groups", 1), block = size / groups;
+  tie_equal_positions(axes, labels, block);
+  auto shuffled = std::make_shared<std::vector<Unit>>(size);
+  for (int64_t i = 0; i < size; ++i) (*shuffled)[i] = (*labels)[i % groups * block + i / groups];
+  axes.set(output, 1, shuffled);
+}
+
+void source_rule(Axes& axes, const Node& node) {
+  const ValueId output = node.outputs[0];
+  for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
+    if (has_literal_size(node, axis)) axes.open(output, axis);
   }
 }
 

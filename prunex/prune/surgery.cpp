@@ -3,7 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <exception>
+#include <unordered_set>
+
 #include "prunex/program/mode.h"
+#include "prunex/prune/arguments.h"
 #include "prunex/prune/constants.h"
 #include "prunex/prune/operators.h"
 #include "prunex/prune/remains.h"
@@ -42,28 +47,85 @@ Weights zero_weights(const Graph& graph) {
   return weights;
 }
 
-/// The eval form of a graph, giving out every tensor that it computes.
+/// The eval form of a graph, giving out every tensor that it computes and uses.
 Graph exposed(const Graph& graph) {
   Graph open = program::in_mode(graph, program::Mode::kEval);
+  std::unordered_set<ValueId> used;
+  for (const Node& node : open.nodes) {
+    for (const program::Argument& argument : node.arguments)
+      used.insert(argument.values.begin(), argument.values.end());
+  }
   for (const Node& node : open.nodes) {
     for (ValueId output : node.outputs) {
-      if (output != kNoValue && open.values[output].role != Role::kSymInt) open.outputs.push_back(output);
+      if (used.contains(output) && open.values[output].role != Role::kSymInt) open.outputs.push_back(output);
     }
   }
   return open;
+}
+
+/// nullptr: the cut removes whole units of these axes.
+std::exception_ptr refusal(const Axes& axes, const sparsity::Cut& cut) {
+  try {
+    const Remains remains(axes, cut);
+  } catch (const c10::Error&) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void cut_constant(Graph& graph, ValueId value, const Remains& remains) {
+  at::Tensor& constant = graph.constants.at(graph.values[value].weight);
+  for (int64_t axis = 0; axis < constant.dim(); ++axis) {
+    const Labels labels = remains.axes().peek(value, axis);
+    if (labels == nullptr) continue;
+    constant = constant.index_select(axis, at::tensor(remains.kept(labels), at::kLong).to(constant.device()));
+  }
+}
+
+/// Attention with values of another number of features than keys takes another kernel, whose result lies otherwise in
+/// memory: what was a view of it may have to be a copy.
+bool needs_copies(const Node& node, const Graph& small, const Axes& axes) {
+  if (node.target != "aten::scaled_dot_product_attention") return false;
+  const ValueId key = tensor(node, "key"), value = tensor(node, "value");
+  return axes.shape(key).back() == axes.shape(value).back() &&
+         small.values[key].shape.back() != small.values[value].shape.back();
+}
+
+void reshape_instead_of_view(Node& node) {
+  if (node.target != "aten::view") return;
+  node.target = "aten::reshape";
+  for (program::Argument& argument : node.arguments) {
+    if (argument.name == "size") argument.name = "shape";
+  }
+}
+
+Graph cut_graph(const Axes& axes, const sparsity::Cut& cut) {
+  const Remains remains(axes, cut);
+  Graph small = axes.graph();
+  for (size_t i = 0; i < small.values.size(); ++i) {
+    const auto value = static_cast<ValueId>(i);
+    small.values[i].shape = remains.shape(value);
+    if (small.values[i].role == Role::kConstant) cut_constant(small, value, remains);
+  }
+  for (Node& node : small.nodes) rewrite_constants(node, small, remains);
+  const auto copies = [&](const Node& node) { return needs_copies(node, small, axes); };
+  if (std::any_of(small.nodes.begin(), small.nodes.end(), copies)) {
+    std::for_each(small.nodes.begin(), small.nodes.end(), reshape_instead_of_view);
+  }
+  return small;
 }
 
 }  // namespace
 
 Graph cut_graph(const Graph& graph, const sparsity::Cut& cut) {
   const Axes axes = analyze(graph);
-  const Remains remains(axes, cut);
-  Graph small = graph;
-  for (size_t value = 0; value < graph.values.size(); ++value) {
-    small.values[value].shape = remains.shape(static_cast<ValueId>(value));
+  if (!refusal(axes, cut)) return cut_graph(axes, cut);
+  for (const GroupOptions options : {GroupOptions{.heads = true}, GroupOptions{.statistics = true},
+                                     GroupOptions{.statistics = true, .heads = true}}) {
+    const Axes other = analyze(graph, options);
+    if (!refusal(other, cut)) return cut_graph(other, cut);
   }
-  for (Node& node : small.nodes) rewrite_constants(node, small, remains);
-  return small;
+  std::rethrow_exception(refusal(axes, cut));
 }
 
 Program cut_program(const Program& program, const sparsity::Cut& cut) {

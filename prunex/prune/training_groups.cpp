@@ -189,7 +189,8 @@ std::vector<Group> coupled(const Graph& graph, const std::vector<DependencyGroup
     Group group{.name = dependency.name, .slices = {}, .size = dependency.size, .keep = 1};
     std::copy_if(dependency.slices.begin(), dependency.slices.end(), std::back_inserter(group.slices),
                  [&](const Slice& slice) { return parameters.count(slice.tensor) > 0; });
-    groups.push_back(std::move(group));
+    const auto inner = [](const Slice& slice) { return slice.axis > sparsity::kChannels; };
+    if (std::none_of(group.slices.begin(), group.slices.end(), inner)) groups.push_back(std::move(group));
   }
   return groups;
 }

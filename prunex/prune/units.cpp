@@ -3,12 +3,18 @@
 #include <utility>
 
 namespace prunex::prune {
+namespace {
+
+void keep_first(int32_t& current, int32_t reason) {
+  if (reason != kFree && (current == kFree || reason < current)) current = reason;
+}
+
+}  // namespace
 
 Unit Units::add(int64_t count) {
   const auto first = static_cast<Unit>(parents_.size());
   for (int64_t i = 0; i < count; ++i) parents_.push_back(first + static_cast<Unit>(i));
-  sizes_.resize(parents_.size(), 1);
-  reasons_.resize(parents_.size(), kFree);
+  sets_.resize(parents_.size());
   return first;
 }
 
@@ -23,16 +29,24 @@ void Units::unite(Unit a, Unit b, int32_t reason) {
   a = find(a);
   b = find(b);
   if (a == b) return;
-  if (sizes_[a] < sizes_[b]) std::swap(a, b);
+  if (sets_[a].size < sets_[b].size) std::swap(a, b);
   parents_[b] = a;
-  sizes_[a] += sizes_[b];
-  freeze(a, reasons_[b]);
+  sets_[a].size += sets_[b].size;
+  sets_[a].head |= sets_[b].head;
+  keep_first(sets_[a].frozen, sets_[b].frozen);
+  keep_first(sets_[a].blurred, sets_[b].blurred);
 }
 
 void Units::freeze(Unit unit, int32_t reason) {
-  if (unit == kFixed || reason == kFree) return;
-  int32_t& current = reasons_[find(unit)];
-  if (current == kFree || reason < current) current = reason;
+  if (unit != kFixed) keep_first(sets_[find(unit)].frozen, reason);
+}
+
+void Units::blur(Unit unit, int32_t reason) {
+  if (unit != kFixed) keep_first(sets_[find(unit)].blurred, reason);
+}
+
+void Units::mark_head(Unit unit) {
+  if (unit != kFixed) sets_[find(unit)].head = true;
 }
 
 }  // namespace prunex::prune

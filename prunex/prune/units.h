@@ -21,14 +21,27 @@ class Units {
   void unite(Unit a, Unit b, int32_t reason);
   /// The set of `unit` cannot be removed; the smallest reason of a set counts.
   void freeze(Unit unit, int32_t reason);
+  /// Removing the set of `unit` changes statistics of others; the smallest reason counts.
+  void blur(Unit unit, int32_t reason);
+  /// The set of `unit` is a head of attention.
+  void mark_head(Unit unit);
   /// Of the set of `unit`; kFree: it may be removed.
-  int32_t reason(Unit unit) const { return reasons_[find(unit)]; }
+  int32_t reason(Unit unit) const { return sets_[find(unit)].frozen; }
+  /// Of the set of `unit`; kFree: others stay exactly as they were.
+  int32_t blur(Unit unit) const { return sets_[find(unit)].blurred; }
+  bool is_head(Unit unit) const { return sets_[find(unit)].head; }
   int64_t size() const { return static_cast<int64_t>(parents_.size()); }
 
  private:
+  struct Set {
+    int32_t size = 1;
+    int32_t frozen = kFree;
+    int32_t blurred = kFree;
+    bool head = false;
+  };
+
   mutable std::vector<Unit> parents_;
-  std::vector<int32_t> sizes_;
-  std::vector<int32_t> reasons_;
+  std::vector<Set> sets_;  // by root
 };
 
 }  // namespace prunex::prune

@@ -1,0 +1,261 @@
+#include "prunex/prune/product_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "prunex/prune/arguments.h"
+#include "prunex/prune/ties.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::kNoValue;
+using program::Node;
+using program::ValueId;
+
+constexpr const char* kSums = "sums over this axis what does not vanish with its units";
+
+/// When the result of an operation vanishes with its operands.
+enum class Zero {
+  kMade,   ///< always: zero weights make zeros
+  kFirst,  ///< if the first does
+  kAll,
+  kAny,
+};
+
+const std::unordered_map<std::string_view, Zero>& zeros() {
+  static const std::unordered_map<std::string_view, Zero> table = {
+      {"linear", Zero::kMade},
+      {"conv1d", Zero::kMade},
+      {"conv2d", Zero::kMade},
+      {"conv3d", Zero::kMade},
+      {"conv_transpose1d", Zero::kMade},
+      {"conv_transpose2d", Zero::kMade},
+      {"embedding", Zero::kMade},
+      {"conv_transpose3d", Zero::kMade},
+      {"lstm", Zero::kMade},
+      {"relu", Zero::kFirst},
+      {"relu_", Zero::kFirst},
+      {"gelu", Zero::kFirst},
+      {"silu", Zero::kFirst},
+      {"silu_", Zero::kFirst},
+      {"tanh", Zero::kFirst},
+      {"hardswish", Zero::kFirst},
+      {"hardswish_", Zero::kFirst},
+      {"leaky_relu", Zero::kFirst},
+      {"elu", Zero::kFirst},
+      {"dropout", Zero::kFirst},
+      {"dropout_", Zero::kFirst},
+      {"contiguous", Zero::kFirst},
+      {"view", Zero::kFirst},
+      {"reshape", Zero::kFirst},
+      {"flatten", Zero::kFirst},
+      {"unflatten", Zero::kFirst},
+      {"permute", Zero::kFirst},
+      {"transpose", Zero::kFirst},
+      {"select", Zero::kFirst},
+      {"slice", Zero::kFirst},
+      {"unbind", Zero::kFirst},
+      {"chunk", Zero::kFirst},
+      {"split", Zero::kFirst},
+      {"squeeze", Zero::kFirst},
+      {"unsqueeze", Zero::kFirst},
+      {"split_with_sizes", Zero::kFirst},
+      {"expand", Zero::kFirst},
+      {"clone", Zero::kFirst},
+      {"to", Zero::kFirst},
+      {"mean", Zero::kFirst},
+      {"max_pool2d", Zero::kFirst},
+      {"avg_pool2d", Zero::kFirst},
+      {"roll", Zero::kFirst},
+      {"adaptive_avg_pool2d", Zero::kFirst},
+      {"div", Zero::kFirst},
+      {"div_", Zero::kFirst},
+      {"neg", Zero::kFirst},
+      {"add", Zero::kAll},
+      {"add_", Zero::kAll},
+      {"sub", Zero::kAll},
+      {"cat", Zero::kAll},
+      {"stack", Zero::kAll},
+      {"mul", Zero::kAny},
+      {"mul_", Zero::kAny},
+  };
+  return table;
+}
+
+/// "aten::add.Tensor" -> "add"
+std::string_view operation(const Node& node) {
+  std::string_view name = node.target;
+  name.remove_prefix(std::min(name.size(), std::string_view("aten::").size()));
+  return name.substr(0, name.find('.'));
+}
+
+bool is_norm(std::string_view operation) {
+  return operation == "batch_norm" || operation == "instance_norm" || operation == "layer_norm" ||
+         operation == "group_norm" || operation == "rms_norm";
+}
+
+class Vanishing {
+ public:
+  explicit Vanishing(const Axes& axes) : axes_(axes) {}
+
+  bool operator()(ValueId value) {
+    const auto [found, added] = known_.emplace(value, false);
+    if (added) known_[value] = compute(value);
+    return known_[value];
+  }
+
+ private:
+  bool compute(ValueId value) {
+    if (axes_.is_weight(value)) return true;
+    const Node* node = axes_.producer(value);
+    if (node == nullptr) return false;
+    const std::string_view name = operation(*node);
+    if (is_norm(name)) return tensor(*node, "weight") != kNoValue;
+    const auto found = zeros().find(name);
+    const std::vector<ValueId> inputs = tensor_inputs(axes_.graph(), *node);
+    if (found == zeros().end() || inputs.empty()) return false;
+    if (found->second == Zero::kMade) return labelled_axes(value) <= 1;
+    if (found->second == Zero::kFirst) return (*this)(inputs[0]);
+    const bool joins = name == "cat" || name == "stack";
+    const auto vanishes = [&](ValueId input) {
+      return (joins || axes_.shape(input) == axes_.shape(value)) && (*this)(input);
+    };
+    if (found->second == Zero::kAny) return std::any_of(inputs.begin(), inputs.end(), vanishes);
+    return (joins || inputs.size() == 2) && std::all_of(inputs.begin(), inputs.end(), vanishes);
+  }
+
+  /// A bias is added to removed positions of axes other than the layer's own.
+  int64_t labelled_axes(ValueId value) const {
+    const auto may_go = [&](Unit unit) { return unit != kFixed && axes_.units().reason(unit) == kFree; };
+    int64_t count = 0;
+    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
+      const Labels labels = axes_.peek(value, axis);
+      count += labels != nullptr && std::any_of(labels->begin(), labels->end(), may_go);
+    }
+    return count;
+  }
+
+  const Axes& axes_;
+  std::unordered_map<ValueId, bool> known_;
+};
+
+/// What layers without the removed units' rows and biases compute for these units is zero, and nothing up to `value`
+/// makes it something else: a sum over them is the same without them.
+bool vanishes(const Axes& axes, ValueId value) {
+  return Vanishing(axes)(value);
+}
+
+/// Ties two axes that are contracted.
+void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) {
+  if (axes.is_weight(a)) return contract(axes, b, axis_b, a, axis_a);
+  const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
+  if (labels != nullptr && !vanishes(axes, a) && !vanishes(axes, b)) axes.take_statistics(labels, kSums);
+}
+
+/// The axes before the last two are those of independent products.
+void pass_heads(Axes& axes, const std::vector<ValueId>& factors, ValueId output) {
+  for (int64_t axis = 0; axis < axes.rank(output) - 2; ++axis) {
+    const Labels labels = broadcast(axes, factors, output, axis);
+    axes.mark_heads(labels);
+    axes.set(output, axis, labels);
+  }
+}
+
+/// What is added to a product, if anything is.
+void add(Axes& axes, const Node& node, ValueId output) {
+  const ValueId added =
+      node.target == "aten::addmm" || node.target == "aten::baddbmm" ? tensor(node, "self") : kNoValue;
+  if (added == kNoValue) return;
+  for (int64_t axis = 0; axis < axes.rank(added); ++axis) {
+    const int64_t to = axis + axes.rank(output) - axes.rank(added);
+    if (axes.shape(added)[axis] == axes.shape(output)[to]) axes.tie(axes.labels(output, to), added, axis);
+  }
+}
+
+std::pair<ValueId, ValueId> factors(const Node& node) {
+  const bool adds = node.target == "aten::addmm" || node.target == "aten::baddbmm";
+  const char* first = node.target == "aten::addmm" ? "mat1" : adds ? "batch1" : "self";
+  const char* second = node.target == "aten::matmul" ? "other" : node.target == "aten::baddbmm" ? "batch2" : "mat2";
+  return {tensor(node, first), tensor(node, second)};
+}
+
+using Places = std::vector<std::pair<ValueId, int64_t>>;
+
+/// Where each letter of "ab,bc" stands: operands and axes.
+std::map<char, Places> places(const std::string& terms, const std::vector<ValueId>& operands) {
+  std::map<char, Places> letters;
+  size_t operand = 0;
+  int64_t axis = 0;
+  for (char letter : terms) {
+    if (letter == ',') {
+      ++operand;
+      axis = 0;
+    } else {
+      letters[letter].emplace_back(operands.at(operand), axis++);
+    }
+  }
+  return letters;
+}
+
+void tie_letter(Axes& axes, const Places::value_type& a, const Places::value_type& b, bool summed) {
+  if (summed) return contract(axes, a.first, a.second, b.first, b.second);
+  const auto& [known, adopts] = axes.is_weight(a.first) ? std::pair(b, a) : std::pair(a, b);
+  axes.tie(axes.labels(known.first, known.second), adopts.first, adopts.second);
+}
+
+}  // namespace
+
+void sum(Axes& axes, ValueId value, int64_t axis) {
+  const Labels labels = axes.labels(value, axis);
+  if (labels != nullptr && !vanishes(axes, value)) axes.take_statistics(labels, kSums);
+}
+
+void matmul_rule(Axes& axes, const Node& node) {
+  const auto [a, b] = factors(node);
+  const ValueId output = node.outputs[0];
+  if (axes.rank(a) < 2 || axes.rank(b) < 2) return axes.freeze_inputs(node, "with a vector has no rule");
+  contract(axes, a, axes.rank(a) - 1, b, axes.rank(b) - 2);
+  pass_heads(axes, {a, b}, output);
+  axes.set(output, axes.rank(output) - 2, axes.made(a, axes.rank(a) - 2));
+  axes.set(output, axes.rank(output) - 1, axes.made(b, axes.rank(b) - 1));
+  add(axes, node, output);
+}
+
+void attention_rule(Axes& axes, const Node& node) {
+  const ValueId query = tensor(node, "query"), key = tensor(node, "key"), value = tensor(node, "value");
+  const ValueId mask = tensor(node, "attn_mask"), output = node.outputs[0];
+  if (boolean(node, "enable_gqa", false)) return axes.freeze_inputs(node, "with shared heads has no rule");
+  std::vector<ValueId> all{query, key, value};
+  if (mask != kNoValue) all.push_back(mask);
+  for (ValueId factor : all) axes.freeze(factor, axes.rank(factor) - 2, "attends over this axis");
+  if (mask != kNoValue) axes.freeze(mask, axes.rank(mask) - 1, "attends over this axis");
+  contract(axes, query, axes.rank(query) - 1, key, axes.rank(key) - 1);
+  pass_heads(axes, all, output);
+  axes.set(output, axes.rank(output) - 2, axes.labels(query, axes.rank(query) - 2));
+  axes.set(output, axes.rank(output) - 1, axes.labels(value, axes.rank(value) - 1));
+}
+
+void einsum_rule(Axes& axes, const Node& node) {
+  std::string equation = node.find("equation")->literal.toStringRef();
+  std::erase(equation, ' ');
+  const size_t arrow = equation.find("->");
+  if (arrow == std::string::npos || equation.find('.') != std::string::npos) {
+    return axes.freeze_inputs(node, "without all its axes has no rule");
+  }
+  const std::string result = equation.substr(arrow + 2);
+  std::map<char, Places> letters = places(equation.substr(0, arrow), tensor_inputs(axes.graph(), node));
+  for (const auto& [letter, places] : letters) {
+    const bool summed = result.find(letter) == std::string::npos;
+    if (summed && places.size() == 1) sum(axes, places[0].first, places[0].second);
+    for (size_t i = 1; i < places.size(); ++i) tie_letter(axes, places[0], places[i], summed);
+  }
+  for (size_t i = 0; i < result.size(); ++i) {
+    const auto [value, axis] = letters.at(result[i])[0];
+    axes.set(node.outputs[0], static_cast<int64_t>(i), axes.made(value, axis));
+  }
+}
+
+}  // namespace prunex::prune
