@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
@@ -32,6 +33,7 @@ struct Hierarchy {
   std::unique_ptr<Pipeline> pipeline;
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
+  std::vector<std::string> interfaces;  ///< the network interfaces that were named
   /// Why tensors on GPUs go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
 

@@ -188,6 +188,11 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_dense"] = dense_exchange_bytes(summary);
   json["inter_node_bytes_ddp"] = ddp_bytes(summary);
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
+  for (const auto& [name, nodes] : summary.interface_bytes) {
+    for (const auto& bytes : nodes) {
+      json["interface_bytes"][name].push_back({{"sent", bytes.sent}, {"received", bytes.received}});
+    }
+  }
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/comm/interface_counters.h"
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/strategies/strategy.h"
@@ -74,6 +75,7 @@ struct Summary {
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross
+  comm::NodeInterfaceBytes interface_bytes;      ///< of the interfaces that were named, as the kernel counted them
   double wall_seconds = 0;
   Seconds seconds;
   double samples_per_second_before_cut = 0;  ///< of the local steps, all ranks; 0 if there were none

@@ -105,6 +105,7 @@ class Trainer {
 
   TrainOptions options_;
   comm::Hierarchy& ranks_;
+  comm::InterfaceCounters interfaces_;
   data::Datasets data_;
   program::Model model_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
@@ -139,6 +140,7 @@ int64_t samples_per_step(const TrainOptions& options) {
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
     : options_(options),
       ranks_(ranks),
+      interfaces_(ranks.interfaces),
       data_(data::load_datasets(options.data)),
       model_(load_network(options, data_.train)),
       groups_(groups_of(model_.program.graph(), options)),
@@ -469,6 +471,7 @@ void Trainer::summarise(const Weights& product) {
   summary_.accuracy_compact = accuracy.item<double>();
   summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};
   if (ranks_.site) summary_.traffic.insert({{"site", ranks_.site->traffic()}, {"cross", ranks_.cross->traffic()}});
+  summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
   summary_.wall_seconds = run_.lap();
   if (writes()) io::write_file_atomically(directory_ + "/summary.json", to_json(summary_));
 }

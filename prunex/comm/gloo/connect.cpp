@@ -197,6 +197,7 @@ Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options
   const auto [cards, devices] = join(layout, store, options);
   Hierarchy hierarchy = make_groups(layout, store, options, devices);
   if (gpu) extend_to_gpus(hierarchy, cards, store, options);
+  hierarchy.interfaces = options.interfaces;
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto address = address_of(*devices.rail);  // so that a cut of any rail's network is noticed

@@ -1,0 +1,83 @@
+// The kernel's table of interfaces: files of its form, and that of this machine.
+#include "prunex/comm/interface_counters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "tests/network.h"
+#include "tests/scratch.h"
+
+namespace prunex::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+void write_table(const std::string& path, int64_t received, int64_t sent) {
+  std::ofstream(path)
+      << "Inter-|   Receive                                                |  Transmit\n"
+         " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n"
+         "    lo:     7       1    0    0    0     0          0         0       7       1    0    0\n"
+         "veth0: 1 2 3 4 5 6 7 8 9 10 11 12\n"
+      << "  eth0:" << received << " 5 0 0 0 0 0 0 " << sent << " 6 0 0 0 0 0 0\n";
+}
+
+TEST(InterfaceCounters, ReadTheTableOfTheKernel) {
+  const tests::Scratch scratch;
+  const std::string table = scratch / "dev";
+  write_table(table, 1000, 12345678901);
+  const auto bytes = read_interface("eth0", table);
+  EXPECT_EQ(bytes.received, 1000);
+  EXPECT_EQ(bytes.sent, 12345678901);
+}
+
+TEST(InterfaceCounters, AgreeWithTheTableOfThisMachine) {
+  const int64_t before = tests::interface_bytes("lo");
+  const int64_t sent = read_interface("lo").sent;
+  EXPECT_GE(sent, before);
+  EXPECT_LE(sent, tests::interface_bytes("lo"));
+}
+
+TEST(InterfaceCounters, NameAnInterfaceThatIsNotThere) {
+  const auto missing = [](const std::string& name, const std::string& table) {
+    try {
+      read_interface(name, table);
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no exception");
+  };
+  EXPECT_THAT(missing("eth7", kInterfaceTable),
+              HasSubstr("/proc/thread-self/net/dev: no counters of the interface eth7"));
+  EXPECT_THAT(missing("eth0", "/no/table"), HasSubstr("/no/table: no counters of the interface eth0"));
+}
+
+TEST(InterfaceCounters, AreThoseOfEveryNodesFirstRank) {
+  const tests::Scratch scratch;
+  const auto table_of = [&](int rank) { return scratch / std::to_string(rank); };
+  for (int rank = 0; rank < 4; ++rank) write_table(table_of(rank), 100, 200);
+  run_ranks(2, 2, [&](Hierarchy& h) {
+    const InterfaceCounters counters({"eth0", "lo"}, table_of(h.layout.rank));
+    write_table(table_of(h.layout.rank), 101 + h.layout.rank, 210 + h.layout.rank);
+    const auto bytes = counters.gather(h.layout, *h.world);
+    ASSERT_EQ(bytes.size(), 2U);
+    ASSERT_EQ(bytes.at("eth0").size(), 2U);
+    EXPECT_EQ(bytes.at("eth0")[0].received, 1);
+    EXPECT_EQ(bytes.at("eth0")[0].sent, 10);
+    EXPECT_EQ(bytes.at("eth0")[1].received, 3);
+    EXPECT_EQ(bytes.at("eth0")[1].sent, 12);
+    EXPECT_EQ(bytes.at("lo")[1].sent, 0);
+  });
+}
+
+TEST(InterfaceCounters, WithoutInterfacesThereIsNothingToGather) {
+  run_ranks(2, 1, [](Hierarchy& h) {
+    EXPECT_TRUE(InterfaceCounters({}).gather(h.layout, *h.world).empty());
+    EXPECT_EQ(h.world->traffic().operations, 1) << "the barrier of connect";
+  });
+}
+
+}  // namespace
+}  // namespace prunex::comm
