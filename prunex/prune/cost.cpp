@@ -65,8 +65,8 @@ int64_t Count::operator()(const std::vector<int64_t>& kept) const {
   return total;
 }
 
-Cost cost_of(const Graph& graph, const std::vector<sparsity::Group>& groups, Counting counting) {
-  const Widths widths(graph, groups);
+Cost cost_of(const Graph& graph, const std::vector<sparsity::Group>& groups, Counting counting, GroupOptions options) {
+  const Widths widths(graph, groups, options);
   return {parameters_of(graph, widths),
           counting == Counting::kMacs ? macs_of(graph, widths) : torch_pruning_count(graph, widths)};
 }

@@ -35,7 +35,8 @@ struct Cost {
   Count parameters;
   Count macs;
 };
-Cost cost_of(const program::Graph& graph, const std::vector<sparsity::Group>& groups, Counting counting);
+Cost cost_of(const program::Graph& graph, const std::vector<sparsity::Group>& groups, Counting counting,
+             GroupOptions options = {});
 
 /// Nothing removed.
 std::vector<int64_t> all_units(const std::vector<sparsity::Group>& groups);

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "prunex/prune/axis_sums.h"
@@ -55,13 +55,14 @@ class Elementwise final : public Importance {
     for (const auto& item : weights.params) {
       const at::Tensor& weight = item.value();
       if (!counts(item.key())) continue;
-      small.params.insert(item.key(), weight.dim() > 2 ? weight.flatten(2).norm(entries_.options().power, 2) : weight);
+      const bool kernels = weight.dim() > 2 && entries_.role(item.key()).out_axis >= 0;
+      small.params.insert(item.key(), kernels ? weight.flatten(2).norm(entries_.options().power, 2) : weight);
     }
     return small;
   }
 
  private:
-  using Sums = std::unordered_map<std::string, AxisSums>;
+  using Sums = std::map<std::pair<std::string, int64_t>, AxisSums>;
 
   bool counts(const std::string& tensor) const { return has_a_say(entries_.role(tensor)); }
 
@@ -89,21 +90,21 @@ class Elementwise final : public Importance {
     }
     const at::Tensor* other = evidence_.find(slice.tensor);
     if (other == nullptr && needs_evidence(entries_.options().criterion)) return std::nullopt;
-    const AxisSums& both = sums_of(slice.tensor, weights, other == nullptr ? at::Tensor() : *other, sums);
-    std::vector<double> positions = slice.axis == sparsity::kRows ? both.rows : both.channels;
-    TORCH_CHECK(!positions.empty(), "[prune] a group lies on axis ", slice.axis, " of the vector '", slice.tensor, "'");
-    return positions;
+    const AxisSums& both = sums_of(slice, weights, other == nullptr ? at::Tensor() : *other, sums);
+    return slice.axis == sparsity::kChannels ? both.channels : both.rows;
   }
 
-  const AxisSums& sums_of(const std::string& tensor, const Weights& weights, const at::Tensor& other,
-                          Sums& sums) const {
-    const auto found = sums.find(tensor);
+  /// Axes 0 and 1 of a tensor share a pass; a later axis becomes the rows.
+  const AxisSums& sums_of(const Slice& slice, const Weights& weights, const at::Tensor& other, Sums& sums) const {
+    const int64_t first = slice.axis > sparsity::kChannels ? slice.axis : 0;
+    const auto found = sums.find({slice.tensor, first});
     if (found != sums.end()) return found->second;
-    const at::Tensor* weight = weights.params.find(tensor);
-    TORCH_CHECK(weight != nullptr, "[prune] a group lies on '", tensor, "', which is no parameter");
-    AxisSums made = axis_sums(*weight, other, term_, entries_.options().power);
+    const at::Tensor* weight = weights.params.find(slice.tensor);
+    TORCH_CHECK(weight != nullptr, "[prune] a group lies on '", slice.tensor, "', which is no parameter");
+    const auto front = [&](const at::Tensor& tensor) { return first == 0 ? tensor : tensor.movedim(first, 0); };
+    AxisSums made = axis_sums(front(*weight), other.defined() ? front(other) : other, term_, entries_.options().power);
     if (term_ == Term::kProduct) absolute(made);
-    return sums.emplace(tensor, std::move(made)).first->second;
+    return sums.emplace(std::make_pair(slice.tensor, first), std::move(made)).first->second;
   }
 
   static void absolute(AxisSums& sums) {

@@ -42,6 +42,7 @@ bool Entries::counts(WeightKind kind) const {
     case WeightKind::kLayerNorm:
       return true;
     case WeightKind::kDepthwise:
+    case WeightKind::kRecurrent:
     case WeightKind::kEmbedding:
     case WeightKind::kOtherNorm:
       return !options_.tp_compat;

@@ -22,18 +22,13 @@ bool matches(const std::string& pattern, const std::string& group, const Limit& 
   return fits(group) || std::any_of(limit.layers.begin(), limit.layers.end(), fits);
 }
 
-/// Channels that one unit has in a layer.
-int64_t channels(const Slice& slice, int64_t units) {
-  return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
-}
-
 /// Least number of units whose channels are a multiple of `round_to` in every layer that makes them.
 int64_t multiple_of(const DependencyGroup& group, const Roles& roles, int64_t round_to) {
   int64_t multiple = 1;
   for (const Slice& slice : group.slices) {
     const auto role = roles.find(slice.tensor);
     if (role == roles.end() || !makes_units(role->second, slice)) continue;
-    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels(slice, group.size)));
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels_per_unit(slice, group.size)));
   }
   return multiple;
 }
@@ -45,7 +40,9 @@ Limit limit_of(const DependencyGroup& group, const Roles& roles, const LimitOpti
     const auto role = roles.find(slice.tensor);
     if (role == roles.end()) continue;
     const bool makes = makes_units(role->second, slice);
-    if (makes) limit.layers.push_back(layer_of(slice.tensor));
+    const std::string layer = layer_of(slice.tensor);
+    const bool known = !limit.layers.empty() && limit.layers.back() == layer;
+    if (makes && !known) limit.layers.push_back(layer);
     parts.push_back(fmt::format("{} {}", name_of(role->second.kind), makes ? "out" : "in"));
   }
   std::sort(parts.begin(), parts.end());

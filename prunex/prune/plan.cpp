@@ -104,7 +104,7 @@ Planner::Planner(const program::Graph& graph, const std::vector<DependencyGroup>
                  const PlanOptions& options)
     : options_(options),
       groups_(removable_groups(dependencies)),
-      cost_(cost_of(graph, groups_, options.tp_compat ? Counting::kTorchPruning : Counting::kMacs)) {
+      cost_(cost_of(graph, groups_, options.tp_compat ? Counting::kTorchPruning : Counting::kMacs, options.groups)) {
   const std::vector<Limit> limits = limits_of(graph, dependencies, options.limits);
   for (size_t group = 0; group < limits.size(); ++group) {
     if (dependencies[group].prunable) limits_.push_back(limits[group]);

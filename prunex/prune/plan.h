@@ -36,6 +36,7 @@ enum class Scope {
 struct PlanOptions {
   Scope scope = Scope::kLocal;
   LimitOptions limits;
+  GroupOptions groups;
   /// Torch-Pruning's choices: truncated counts, rounding down, no limit on what a global threshold takes from a group
   /// but that a group which would vanish stays whole; its count of operations.
   bool tp_compat = false;
@@ -52,6 +53,7 @@ struct Plan {
 class Planner {
  public:
   /// Options out of range and patterns that match nothing are std::invalid_argument.
+  /// `dependencies` are the graph's, found with the same GroupOptions.
   Planner(const program::Graph& graph, const std::vector<DependencyGroup>& dependencies, const PlanOptions& options);
 
   /// The groups that can be cut; those that the options spare are among them.

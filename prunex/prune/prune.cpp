@@ -3,8 +3,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <map>
+
 #include "prunex/prune/remaining.h"
 #include "prunex/prune/surgery.h"
+#include "prunex/prune/weight_roles.h"
+#include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
 namespace {
@@ -24,7 +28,7 @@ std::string difference(int64_t asked, int64_t kept, const Limit& limit) {
 
 Pruner::Pruner(const program::Model& model, const PlanOptions& options)
     : model_(model),
-      dependencies_(dependency_groups(model.program.graph())),
+      dependencies_(dependency_groups(model.program.graph(), options.groups)),
       options_(options),
       planner_(model.program.graph(), dependencies_, options),
       plan_{sparsity::full_masks(planner_.groups()), all_units(planner_.groups())},
@@ -58,8 +62,8 @@ std::vector<Decision> Pruner::decisions() const {
   size_t next = 0;
   for (size_t i = 0; i < dependencies_.size(); ++i) {
     const DependencyGroup& group = dependencies_[i];
-    decisions.push_back(
-        {group.name, group.kind, limits[i].layers, group.size, group.size, group.size, limits[i].reason});
+    decisions.push_back({group.name, group.kind, limits[i].layers, group.size, group.size, group.size, limits[i].reason,
+                         group.inexact});
     if (!group.prunable) continue;
     const size_t index = next++;
     Decision& decision = decisions.back();
@@ -72,12 +76,41 @@ std::vector<Decision> Pruner::decisions() const {
   return decisions;
 }
 
+std::vector<LayerWidth> Pruner::layers() const {
+  const auto roles = weight_roles(model_.program.graph());
+  const std::vector<Decision> decided = decisions();
+  std::map<std::string, LayerWidth> by_weight;
+  for (size_t i = 0; i < dependencies_.size(); ++i) {
+    for (const sparsity::Slice& slice : dependencies_[i].slices) {
+      const auto role = roles.find(slice.tensor);
+      if (role == roles.end() || !makes_units(role->second, slice)) continue;
+      const int64_t channels = channels_per_unit(slice, dependencies_[i].size);
+      LayerWidth& width = by_weight[slice.tensor];
+      width.before += decided[i].units * channels;
+      width.asked += decided[i].asked * channels;
+      width.done += decided[i].kept * channels;
+    }
+  }
+  std::vector<LayerWidth> layers;
+  for (const auto& item : model_.weights.params) {
+    const auto found = by_weight.find(item.key());
+    if (found == by_weight.end()) continue;
+    found->second.layer = layer_of(item.key());
+    layers.push_back(found->second);
+  }
+  return layers;
+}
+
 Pruned Pruner::result() const {
   const sparsity::Cut cut = this->cut();
   program::Model small{cut_program(model_.program, cut), model_.weights};
   sparsity::apply_cut(small.weights, cut);
   const auto& groups = planner_.groups();
-  return {std::move(small), cut, decisions(), size_of(planner_.cost(), all_units(groups)),
+  return {std::move(small),
+          cut,
+          decisions(),
+          layers(),
+          size_of(planner_.cost(), all_units(groups)),
           size_of(planner_.cost(), kept_units(groups, plan_.masks))};
 }
 

@@ -21,7 +21,14 @@ struct Decision {
   int64_t units = 0;                ///< before
   int64_t asked = 0;                ///< units to keep, as target and ranking say
   int64_t kept = 0;
-  std::string reason;  ///< why other units than asked are kept, or why none could go
+  std::string reason;   ///< why other units than asked are kept, or why none could go
+  std::string inexact;  ///< which statistics change with its units; empty: none
+};
+
+/// What became of a layer's output channels.
+struct LayerWidth {
+  std::string layer;
+  int64_t before = 0, asked = 0, done = 0;  ///< channels; asked and done: to keep, and kept
 };
 
 struct Size {
@@ -33,6 +40,7 @@ struct Pruned {
   program::Model model;
   sparsity::Cut cut;
   std::vector<Decision> decisions;  ///< all groups of the network, also those that cannot be cut
+  std::vector<LayerWidth> layers;   ///< all layers whose channels are in a group, in the model's order
   Size before, after;
 };
 
@@ -42,6 +50,8 @@ class Pruner {
   Pruner(const program::Model& model, const PlanOptions& options);
 
   const Planner& planner() const { return planner_; }
+  /// The whole one.
+  const program::Model& model() const { return model_; }
   /// Of the units that no step has removed.
   const sparsity::Masks& alive() const { return plan_.masks; }
 
@@ -55,6 +65,7 @@ class Pruner {
   /// The model that is left now, checked by check_shapes(). Tensors that lose nothing are shared with the whole one.
   Pruned result() const;
   std::vector<Decision> decisions() const;
+  std::vector<LayerWidth> layers() const;
 
  private:
   void advance(const std::vector<UnitScores>& scores, const Target& target, double progress);

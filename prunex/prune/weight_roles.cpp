@@ -26,11 +26,17 @@ WeightRole convolution(const Graph& graph, const Node& node) {
   return {depthwise ? WeightKind::kDepthwise : WeightKind::kConvolution, 0, groups};
 }
 
-/// Of the argument "weight".
+bool is_recurrent(const Node& node) {
+  return node.target.starts_with("aten::lstm") || node.target.starts_with("aten::gru") ||
+         node.target.starts_with("aten::rnn_");
+}
+
+/// Of the argument "weight", or of the matrices of a recurrent layer.
 WeightRole role_in(const Graph& graph, const Node& node) {
   const std::string_view target = node.target;
   if (target.starts_with("aten::conv")) return convolution(graph, node);
   if (target == "aten::linear") return {WeightKind::kLinear, 0, 1};
+  if (is_recurrent(node)) return {WeightKind::kRecurrent, 0, 1};
   if (target == "aten::embedding") return {WeightKind::kEmbedding, 1, 1};
   if (target == "aten::batch_norm") return {WeightKind::kBatchNorm, -1, 1};
   if (target == "aten::layer_norm") return {WeightKind::kLayerNorm, -1, 1};
@@ -44,11 +50,21 @@ void add(Roles& roles, const Graph& graph, ValueId value, const WeightRole& role
   if (known.kind == WeightKind::kOther) known = role;
 }
 
+/// Matrices, and vectors that are biases.
+void add_recurrent(Roles& roles, const Graph& graph, const Node& node) {
+  const WeightRole matrix = role_in(graph, node);
+  for (ValueId value : node.find("params")->values) {
+    const bool bias = graph.values[value].shape.size() < 2;
+    add(roles, graph, value, bias ? WeightRole{WeightKind::kBias, -1, 1, matrix.kind} : matrix);
+  }
+}
+
 }  // namespace
 
 Roles weight_roles(const Graph& graph) {
   Roles roles;
   for (const Node& node : graph.nodes) {
+    if (is_recurrent(node)) add_recurrent(roles, graph, node);
     if (node.find("weight") == nullptr) continue;
     const WeightRole role = role_in(graph, node);
     add(roles, graph, tensor(node, "weight"), role);
@@ -73,6 +89,8 @@ const char* name_of(WeightKind kind) {
       return "depthwise convolution";
     case WeightKind::kLinear:
       return "linear";
+    case WeightKind::kRecurrent:
+      return "recurrent";
     case WeightKind::kEmbedding:
       return "embedding";
     case WeightKind::kBatchNorm:
@@ -89,9 +107,14 @@ const char* name_of(WeightKind kind) {
   return "";
 }
 
+int64_t channels_per_unit(const sparsity::Slice& slice, int64_t units) {
+  return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
+}
+
 bool makes_units(const WeightRole& role, const sparsity::Slice& slice) {
   const bool layer = role.kind == WeightKind::kConvolution || role.kind == WeightKind::kDepthwise ||
-                     role.kind == WeightKind::kLinear || role.kind == WeightKind::kEmbedding;
+                     role.kind == WeightKind::kLinear || role.kind == WeightKind::kRecurrent ||
+                     role.kind == WeightKind::kEmbedding;
   return layer && slice.axis == role.out_axis;
 }
 

@@ -14,6 +14,7 @@ enum class WeightKind {
   kConvolution,
   kDepthwise,  ///< a convolution of as many groups as filters, more than one
   kLinear,
+  kRecurrent,  ///< of LSTM, GRU and plain recurrent layers
   kEmbedding,
   kBatchNorm,  ///< the scale of a norm: gamma
   kLayerNorm,
@@ -38,6 +39,9 @@ std::string layer_of(const std::string& weight);
 
 /// A word for messages and reports: "convolution", "linear", "batch norm", …
 const char* name_of(WeightKind kind);
+
+/// Positions that each of a group's units has in a slice.
+int64_t channels_per_unit(const sparsity::Slice& slice, int64_t units);
 
 /// Whether the slice lies on outputs of a convolution, a linear layer or an embedding.
 bool makes_units(const WeightRole& role, const sparsity::Slice& slice);

@@ -48,8 +48,8 @@ Width width_of(const std::vector<Unit>& labels, const Axes& axes, const std::vec
 
 }  // namespace
 
-Widths::Widths(const Graph& graph, const std::vector<Group>& groups) {
-  const Axes axes = analyze(graph);
+Widths::Widths(const Graph& graph, const std::vector<Group>& groups, GroupOptions options) {
+  const Axes axes = analyze(graph, options);
   const std::vector<int32_t> group_of = groups_of_units(axes, groups);
   std::unordered_map<const void*, size_t> known;
   ids_.resize(graph.values.size());

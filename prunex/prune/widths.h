@@ -8,6 +8,7 @@
 
 #include "prunex/program/macs.h"
 #include "prunex/program/program.h"
+#include "prunex/prune/group_options.h"
 #include "prunex/sparsity/group.h"
 
 namespace prunex::prune {
@@ -27,8 +28,8 @@ struct Width {
 /// All axes of all values, analysed once.
 class Widths {
  public:
-  /// `groups` are dependency groups of the graph, or what training made of them; `kept` counts in their order.
-  Widths(const program::Graph& graph, const std::vector<sparsity::Group>& groups);
+  /// `groups` are removable dependency groups of the graph, found with these options; `kept` counts in their order.
+  Widths(const program::Graph& graph, const std::vector<sparsity::Group>& groups, GroupOptions options = {});
 
   const Width& of(const program::AxisOf& axis) const { return widths_[ids_.at(axis.value).at(axis.axis)]; }
 

@@ -1,0 +1,52 @@
+// Every case of tests/data/prune, pruned by half: the counts are those of the cut network, which equals the masked one.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "case_check.h"
+#include "cases.h"
+#include "prunex/program/macs.h"
+#include "prunex/program/pt2.h"
+#include "prunex/prune/prune.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Model;
+
+class CasePlans : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
+
+void expect_masked_equivalence(const Case& item, const Model& model, const Pruner& pruner, const Pruned& pruned) {
+  const auto inputs = make_inputs(model.program.graph());
+  const auto groups = dependency_groups(model.program.graph(), item.options);
+  const Model whole = masked(model, groups, pruner.alive(), item.mask);
+  EXPECT_LT(difference(run(pruned.model, inputs), run(whole, inputs)), 1e-5);
+}
+
+TEST_P(CasePlans, HalveExactly) {
+  const Case& item = GetParam();
+  const Model model = program::read_pt2(std::string(PRUNEX_TEST_DATA) + "/prune/cases/" + item.name + ".pt2");
+  Pruner pruner(model, {.groups = item.options});
+  pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5}, 2);
+  const Pruned pruned = pruner.result();
+  EXPECT_EQ(pruned.before.parameters, program::parameter_count(model.weights));
+  EXPECT_EQ(pruned.before.macs, program::macs(model.program.graph()));
+  EXPECT_EQ(pruned.after.parameters, program::parameter_count(pruned.model.weights));
+  EXPECT_EQ(pruned.after.macs, program::macs(pruned.model.program.graph()));
+  for (const Decision& decision : pruned.decisions) {
+    const bool half = decision.kept == std::max<int64_t>(1, (decision.units + 1) / 2);
+    EXPECT_TRUE(half || !decision.reason.empty()) << decision.group << ": " << decision.kept;
+  }
+  if (item.mask != Mask::kTwins) expect_masked_equivalence(item, model, pruner, pruned);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CasePlans, testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.id(); });
+
+}  // namespace
+}  // namespace prunex::prune

@@ -1,0 +1,150 @@
+// Pruned models: equal to masked ones, of the size that was asked for; the given model stays as it was.
+#include "prunex/prune/prune.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "cut_check.h"
+#include "prunex/models/models.h"
+#include "prunex/program/macs.h"
+#include "prunex/prune/remaining.h"
+
+namespace prunex::prune {
+namespace {
+
+using program::Mode;
+using program::Model;
+
+Model resnet8() {
+  Model model = models::make_model("resnet8", {});
+  auto generator = at::detail::createCPUGenerator(5);
+  const at::NoGradGuard no_grad;
+  for (auto& item : model.weights.params) {
+    if (item.value().dim() == 1) item.value().uniform_(0.2, 1, generator);
+  }
+  for (auto& item : model.weights.buffers) {
+    if (item.key().ends_with("running_mean")) item.value().normal_(0, 0.5, generator);
+  }
+  return model;
+}
+
+Target macs_target(const Pruner& pruner, double share) {
+  const int64_t whole = pruner.planner().cost().macs(all_units(pruner.planner().groups()));
+  return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(share * static_cast<double>(whole))};
+}
+
+at::Tensor images() {
+  return at::linspace(-9, 9, 2 * 3 * 32 * 32).sin().reshape({2, 3, 32, 32});
+}
+
+at::Tensor run(const Model& model, Weights weights) {
+  const at::NoGradGuard no_grad;
+  return model.program.run({images()}, weights, Mode::kEval)[0];
+}
+
+/// The weights with the columns of all removed units zeroed.
+Weights masked(const Weights& weights, const sparsity::Cut& cut) {
+  const at::NoGradGuard no_grad;
+  Weights result = weights;
+  for (auto& item : result.params) {
+    const auto& kept = cut.tensors.at(item.key()).kept;
+    if (!kept.contains(1)) continue;
+    const at::Tensor columns = at::tensor(kept.at(1), at::kLong);
+    item.value() = at::zeros_like(item.value()).index_copy_(1, columns, item.value().detach().index_select(1, columns));
+  }
+  return result;
+}
+
+void expect_masked_equivalence(const Model& model, const Pruned& pruned) {
+  const at::Tensor expected = run(model, masked(model.weights, pruned.cut));
+  const at::Tensor actual = run(pruned.model, pruned.model.weights);
+  EXPECT_LT(((actual - expected).abs().max() / expected.abs().max()).item<double>(), 1e-5);
+}
+
+TEST(Prune, LeavesTheMaskedNetworkWhateverTheCriterion) {
+  const Model model = resnet8();
+  for (const char* name : {"l1", "l2", "bn_scale", "lamp", "fpgm", "random"}) {
+    for (const Scope scope : {Scope::kLocal, Scope::kIsomorphic, Scope::kGlobal}) {
+      Pruner pruner(model, {.scope = scope});
+      pruner.prune(*make_importance(importance_named(name), model.program.graph()), macs_target(pruner, 0.4), 3);
+      const Pruned pruned = pruner.result();
+      expect_masked_equivalence(model, pruned);
+      EXPECT_LE(pruned.after.macs, pruned.before.macs * 4 / 10) << name;
+      EXPECT_GT(pruned.after.macs, pruned.before.macs * 3 / 10) << name;
+      EXPECT_EQ(pruned.after.macs, program::macs(pruned.model.program.graph()));
+      EXPECT_EQ(pruned.after.parameters, program::parameter_count(pruned.model.weights));
+    }
+  }
+}
+
+TEST(Prune, LeavesTheGivenModelAlone) {
+  const Model model = resnet8();
+  const at::Tensor before = run(model, model.weights);
+  const auto importance = make_importance(importance_named("l2"), model.program.graph());
+  Pruner pruner(model, {});
+  EXPECT_THROW(pruner.prune(*importance, {.kind = Target::Kind::kMacs, .count = 1}), std::invalid_argument);
+  EXPECT_TRUE(pruner.cut().empty());
+  pruner.prune(*importance, macs_target(pruner, 0.5));
+  EXPECT_FALSE(pruner.result().cut.empty());
+  EXPECT_TRUE(run(model, model.weights).equal(before));
+}
+
+// Scores in the second step are those of the network that the first one leaves.
+TEST(Prune, ScoresAnewInEveryStep) {
+  const Model model = resnet8();
+  const auto& graph = model.program.graph();
+  const auto importance = make_importance(importance_named("l2"), graph);
+  Pruner once(model, {.scope = Scope::kGlobal}), twice(model, {.scope = Scope::kGlobal});
+  const Target target = macs_target(once, 0.4);
+  twice.prune(*importance, target, 2);
+
+  once.step(importance->score(once.planner().groups(), model.weights), target, 0.5);
+  const Pruned half = once.result();
+  const auto groups = removable_groups(dependency_groups(half.model.program.graph()));
+  once.step(make_importance(importance_named("l2"), half.model.program.graph())->score(groups, half.model.weights),
+            target, 1);
+  EXPECT_EQ(once.cut(), twice.cut());
+}
+
+// The groups of the cut network, found by analysis, are what renumbering leaves of the whole one's.
+TEST(Prune, RenumbersGroups) {
+  const Model model = resnet8();
+  Pruner pruner(model, {});
+  pruner.prune(*make_importance(importance_named("random"), model.program.graph()), {.share = 0.3});
+  const Pruned pruned = pruner.result();
+  const Remaining rest = remaining(pruner.planner().groups(), pruner.alive(), model.weights);
+  const auto expected = removable_groups(dependency_groups(pruned.model.program.graph()));
+  ASSERT_EQ(rest.groups.size(), expected.size());
+  for (size_t group = 0; group < expected.size(); ++group) {
+    EXPECT_EQ(rest.groups[group].name, expected[group].name);
+    EXPECT_EQ(rest.groups[group].size, expected[group].size);
+    EXPECT_EQ(rest.groups[group].slices, expected[group].slices);
+  }
+  for (const auto& item : rest.weights.params) EXPECT_TRUE(item.value().equal(pruned.model.weights.params[item.key()]));
+}
+
+TEST(Prune, SaysWhatWasNotDone) {
+  const Model model = resnet8();
+  Pruner pruner(model, {.limits = {.max_ratio = 0.25, .ignore = {"layer1.*"}}});
+  pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5});
+  for (const Decision& decision : pruner.decisions()) {
+    if (decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput) {
+      EXPECT_EQ(decision.kept, decision.units);
+      EXPECT_FALSE(decision.reason.empty()) << decision.group;
+    } else if (decision.group.starts_with("layer1.") || decision.group == "conv1") {
+      EXPECT_EQ(decision.reason, "--ignore layer1.*") << decision.group;
+      EXPECT_EQ(decision.kept, decision.units) << decision.group;
+    } else {
+      EXPECT_EQ(decision.asked, decision.units / 2) << decision.group;
+      EXPECT_EQ(decision.kept, decision.units * 3 / 4) << decision.group;
+      EXPECT_THAT(decision.reason, testing::HasSubstr("at least")) << decision.group;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace prunex::prune
