@@ -7,17 +7,23 @@
 namespace prunex::report {
 namespace {
 
-struct TimeUnit {
-  double from;  // used if the largest value is so many seconds
+/// What ticks are multiples of.
+struct TickUnit {
+  double from;  // used if the largest value is so large
   double size;
   const char* suffix;
 };
-constexpr std::array<TimeUnit, 4> kTimeUnits{{{0, 1e-3, " ms"}, {1, 1, " s"}, {600, 60, " min"}, {10800, 3600, " h"}}};
+constexpr std::array<TickUnit, 4> kTimes{{{0, 1e-3, " ms"}, {1, 1, " s"}, {600, 60, " min"}, {10800, 3600, " h"}}};
+constexpr std::array<TickUnit, 4> kCounts{{{0, 1, ""}, {1e4, 1e3, " k"}, {5e6, 1e6, " M"}, {5e9, 1e9, " G"}}};
 
-TimeUnit time_unit(const std::vector<double>& values) {
+/// Ticks of times, and of numbers that are evenly spaced, are all in one unit.
+TickUnit unit_of(const Axis& axis, const std::vector<double>& values) {
+  const bool counts = axis.unit == Unit::kNumber && axis.scale == ScaleKind::kLinear;
+  if (axis.unit != Unit::kSeconds && !counts) return {0, 1, ""};
   const double largest = values.empty() ? 1 : *std::max_element(values.begin(), values.end());
-  TimeUnit chosen = kTimeUnits[0];
-  for (const auto& unit : kTimeUnits) {
+  const auto& units = counts ? kCounts : kTimes;
+  TickUnit chosen = units[0];
+  for (const auto& unit : units) {
     if (largest >= unit.from) chosen = unit;
   }
   return chosen;
@@ -30,16 +36,12 @@ Range range_of(const Axis& axis, const std::vector<double>& values, double size)
   return range;
 }
 
-double size_of(const Axis& axis, const std::vector<double>& values) {
-  return axis.unit == Unit::kSeconds ? time_unit(values).size : 1;
-}
-
 }  // namespace
 
 AxisScale::AxisScale(const Axis& axis, const std::vector<double>& values, double from_pixel, double to_pixel)
     : axis_(axis),
-      size_(size_of(axis, values)),
-      suffix_(axis.unit == Unit::kSeconds ? time_unit(values).suffix : ""),
+      size_(unit_of(axis, values).size),
+      suffix_(unit_of(axis, values).suffix),
       scale_(axis.scale, range_of(axis, values, size_), from_pixel, to_pixel) {}
 
 bool AxisScale::shows(double value) const {
@@ -53,9 +55,9 @@ double AxisScale::position(double value) const {
 std::vector<AxisScale::Tick> AxisScale::ticks() const {
   std::vector<Tick> ticks;
   for (const double tick : scale_.ticks()) {
-    const bool time = axis_.unit == Unit::kSeconds;
-    ticks.push_back(
-        {scale_.position(tick), time ? (tick == 0 ? "0" : plain(tick, 3) + suffix_) : format(tick, axis_.unit)});
+    const bool one_unit = axis_.unit == Unit::kSeconds || !suffix_.empty();
+    const std::string text = tick == 0 && axis_.unit != Unit::kShare ? "0" : plain(tick, 3) + suffix_;
+    ticks.push_back({scale_.position(tick), one_unit ? text : format(tick, axis_.unit)});
   }
   return ticks;
 }

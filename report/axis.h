@@ -16,7 +16,7 @@ struct Axis {
   bool from_zero = false;  ///< linear only: the axis begins at 0 even if the data do not
 };
 
-/// An axis over given values. All ticks of a time are in one unit, chosen by the largest value.
+/// An axis over given values. All ticks of a time, or of evenly spaced numbers, are in one unit, chosen by the largest.
 class AxisScale {
  public:
   AxisScale(const Axis& axis, const std::vector<double>& values, double from_pixel, double to_pixel);

@@ -66,14 +66,15 @@ std::string draw(const Bars& bars) {
   return canvas.finish(bars.value.label);
 }
 
-std::string draw_strips(const std::vector<Strip>& strips) {
-  constexpr double kHeight = 16, kCell = 12;
+std::string draw_strips(const std::string& title, const std::vector<Strip>& strips) {
+  constexpr double kHeight = 16, kCell = 12, kFirst = kTop + 20;
   size_t longest = 1;
   for (const auto& strip : strips) longest = std::max(longest, strip.bits.size());
-  Canvas canvas(kWidth, kTop + kHeight * static_cast<double>(strips.size()) + 4);
+  Canvas canvas(kWidth, kFirst + kHeight * static_cast<double>(strips.size()) + 4);
+  canvas.text({kLeft, kTop + 8}, "start", title);
   for (size_t row = 0; row < strips.size(); ++row) {
     const auto& bits = strips[row].bits;
-    const double top = kTop + kHeight * static_cast<double>(row);
+    const double top = kFirst + kHeight * static_cast<double>(row);
     const double width = std::min(kCell, (kWidth - kLeft - kRight) / static_cast<double>(longest));
     canvas.text({kLeft - 8, top + 11}, "end", shortened(strips[row].label), "t small");
     for (size_t i = 0; i < bits.size(); ++i) {
@@ -82,7 +83,7 @@ std::string draw_strips(const std::vector<Strip>& strips) {
     const auto kept = std::count(bits.begin(), bits.end(), true);
     canvas.text({kWidth - kRight + 6, top + 11}, "start", fmt::format("{}/{}", kept, bits.size()), "t small");
   }
-  return canvas.finish("kept and removed units of every group");
+  return canvas.finish("kept and removed units of " + title);
 }
 
 std::string draw_rows(const Axis& time, const std::vector<std::string>& rows, const std::vector<Stretch>& stretches) {

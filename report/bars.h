@@ -26,7 +26,7 @@ struct Strip {
   std::string label;
   std::vector<bool> bits;
 };
-std::string draw_strips(const std::vector<Strip>& strips);
+std::string draw_strips(const std::string& title, const std::vector<Strip>& strips);
 
 /// A stretch of a row, in the style of number `style`.
 struct Stretch {

@@ -27,26 +27,58 @@ class Finder {
     for (const auto& path : below) look_in(path);
   }
 
-  std::vector<Run> runs;
+  Findings found;
 
  private:
   /// Its runs in its order, by its names.
   void add_comparison(const fs::path& directory) {
-    std::ifstream file(directory / "compare.json");
-    json comparison;
     try {
-      comparison = json::parse(file);
-      for (const auto& run : comparison.at("runs")) add(directory / run.at("directory"), run.at("name"));
+      const json comparison = read_json(directory / "compare.json");
+      for (const auto& run : comparison.at("runs")) add_entry(directory, run);
+      for (const auto& pilot : comparison.at("pilots")) found.pilots.push_back(pilot_of(pilot));
+      add_checks(directory);
     } catch (const json::exception& error) {
-      throw std::invalid_argument(fmt::format("{}/compare.json: {}", directory.string(), error.what()));
+      throw std::invalid_argument(fmt::format("report: {}/compare.json: {}", directory.string(), error.what()));
+    }
+  }
+
+  static json read_json(const fs::path& path) {
+    std::ifstream file(path);
+    return json::parse(file);
+  }
+
+  static Pilot pilot_of(const json& entry) {
+    Pilot pilot{entry.at("name"), entry.at("rate"), std::nullopt};
+    if (entry.contains("summary")) pilot.accuracy = entry["summary"].value("validation_accuracy", 0.0);
+    return pilot;
+  }
+
+  void add_checks(const fs::path& directory) {
+    if (!fs::exists(directory / "verify.json")) return;
+    for (const auto& check : read_json(directory / "verify.json")) {
+      if (check.at("measured_seconds") == 0) continue;
+      found.checks.push_back(
+          {check.at("name"), check.at("mbit"), check.at("computed_seconds"), check.at("measured_seconds")});
+    }
+  }
+
+  void add_entry(const fs::path& directory, const json& entry) {
+    const fs::path path = directory / entry.at("directory");
+    if (entry.value("state", "") == "failed") {
+      found.failures.push_back({entry.at("directory"), entry.value("error", "")});
+    } else if (is_run_directory(path.string()) || !entry.contains("summary")) {
+      add(path, entry.at("name"));
+    } else if (seen_.insert(fs::weakly_canonical(path)).second) {
+      found.runs.push_back(recorded_run(path.string(), entry));
+      found.runs.back().name = entry.at("name");
     }
   }
 
   void add(const fs::path& directory, const std::string& name) {
     if (!is_run_directory(directory.string())) return;
     if (!seen_.insert(fs::weakly_canonical(directory)).second) return;
-    runs.push_back(read_run(directory.string()));
-    runs.back().name = name;
+    found.runs.push_back(read_run(directory.string()));
+    found.runs.back().name = name;
   }
 
   std::set<fs::path> seen_;
@@ -54,20 +86,20 @@ class Finder {
 
 }  // namespace
 
-std::vector<Run> find_runs(const std::vector<std::string>& directories) {
+Findings find_runs(const std::vector<std::string>& directories) {
   Finder finder;
   for (const auto& directory : directories) {
     if (!fs::is_directory(directory))
       throw std::invalid_argument(fmt::format("report: {}: no such directory", directory));
-    const auto before = finder.runs.size();
+    const auto before = finder.found.runs.size();
     finder.look_in(directory);
-    if (finder.runs.size() == before) {
+    if (finder.found.runs.size() == before) {
       throw std::invalid_argument(fmt::format(
           "report: {}: no run in it that was not named before; wanted metrics.jsonl or summary.json in it or below",
           directory));
     }
   }
-  return std::move(finder.runs);
+  return std::move(finder.found);
 }
 
 }  // namespace prunex::report

@@ -62,23 +62,20 @@ void add_rows(Table& table, const std::string& name, const Run& run) {
 Figure pattern_figure(const Task& task) {
   Figure figure{.id = "patterns", .title = "Learned sparsity patterns"};
   figure.table.columns = {{"run", {}}, {"group", {}}, {"kept", {}, 7}, {"units", {}, 7}};
-  std::string names;
   for (const auto& variant : task.variants) {
     const auto run =
         std::find_if(variant.runs.begin(), variant.runs.end(), [](const Run* r) { return !strips_of(*r).empty(); });
     if (run == variant.runs.end() || figure.drawings.size() == kMostPictures) continue;
-    figure.drawings.push_back(draw_strips(strips_of(**run)));
-    names += fmt::format("{}{} (seed {})", names.empty() ? "" : ", then ", variant.name, (*run)->option("seed"));
+    const auto title = fmt::format("{}, seed {}", variant.name, (*run)->option("seed"));
+    figure.drawings.push_back(draw_strips(title, strips_of(**run)));
     add_rows(figure.table, variant.name, **run);
   }
   if (figure.drawings.empty()) {
     figure.missing = "no run has a structure.json with groups that lost units";
     return figure;
   }
-  figure.text = fmt::format(
-      "Units of every group that lost some: filled ones survived, with all filters and channels that belong to them. "
-      "{}.",
-      names);
+  figure.text =
+      "Units of the groups that lost some: filled ones survived, with all filters and channels that belong to them.";
   return figure;
 }
 

@@ -42,15 +42,23 @@ std::string data_html(const Figure& figure) {
   return fmt::format("<details><summary>Data</summary>\n{}</details>\n", table_html(figure.table));
 }
 
-std::string figure_html(const Figure& figure, const Section& section, size_t number) {
-  std::string html = fmt::format("<figure id=\"{}-{}\">\n<h3>{}</h3>\n{}", figure.id, number, escape(figure.title),
-                                 legend_html(figure));
+std::string setup_html(const Section& section) {
+  return fmt::format("<span class=\"setup\">{} <code>{}</code></span>", escape(section.setup), escape(section.command));
+}
+
+/// `setup`: HTML of what is stated below every figure of a section.
+std::string figure_html(const Figure& figure, const std::string& id, const std::string& setup) {
+  std::string html = fmt::format("<figure id=\"{}\">\n<h3>{}</h3>\n{}", id, escape(figure.title), legend_html(figure));
   for (const auto& drawing : figure.drawings) html += drawing;
   if (!figure.missing.empty()) html += fmt::format("<p class=\"missing\">Missing: {}.</p>\n", escape(figure.missing));
-  html +=
-      fmt::format("<figcaption>{}{}<span class=\"setup\">{} <code>{}</code></span></figcaption>\n", escape(figure.text),
-                  figure.text.empty() ? "" : " ", escape(section.setup), escape(section.command));
+  html += fmt::format("<figcaption>{}{}{}</figcaption>\n", escape(figure.text), figure.text.empty() ? "" : " ", setup);
   return html + data_html(figure) + "</figure>\n";
+}
+
+std::string others_html(const std::vector<Figure>& figures) {
+  std::string html;
+  for (const auto& figure : figures) html += figure_html(figure, figure.id, "");
+  return html.empty() ? "" : fmt::format("<section>\n<div class=\"figures\">\n{}</div>\n</section>\n", html);
 }
 
 std::string section_html(const Section& section, size_t number) {
@@ -58,7 +66,9 @@ std::string section_html(const Section& section, size_t number) {
       "<section>\n<h2>{}</h2>\n<p>{}</p>\n<p><code>{}</code></p>\n{}<p class=\"note\">{}</p>\n", escape(section.title),
       escape(section.setup), escape(section.command), table_html(section.summary), escape(section.note));
   html += "<div class=\"figures\">\n";
-  for (const auto& figure : section.figures) html += figure_html(figure, section, number);
+  for (const auto& figure : section.figures) {
+    html += figure_html(figure, fmt::format("{}-{}", figure.id, number), setup_html(section));
+  }
   return html + "</div>\n<h3>Runs</h3>\n" + table_html(section.runs) + "</section>\n";
 }
 
@@ -78,6 +88,7 @@ std::string to_html(const Page& page) {
       escape(page.title), kStyleSheet);
   html += problems_html(page.problems);
   for (size_t i = 0; i < page.sections.size(); ++i) html += section_html(page.sections[i], i);
+  html += others_html(page.others);
   return html +
          fmt::format("<footer>Made by <code>{}</code>.</footer>\n</main>\n</body>\n</html>\n", escape(page.command));
 }

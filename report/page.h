@@ -22,6 +22,7 @@ struct Page {
   std::string title;
   std::string command;  ///< that made this page
   std::vector<Section> sections;
+  std::vector<Figure> others;  ///< tables about all of them
   std::vector<std::string> problems;
 };
 

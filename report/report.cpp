@@ -73,8 +73,9 @@ std::set<size_t> seed_counts(const Task& task) {
 std::string setup_of(const Task& task) {
   std::set<std::string> layouts;
   for (const auto& variant : task.variants) {
-    layouts.insert(fmt::format("{} x {} ranks", count_of(static_cast<size_t>(variant.first().nodes()), "node"),
-                               variant.first().option("ranks-per-node")));
+    const auto ranks = variant.first().option("ranks-per-node");
+    layouts.insert(fmt::format("{} x {} {}", count_of(static_cast<size_t>(variant.first().nodes()), "node"), ranks,
+                               ranks == "1" ? "rank" : "ranks"));
   }
   std::string places;
   for (const auto& layout : layouts) places += (places.empty() ? "" : " or ") + layout;
@@ -141,17 +142,58 @@ ordered_json to_json(const Section& section) {
           {"figures", figures},         {"runs", to_json(section.runs)}};
 }
 
+Figure pilot_figure(const std::vector<Pilot>& pilots) {
+  Figure figure{.id = "pilots", .title = "Learning rates tried"};
+  figure.text = "Short runs; the rate with the best accuracy on held-out training images was taken for all seeds.";
+  figure.table.columns = {{"run", {}}, {"learning rate", {}}, {"held-out accuracy", Unit::kShare}};
+  for (const auto& [name, rate, accuracy] : pilots) figure.table.rows.push_back({name, rate, accuracy});
+  return figure;
+}
+
+Figure check_figure(const std::vector<Check>& checks) {
+  Figure figure{.id = "checks", .title = "Computed and measured time"};
+  figure.text =
+      "Runs repeated on the emulated cluster (bench/cluster.sh): seconds of training and exchanges. Computed: as "
+      "above, "
+      "with the bytes of the repeated run.";
+  figure.table.columns = {{"run", {}}, {"link", Unit::kMbit}, {"s computed", {}}, {"s measured", {}}, {"ratio", {}, 3}};
+  for (const auto& [name, mbit, computed, measured] : checks) {
+    figure.table.rows.push_back({name, mbit, computed, measured, measured / computed});
+  }
+  return figure;
+}
+
+Figure failure_figure(const std::vector<Failure>& failures) {
+  Figure figure{.id = "failures", .title = "Failed runs"};
+  figure.table.columns = {{"run", {}}, {"last line of its errors", {}}};
+  for (const auto& [name, error] : failures) figure.table.rows.push_back({name, error});
+  return figure;
+}
+
+std::vector<Figure> others(const Findings& findings) {
+  std::vector<Figure> figures;
+  if (!findings.checks.empty()) figures.push_back(check_figure(findings.checks));
+  if (!findings.pilots.empty()) figures.push_back(pilot_figure(findings.pilots));
+  if (!findings.failures.empty()) figures.push_back(failure_figure(findings.failures));
+  return figures;
+}
+
 }  // namespace
 
-Report make_report(const std::vector<Run>& runs, const std::string& command) {
-  Page page{.title = "prunex report", .command = command};
-  for (const auto& task : tasks_of(runs)) page.sections.push_back(section_of(task));
+Report make_report(const Findings& findings, const std::string& command) {
+  Page page{.title = "prunex report", .command = command, .others = others(findings)};
+  for (const auto& task : tasks_of(findings.runs)) page.sections.push_back(section_of(task));
   if (page.sections.size() == 1) page.title = page.sections[0].title;
-  for (const auto& run : runs) page.problems.insert(page.problems.end(), run.problems.begin(), run.problems.end());
+  for (const auto& run : findings.runs) {
+    page.problems.insert(page.problems.end(), run.problems.begin(), run.problems.end());
+  }
   ordered_json json{{"command", command}, {"tasks", ordered_json::array()}};
-  for (const auto& section : page.sections) json["tasks"].push_back(to_json(section));
   std::string summary;
-  for (const auto& section : page.sections) summary += section.setup + "\n" + to_text(section.summary);
+  for (const auto& section : page.sections) {
+    json["tasks"].push_back(to_json(section));
+    summary += section.setup + "\n" + to_text(section.summary);
+  }
+  for (const auto& figure : page.others) json[figure.id] = to_json(figure.table);
   return {.html = to_html(page), .json = json.dump(1) + "\n", .summary = summary, .problems = page.problems};
 }
 

@@ -1,6 +1,7 @@
 // From directories of runs to one page.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,35 @@ struct Report {
   std::vector<std::string> problems;
 };
 
+/// A learning rate that a comparison tried.
+struct Pilot {
+  std::string name;
+  double rate = 0;
+  std::optional<double> accuracy;  ///< on held-out images; nothing if it failed
+};
+
+/// A run at a bandwidth: computed, and on the emulated cluster.
+struct Check {
+  std::string name;
+  double mbit = 0, computed = 0, measured = 0;  ///< seconds
+};
+
+struct Failure {
+  std::string name, error;
+};
+
+struct Findings {
+  std::vector<Run> runs;
+  std::vector<Pilot> pilots;
+  std::vector<Check> checks;
+  std::vector<Failure> failures;
+};
+
 /// All runs in these directories: run directories, comparisons (compare.json), or folders that hold such at any depth.
 /// Throws std::invalid_argument that names a directory in which there is none. In order, without repetitions.
-std::vector<Run> find_runs(const std::vector<std::string>& directories);
+Findings find_runs(const std::vector<std::string>& directories);
 
 /// `command` is stated on the page.
-Report make_report(const std::vector<Run>& runs, const std::string& command);
+Report make_report(const Findings& findings, const std::string& command);
 
 }  // namespace prunex::report

@@ -131,7 +131,7 @@ Summary parse_summary(const json& object) {
   summary.inter_node_bytes_dense = whole(object, "inter_node_bytes_dense");
   summary.inter_node_bytes_ddp = whole(object, "inter_node_bytes_ddp");
   summary.inter_node_bytes_ddp_flat = whole(object, "inter_node_bytes_ddp_flat");
-  summary.messages = count_messages(part(object, "traffic"));
+  summary.messages = object.contains("messages") ? whole(object, "messages") : count_messages(part(object, "traffic"));
   summary.wall_seconds = number(object, "wall_seconds");
   summary.seconds = parse_seconds(part(object, "seconds"));
   return summary;
@@ -205,6 +205,13 @@ Run read_run(const std::string& directory) {
   read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(json::parse(file)); });
   read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(json::parse(file)); });
   read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(json::parse(file)); });
+  return run;
+}
+
+Run recorded_run(const std::string& directory, const json& entry) {
+  Run run{.directory = directory};
+  for (const auto& [name, value] : entry.at("options").items()) run.options[name] = unquoted(value.get<std::string>());
+  run.summary = parse_summary(entry.at("summary"));
   return run;
 }
 

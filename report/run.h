@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,5 +87,8 @@ struct Run {
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);
+
+/// A run of which only its entry in compare.json is left: options and summary.
+Run recorded_run(const std::string& directory, const nlohmann::json& entry);
 
 }  // namespace prunex::report

@@ -21,9 +21,9 @@ p{margin:4px 0 10px;max-width:90ch}
 code{font:12.5px/1.45 ui-monospace,monospace;background:var(--box);padding:1px 4px;border-radius:3px;overflow-wrap:anywhere}
 .note,footer,figcaption{color:var(--faint);font-size:13px}
 .setup{display:block;margin-top:4px}
-.missing{color:var(--ink);border-left:3px solid var(--c4);padding-left:10px}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:24px;margin-top:20px;align-items:start}
-figure{margin:0;padding:16px;border:1px solid var(--grid);border-radius:8px;min-width:0}
+.missing{color:var(--ink);font-size:13px;border-left:3px solid var(--c4);padding-left:10px}
+.figures{columns:2 540px;column-gap:24px;margin-top:20px}
+figure{margin:0 0 24px;padding:16px;break-inside:avoid;border:1px solid var(--grid);border-radius:8px;min-width:0}
 svg{display:block;width:100%;height:auto}
 .legend{list-style:none;margin:0 0 6px;padding:0;display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px}
 .legend li{display:flex;:center;gap:6px}

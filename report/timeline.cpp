@@ -29,21 +29,32 @@ int64_t first_exchange(const Run& run) {
   return 1;
 }
 
-std::vector<Stretch> traced(const Run& run, int64_t from, std::vector<std::string>& rows) {
-  std::set<std::pair<int, int>> ranks;
-  std::vector<Stretch> stretches;
-  double begin = -1;
-  const auto inside = [&](const Span& span) { return span.exchange >= from && span.exchange < from + kExchanges; };
+/// All that begins while the exchanges of the window are under way.
+std::vector<Span> window(const Run& run, int64_t from) {
+  Range time;
   for (const auto& span : run.trace) {
-    if (!inside(span)) continue;
-    ranks.insert({span.node, span.rank});
-    begin = begin < 0 ? span.begin : std::min(begin, span.begin);
+    if (span.exchange < from || span.exchange >= from + kExchanges || span.phase == "evaluate") continue;
+    time.add(span.begin);
+    time.add(span.begin + span.seconds);
   }
+  std::vector<Span> inside;
+  for (auto span : run.trace) {
+    if (time.empty() || span.begin < time.low() || span.begin > time.high()) continue;
+    span.begin -= time.low();
+    inside.push_back(std::move(span));
+  }
+  return inside;
+}
+
+std::vector<Stretch> traced(const Run& run, int64_t from, std::vector<std::string>& rows) {
+  const auto spans = window(run, from);
+  std::set<std::pair<int, int>> ranks;
+  for (const auto& span : spans) ranks.insert({span.node, span.rank});
   for (const auto& [node, rank] : ranks) rows.push_back(fmt::format("node {}, rank {}", node, rank));
-  for (const auto& span : run.trace) {
-    if (!inside(span)) continue;
+  std::vector<Stretch> stretches;
+  for (const auto& span : spans) {
     const auto row = static_cast<size_t>(std::distance(ranks.begin(), ranks.find({span.node, span.rank})));
-    stretches.push_back({row, static_cast<int>(phase_number(span.phase)), span.begin - begin, span.seconds,
+    stretches.push_back({row, static_cast<int>(phase_number(span.phase)), span.begin, span.seconds,
                          fmt::format("{}: {}", span.phase, format(span.seconds, Unit::kSeconds))});
   }
   return stretches;

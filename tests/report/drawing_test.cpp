@@ -134,9 +134,9 @@ TEST(Bars, StackTheirParts) {
 }
 
 TEST(Strips, FillWhatIsKept) {
-  const std::string svg = draw_strips({{"g", {true, false, true}}});
+  const std::string svg = draw_strips("run", {{"g", {true, false, true}}});
   EXPECT_THAT(svg, HasSubstr(">2/3<"));
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"190.00\" y=\"8.00\" width=\"12.00\" height=\"13.00\" class=\"off\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"190.00\" y=\"28.00\" width=\"12.00\" height=\"13.00\" class=\"off\""));
 }
 
 }  // namespace

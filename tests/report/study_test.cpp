@@ -33,7 +33,7 @@ TEST(Study, RunsThatDifferOnlyBySeedAreOneVariant) {
   write_run(scratch / "a-1", with("seed", "0", 0.90));
   write_run(scratch / "a-2", with("seed", "1", 0.94));
   write_run(scratch / "b-1", with("keep", "0.25"));
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   const auto tasks = tasks_of(runs);
   ASSERT_THAT(tasks, SizeIs(1));
   ASSERT_THAT(tasks[0].variants, SizeIs(2));
@@ -49,7 +49,7 @@ TEST(Study, WhereFilesAreAndHowOftenIsEvaluatedDoesNotMatter) {
   auto other = with("data-dir", "\"there\"");
   other.options["eval-every"] = "7";
   write_run(scratch / "b", other);
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   EXPECT_THAT(tasks_of(runs)[0].variants, SizeIs(1));
 }
 
@@ -58,7 +58,7 @@ TEST(Study, AnotherNetworkOrDataSetIsAnotherTask) {
   write_run(scratch / "a", with("model", "\"resnet8\""));
   write_run(scratch / "b", with("model", "\"resnet20\""));
   write_run(scratch / "c", with("dataset", "\"cifar10\""));
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   EXPECT_THAT(tasks_of(runs), SizeIs(3));
 }
 
@@ -71,7 +71,7 @@ TEST(Study, LongDifferencesAreNamedByDirectory) {
     }
     write_run(scratch / name, run);
   }
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   const auto tasks = tasks_of(runs);
   EXPECT_EQ(tasks[0].variants[0].name, "first");
   EXPECT_EQ(tasks[0].variants[1].name, "second");
@@ -81,7 +81,7 @@ TEST(Study, CurvesAreMeansWithTheRangeOfTheSeeds) {
   const Scratch scratch;
   write_run(scratch / "a", with("seed", "0", 0.8));
   write_run(scratch / "b", with("seed", "1", 0.9));
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   const auto points = over_seeds(tasks_of(runs)[0].variants[0], [](const auto& run) {
     return std::vector<Sample>{{4, static_cast<double>(run.exchanges.back().samples), *run.exchanges.back().accuracy}};
   });
@@ -98,7 +98,7 @@ TEST(Study, UnfinishedRunsCountInCurvesOnly) {
   auto unfinished = with("seed", "1", 0.1);
   unfinished.finished = false;
   write_run(scratch / "b", unfinished);
-  const auto runs = find_runs({scratch.path()});
+  const auto runs = find_runs({scratch.path()}).runs;
   const auto tasks = tasks_of(runs);
   EXPECT_THAT(tasks[0].variants[0].runs, SizeIs(2));
   EXPECT_EQ(over_seeds(tasks[0].variants[0], accuracy_of).count, 1U);
@@ -148,11 +148,26 @@ TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   write_run(scratch / "cut/0", with("keep", "0.25"));
   write_run(scratch / "not-in-it/0", with("keep", "0.1"));
   tests::write_text(scratch / "compare.json", R"({"runs": [{"name": "dense", "directory": "dense/0"},
-    {"name": "cut", "directory": "cut/0"}, {"name": "later", "directory": "later/0"}]})");
-  const auto runs = find_runs({scratch.path()});
-  ASSERT_THAT(runs, SizeIs(2));
-  EXPECT_EQ(runs[0].name, "dense");
-  EXPECT_EQ(runs[1].name, "cut");
+    {"name": "cut", "directory": "cut/0"}, {"name": "later", "directory": "later/0"},
+    {"name": "gone", "directory": "gone/0", "state": "done", "options": {"model": "\"resnet8\"", "nodes": "2"},
+     "summary": {"accuracy": 0.25, "messages": 12}},
+    {"name": "broken", "directory": "broken/0", "state": "failed", "error": "no"}],
+    "pilots": [{"name": "cut", "rate": 0.1, "summary": {"validation_accuracy": 0.5}}, {"name": "cut", "rate": 0.2}]})");
+  tests::write_text(scratch / "verify.json", R"([{"name": "dense", "seed": 0, "mbit": 25, "computed_seconds": 4,
+    "measured_seconds": 5, "error": ""}])");
+  const auto found = find_runs({scratch.path()});
+  ASSERT_THAT(found.runs, SizeIs(3));
+  EXPECT_EQ(found.runs[0].name, "dense");
+  EXPECT_EQ(found.runs[1].name, "cut");
+  EXPECT_EQ(found.runs[2].name, "gone");  // its directory is not there, its summary is
+  EXPECT_EQ(found.runs[2].option("model"), "resnet8");
+  EXPECT_EQ(found.runs[2].summary->messages, 12);
+  EXPECT_THAT(found.failures, SizeIs(1));
+  ASSERT_THAT(found.pilots, SizeIs(2));
+  EXPECT_EQ(found.pilots[0].accuracy, 0.5);
+  EXPECT_FALSE(found.pilots[1].accuracy);
+  ASSERT_THAT(found.checks, SizeIs(1));
+  EXPECT_EQ(found.checks[0].measured, 5);
 }
 
 }  // namespace

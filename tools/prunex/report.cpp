@@ -25,12 +25,12 @@ std::string line_of(const ReportCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  const auto runs = report::find_runs(command.directories);
-  const auto report = report::make_report(runs, line_of(command));
+  const auto findings = report::find_runs(command.directories);
+  const auto report = report::make_report(findings, line_of(command));
   for (const auto& problem : report.problems) fmt::print(stderr, "prunex: report: {}\n", problem);
   io::write_file_atomically(command.output, report.html);
   if (!command.json.empty()) io::write_file_atomically(command.json, report.json);
-  fmt::print("{}\n{}: {} runs\n", report.summary, command.output, runs.size());
+  fmt::print("{}\n{}: {} runs\n", report.summary, command.output, findings.runs.size());
   return 0;
 }
 

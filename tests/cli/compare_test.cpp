@@ -1,0 +1,162 @@
+// prunex compare and prunex report on tiny runs.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using tests::Scratch;
+
+constexpr const char* kCommon = R"([common]
+dataset = "synthetic"
+samples = 200
+test-limit = 50
+model = "resnet8"
+nodes = 2
+batch-size = 10
+local-steps = 2
+groups = "none"
+kappa = 0
+)";
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+nlohmann::json record(const Scratch& scratch) {
+  std::ifstream file(scratch / "out/compare.json");
+  return nlohmann::json::parse(file);
+}
+
+Result compare(const Scratch& scratch, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"compare", "c.toml", "--output", "out"});
+  return run(scratch.path(), more);
+}
+
+TEST(Compare, SurvivesAFailingRunAndSkipsWhatIsDone) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string("seeds = [0, 1]\n") + kCommon + R"(
+[[run]]
+name = "broken"
+exchanges = 2
+train-limit = 1
+[[run]]
+name = "whole"
+exchanges = 2
+)");
+  const auto first = compare(scratch);
+  EXPECT_EQ(first.status, 1);
+  EXPECT_THAT(first.errors, HasSubstr("2 runs failed"));
+  ASSERT_TRUE(fs::exists(scratch / "out/report.html"));
+  for (const auto& entry : record(scratch).at("runs")) {
+    const bool broken = entry.at("name") == "broken";
+    EXPECT_EQ(entry.at("state"), broken ? "failed" : "done");
+    if (broken) EXPECT_THAT(entry.at("error"), HasSubstr("prunex: "));
+    if (!broken) EXPECT_EQ(entry.at("summary").at("exchanges"), 2);
+  }
+  const auto written = fs::last_write_time(scratch / "out/whole/0/summary.json");
+  EXPECT_EQ(compare(scratch, {"--only", "whole"}).status, 0);
+  EXPECT_EQ(fs::last_write_time(scratch / "out/whole/0/summary.json"), written);
+}
+
+TEST(Compare, CtrlCEndsTheChildAndTheSameCommandGoesOn) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + R"(
+checkpoint-every = 1
+eval-every = 0
+[[run]]
+name = "long"
+exchanges = 60
+)");
+  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
+  while (!fs::exists(scratch / "out/long/0/checkpoint") || fs::is_empty(scratch / "out/long/0/checkpoint")) {
+    ASSERT_FALSE(fs::exists(scratch / "out/long/0/summary.json"));
+    usleep(20000);
+  }
+  ::kill(running.pid(), SIGINT);
+  const auto stopped = running.finish();
+  EXPECT_EQ(stopped.status, 130);
+  EXPECT_THAT(stopped.errors, HasSubstr("the same command goes on"));
+  EXPECT_EQ(record(scratch).at("runs").at(0).at("state"), "waiting");
+  const auto again = compare(scratch);
+  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_THAT(again.errors, HasSubstr("long seed 0 goes on"));
+  EXPECT_EQ(record(scratch).at("runs").at(0).at("summary").at("exchanges"), 60);
+}
+
+TEST(Compare, PilotsChooseTheRate) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + R"(
+[pilot]
+validation = 40
+exchanges = 2
+[[run]]
+name = "tuned"
+exchanges = 3
+rates = [0.05, 1e-9]
+)");
+  const auto result = compare(scratch, {"--jobs", "2"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  double best = -1;
+  std::string rate;
+  for (const auto& pilot : record(scratch).at("pilots")) {
+    const double accuracy = pilot.at("summary").at("validation_accuracy");
+    if (accuracy > best) rate = fmt::format("{}", pilot.at("rate").get<double>());
+    best = std::max(best, accuracy);
+  }
+  EXPECT_EQ(record(scratch).at("runs").at(0).at("options").at("lr"), rate);
+}
+
+TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  ASSERT_EQ(compare(scratch).status, 0);
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 2\n");
+  const auto refused = compare(scratch);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("out/a/0 was made with other options"));
+}
+
+TEST(Compare, DryRunPrintsThePlanAndWritesNothing) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string("seeds = [4]\n") + kCommon + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  const auto plan = compare(scratch, {"--dry-run"});
+  EXPECT_EQ(plan.status, 0);
+  EXPECT_THAT(plan.output, HasSubstr("a seed 4"));
+  EXPECT_THAT(plan.output, HasSubstr("prunex train --config out/a/4.toml --run-dir out/a/4"));
+  EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST(Compare, TheShippedFilesAreValid) {
+  for (const auto& entry : fs::directory_iterator(PRUNEX_SOURCE_DIR "/compare")) {
+    if (entry.path().extension() != ".toml") continue;
+    const Scratch scratch;
+    const auto plan = run(scratch.path(), {"compare", entry.path().string(), "--dry-run"});
+    EXPECT_EQ(plan.status, 0) << entry.path() << ": " << plan.errors;
+  }
+}
+
+TEST(Report, BadDirectoriesGetOneLine) {
+  const Scratch scratch;
+  for (const char* directory : {"nothing", "."}) {
+    const auto refused = run(scratch.path(), {"report", directory});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.errors, HasSubstr(std::string("prunex: report: ") + directory));
+    EXPECT_EQ(std::count(refused.errors.begin(), refused.errors.end(), '\n'), 1);
+  }
+  EXPECT_FALSE(fs::exists(scratch / "report.html"));
+}
+
+}  // namespace
+}  // namespace prunex::cli

@@ -1,0 +1,186 @@
+// prunex compare
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+
+#include "prunex/io/atomic_file.h"
+#include "prunex/version.h"
+#include "report/report.h"
+#include "tools/prunex/commands.h"
+#include "tools/prunex/comparison.h"
+#include "tools/prunex/comparison_record.h"
+#include "tools/prunex/comparison_runner.h"
+#include "tools/prunex/verify.h"
+
+namespace prunex::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CompareCommand {
+  std::string file, output, only;
+  bool dry_run = false;
+  RunnerOptions runner;
+  VerifyOptions verify;
+};
+
+std::string directory_of(const CompareCommand& command) {
+  return command.output.empty() ? "runs/" + fs::path(command.file).stem().string() : command.output;
+}
+
+std::string line_of(const CompareCommand& command) {
+  return fmt::format("prunex compare {} --output {}", command.file, directory_of(command));
+}
+
+Comparison read(const CompareCommand& command, const CLI::App& train) {
+  Comparison comparison = read_comparison(command.file, [&](const std::string& name) {
+    const auto* option = train.get_option_no_throw("--" + name);
+    return option != nullptr && option->get_configurable();
+  });
+  if (command.only.empty()) return comparison;
+  std::erase_if(comparison.runs,
+                [&](const NamedRun& run) { return fnmatch(command.only.c_str(), run.name.c_str(), 0) != 0; });
+  if (comparison.runs.empty()) {
+    throw std::invalid_argument(fmt::format("--only: got '{}', which fits no run of {}", command.only, command.file));
+  }
+  return comparison;
+}
+
+void refuse_stale(const ComparisonRecord& record, const std::vector<Job>& jobs) {
+  for (const auto& job : jobs) {
+    if (!record.is_stale(job)) continue;
+    throw std::invalid_argument(fmt::format(
+        "compare: {} was made with other options; remove it, or give another --output", record.path_of(job)));
+  }
+}
+
+size_t count_jobs(const Comparison& comparison) {
+  size_t count = pilots_of(comparison).size();
+  for (const auto& run : comparison.runs) count += run.seeds.size();
+  return count;
+}
+
+std::vector<Job> ready_jobs(const Comparison& comparison, const ComparisonRecord& record) {
+  const auto pilots = pilots_of(comparison);
+  return jobs_of(comparison, [&](const NamedRun& run) { return record.rate_of(run, pilots); });
+}
+
+/// What the jobs would be, those that wait for a pilot last.
+void print_plan(const Comparison& comparison, const ComparisonRecord& record, const RunnerOptions& options) {
+  std::vector<Job> jobs = pilots_of(comparison);
+  const auto ready = ready_jobs(comparison, record);
+  jobs.insert(jobs.end(), ready.begin(), ready.end());
+  for (const auto& job : jobs) {
+    const bool done = record.state_of(job) == JobState::kDone;
+    std::string command;
+    for (const auto& word : words_of(record, job, options, false)) command += (command.empty() ? "" : " ") + word;
+    fmt::print("{:<8} {:<32} {}\n", done ? "done" : "to do", job.title(), command);
+  }
+  if (const auto later = count_jobs(comparison) - jobs.size())
+    fmt::print("{} more when their pilots have ended\n", later);
+}
+
+/// Runs whose pilots have all failed cannot be started.
+size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record) {
+  size_t failures = 0;
+  const auto pilots = pilots_of(comparison);
+  for (const auto& run : comparison.runs) {
+    if (run.rates.empty() || record.rate_of(run, pilots)) continue;
+    for (const int64_t seed : run.seeds) {
+      Job job{.name = run.name,
+              .seed = seed,
+              .rate = {},
+              .directory = fmt::format("{}/{}", run.name, seed),
+              .options = run.options};
+      record.note(job, JobState::kFailed, "no pilot succeeded");
+      ++failures;
+    }
+  }
+  return failures;
+}
+
+void write_report(const CompareCommand& command, const std::string& directory) {
+  report::Findings findings;
+  try {
+    findings = report::find_runs({directory});
+  } catch (const std::invalid_argument&) {
+    return;  // nothing has come so far that it could show
+  }
+  const auto report = report::make_report(findings, line_of(command));
+  io::write_file_atomically(directory + "/report.html", report.html);
+  fmt::print("{}\n{}/report.html\n", report.summary, directory);
+}
+
+std::vector<Job> first_seeds(const Comparison& comparison, const ComparisonRecord& record) {
+  std::vector<Job> jobs;
+  for (const auto& job : ready_jobs(comparison, record)) {
+    const bool seen = std::any_of(jobs.begin(), jobs.end(), [&](const Job& other) { return other.name == job.name; });
+    if (!seen) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+int run_compare(const CompareCommand& command, const CLI::App& train) {
+  const Comparison comparison = read(command, train);
+  const auto directory = directory_of(command);
+  ComparisonRecord record(directory);
+  refuse_stale(record, pilots_of(comparison));
+  refuse_stale(record, ready_jobs(comparison, record));
+  if (command.dry_run) {
+    print_plan(comparison, record, command.runner);
+    return 0;
+  }
+  fs::create_directories(directory);
+  const nlohmann::ordered_json head{
+      {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
+  size_t failures = 0;
+  int signal = 0;
+  {
+    ComparisonRunner runner(record, command.runner, head, count_jobs(comparison));
+    runner.run(pilots_of(comparison));
+    if (runner.interrupted_by() == 0) {
+      failures = note_without_rate(comparison, record);
+      runner.run(ready_jobs(comparison, record));
+    }
+    failures += runner.failures();
+    signal = runner.interrupted_by();
+  }
+  write_report(command, directory);
+  if (signal != 0) {
+    fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n", signal);
+    return 128 + signal;
+  }
+  if (!command.verify.mbit.empty()) verify(record, first_seeds(comparison, record), command.verify, command.runner);
+  if (failures > 0)
+    throw std::runtime_error(fmt::format("compare: {} runs failed; see {}/compare.json", failures, directory));
+  return 0;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, int& status) {
+  auto* sub = app.add_subcommand("compare", "a matrix of runs and seeds from one file; goes on where it was stopped");
+  auto command = std::make_shared<CompareCommand>();
+  sub->add_option("FILE", command->file, "FILE.toml with the runs: docs/report.md")->required();
+  sub->add_option("--output", command->output, "results; default: runs/ and the name of the file");
+  sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'");
+  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(CLI::PositiveNumber);
+  sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
+  sub->add_flag("--dry-run", command->dry_run, "only print the plan");
+  sub->add_option("--verify", command->verify.mbit,
+                  "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--verify-exchanges", command->verify.exchanges, "only so many exchanges of each; 0 = all")
+      ->check(CLI::NonNegativeNumber);
+  sub->add_option("--cluster", command->verify.script, "the script of the emulated cluster");
+  sub->add_flag("--quiet", command->runner.quiet, "no progress, only results");
+  sub->callback([&app, command, &status] { status = run_compare(*command, *app.get_subcommand("train")); });
+}
+
+}  // namespace prunex::tools

@@ -1,0 +1,158 @@
+#include "tools/prunex/comparison_record.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+#include "prunex/io/atomic_file.h"
+
+namespace prunex::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+const char* name_of(JobState state) {
+  switch (state) {
+    case JobState::kDone:
+      return "done";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kWaiting:
+      break;
+  }
+  return "waiting";
+}
+
+/// Null if the file is not there or not whole.
+ordered_json read_json(const std::string& path) {
+  std::ifstream file(path);
+  return file ? ordered_json::parse(file, nullptr, false) : ordered_json();
+}
+
+ordered_json read_summary(const std::string& directory) {
+  ordered_json summary = read_json(directory + "/summary.json");
+  if (!summary.is_object()) return {};
+  int64_t messages = 0;
+  for (const char* group : {"rail", "site", "cross"}) {
+    if (!summary.contains("traffic") || !summary["traffic"].contains(group)) continue;
+    for (const auto& [operation, counts] : summary["traffic"][group].items()) messages += counts.value("count", 0);
+  }
+  summary.erase("traffic");
+  summary.erase("not_removed");
+  summary["messages"] = messages;
+  return summary;
+}
+
+ordered_json options_json(const Job& job) {
+  ordered_json options = ordered_json::object();
+  for (const auto& [name, value] : job.options) options[name] = value;
+  return options;
+}
+
+}  // namespace
+
+ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move(directory)) {
+  const auto path = directory_ + "/compare.json";
+  if (!fs::exists(path)) return;
+  const ordered_json record = read_json(path);
+  if (!record.is_object() || !record.contains("runs") || !record.contains("pilots")) {
+    throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
+  }
+  runs_ = record["runs"];
+  pilots_ = record["pilots"];
+}
+
+const ordered_json* ComparisonRecord::find(const Job& job) const {
+  for (const auto& entry : job.rate ? pilots_ : runs_) {
+    if (entry.value("directory", "") == job.directory) return &entry;
+  }
+  return nullptr;
+}
+
+JobState ComparisonRecord::state_of(const Job& job) const {
+  const auto* entry = find(job);
+  if (entry == nullptr || entry->at("options") != options_json(job)) return JobState::kWaiting;
+  if (entry->value("state", "") == "done" || read_json(path_of(job) + "/summary.json").is_object()) {
+    return JobState::kDone;
+  }
+  return entry->value("state", "") == "failed" ? JobState::kFailed : JobState::kWaiting;
+}
+
+bool ComparisonRecord::is_stale(const Job& job) const {
+  const auto* entry = find(job);
+  if (entry == nullptr) return fs::exists(path_of(job));
+  return entry->at("options") != options_json(job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
+}
+
+ordered_json ComparisonRecord::summary_of(const Job& job) const {
+  const ordered_json summary = read_summary(path_of(job));
+  if (summary.is_object()) return summary;
+  const auto* entry = find(job);
+  return entry != nullptr && entry->contains("summary") ? entry->at("summary") : ordered_json();
+}
+
+void ComparisonRecord::note(const Job& job, JobState state, const std::string& what) {
+  if (const auto* known = find(job); state == JobState::kDone && known != nullptr && known->at("state") == "done")
+    return;
+  ordered_json entry{{"name", job.name}};
+  if (job.rate) entry["rate"] = *job.rate;
+  if (!job.rate) entry["seed"] = job.seed;
+  entry["directory"] = job.directory;
+  entry["state"] = name_of(state);
+  if (!what.empty()) entry["error"] = what;
+  entry["options"] = options_json(job);
+  if (state == JobState::kDone) {
+    entry["summary"] = summary_of(job);
+    entry["processor"] = describe_host().value("processor", "");
+  }
+  for (auto& known : job.rate ? pilots_ : runs_) {
+    if (known.value("directory", "") != job.directory) continue;
+    known = std::move(entry);
+    return;
+  }
+  (job.rate ? pilots_ : runs_).push_back(std::move(entry));
+}
+
+std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {
+  std::optional<double> best;
+  double most = -1;
+  for (const auto& pilot : pilots) {
+    if (pilot.name != run.name) continue;
+    const JobState state = state_of(pilot);
+    if (state == JobState::kWaiting) return std::nullopt;
+    const double accuracy = state == JobState::kDone ? summary_of(pilot).value("validation_accuracy", -1.0) : -1.0;
+    if (accuracy > most) {
+      most = accuracy;
+      best = pilot.rate;
+    }
+  }
+  return best;
+}
+
+void ComparisonRecord::write(const ordered_json& head) const {
+  ordered_json record = head;
+  record["pilots"] = pilots_;
+  record["runs"] = runs_;
+  io::write_file_atomically(directory_ + "/compare.json", record.dump(1) + "\n");
+}
+
+ordered_json describe_host() {
+  ordered_json host{{"cores", std::thread::hardware_concurrency()},
+                    {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}};
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) {
+      host["processor"] = line.substr(std::min(line.size(), line.find(':') + 2));
+      break;
+    }
+  }
+  return host;
+}
+
+}  // namespace prunex::tools

@@ -1,0 +1,50 @@
+// compare.json: what a comparison has done so far. Kept with the results, it lets others go on where one stopped.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/prunex/comparison.h"
+
+namespace prunex::tools {
+
+enum class JobState { kWaiting, kDone, kFailed };
+
+class ComparisonRecord {
+ public:
+  /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument.
+  explicit ComparisonRecord(std::string directory);
+
+  /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
+  /// finished when the last comparison was killed counts, too.
+  JobState state_of(const Job& job) const;
+  /// A job that is here with other options: what it was asked before. Going on would mix two questions.
+  bool is_stale(const Job& job) const;
+  /// `what` is the error of a failed job. What is noted as done stays so.
+  void note(const Job& job, JobState state, const std::string& what = "");
+
+  /// The rate with the best accuracy on held-out images among the finished pilots; nothing until all of them have
+  /// ended, or if none succeeded.
+  std::optional<double> rate_of(const NamedRun& run, const std::vector<Job>& pilots) const;
+
+  /// Writes compare.json: all jobs of the plan and those noted before, `head` first. Atomic.
+  void write(const nlohmann::ordered_json& head) const;
+
+  const std::string& directory() const { return directory_; }
+  /// Of a finished job: its summary.json, without traffic by operation; else null.
+  nlohmann::ordered_json summary_of(const Job& job) const;
+  std::string path_of(const Job& job) const { return directory_ + "/" + job.directory; }
+
+ private:
+  const nlohmann::ordered_json* find(const Job& job) const;
+
+  std::string directory_;
+  nlohmann::ordered_json runs_ = nlohmann::ordered_json::array(), pilots_ = nlohmann::ordered_json::array();
+};
+
+/// The machine: processor, cores, memory.
+nlohmann::ordered_json describe_host();
+
+}  // namespace prunex::tools

@@ -1,0 +1,242 @@
+#include "tools/prunex/comparison_runner.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "prunex/io/atomic_file.h"
+#include "prunex/stopwatch.h"
+#include "tools/prunex/child_process.h"
+
+namespace prunex::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// SIGINT, SIGTERM and SIGCHLD are read from a descriptor.
+class Signals {
+ public:
+  Signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+    pthread_sigmask(SIG_BLOCK, &set, &previous_);
+    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  ~Signals() {
+    close(descriptor_);
+    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::optional<int> next() const {
+    signalfd_siginfo info;
+    if (read(descriptor_, &info, sizeof(info)) != sizeof(info)) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+  }
+
+ private:
+  sigset_t previous_;
+  int descriptor_;
+};
+
+std::string clock_time(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+/// The share that a line such as "exchange 12/50  loss …" tells.
+std::optional<double> share_of(const std::string& line) {
+  const auto at = line.find("exchange ");
+  long done = 0, all = 0;
+  if (at == std::string::npos || std::sscanf(line.c_str() + at, "exchange %ld/%ld", &done, &all) != 2 || all <= 0) {
+    return std::nullopt;
+  }
+  return static_cast<double>(done) / static_cast<double>(all);
+}
+
+bool has_checkpoint(const std::string& directory) {
+  const fs::path checkpoints = fs::path(directory) / "checkpoint";
+  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
+}
+
+/// A job that is running.
+struct Active {
+  Job job;
+  std::unique_ptr<ChildProcess> process;
+  std::FILE* log;
+  std::string last_line;
+  double share = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
+                                  bool resume) {
+  const std::string path = record.path_of(job);
+  if (resume) return {"prunex", "train", "--resume", path};
+  std::vector<std::string> words{"prunex", "train", "--config", path + ".toml", "--run-dir", path};
+  if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
+  return words;
+}
+
+class ComparisonRunner::State {
+ public:
+  State(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head, size_t total)
+      : record_(record), options_(std::move(options)), head_(std::move(head)), total_(total) {}
+  ~State() { release_all(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void run(const std::vector<Job>& jobs) {
+    std::deque<const Job*> waiting;
+    for (const auto& job : jobs) {
+      if (record_.state_of(job) == JobState::kDone) {
+        record_.note(job, JobState::kDone);
+        ++done_;
+      } else {
+        waiting.push_back(&job);
+      }
+    }
+    record_.write(head_);
+    while (!active_.empty() || (!waiting.empty() && interrupted_by_ == 0)) {
+      while (!waiting.empty() && interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
+        start(*waiting.front());
+        waiting.pop_front();
+      }
+      wait_for_event();
+      handle_signals();
+      std::erase_if(active_, [&](Active& active) { return serve(active); });
+    }
+  }
+
+  int interrupted_by_ = 0;
+  size_t failures_ = 0;
+
+ private:
+  /// Goes on from a checkpoint if there is one; what else an unfinished run left is removed.
+  void start(const Job& job) {
+    const std::string path = record_.path_of(job);
+    fs::create_directories(fs::path(path).parent_path());
+    const bool resume = has_checkpoint(path) && record_.state_of(job) == JobState::kWaiting;
+    if (!resume) fs::remove_all(path);
+    io::write_file_atomically(path + ".toml", config_of(job.options));
+    record_.note(job, JobState::kWaiting);
+    record_.write(head_);
+    auto process = std::make_unique<ChildProcess>(kThisProgram, words_of(record_, job, options_, resume));
+    active_.push_back({job, std::move(process), std::fopen((path + ".log").c_str(), resume ? "ae" : "we"), "", 0});
+    if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> descriptors{{signals_.descriptor(), POLLIN, 0}};
+    for (const auto& active : active_) descriptors.push_back({active.process->descriptor(), POLLIN, 0});
+    poll(descriptors.data(), descriptors.size(), 500);
+  }
+
+  void handle_signals() {
+    while (const auto number = signals_.next()) {
+      if (*number == SIGCHLD) continue;
+      for (const auto& active : active_) active.process->signal(interrupted_by_ == 0 ? SIGTERM : SIGKILL);
+      interrupted_by_ = *number;
+    }
+  }
+
+  /// True if the job has ended.
+  bool serve(Active& active) {
+    const bool ended = active.process->ended();
+    for (const auto& line : active.process->read_lines()) {
+      if (active.log != nullptr) fmt::print(active.log, "{}\n", line);
+      active.last_line = line;
+      active.share = share_of(line).value_or(active.share);
+    }
+    if (!ended) {
+      show_progress();
+      return false;
+    }
+    if (active.log != nullptr) std::fclose(active.log);
+    conclude(active);
+    return true;
+  }
+
+  void conclude(const Active& active) {
+    const int status = active.process->status();
+    if (status == 0 && record_.summary_of(active.job).is_object()) {
+      ++done_;
+      ++done_here_;
+      record_.note(active.job, JobState::kDone);
+      say(fmt::format("{}: accuracy {:.2f} %", active.job.title(),
+                      100 * record_.summary_of(active.job).value("accuracy", 0.0)));
+    } else if (interrupted_by_ == 0) {
+      ++failures_;
+      const auto why = WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line;
+      record_.note(active.job, JobState::kFailed, why);
+      say(fmt::format("{} failed: {}", active.job.title(), why));
+    }
+    record_.write(head_);
+  }
+
+  void say(const std::string& what) {
+    if (options_.quiet) return;
+    fmt::print(stderr, "{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, total_, what);
+  }
+
+  void show_progress() {
+    if (options_.quiet || !on_terminal_) return;
+    double shares = 0;
+    for (const auto& active : active_) shares += active.share;
+    const double here = static_cast<double>(done_here_) + shares;
+    const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
+    const std::string time = here > 0.02 ? clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
+    fmt::print(stderr, "\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
+               active_.front().last_line.substr(0, 60), time);
+    std::fflush(stderr);
+  }
+
+  void release_all() {
+    for (auto& active : active_) {
+      if (active.log != nullptr) std::fclose(active.log);
+    }
+  }
+
+  ComparisonRecord& record_;
+  const RunnerOptions options_;
+  const nlohmann::ordered_json head_;
+  const size_t total_;
+  const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
+  Signals signals_;
+  const double started_ = Stopwatch::now();
+  std::vector<Active> active_;
+  size_t done_ = 0, done_here_ = 0;
+};
+
+ComparisonRunner::ComparisonRunner(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head,
+                                   size_t total)
+    : state_(std::make_unique<State>(record, std::move(options), std::move(head), total)) {}
+ComparisonRunner::~ComparisonRunner() = default;
+
+void ComparisonRunner::run(const std::vector<Job>& jobs) {
+  state_->run(jobs);
+}
+int ComparisonRunner::interrupted_by() const {
+  return state_->interrupted_by_;
+}
+size_t ComparisonRunner::failures() const {
+  return state_->failures_;
+}
+
+}  // namespace prunex::tools

@@ -1,0 +1,42 @@
+// Runs the jobs of a comparison as child processes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/prunex/comparison_record.h"
+
+namespace prunex::tools {
+
+struct RunnerOptions {
+  int jobs = 1;          ///< at the same time
+  std::string data_dir;  ///< --data-dir of every run; empty: the runs' own
+  bool quiet = false;    ///< no progress on standard error
+};
+
+/// The words of the command of a job; `resume` goes on from its last checkpoint.
+std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
+                                  bool resume);
+
+class ComparisonRunner {
+ public:
+  /// `total`: jobs of the whole comparison; `head`: see ComparisonRecord::write. From the main thread, before others
+  /// start: blocks SIGINT and SIGTERM, which end the children instead.
+  ComparisonRunner(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head, size_t total);
+  ~ComparisonRunner();
+  ComparisonRunner(const ComparisonRunner&) = delete;
+  ComparisonRunner& operator=(const ComparisonRunner&) = delete;
+
+  /// Runs those that are not done; after every one compare.json is written. Failures are noted, and the rest goes on.
+  void run(const std::vector<Job>& jobs);
+  /// The signal that ended it; 0 if none did. Then nothing more is started.
+  int interrupted_by() const;
+  size_t failures() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace prunex::tools

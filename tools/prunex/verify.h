@@ -1,0 +1,23 @@
+// Computed time at a bandwidth next to that on the emulated cluster.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/prunex/comparison_record.h"
+#include "tools/prunex/comparison_runner.h"
+
+namespace prunex::tools {
+
+struct VerifyOptions {
+  std::vector<double> mbit;
+  int exchanges = 0;  ///< 0: whole runs
+  std::string script = "bench/cluster.sh";
+};
+
+/// Runs every finished job again over links of every rate, prints a table and writes DIRECTORY/verify.json. A run that
+/// fails there is a line of the table.
+void verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
+            const RunnerOptions& runner);
+
+}  // namespace prunex::tools
