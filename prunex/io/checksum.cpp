@@ -41,7 +41,7 @@ std::string checksum(const TensorDict& tensors, const std::string& text) {
   Fnv hash;
   hash.add(text);
   for (const auto& item : tensors) {
-    const at::Tensor values = item.value().contiguous();
+    const at::Tensor values = item.value().detach().cpu().contiguous();
     hash.add(fmt::format("{} {} {}", item.key(), at::toString(values.scalar_type()), fmt::join(values.sizes(), "x")));
     hash.add(values.const_data_ptr(), values.nbytes());
   }

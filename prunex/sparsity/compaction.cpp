@@ -38,11 +38,36 @@ void for_each_run(int64_t length, const Alive& alive, const Emit& emit) {
   }
 }
 
+constexpr int64_t kShortRun = 16;  // entries; below it a call of memcpy costs more than what it copies
+
+/// to[i] = from[columns[i]]
+template <size_t kSize>
+void gather(const std::vector<int32_t>& columns, const char* from, char* to) {
+  for (const int32_t column : columns) {
+    std::memcpy(to, from + column * kSize, kSize);
+    to += kSize;
+  }
+}
+
+/// to[columns[i]] = from[i]
+template <size_t kSize>
+void scatter(const std::vector<int32_t>& columns, const char* from, char* to) {
+  for (const int32_t column : columns) {
+    std::memcpy(to + column * kSize, from, kSize);
+    from += kSize;
+  }
+}
+
+/// The tensor's memory, entry after entry.
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+  return tensor.detach().as_strided({tensor.numel()}, {1});
+}
+
 }  // namespace
 
 Compaction::Block Compaction::block_of(const at::Tensor& tensor, const Support* support) {
   Block block;
-  block.numel = tensor.numel();
+  block.numel = block.width = tensor.numel();
   block.strides = tensor.strides().vec();
   TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "[sparsity] a packed tensor must be dense in memory");
   if (tensor.dim() == 0 || support == nullptr || support->full()) {
@@ -64,6 +89,7 @@ Compaction::Block Compaction::block_of(const at::Tensor& tensor, const Support* 
         });
     return block;
   }
+  block.width = width;
   for (int64_t r = 0; r < rows; ++r) {
     if (row_alive[r]) block.outer.push_back(r * width);
   }
@@ -76,12 +102,32 @@ Compaction::Block Compaction::block_of(const at::Tensor& tensor, const Support* 
   return block;
 }
 
+/// How the runs are walked.
+void Compaction::finish(Block& block, const at::Tensor& tensor) {
+  int64_t per_row = 0;
+  for (const Run& run : block.inner) per_row += run.length;
+  block.kept = per_row * static_cast<int64_t>(block.outer.size());
+  if (per_row < kShortRun * static_cast<int64_t>(block.inner.size())) {
+    for (const Run& run : block.inner) {
+      for (int64_t i = 0; i < run.length; ++i) block.columns.push_back(static_cast<int32_t>(run.offset + i));
+    }
+  }
+  if (tensor.is_cpu() || block.kept == block.numel) return;
+  std::vector<int64_t> entries;
+  entries.reserve(static_cast<size_t>(block.kept));
+  for (const int64_t outer : block.outer) {
+    for (const Run& run : block.inner) {
+      for (int64_t i = 0; i < run.length; ++i) entries.push_back(outer + run.offset + i);
+    }
+  }
+  block.index = at::tensor(entries, at::kLong).to(tensor.device());
+}
+
 Compaction::Compaction(const TensorDict& tensors, const Supports& supports) {
   for (const auto& item : tensors) {
     blocks_.push_back(block_of(item.value(), supports.find(item.key())));
-    int64_t per_row = 0;
-    for (const Run& run : blocks_.back().inner) per_row += run.length;
-    numel_ += per_row * static_cast<int64_t>(blocks_.back().outer.size());
+    finish(blocks_.back(), item.value());
+    numel_ += blocks_.back().kept;
   }
 }
 
@@ -99,34 +145,84 @@ void Compaction::check(const TensorDict& tensors, const at::Tensor& buffer) cons
   }
 }
 
-void Compaction::pack(const TensorDict& tensors, at::Tensor& buffer) const {
-  check(tensors, buffer);
-  const size_t size = buffer.element_size();
-  char* to = static_cast<char*>(buffer.data_ptr());
-  for (size_t t = 0; t < blocks_.size(); ++t) {
-    const char* from = static_cast<const char*>(tensors[t].value().const_data_ptr());
-    for (int64_t outer : blocks_[t].outer) {
-      for (const Run& run : blocks_[t].inner) {
-        std::memcpy(to, from + (outer + run.offset) * size, run.length * size);
-        to += run.length * size;
-      }
+char* Compaction::pack(const Block& block, const char* from, char* to, size_t size) {
+  for (const int64_t outer : block.outer) {
+    const char* row = from + outer * size;
+    if (!block.columns.empty() && (size == 4 || size == 8)) {
+      size == 4 ? gather<4>(block.columns, row, to) : gather<8>(block.columns, row, to);
+      to += block.columns.size() * size;
+      continue;
+    }
+    for (const Run& run : block.inner) {
+      std::memcpy(to, row + run.offset * size, run.length * size);
+      to += run.length * size;
     }
   }
+  return to;
+}
+
+void Compaction::pack(const TensorDict& tensors, at::Tensor& buffer) const {
+  check(tensors, buffer);
+  if (!buffer.is_cpu()) return pack_on_device(tensors, buffer);
+  char* to = static_cast<char*>(buffer.data_ptr());
+  for (size_t t = 0; t < blocks_.size(); ++t) {
+    to = pack(blocks_[t], static_cast<const char*>(tensors[t].value().const_data_ptr()), to, buffer.element_size());
+  }
+}
+
+/// Zeros go into the gaps only: memory is written once.
+const char* Compaction::unpack(const Block& block, const char* from, char* to, size_t size) {
+  int64_t end = 0;  // of what is written, in entries
+  const auto clear_until = [&](int64_t begin) { std::memset(to + end * size, 0, (begin - end) * size); };
+  for (const int64_t outer : block.outer) {
+    if (!block.columns.empty() && (size == 4 || size == 8)) {
+      clear_until(outer + block.width);  // a row is in the cache when its entries follow
+      char* row = to + outer * size;
+      size == 4 ? scatter<4>(block.columns, from, row) : scatter<8>(block.columns, from, row);
+      from += block.columns.size() * size;
+      end = outer + block.width;
+      continue;
+    }
+    for (const Run& run : block.inner) {
+      const int64_t begin = outer + run.offset;
+      clear_until(begin);
+      std::memcpy(to + begin * size, from, run.length * size);
+      from += run.length * size;
+      end = begin + run.length;
+    }
+  }
+  clear_until(block.numel);
+  return from;
 }
 
 void Compaction::unpack(const at::Tensor& buffer, TensorDict& tensors) const {
   check(tensors, buffer);
-  const size_t size = buffer.element_size();
+  if (!buffer.is_cpu()) return unpack_on_device(buffer, tensors);
   const char* from = static_cast<const char*>(buffer.const_data_ptr());
   for (size_t t = 0; t < blocks_.size(); ++t) {
-    char* to = static_cast<char*>(tensors[t].value().data_ptr());
-    std::memset(to, 0, blocks_[t].numel * size);
-    for (int64_t outer : blocks_[t].outer) {
-      for (const Run& run : blocks_[t].inner) {
-        std::memcpy(to + (outer + run.offset) * size, from, run.length * size);
-        from += run.length * size;
-      }
-    }
+    from = unpack(blocks_[t], from, static_cast<char*>(tensors[t].value().data_ptr()), buffer.element_size());
+  }
+}
+
+void Compaction::pack_on_device(const TensorDict& tensors, at::Tensor& buffer) const {
+  int64_t offset = 0;
+  for (size_t t = 0; t < blocks_.size(); ++t) {
+    const Block& block = blocks_[t];
+    const at::Tensor entries = in_memory_order(tensors[t].value());
+    at::Tensor part = buffer.narrow(0, offset, block.kept);
+    block.index.defined() ? part.copy_(entries.index_select(0, block.index)) : part.copy_(entries);
+    offset += block.kept;
+  }
+}
+
+void Compaction::unpack_on_device(const at::Tensor& buffer, TensorDict& tensors) const {
+  int64_t offset = 0;
+  for (size_t t = 0; t < blocks_.size(); ++t) {
+    const Block& block = blocks_[t];
+    at::Tensor entries = in_memory_order(tensors[t].value());
+    const at::Tensor part = buffer.narrow(0, offset, block.kept);
+    block.index.defined() ? entries.zero_().index_copy_(0, block.index, part) : entries.copy_(part);
+    offset += block.kept;
   }
 }
 

@@ -31,14 +31,23 @@ class Compaction {
   struct Run {
     int64_t offset, length;  // in entries
   };
-  /// One tensor: every inner run, at every outer offset.
+  /// One tensor: every inner run, at every outer offset; both ascend.
   struct Block {
     int64_t numel = 0;  // of the whole tensor
+    int64_t kept = 0;
+    int64_t width = 0;  // of what lies at an outer offset
     std::vector<int64_t> outer;
     std::vector<Run> inner;
+    std::vector<int32_t> columns;  // where runs are short: the entries of inner one by one
+    at::Tensor index;              // on a GPU, unless all is kept: every entry
     std::vector<int64_t> strides;
   };
   static Block block_of(const at::Tensor& tensor, const Support* support);
+  static void finish(Block& block, const at::Tensor& tensor);
+  static char* pack(const Block& block, const char* from, char* to, size_t size);
+  static const char* unpack(const Block& block, const char* from, char* to, size_t size);
+  void pack_on_device(const TensorDict& tensors, at::Tensor& buffer) const;
+  void unpack_on_device(const at::Tensor& buffer, TensorDict& tensors) const;
   void check(const TensorDict& tensors, const at::Tensor& buffer) const;
 
   std::vector<Block> blocks_;

@@ -108,7 +108,7 @@ std::vector<at::Tensor> unit_scores(const std::vector<Group>& groups, const Tens
   for (const auto& [name, wanted] : axes) {
     const at::Tensor squares = tensors[name].to(at::kDouble).square();
     for (int64_t axis : wanted) {
-      if (auto& sum = sums[{name, axis}]; !sum.defined()) sum = squares_along(squares, axis);
+      if (auto& sum = sums[{name, axis}]; !sum.defined()) sum = squares_along(squares, axis).cpu();
     }
   }
   std::vector<at::Tensor> scores;
@@ -178,11 +178,11 @@ Supports supports_of(const std::vector<Group>& groups, const Masks& masks, const
 
 void apply_support(at::Tensor& tensor, const Support& support) {
   at::NoGradGuard no_grad;
-  if (support.columns.defined()) tensor.mul_(support.columns);
+  if (support.columns.defined()) tensor.mul_(support.columns.to(tensor.device()));
   if (!support.rows.defined()) return;
   std::vector<int64_t> shape(tensor.dim(), 1);
   shape[0] = tensor.size(0);
-  tensor.mul_(support.rows.view(shape));
+  tensor.mul_(support.rows.view(shape).to(tensor.device()));
 }
 
 void apply_supports(TensorDict& tensors, const Supports& supports) {
