@@ -1,6 +1,6 @@
 # LibTorch as one imported target, LibTorch::torch, from a Python wheel or the official archive.
 #
-# TORCH_ROOT  folder that holds include/ and lib/libtorch_cpu.so; default: the wheel in .venv
+# TORCH_ROOT  folder that holds include/ and lib/libtorch_cpu.so; default: one of CMAKE_PREFIX_PATH, the wheel in .venv
 #
 # The wheel's own package file insists on a CUDA toolkit, so this module names the two libraries
 # that a CPU program needs. Sets LibTorch_VERSION and LibTorch_ROOT_DIR.
@@ -9,10 +9,11 @@
 # LibTorch::kernels, which makes a program load everything that computes on a GPU.
 #
 # libtorch_cpu.so exports symbols of its own, different copy of Gloo: see cmake/GlooBeforeTorch.cmake.
-set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: the wheel in .venv")
+set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: CMAKE_PREFIX_PATH, the wheel in .venv")
 set(_roots "${TORCH_ROOT}")
 if(NOT TORCH_ROOT)
   file(GLOB _roots "${PROJECT_SOURCE_DIR}/.venv/lib/python*/site-packages/torch")
+  list(PREPEND _roots ${CMAKE_PREFIX_PATH})
 endif()
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
 find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS ${_roots} PATH_SUFFIXES lib NO_DEFAULT_PATH)

@@ -4,6 +4,7 @@
 #   scripts/setup.sh                  what `make build` and `make test` need
 #   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
 #   scripts/setup.sh --development    also clang-format, clang-tidy, Google Benchmark, and ip and tc for bench/cluster.sh
+#   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
 # PYTHON=FILE      make .venv with this interpreter (3.10 to 3.13)
@@ -112,21 +113,44 @@ ctypes.CDLL(str(pathlib.Path(sysconfig.get_path("purelib"), "torch/lib/libtorch_
 PYTHON
 }
 
-imports_torch() { "$venv/bin/python" -c 'import torch, torchvision' 2>/dev/null; }
+loads_kernels() {
+  "$venv/bin/python" - 2>/dev/null <<'PYTHON'
+import ctypes, pathlib, sysconfig
+for name in "libtorch_cpu.so", "libtorch_cuda.so":
+    ctypes.CDLL(str(pathlib.Path(sysconfig.get_path("purelib"), "torch/lib", name)))
+PYTHON
+}
+
+# A CUDA toolkit with cuDNN and NCCL on this machine saves the large part.
+install_kernels() {
+  install_requirements kernels
+  loads_kernels || install_requirements cuda
+}
+
+check_kernels() { :; }
+
+check_cuda() { loads_kernels || die "CUDA's libraries were installed, but libtorch_cuda.so does not load"; }
 
 check_comparison() {
-  imports_torch || install_requirements cuda
+  "$venv/bin/python" -c 'import torch, torchvision' || die "PyTorch was installed, but does not load"
 }
 
-check_cuda() {
-  imports_torch || "$venv/bin/python" -c 'import torch, torchvision' || die "PyTorch was installed, but does not load"
+compiles_with_nccl() {
+  local toolkit=${CUDA_PATH:-/usr/local/cuda}
+  g++ -x c++ - -o /dev/null -I"$toolkit/include" -L"$toolkit/lib64" -L"$toolkit/lib" -lnccl -lcudart 2>/dev/null <<'CODE'
+#include <nccl.h>
+int main() { return ncclGetVersion(nullptr); }
+CODE
 }
+
+check_nccl() { :; }
 
 main() {
-  local with_python= option python=
+  local with_python= with_cuda= option python=
   for option in "$@"; do
     case $option in
       --python) with_python=1; packages+=(python3-dev) ;;
+      --cuda) with_cuda=1 ;;
       --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev iproute2) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
@@ -140,7 +164,9 @@ main() {
   python=$(find_python) || die "no Python 3.10 to 3.13 with the venv module; PYTHON=FILE names one"
   make_venv
   install_requirements libtorch
+  [[ ! $with_python$with_cuda ]] || install_kernels
   [[ ! $with_python ]] || install_requirements comparison
+  [[ ! $with_cuda ]] || compiles_with_nccl || install_requirements nccl
 }
 
 main "$@"
