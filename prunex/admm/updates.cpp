@@ -33,6 +33,13 @@ void update_node_candidate(at::Tensor& sum, const at::Tensor& z, const at::Tenso
   sum.div_(node.ranks * node.lambda + node.ranks * node.rho1 + node.rho2);
 }
 
+void update_node_candidate_as_printed(at::Tensor& sum, const at::Tensor& z_node, const at::Tensor& v, double rho1,
+                                      double rho2, double lambda_over_nodes) {
+  sum.mul_(rho1);
+  if (rho2 != 0) sum.add_(z_node, rho2).sub_(v, rho2);
+  sum.div_(lambda_over_nodes + rho1 + rho2);
+}
+
 void update_u(at::Tensor& u, const at::Tensor& theta, const at::Tensor& z_node) {
   u.add_(theta).sub_(z_node);
 }
@@ -52,6 +59,7 @@ void outer_step(at::Tensor& z, const at::Tensor& mean, at::Tensor& b, double rat
 }
 
 double squared_norm(const at::Tensor& a) {
+  if (!a.is_cpu()) return a.to(at::kDouble).square().sum().item<double>();
   const at::Tensor dense = in_memory_order(a);
   return AT_DISPATCH_FLOATING_TYPES(dense.scalar_type(), "squared_norm", [&] {
     const scalar_t* x = dense.const_data_ptr<scalar_t>();
@@ -60,7 +68,7 @@ double squared_norm(const at::Tensor& a) {
 }
 
 double squared_distance(const at::Tensor& a, const at::Tensor& b) {
-  if (a.strides() != b.strides()) return squared_norm(a - b);
+  if (a.strides() != b.strides() || !a.is_cpu()) return squared_norm(a - b);
   const at::Tensor dense_a = in_memory_order(a), dense_b = in_memory_order(b);
   return AT_DISPATCH_FLOATING_TYPES(dense_a.scalar_type(), "squared_distance", [&] {
     const scalar_t* x = dense_a.const_data_ptr<scalar_t>();

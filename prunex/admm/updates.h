@@ -19,6 +19,11 @@ struct NodeUpdate {
 /// + u.
 void update_node_candidate(at::Tensor& sum, const at::Tensor& z, const at::Tensor& v, const NodeUpdate& node);
 
+/// Eq. 9 as the paper prints it, to show what it does: sum <- [rho1 sum + rho2 (z_node - v)] / (lambda/M + rho1 +
+/// rho2), z_node being the node's own of the last iteration and `lambda_over_nodes` lambda/M. Diverges for P >= 2.
+void update_node_candidate_as_printed(at::Tensor& sum, const at::Tensor& z_node, const at::Tensor& v, double rho1,
+                                      double rho2, double lambda_over_nodes);
+
 /// Eq. 12: u += theta - z_node.
 void update_u(at::Tensor& u, const at::Tensor& theta, const at::Tensor& z_node);
 

@@ -31,10 +31,8 @@ class Ddp final : public GradientStrategy {
  public:
   Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
       : GradientStrategy(replica, ranks, options.reporting),
-        ranks_(ranks),
-        exchange_(ranks),
+        exchange_(ranks, options.exchange),
         codec_(options.payload),
-        flat_(options.flat),
         params_(replica.weights.params),
         buckets_(params_, options.buckets),
         copied_(params_.size()),
@@ -69,12 +67,7 @@ class Ddp final : public GradientStrategy {
 
   void average(at::Tensor& buffer) {
     at::NoGradGuard no_grad;
-    if (flat_) {
-      ranks_.flat->all_reduce(buffer);
-      buffer.div_(ranks_.layout.world_size());
-    } else {
-      exchange_.mean_over_ranks(buffer, codec_);
-    }
+    exchange_.mean_over_ranks(buffer, codec_);
   }
 
   /// Parameters that this step did not use count as zero.
@@ -95,10 +88,8 @@ class Ddp final : public GradientStrategy {
       missing_[static_cast<size_t>(bucket)] = buckets_.members(bucket);
   }
 
-  comm::Hierarchy& ranks_;
   RailExchange exchange_;
   const Codec codec_;
-  const bool flat_;
   TensorDict params_;  // the replica's own
   GradientBuckets buckets_;
   std::vector<bool> copied_;  // of this step's gradients
@@ -111,7 +102,7 @@ class Ddp final : public GradientStrategy {
 
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
   const bool floating = options.payload <= Payload::kFp16;
-  if (!floating || (options.flat && options.payload != Payload::kFp32)) {
+  if (!floating || (options.exchange == ExchangeForm::kFlat && options.payload != Payload::kFp32)) {
     throw std::invalid_argument(
         fmt::format("--payload: got {}, ddp has fp32, and between nodes bf16 and fp16", name_of(options.payload)));
   }

@@ -6,13 +6,14 @@
 #include "prunex/strategies/gradient_buckets.h"
 #include "prunex/strategies/gradient_strategy.h"
 #include "prunex/strategies/payload.h"
+#include "prunex/strategies/rail_exchange.h"
 
 namespace prunex::strategies {
 
 struct DdpOptions {
   Reporting reporting;
-  bool flat = false;                 ///< one ring through all ranks, as ordinary DDP has it; else nodes first
-  Payload payload = Payload::kFp32;  ///< between nodes; bf16 and fp16 halve the bytes and add up in fp32
+  ExchangeForm exchange = ExchangeForm::kSharded;  ///< kFlat: as ordinary DDP has it
+  Payload payload = Payload::kFp32;                ///< between nodes; bf16 and fp16 halve the bytes and add up in fp32
   BucketSizes buckets;
 };
 

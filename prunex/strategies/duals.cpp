@@ -32,10 +32,15 @@ void Duals::add_u(TensorDict& work) const {
 void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
   const double ranks = layout_.ranks_here();
   TensorDict sums = shards_.rows(work, mine());
-  const TensorDict z_rows = shards_.rows(z, mine());
+  const TensorDict z_rows = shards_.rows(z, mine()), z_node_rows = shards_.rows(z_node_, mine());
   for (size_t t = 0; t < names_.size(); ++t) {
     at::Tensor* sum = sums.find(names_[t]);
     if (sum == nullptr) continue;
+    if (options_.as_printed) {
+      admm::update_node_candidate_as_printed(*sum, z_node_rows[names_[t]], v_[names_[t]], rho_[t].rho1, rho_[t].rho2,
+                                             options_.lambda / layout_.nodes());
+      continue;
+    }
     admm::update_node_candidate(*sum, z_rows[names_[t]], v_[names_[t]],
                                 {.rho1 = rho_[t].rho1,
                                  .rho2 = rho_[t].rho2 * ranks / layout_.mean_node_size(),

@@ -102,6 +102,7 @@ class Hsadmm final : public Strategy {
   int mine() const { return ranks_.mine(); }
 
   HsadmmOptions options_;
+  std::optional<comm::Hierarchy> one_node_;
   RailExchange ranks_;
   MaskConsensus masks_;
   PhaseClock clock_;
@@ -123,7 +124,8 @@ class Hsadmm final : public Strategy {
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_(checked(std::move(options), replica.weights.params)),
-      ranks_(ranks, options_.exchange),
+      one_node_(options_.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
+      ranks_(options_.flat ? *one_node_ : ranks, options_.exchange),
       masks_(options_.groups, options_.keep, options_.mask_rule),
       k_(options_.exchanges_before) {
   at::NoGradGuard no_grad;

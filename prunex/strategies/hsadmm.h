@@ -63,6 +63,8 @@ struct HsadmmOptions {
 
   admm::PenaltyOptions penalty;  ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
   double lambda = 0;             ///< weight decay inside Eq. 9
+  bool as_printed = false;       ///< Eq. 9 as the paper prints it
+  bool flat = false;             ///< flat consensus, the paper's "AR": one node that holds all ranks
   StartFrom start_from = StartFrom::kZ;
   AuxTensors aux = AuxTensors::kAverage;
 

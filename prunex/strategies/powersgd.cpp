@@ -23,8 +23,8 @@ struct Factored {
   at::Tensor p, q;   // rows x rank; columns x rank
 };
 
-bool shrinks(int64_t rows, int64_t columns, int64_t rank) {
-  return 2 * rank * (rows + columns) < rows * columns;
+bool shrinks(int64_t rows, int64_t columns, int64_t rank, double factor) {
+  return factor * static_cast<double>(rank * (rows + columns)) < static_cast<double>(rows * columns);
 }
 
 /// Gram-Schmidt, column by column, in double: the same bits on every machine.
@@ -57,7 +57,7 @@ class PowerSgd final : public GradientStrategy {
       const at::Tensor theta = replica.weights.params[i].value().detach();
       const int64_t rows = theta.dim() > 1 ? theta.size(0) : 1, columns = theta.numel() / rows;
       const int64_t rank = std::min({options.rank, rows, columns});
-      if (theta.dim() < 2 || !shrinks(rows, columns, rank)) {
+      if (theta.dim() < 2 || !shrinks(rows, columns, rank, options.least_shrinkage)) {
         whole_.push_back(static_cast<int64_t>(i));
         continue;
       }
@@ -139,10 +139,17 @@ class PowerSgd final : public GradientStrategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_powersgd(Replica& replica, comm::Hierarchy& ranks, const PowerSgdOptions& options) {
+void check(const PowerSgdOptions& options) {
   if (options.rank < 1) {
     throw std::invalid_argument(fmt::format("--powersgd-rank: got {}, wanted 1 or more", options.rank));
   }
+  if (options.start_after < 0) {
+    throw std::invalid_argument(fmt::format("--powersgd-start: got {}, wanted 0 or more", options.start_after));
+  }
+}
+
+std::unique_ptr<Strategy> make_powersgd(Replica& replica, comm::Hierarchy& ranks, const PowerSgdOptions& options) {
+  check(options);
   return std::make_unique<PowerSgd>(replica, ranks, options);
 }
 

@@ -10,14 +10,18 @@ namespace prunex::strategies {
 
 struct PowerSgdOptions {
   Reporting reporting;
-  int64_t rank = 2;         ///< columns of the factors
-  int64_t start_after = 0;  ///< steps with whole gradients before
-  uint64_t seed = 0;        ///< of the first factors, the same on all ranks
+  int64_t rank = 2;            ///< columns of the factors
+  int64_t start_after = 0;     ///< steps with whole gradients before
+  double least_shrinkage = 2;  ///< tensors that would not shrink by this factor go whole
+  uint64_t seed = 0;           ///< of the first factors, the same on all ranks
 };
 
+/// Throws std::invalid_argument for a rank below 1.
+void check(const PowerSgdOptions& options);
+
 /// One power iteration per step and tensor, from the last step's factor (warm start), with error feedback: algorithms 1
-/// and 2. Filter banks are matrices of out x rest; tensors that would not shrink to a half (as PyTorch's hook has it)
-/// and vectors go whole. Two all-reduces per step. Throws std::invalid_argument for a rank below 1.
+/// and 2. Filter banks are matrices of out x rest; tensors that would hardly shrink
+/// and vectors go whole. Two all-reduces per step.
 std::unique_ptr<Strategy> make_powersgd(Replica& replica, comm::Hierarchy& ranks, const PowerSgdOptions& options);
 
 }  // namespace prunex::strategies

@@ -46,6 +46,7 @@ void RailExchange::unite_over_nodes(at::Tensor& buffer) {
 }
 
 void RailExchange::sum_over_ranks(at::Tensor& buffer) {
+  if (form_ == ExchangeForm::kFlat) return groups_.flat->all_reduce(buffer);
   if (form_ == ExchangeForm::kSharded && groups_.pipeline) return groups_.pipeline->all_reduce(buffer);
   const auto parts = even_parts(buffer.numel());
   scatter_in_node(buffer, parts);

@@ -15,6 +15,7 @@ namespace prunex::strategies {
 enum class ExchangeForm {
   kSharded,  ///< every local rank exchanges its shard with its peers on the other nodes
   kLeader,   ///< the paper's leader-follower form: one shard, that of local rank 0
+  kFlat,     ///< one ring through all ranks that knows no nodes: sum_over_ranks alone
 };
 
 /// Two-level collectives on one-dimensional buffers. A buffer is divided in one part per local rank; those beyond the

@@ -17,16 +17,6 @@ namespace {
 
 constexpr double kFirstDensity = 0.25;
 
-TopKOptions checked(const TopKOptions& options) {
-  if (!(options.density > 0 && options.density <= 1)) {
-    throw std::invalid_argument(fmt::format("--density: got {}, wanted a share in (0, 1]", options.density));
-  }
-  if (options.dgc && !options.error_feedback) {
-    throw std::invalid_argument("--dgc: needs error feedback");
-  }
-  return options;
-}
-
 /// A tensor's entries in memory order, which is the same on all ranks.
 at::Tensor flat(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1});
@@ -185,6 +175,16 @@ class TopK final : public GradientStrategy {
 
 }  // namespace
 
+void check(const TopKOptions& options) {
+  if (!(options.density > 0 && options.density <= 1)) {
+    throw std::invalid_argument(fmt::format("--density: got {}, wanted a share in (0, 1]", options.density));
+  }
+  if (options.dgc && !options.error_feedback) throw std::invalid_argument("--dgc: needs error feedback");
+  if (!(options.dgc_options.clip >= 0)) {
+    throw std::invalid_argument(fmt::format("--dgc-clip: got {}, wanted 0 or more", options.dgc_options.clip));
+  }
+}
+
 double density_at(const TopKOptions& options, int64_t step) {
   const int64_t warmup = options.dgc ? options.dgc_options.warmup_steps : 0;
   if (step > warmup || options.density >= kFirstDensity) return options.density;
@@ -193,7 +193,8 @@ double density_at(const TopKOptions& options, int64_t step) {
 }
 
 std::unique_ptr<Strategy> make_top_k(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options) {
-  return std::make_unique<TopK>(replica, ranks, checked(options));
+  check(options);
+  return std::make_unique<TopK>(replica, ranks, options);
 }
 
 }  // namespace prunex::strategies

@@ -23,9 +23,11 @@ struct TopKOptions {
   DgcOptions dgc_options;
 };
 
+/// Throws std::invalid_argument for a density outside (0, 1], or DGC without error feedback.
+void check(const TopKOptions& options);
+
 /// Sent are values (fp32) and places (int32); vectors (batch norm, biases) go whole. All ranks add up all ranks'
-/// entries in the order of ranks. Throws std::invalid_argument for a density outside (0, 1], or DGC without error
-/// feedback.
+/// entries in the order of ranks.
 std::unique_ptr<Strategy> make_top_k(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options);
 
 /// Density at a step, from 1: warm-up of DGC, section 3.3.
