@@ -41,9 +41,9 @@ Figure time_figure(const std::vector<Priced>& all) {
 
 Figure front_figure(const Task& task, const std::vector<Priced>& all) {
   Figure figure{.id = "front", .title = "On the Pareto front at a bandwidth (computed)"};
-  figure.text = "Runs that no other run beats in both accuracy (mean over seeds) and computed time.";
+  figure.text = "●: no other run has at least the accuracy (mean over seeds) in less computed time. Columns: Mbit/s.";
   figure.table.columns = {{"run", {}}, {"accuracy", Unit::kShare}};
-  for (const double mbit : usual_bandwidths()) figure.table.columns.push_back({format(mbit, Unit::kMbit), {}});
+  for (const double mbit : usual_bandwidths()) figure.table.columns.push_back({format(mbit, Unit::kNumber), {}});
   for (const auto& [variant, cost] : all) {
     figure.table.rows.push_back({variant->name, over_seeds(*variant, accuracy_of).mean});
   }
@@ -76,21 +76,27 @@ std::string where(const Priced& ours, const Priced& rival) {
   return text;
 }
 
+/// A column per run of ours, a row per rival.
 Figure crossing_figure(const std::vector<Priced>& all) {
   Figure figure{.id = "crossings", .title = "Cross-over points (computed)"};
   figure.text =
-      "Where a run needs less time than a rival, from 1 Mbit/s to 1 Tbit/s, by the same computation. Accuracy is not "
-      "looked at here.";
-  figure.table.columns = {{"run", {}}, {"rival", {}}, {"faster", {}}};
+      "Where the run of the column needs less time than the rival of the row, from 1 Mbit/s to 1 Tbit/s, by the same "
+      "computation. Accuracy is not looked at here.";
+  figure.table.columns = {{"faster than", {}}};
   for (const auto& ours : all) {
-    if (!is_ours(*ours.variant)) continue;
-    for (const auto& rival : all) {
-      if (&rival == &ours) continue;
-      figure.table.rows.push_back({ours.variant->name, rival.variant->name, where(ours, rival)});
-    }
+    if (is_ours(*ours.variant)) figure.table.columns.push_back({ours.variant->name, {}});
   }
-  if (figure.table.rows.empty())
+  for (const auto& rival : all) {
+    std::vector<Cell> row{rival.variant->name};
+    for (const auto& ours : all) {
+      if (is_ours(*ours.variant)) row.push_back(&ours == &rival ? Cell() : Cell(where(ours, rival)));
+    }
+    figure.table.rows.push_back(std::move(row));
+  }
+  if (figure.table.columns.size() == 1 || all.size() < 2) {
+    figure.table = {};
     figure.missing = "wanted finished runs of hsadmm and of another kind, on two nodes or more";
+  }
   return figure;
 }
 

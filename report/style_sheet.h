@@ -10,8 +10,6 @@ inline constexpr const char* kStyleSheet = R"css(
 --c2:#00805e;--c3:#b0467f;--c4:#a87400;--c5:#3d94cf;--c6:#6b5b4e}
 @media (prefers-color-scheme:dark){:root{--paper:#15181c;--ink:#e7eaee;--faint:#9aa4af;--grid:#2c3138;--box:#1e2228;
 --off:#343a42;--c0:#5db4f2;--c1:#ff8a47;--c2:#35c79c;--c3:#ec93c6;--c4:#efb73a;--c5:#a5d8ff;--c6:#c2b2a3}}
-@media print{:root{--paper:#fff;--ink:#000;--faint:#444;--grid:#ddd;--box:#fff;--off:#ddd;--c0:#0068a8;--c1:#c94f00;
---c2:#00805e;--c3:#b0467f;--c4:#a87400;--c5:#3d94cf;--c6:#6b5b4e}figure,tr{break-inside:avoid}details{display:none}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1400px;margin:0 auto;padding:24px}
@@ -22,7 +20,7 @@ code{font:12.5px/1.45 ui-monospace,monospace;background:var(--box);padding:1px 4
 .note,footer,figcaption{color:var(--faint);font-size:13px}
 .setup{display:block;margin-top:4px}
 .missing{color:var(--ink);font-size:13px;border-left:3px solid var(--c4);padding-left:10px}
-.figures{columns:2 540px;column-gap:24px;margin-top:20px}
+@media screen{.figures{columns:2 540px;column-gap:24px}}.figures{margin-top:20px}
 figure{margin:0 0 24px;padding:16px;break-inside:avoid;border:1px solid var(--grid);border-radius:8px;min-width:0}
 svg{display:block;width:100%;height:auto}
 .legend{list-style:none;margin:0 0 6px;padding:0;display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px}
@@ -42,6 +40,10 @@ text{font:12.5px system-ui,sans-serif;fill:var(--ink)}text.small{font-size:11.5p
 .b{fill:currentColor;opacity:.16}.m{fill:currentColor;stroke:var(--paper);stroke-width:1}
 .w{stroke:currentColor;stroke-width:1.5}.f{fill:currentColor;stroke:var(--paper);stroke-width:.7}
 .on{fill:var(--c0);stroke:var(--paper);stroke-width:.6}.off{fill:var(--off);stroke:var(--paper);stroke-width:.6}
+@media print{:root{--paper:#fff;--ink:#000;--faint:#444;--grid:#ddd;--box:#fff;--off:#ddd;--c0:#0068a8;--c1:#c94f00;
+--c2:#00805e;--c3:#b0467f;--c4:#a87400;--c5:#3d94cf;--c6:#6b5b4e}tr{break-inside:avoid}details{display:none}
+main{max-width:none;padding:0}.figures{display:block}.figures svg{max-width:15cm}.legend svg{max-width:34px}
+.scroll{overflow:visible;max-height:none}table{font-size:9.5px}th,td{padding-right:8px}}
 )css";
 
 }  // namespace prunex::report
