@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "prunex/comm/device_communicator.h"
-#include "prunex/comm/nccl/nccl_communicator.h"
-#include "prunex/comm/rendezvous.h"
 
 namespace prunex::comm {
 
@@ -39,11 +37,9 @@ std::unique_ptr<Communicator> DeviceGroups::extend(std::unique_ptr<Communicator>
   return make_device_communicator(std::move(host), std::move(device));
 }
 
-std::vector<std::string> choose_gpus(const std::vector<std::string>& machines, const Layout& layout, Store& store,
-                                     std::chrono::milliseconds timeout) {
-  const auto before = machines.begin() + layout.rank;
-  const auto gpu = use_gpu(static_cast<int>(std::count(machines.begin(), before, *before)));
-  return exchange_cards(store, "gpus", {layout.rank, layout.world_size()}, gpu, timeout);
+Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout) {
+  const auto mine = machines.begin() + layout.rank;
+  return use_gpu(static_cast<int>(std::count(machines.begin(), mine, *mine)));
 }
 
 }  // namespace prunex::comm

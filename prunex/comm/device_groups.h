@@ -9,6 +9,7 @@
 #include "prunex/comm/group.h"
 #include "prunex/comm/journal.h"
 #include "prunex/comm/layout.h"
+#include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/store.h"
 
 namespace prunex::comm {
@@ -36,9 +37,8 @@ class DeviceGroups {
   Guard guard_;
 };
 
-/// Chooses this rank's GPU, for the calling thread: number i of those it sees, the i-th of the ranks with its
-/// `machine`. Returns the identities of all ranks' GPUs; all must call. machines: of every rank, in their order.
-std::vector<std::string> choose_gpus(const std::vector<std::string>& machines, const Layout& layout, Store& store,
-                                     std::chrono::milliseconds timeout);
+/// This rank's GPU, for the calling thread: number i of those it sees, for the i-th of the ranks on its machine.
+/// machines: of every rank, in their order.
+Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout);
 
 }  // namespace prunex::comm

@@ -1,6 +1,8 @@
 // Ranks on nodes: the groups that exchanges use.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +36,7 @@ struct Hierarchy {
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
+  c10::Device device = c10::kCPU;       ///< where this rank computes; its groups serve tensors there and on the CPU
   /// Why tensors on GPUs go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
 

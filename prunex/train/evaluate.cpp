@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "prunex/data/loader.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {
@@ -48,7 +49,8 @@ at::Tensor sums_over(const program::Program& program, Weights weights, const dat
   at::NoGradGuard no_grad;
   double correct = 0, loss = 0;
   for (int64_t first = begin; first < end; first += kEvaluationBatch) {
-    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end));
+    const auto batch =
+        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end)), device_of(weights));
     const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
     correct += logits.argmax(1).eq(batch.labels).sum().item<double>();
     loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
@@ -118,7 +120,7 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   const int64_t batches = std::max<int64_t>(1, calibration.size() / kCalibrationBatch);
   for (int64_t b = world.rank(); b < batches; b += world.size()) {
     const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
-    const auto batch = data::evaluation_batch(calibration, b * kCalibrationBatch, end);
+    const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
     add_batch_statistics(program, estimated, batch.images, momentum_of, sums);
   }
   at::Tensor flat = at::cat(sums.values());

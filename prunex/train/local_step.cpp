@@ -6,24 +6,27 @@
 namespace prunex::train {
 namespace {
 
-/// Autocast to bf16 while it lives. Leaving clears the cache of cast weights: they are about to change.
+/// Autocast of a device to bf16 while it lives. Leaving clears the cache of cast weights: they are about to change.
 class Bf16Autocast {
  public:
-  Bf16Autocast()
-      : enabled_(at::autocast::is_autocast_enabled(at::kCPU)), type_(at::autocast::get_autocast_dtype(at::kCPU)) {
+  explicit Bf16Autocast(at::DeviceType device)
+      : device_(device),
+        enabled_(at::autocast::is_autocast_enabled(device)),
+        type_(at::autocast::get_autocast_dtype(device)) {
     at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+    at::autocast::set_autocast_enabled(device_, true);
   }
   ~Bf16Autocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled_);
-    at::autocast::set_autocast_dtype(at::kCPU, type_);
+    at::autocast::set_autocast_enabled(device_, enabled_);
+    at::autocast::set_autocast_dtype(device_, type_);
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   }
   Bf16Autocast(const Bf16Autocast&) = delete;
   Bf16Autocast& operator=(const Bf16Autocast&) = delete;
 
  private:
+  at::DeviceType device_;
   bool enabled_;
   at::ScalarType type_;
 };
@@ -34,7 +37,7 @@ at::Tensor loss_of(const program::Program& program, Replica& replica, const data
 }
 
 at::Tensor loss_in_bf16(const program::Program& program, Replica& replica, const data::Batch& batch) {
-  const Bf16Autocast autocast;
+  const Bf16Autocast autocast(batch.images.device().type());
   return loss_of(program, replica, batch);
 }
 

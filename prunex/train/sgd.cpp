@@ -67,6 +67,18 @@ void update(const at::Tensor& theta_tensor, at::Tensor& momentum, const Terms& t
   }
 }
 
+/// The same where memory is not ours to walk through.
+void update_by_tensors(const at::Tensor& parameter, at::Tensor& momentum, const Terms& terms,
+                       const SgdOptions& options) {
+  at::Tensor theta = parameter.detach();
+  momentum.mul_(options.momentum).add_(parameter.grad()).add_(theta, options.weight_decay);
+  if (terms.anchor != nullptr) momentum.add_(theta - *terms.anchor, terms.rho1);
+  theta.sub_(momentum, options.learning_rate);
+  if (terms.mask == nullptr) return;
+  momentum.mul_(*terms.mask);
+  theta.mul_(*terms.mask);
+}
+
 }  // namespace
 
 void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options) {
@@ -79,8 +91,12 @@ void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOp
     at::Tensor& momentum = replica.momentum[p].value();
     TORCH_CHECK(momentum.strides() == item.value().strides(), "[train] momentum of '", item.key(),
                 "' does not have its parameter's memory layout");
-    AT_DISPATCH_FLOATING_TYPES(item.value().scalar_type(), "sgd_step",
-                               [&] { update<scalar_t>(item.value(), momentum, own, options); });
+    if (item.value().is_cpu()) {
+      AT_DISPATCH_FLOATING_TYPES(item.value().scalar_type(), "sgd_step",
+                                 [&] { update<scalar_t>(item.value(), momentum, own, options); });
+    } else {
+      update_by_tensors(item.value(), momentum, own, options);
+    }
     item.value().mutable_grad().reset();
   }
   check_all_used(terms, next_anchor);

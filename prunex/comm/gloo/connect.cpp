@@ -171,8 +171,11 @@ void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machin
                     const GlooOptions& options) {
   const Layout& layout = hierarchy.layout;
   let_nccl_use(options.interfaces);
-  const DeviceGroups gpus(choose_gpus(machines, layout, store, options.join_timeout), store, timeouts_of(options),
-                          guard_of(hierarchy, options));
+  const Gpu gpu = choose_gpu(machines, layout);
+  hierarchy.device = gpu.device;
+  const DeviceGroups gpus(
+      exchange_cards(store, "gpus", {layout.rank, layout.world_size()}, gpu.identity, options.join_timeout), store,
+      timeouts_of(options), guard_of(hierarchy, options));
   const auto extend = [&](std::unique_ptr<Communicator>& group, const Group& members) {
     group = gpus.extend(std::move(group), members, hierarchy.watch->journal());
   };

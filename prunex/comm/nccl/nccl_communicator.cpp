@@ -267,15 +267,15 @@ void check_gpu() {
   throw std::invalid_argument(fmt::format("--device cuda: no CUDA device: {}", cudaGetErrorString(result)));
 }
 
-std::string use_gpu(int preferred) {
+Gpu use_gpu(int preferred) {
   check_gpu();
-  const int device = preferred % c10::cuda::device_count();
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+  const auto index = static_cast<c10::DeviceIndex>(preferred % c10::cuda::device_count());
+  c10::cuda::set_device(index);
   cudaDeviceProp properties;
-  expect(cudaGetDeviceProperties(&properties, device));
-  std::string identity;
-  for (const char byte : properties.uuid.bytes) identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return identity;
+  expect(cudaGetDeviceProperties(&properties, index));
+  Gpu gpu{c10::Device(c10::kCUDA, index), ""};
+  for (const char byte : properties.uuid.bytes) gpu.identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return gpu;
 }
 
 void let_nccl_use(const std::vector<std::string>& interfaces) {

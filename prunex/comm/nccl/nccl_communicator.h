@@ -2,6 +2,8 @@
 // whose functions throw std::invalid_argument "--device cuda: built without CUDA: …".
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,9 +17,13 @@ namespace prunex::comm {
 /// Throws std::invalid_argument unless this process sees a GPU.
 void check_gpu();
 
-/// Makes a GPU the calling thread's device: number `preferred` mod those that this process sees. Returns its identity,
-/// which no other GPU of the run has. Throws like check_gpu.
-std::string use_gpu(int preferred);
+struct Gpu {
+  c10::Device device;
+  std::string identity;  ///< which no other GPU of a run has
+};
+
+/// Makes a GPU the calling thread's device: number `preferred` mod those that this process sees. Throws like check_gpu.
+Gpu use_gpu(int preferred);
 
 /// What NCCL uses of the network, unless NCCL_SOCKET_IFNAME says otherwise; to be called before the first communicator
 /// is made. None: NCCL chooses.

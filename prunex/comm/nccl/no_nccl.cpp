@@ -15,7 +15,7 @@ void check_gpu() {
   refuse();
 }
 
-std::string use_gpu(int) {
+Gpu use_gpu(int) {
   refuse();
 }
 

@@ -1,0 +1,21 @@
+// Where a run computes.
+#pragma once
+
+#include "prunex/data/loader.h"
+#include "prunex/program/program.h"
+#include "prunex/tensors.h"
+#include "prunex/train/options.h"
+
+namespace prunex::train {
+
+/// Throws std::invalid_argument if something of the options computes on the CPU alone, and the device is another.
+void check_device(const TrainOptions& options, const c10::Device& device);
+
+/// Where the weights lie; all of them lie on one device.
+c10::Device device_of(const Weights& weights);
+
+/// What requires gradients is a leaf there, too.
+program::Model on_device(program::Model model, const c10::Device& device);
+data::Batch on_device(const data::Batch& batch, const c10::Device& device);
+
+}  // namespace prunex::train
