@@ -1,7 +1,7 @@
 #include "prunex/train/trainer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -24,6 +24,7 @@
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
 #include "prunex/train/checkpoint.h"
+#include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
@@ -37,8 +38,9 @@
 namespace prunex::train {
 namespace {
 
-bool decide_bf16(Precision precision, comm::Communicator& world) {
+bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world) {
   if (precision != Precision::kAuto) return precision == Precision::kBf16;
+  if (!device.is_cpu()) return false;
   at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
   world.all_reduce(without);
   return without.item<int64_t>() == 0;
@@ -55,9 +57,10 @@ std::string broadcast_text(comm::Communicator& world, std::string text) {
 }
 
 /// Dropout draws from the process's generator: tie it to the step, so that a resumed run draws the same.
-void seed_dropout(const TrainOptions& options, int rank, int64_t step) {
-  const uint64_t stream = options.seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rank) * 0xbf58476d1ce4e5b9ULL;
-  auto generator = at::detail::getDefaultCPUGenerator();
+void seed_dropout(const TrainOptions& options, const comm::Hierarchy& ranks, int64_t step) {
+  const auto rank = static_cast<uint64_t>(ranks.layout.rank);
+  const uint64_t stream = options.seed * 0x9e3779b97f4a7c15ULL + rank * 0xbf58476d1ce4e5b9ULL;
+  at::Generator generator = at::globalContext().defaultGenerator(ranks.device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(stream + static_cast<uint64_t>(step));
 }
@@ -82,7 +85,7 @@ class Trainer {
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_loopback() const;
+  void mention_detours() const;
   void train_steps(Checkpoints& checkpoints);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
@@ -142,7 +145,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       ranks_(ranks),
       interfaces_(ranks.interfaces),
       data_(data::load_datasets(options.data)),
-      model_(load_network(options, data_.train)),
+      model_(on_device(load_network(options, data_.train), ranks.device)),
       groups_(groups_of(model_.program.graph(), options)),
       length_(run_length(options, data_.train.size())),
       learning_rate_(options, length_),
@@ -153,7 +156,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       calibration_(calibration_images(data_.train, options.seed)),
       replica_{model_.weights, zero_momentum(model_.weights.params)},
       strategy_(strategies::make_hsadmm(replica_, ranks, strategy_options())),
-      bf16_(decide_bf16(options.precision, *ranks.world)),
+      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
       size_(size_of(model_.program.graph(), replica_.weights)) {
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -181,9 +184,12 @@ strategies::HsadmmOptions Trainer::strategy_options() const {
 }
 
 /// Said once: the run is the same, a little slower.
-void Trainer::mention_loopback() const {
-  if (!writes() || options_.quiet || ranks_.no_shared_memory.empty()) return;
-  fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
+void Trainer::mention_detours() const {
+  if (!writes() || options_.quiet) return;
+  if (!ranks_.no_shared_memory.empty()) {
+    fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
+  }
+  if (!ranks_.staged.empty()) fmt::print(stderr, "prunex: {}: they exchange by way of the CPU\n", ranks_.staged);
 }
 
 Summary Trainer::run(const std::string& config) {
@@ -192,7 +198,7 @@ Summary Trainer::run(const std::string& config) {
   Checkpoints checkpoints(directory_, config, ranks_);
   if (!options_.resume.empty()) restore(checkpoints.load(options_.resume_exchange));
   if (writes()) open_reports();
-  mention_loopback();
+  mention_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
@@ -343,8 +349,8 @@ void Trainer::cut_network() {
 
 double Trainer::local_step(int64_t step) {
   const int64_t epoch = (step - 1) / length_.steps_per_epoch;
-  const auto batch = loader_.batch(epoch, (step - 1) % length_.steps_per_epoch);
-  seed_dropout(options_, ranks_.layout.rank, step);
+  const auto batch = on_device(loader_.batch(epoch, (step - 1) % length_.steps_per_epoch), ranks_.device);
+  seed_dropout(options_, ranks_, step);
   const double loss = compute_gradients(model_.program, replica_, batch, bf16_);
   if (!std::isfinite(loss)) {
     throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
@@ -464,7 +470,7 @@ void Trainer::summarise(const Weights& product) {
   if (writes()) {
     write_product(directory_, compact);
     write_structure(directory_, {options_.model, input_shape(compact.program.graph()), *cut_});
-    const auto shipped = read_product(directory_);
+    const auto shipped = on_device(read_product(directory_), ranks_.device);
     accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
   }
   ranks_.world->broadcast(accuracy);
@@ -480,6 +486,7 @@ void Trainer::summarise(const Weights& product) {
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
   validate(options);
+  check_device(options, ranks.device);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);

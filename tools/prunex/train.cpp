@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
@@ -67,7 +68,9 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
                  "seconds of silence after which a rank counts as lost; 0 = off")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
-  add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}}, "where to compute")->group(group);
+  add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}, {"cuda", "cuda"}},
+                          "where to compute; cuda: the i-th rank of a machine on its i-th GPU, in turn")
+      ->group(group);
 }
 
 void add_sgd_options(CLI::App& app, TrainCommand& command) {
@@ -238,6 +241,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   command.gloo.reports = true;
   command.gloo.shared_memory = !command.no_shared_memory;
   command.gloo.report_signal = SIGUSR1;
+  if (command.device == "cuda") {
+    comm::check_gpu();  // before ranks are started
+    command.gloo.device = at::kCUDA;
+  }
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   const auto environment = comm::read_environment();
