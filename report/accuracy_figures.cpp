@@ -42,20 +42,18 @@ bool marked(const Task& task) {
 }
 
 Figure against(const Task& task, const char* id, const Axis& x, double (*step)(const Exchange&)) {
-  Figure figure =
-      figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')),
-                Plot{x, {"test accuracy", Unit::kShare}, series_of(task, along(accuracy, step), marked(task)), {}});
+  const auto series = series_of(task, along(accuracy, step), marked(task));
+  const Axis y{"test accuracy", Unit::kShare};
+  Figure figure = figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')), Plot{x, y, series, {}});
   figure.text =
       "Accuracy of the consensus model z where it was evaluated. Line: mean over seeds; band: lowest to highest seed.";
   return figure;
 }
 
 Figure loss_figure(const Task& task) {
-  Figure figure = figure_of("loss", "Training loss against time",
-                            Plot{{"training time", Unit::kSeconds},
-                                 {"training loss", Unit::kNumber},
-                                 series_of(task, along(loss, seconds), false),
-                                 {}});
+  const auto series = series_of(task, along(loss, seconds), false);
+  const Axis x{"training time", Unit::kSeconds}, y{"training loss"};
+  Figure figure = figure_of("loss", "Training loss against time", Plot{x, y, series, {}});
   figure.text = "Mean over the local steps since the exchange before, all ranks; evaluation is not in the time.";
   return figure;
 }

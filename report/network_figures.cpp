@@ -26,14 +26,14 @@ std::vector<Sample> compute(const Run& run) {
 }
 
 Figure compute_figure(const Task& task) {
-  Figure figure = figure_of("compute", "Compute per step",
-                            Plot{{"training images seen"},
-                                 {"multiply-accumulates, forward, one rank", Unit::kNumber, ScaleKind::kLinear, true},
-                                 series_of(task, compute, false),
-                                 {}});
+  const auto series = series_of(task, compute, false);
+  const Axis x{"training images seen"};
+  const Axis y{"multiply-accumulates, forward, one rank", Unit::kNumber, ScaleKind::kLinear, true};
+  Figure figure = figure_of("compute", "Compute per step", Plot{x, y, series, {}});
   figure.text =
       "Convolutions and linear layers of the network that is being trained, times the batch of a rank. It falls when "
-      "the network is cut.";
+      "the "
+      "network is cut.";
   return figure;
 }
 

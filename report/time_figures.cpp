@@ -15,11 +15,9 @@ std::vector<Sample> exchange_seconds(const Run& run) {
 }
 
 Figure exchange_figure(const Task& task) {
-  Figure figure = figure_of("exchange-time", "Time per exchange",
-                            Plot{{"training images seen"},
-                                 {"seconds per exchange, mean over ranks", Unit::kSeconds, ScaleKind::kLog},
-                                 series_of(task, exchange_seconds, false),
-                                 {}});
+  const auto series = series_of(task, exchange_seconds, false);
+  const Axis x{"training images seen"}, y{"seconds per exchange, mean over ranks", Unit::kSeconds, ScaleKind::kLog};
+  Figure figure = figure_of("exchange-time", "Time per exchange", Plot{x, y, series, {}});
   figure.text = "Measured: sums in the node, node update and masks, between nodes, duals; waiting for others included.";
   return figure;
 }
@@ -114,15 +112,15 @@ Figure scaling_figure(const Task& task) {
         "scaling", "Scaling",
         "wanted runs that differ only in --nodes or --ranks-per-node; all of these ran on equal layouts");
   }
-  const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog};
-  Figure figure =
-      figure_of("scaling", "Scaling", Plot{ranks, {"images per second", Unit::kNumber, ScaleKind::kLog}, series, {}});
+  const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog}, rate{"images per second", Unit::kNumber, ScaleKind::kLog};
+  const Axis share{"efficiency", Unit::kShare, ScaleKind::kLinear, true};
+  Figure figure = figure_of("scaling", "Scaling", Plot{ranks, rate, series, {}});
   auto efficiency = series;
   for (auto& one : efficiency) {
     const auto base = one.points.front();
     for (auto& point : one.points) point = {point.x, point.y / point.x / (base.y / base.x), std::nullopt};
   }
-  figure.drawings.push_back(draw(Plot{ranks, {"efficiency", Unit::kShare, ScaleKind::kLinear, true}, efficiency, {}}));
+  figure.drawings.push_back(draw(Plot{ranks, share, efficiency, {}}));
   figure.text =
       "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
       "smallest layout.";

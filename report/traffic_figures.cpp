@@ -37,11 +37,12 @@ std::vector<Rule> freeze(const Task& task) {
 }
 
 Figure message_figure(const Task& task) {
-  Figure figure = figure_of("messages", "Message size per exchange, and mask changes",
-                            Plot{kSamples,
-                                 {"bytes between nodes per exchange", Unit::kBytes, ScaleKind::kLog},
-                                 series_of(task, per_exchange(message), false),
-                                 freeze(task)});
+  const auto sizes = series_of(task, per_exchange(message), false);
+  const auto rules = freeze(task);
+  const Axis size{"bytes between nodes per exchange", Unit::kBytes, ScaleKind::kLog};
+  const Axis change{"units whose mask changed"};
+  Figure figure =
+      figure_of("messages", "Message size per exchange, and mask changes", Plot{kSamples, size, sizes, rules});
   if (figure.drawings.empty()) return figure;
   std::vector<Series> changing = series_of(task, per_exchange(changes), false);
   std::erase_if(changing, [](const Series& series) {
@@ -51,8 +52,7 @@ Figure message_figure(const Task& task) {
   if (changing.empty()) {
     figure.text += "No run changes masks.";
   } else {
-    figure.drawings.push_back(
-        draw(Plot{kSamples, {"units whose mask changed", Unit::kNumber}, changing, freeze(task)}));
+    figure.drawings.push_back(draw(Plot{kSamples, change, changing, rules}));
     figure.text += "Below: units of the groups whose mask changed in it.";
   }
   return figure;
