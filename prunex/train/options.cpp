@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "prunex/admm/penalties.h"
+#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -72,9 +73,7 @@ void validate(const TrainOptions& options) {
        options.hsadmm.outer_momentum, "a number in [0, 1)");
   at_least("--tolerance", options.hsadmm.tolerance.relative, 0);
   validate_exchange_numbers(options);
-  if (options.strategy != "hsadmm") {
-    throw std::invalid_argument(fmt::format("--strategy: got '{}', wanted hsadmm", options.strategy));
-  }
+  validate_strategy(options);
   admm::check(options.hsadmm.penalty);
 }
 

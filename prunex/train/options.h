@@ -8,6 +8,8 @@
 #include "prunex/comm/layout.h"
 #include "prunex/data/load.h"
 #include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/powersgd.h"
+#include "prunex/strategies/top_k.h"
 
 namespace prunex::train {
 
@@ -54,7 +56,7 @@ struct TrainOptions {
   double weight_decay = 5e-4;
 
   std::string strategy = "hsadmm";
-  std::string groups = "coupled-inner";
+  std::string groups = "auto";    ///< coupled-inner where the strategy prunes by itself, else none
   double keep = 0.5;              ///< share of units kept per group
   int64_t round_to = kAutomatic;  ///< coupled groups keep a multiple of so many units; automatic: by group size
   bool shrink = true;             ///< cut the model when the masks are final; else train on, masked
@@ -62,7 +64,13 @@ struct TrainOptions {
   int64_t prune_start = 2;            ///< k0: the first exchange that prunes
   int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run
   int64_t freeze_after = kAutomatic;  ///< automatic: prune_end; strategies::kNever
-  /// Everything else of the strategy; groups, exchange numbers, steps and rates are filled in from above.
+  double prune_at = 0.6;              ///< one_shot: after this share of the run
+  int64_t local_after = 0;            ///< exchanges during which gradients are averaged in every step: post-local SGD
+  double dgc_warmup_epochs = 0;
+  strategies::TopKOptions top_k;         ///< reporting, momentum and warm-up are filled in
+  strategies::PowerSgdOptions powersgd;  ///< reporting and seed are filled in
+  /// Everything else of H-SADMM, which local_sgd, diloco, one_shot and hsadmm_flat are settings of, and --payload and
+  /// --exchange of all; groups, exchange numbers, steps and rates are filled in from above.
   strategies::HsadmmOptions hsadmm;
 
   int64_t eval_every = 5;        ///< exchanges between evaluations of z; 0: only at the end

@@ -32,6 +32,7 @@
 #include "prunex/train/progress.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/sgd.h"
+#include "prunex/train/strategy_choice.h"
 #include "prunex/train/structure.h"
 #include "prunex/train/trace.h"
 
@@ -73,7 +74,7 @@ std::vector<int64_t> input_shape(const program::Graph& graph) {
 }
 
 std::vector<sparsity::Group> groups_of(const program::Graph& graph, const TrainOptions& options) {
-  return prune::training_groups(graph, options.groups, options.keep,
+  return prune::training_groups(graph, group_words(options), options.keep,
                                 options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
 }
 
@@ -99,7 +100,6 @@ class Trainer {
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
   program::Model compact_model(const Weights& product);
   void summarise(const Weights& product);
-  strategies::HsadmmOptions strategy_options() const;
   sparsity::Cut find_cut() const;
   void check_agreement(const sparsity::Cut& cut);
   void shrink();
@@ -155,7 +155,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
                             .seed = options.seed}),
       calibration_(calibration_images(data_.train, options.seed)),
       replica_{model_.weights, zero_momentum(model_.weights.params)},
-      strategy_(strategies::make_hsadmm(replica_, ranks, strategy_options())),
+      strategy_(make_strategy(options, {length_, learning_rate_, groups_}, replica_, ranks)),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
       size_(size_of(model_.program.graph(), replica_.weights)) {
   summary_ = {.strategy = options.strategy,
@@ -169,18 +169,6 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   for (const auto& buffer : replica_.weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
-}
-
-strategies::HsadmmOptions Trainer::strategy_options() const {
-  auto options = options_.hsadmm;
-  options.groups = groups_;
-  options.keep = {options_.keep_ramp, length_.prune_start, length_.prune_end};
-  options.freeze_after = length_.freeze_after;
-  options.local_steps = options_.local_steps;
-  options.total_steps = length_.steps;
-  options.learning_rate = learning_rate_;
-  options.momentum = options_.momentum;
-  return options;
 }
 
 /// Said once: the run is the same, a little slower.
@@ -356,10 +344,13 @@ double Trainer::local_step(int64_t step) {
     throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
                                          options_.learning_rate));
   }
+  since_exchange_.local += lap_.lap();
   strategy_->before_update(replica_);
-  sgd_step(
-      replica_, strategy_->local_terms(),
-      {.learning_rate = learning_rate_(step), .momentum = options_.momentum, .weight_decay = options_.weight_decay});
+  since_exchange_.exchange.inter += lap_.lap();
+  sgd_step(replica_, strategy_->local_terms(),
+           {.learning_rate = learning_rate_(step),
+            .momentum = local_momentum(options_),
+            .weight_decay = options_.weight_decay});
   return loss;
 }
 
@@ -377,8 +368,10 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
                   .exchange = exchange,
                   .seconds = since_exchange_};
   metrics.seconds.evaluate = lap_.lap();
+  const double gradient_seconds = metrics.seconds.exchange.inter;
   metrics.seconds.exchange = seconds_of(exchange.phases);
-  metrics.seconds.total = metrics.seconds.local + exchange_seconds + metrics.seconds.evaluate;
+  metrics.seconds.exchange.inter += gradient_seconds;
+  metrics.seconds.total = metrics.seconds.local + gradient_seconds + exchange_seconds + metrics.seconds.evaluate;
   average_over_ranks(metrics);
 
   summary_.exchanges = exchange.index;

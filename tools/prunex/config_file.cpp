@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -22,6 +23,18 @@ void set(CLI::Option& option, const CLI::ConfigItem& item) {
   option.run_callback();
 }
 
+// CLI11 reads configuration files for the program's own options only, not for those of a sub-command.
+void apply(CLI::App& command, const std::string& source, std::istream& text) {
+  for (const auto& item : CLI::ConfigTOML().from_config(text)) {
+    CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + item.name) : nullptr;
+    if (option == nullptr || !option->get_configurable()) {
+      throw std::invalid_argument(fmt::format("{}: '{}' is not an option of {} that a file may set", source,
+                                              item.fullname(), command.get_name()));
+    }
+    if (option->count() == 0) set(*option, item);
+  }
+}
+
 }  // namespace
 
 void add_config_option(CLI::App& command) {
@@ -30,18 +43,15 @@ void add_config_option(CLI::App& command) {
       ->group("Run");
 }
 
-// CLI11 reads configuration files for the program's own options only, not for those of a sub-command.
 void apply_config_file(CLI::App& command, const std::string& source, const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::invalid_argument(fmt::format("{}: cannot read {}", source, path));
-  for (const auto& item : CLI::ConfigTOML().from_config(file)) {
-    CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + item.name) : nullptr;
-    if (option == nullptr || !option->get_configurable()) {
-      throw std::invalid_argument(fmt::format("{} {}: '{}' is not an option of {} that a file may set", source, path,
-                                              item.fullname(), command.get_name()));
-    }
-    if (option->count() == 0) set(*option, item);
-  }
+  apply(command, fmt::format("{} {}", source, path), file);
+}
+
+void apply_config_text(CLI::App& command, const std::string& source, const std::string& text) {
+  std::istringstream stream(text);
+  apply(command, source, stream);
 }
 
 void apply_config(CLI::App& command) {

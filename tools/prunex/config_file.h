@@ -13,6 +13,9 @@ void add_config_option(CLI::App& command);
 /// std::invalid_argument.
 void apply_config(CLI::App& command);
 
+/// The same for a text that `source` stands for.
+void apply_config_text(CLI::App& command, const std::string& source, const std::string& text);
+
 /// The same for a file that the option `source` led to.
 void apply_config_file(CLI::App& command, const std::string& source, const std::string& path);
 

@@ -1,5 +1,6 @@
 // prunex train
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <csignal>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
+#include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
@@ -32,10 +34,34 @@ struct TrainCommand {
   std::string prune_end = "auto";
   std::string round_to = "auto";
   bool no_shrink = false;
+  bool no_error_feedback = false;
+  std::string preset;
   double comm_timeout = 600;
   double heartbeat_timeout = 1.5;
   std::string device = "cpu";
 };
+
+/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. --local-steps is up to the
+/// data: the paper has 5 to 10 epochs.
+constexpr const char* kPaper = R"(groups = "channel"
+keep = 0.5
+keep-schedule = "hard"
+mask-rule = "union"
+exchange = "leader"
+penalty = "residual"
+rho1 = 0.0015
+rho2 = 0.00015
+rho1-max = 10
+rho2-max = 10
+start-from = "theta"
+aux = "admm"
+after-freeze = "admm"
+lr = 0.001
+lr-schedule = "constant"
+momentum = 0.9
+weight-decay = 0.0001
+batch-size = 128
+)";
 
 void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
@@ -55,8 +81,10 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   add_choice<strategies::ExchangeForm>(
       app, "--exchange", options.hsadmm.exchange,
-      {{"sharded", strategies::ExchangeForm::kSharded}, {"leader", strategies::ExchangeForm::kLeader}},
-      "every local rank sends its shard, or one leader per node everything")
+      {{"sharded", strategies::ExchangeForm::kSharded},
+       {"leader", strategies::ExchangeForm::kLeader},
+       {"flat", strategies::ExchangeForm::kFlat}},
+      "every local rank sends its shard, or one leader per node everything; flat: one ring of all ranks (ddp)")
       ->group(group);
   app.add_option("--threads", options.threads, "threads per rank")->group(group);
   app.add_option("--interface", command.interface, "network interface, such as eth0; rails take turns on several: a,b")
@@ -103,8 +131,10 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   auto& hsadmm = options.hsadmm;
   const std::string group = "Pruning";
-  app.add_option("--groups", options.groups,
-                 "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP")
+  app.add_option(
+         "--groups", options.groups,
+         "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP; auto: coupled-inner "
+         "where the strategy prunes by itself, else none")
       ->group(group);
   app.add_option("--keep", options.keep, "share of units kept per group, in (0, 1]")->group(group);
   app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
@@ -131,7 +161,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
 void add_consensus_options(CLI::App& app, TrainCommand& command) {
   auto& hsadmm = command.options.hsadmm;
   const std::string group = "Consensus";
-  app.add_option("--strategy", command.options.strategy, "how ranks agree: hsadmm")->group(group);
+  app.add_flag("--as-printed", hsadmm.as_printed, "Eq. 9 as the paper prints it, to see what it does")->group(group);
   add_choice<admm::PenaltyRule>(app, "--penalty", hsadmm.penalty.rule,
                                 {{"kappa", admm::PenaltyRule::kKappa},
                                  {"residual", admm::PenaltyRule::kResidual},
@@ -143,6 +173,10 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--rho1", hsadmm.penalty.rho1, "first value where --penalty is not kappa")->group(group);
   app.add_option("--rho2", hsadmm.penalty.rho2, "first value where --penalty is not kappa")->group(group);
+  app.add_option("--rho1-max", hsadmm.penalty.rho1_max, "cap; 0 = by learning rate with kappa, else none")
+      ->group(group);
+  app.add_option("--rho2-max", hsadmm.penalty.rho2_max, "cap; 0 = by learning rate with kappa, else none")
+      ->group(group);
   add_choice<strategies::StartFrom>(app, "--start-from", hsadmm.start_from,
                                     {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}},
                                     "what local steps start from")
@@ -164,6 +198,36 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals of the duals are below it; 0 = off")
       ->group(group);
+}
+
+void add_strategy_options(CLI::App& app, TrainCommand& command) {
+  auto& options = command.options;
+  const std::string group = "Strategy";
+  app.add_option("--strategy", options.strategy, fmt::format("{}", fmt::join(train::strategy_names(), ", ")))
+      ->group(group);
+  app.add_option("--preset", command.preset, "paper: the published form and hyper-parameters; other options win")
+      ->check(CLI::IsMember({"paper"}))
+      ->group(group);
+  add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
+                                  {{"fp32", strategies::Payload::kFp32},
+                                   {"bf16", strategies::Payload::kBf16},
+                                   {"fp16", strategies::Payload::kFp16},
+                                   {"int8", strategies::Payload::kInt8},
+                                   {"int4", strategies::Payload::kInt4},
+                                   {"int2", strategies::Payload::kInt2}},
+                                  "numbers between nodes; weights are rounded with error feedback")
+      ->group(group);
+  app.add_option("--local-after", options.local_after, "post-local SGD: gradients in every step for so many exchanges")
+      ->group(group);
+  app.add_option("--prune-at", options.prune_at, "one_shot: prune after this share of the run")->group(group);
+  app.add_option("--density", options.top_k.density, "top_k: share of the gradient's entries sent")->group(group);
+  app.add_flag("--no-error-feedback", command.no_error_feedback, "top_k: forget what is not sent, as weak baselines do")
+      ->group(group);
+  app.add_flag("--dgc", options.top_k.dgc, "top_k: deep gradient compression")->group(group);
+  app.add_option("--dgc-warmup-epochs", options.dgc_warmup_epochs, "density falls from 0.25")->group(group);
+  app.add_option("--dgc-clip", options.top_k.dgc_options.clip, "largest norm of the gradient; 0 = off")->group(group);
+  app.add_option("--powersgd-rank", options.powersgd.rank, "columns of the factors")->group(group);
+  app.add_option("--powersgd-start", options.powersgd.start_after, "steps with whole gradients before")->group(group);
 }
 
 void add_run_options(CLI::App& app, TrainCommand& command) {
@@ -234,6 +298,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.freeze_after = number_or_word("--freeze-after", command.freeze_after, true);
   options.round_to = number_or_word("--round-to", command.round_to, false);
   options.shrink = !command.no_shrink;
+  options.top_k.error_feedback = !command.no_error_feedback;
   train::validate(options);
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
@@ -273,11 +338,13 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_layout_options(*sub, *command);
   add_sgd_options(*sub, *command);
   add_pruning_options(*sub, *command);
+  add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
     if (!command->options.resume.empty()) apply_config_file(*sub, "--resume", command->options.resume + "/config.toml");
+    if (command->preset == "paper") apply_config_text(*sub, "--preset paper", kPaper);
     status = run_train(*command, sub->config_to_str(true, false), invocation);
   });
 }

@@ -1,0 +1,181 @@
+#include "prunex/train/strategy_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "prunex/strategies/ddp.h"
+#include "prunex/strategies/post_local.h"
+#include "prunex/strategies/powersgd.h"
+#include "prunex/strategies/top_k.h"
+
+namespace prunex::train {
+namespace {
+
+using strategies::HsadmmOptions;
+using strategies::Payload;
+
+/// How H-SADMM's code is set for a strategy by this name.
+void set_hsadmm(HsadmmOptions&, const RunPlan&, const TrainOptions&) {}
+
+void set_local_sgd(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
+  options.penalty.kappa = 0;
+  options.after_freeze = strategies::AfterFreeze::kAverage;
+}
+
+void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
+  options.penalty.kappa = 0;
+  options.after_freeze = strategies::AfterFreeze::kNesterov;
+  options.outer_from = 1;
+}
+
+/// Nothing is pruned until the exchange after --prune-at of the run, and everything then.
+void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
+  set_local_sgd(options, plan, train);
+  options.freeze_after = std::llround(train.prune_at * static_cast<double>(plan.length.exchanges));
+  options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
+}
+
+void set_flat(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
+  options.flat = true;
+}
+
+struct Kind {
+  const char* name;
+  bool prunes;                                                                 // unless told otherwise
+  void (*set)(HsadmmOptions&, const RunPlan&, const TrainOptions&) = nullptr;  // null: not H-SADMM's code
+};
+
+constexpr Kind kKinds[] = {
+    {"hsadmm", true, set_hsadmm},
+    {"hsadmm_flat", true, set_flat},
+    {"local_sgd", false, set_local_sgd},
+    {"diloco", false, set_diloco},
+    {"one_shot", true, set_one_shot},
+    {"ddp", false},
+    {"top_k", false},
+    {"powersgd", false},
+};
+
+const Kind& kind_of(const std::string& name) {
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });
+  if (kind == std::end(kKinds)) {
+    throw std::invalid_argument(
+        fmt::format("--strategy: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
+  }
+  return *kind;
+}
+
+void refuse(bool condition, const std::string& message) {
+  if (condition) throw std::invalid_argument(message);
+}
+
+strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& plan) {
+  return {options.local_steps, plan.length.steps};
+}
+
+HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
+  HsadmmOptions hsadmm = options.hsadmm;
+  hsadmm.groups = plan.groups;
+  hsadmm.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
+  hsadmm.freeze_after = plan.length.freeze_after;
+  hsadmm.local_steps = options.local_steps;
+  hsadmm.total_steps = plan.length.steps;
+  hsadmm.learning_rate = plan.learning_rate;
+  hsadmm.momentum = options.momentum;
+  hsadmm.exchanges_before = options.local_after;
+  kind_of(options.strategy).set(hsadmm, plan, options);
+  return hsadmm;
+}
+
+std::unique_ptr<strategies::Strategy> make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                               comm::Hierarchy& ranks) {
+  const bool floating = options.hsadmm.payload <= Payload::kFp16;
+  return strategies::make_ddp(replica, ranks,
+                              {.reporting = reporting_of(options, plan),
+                               .exchange = options.hsadmm.exchange,
+                               .payload = floating ? options.hsadmm.payload : Payload::kFp32});
+}
+
+std::unique_ptr<strategies::Strategy> make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                                 comm::Hierarchy& ranks) {
+  const auto make = [hsadmm = hsadmm_options(options, plan), &ranks](Replica& from_here) {
+    return strategies::make_hsadmm(from_here, ranks, hsadmm);
+  };
+  if (options.local_after == 0) return make(replica);
+  return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
+}
+
+std::unique_ptr<strategies::Strategy> make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                                 comm::Hierarchy& ranks) {
+  auto top_k = options.top_k;
+  top_k.reporting = reporting_of(options, plan);
+  top_k.dgc_options.momentum = options.momentum;
+  top_k.dgc_options.warmup_steps =
+      std::llround(options.dgc_warmup_epochs * static_cast<double>(plan.length.steps_per_epoch));
+  return strategies::make_top_k(replica, ranks, top_k);
+}
+
+std::unique_ptr<strategies::Strategy> make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                                    comm::Hierarchy& ranks) {
+  auto powersgd = options.powersgd;
+  powersgd.reporting = reporting_of(options, plan);
+  powersgd.seed = options.seed;
+  return strategies::make_powersgd(replica, ranks, powersgd);
+}
+
+}  // namespace
+
+const std::vector<std::string>& strategy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& kind : kKinds) all.emplace_back(kind.name);
+    return all;
+  }();
+  return names;
+}
+
+std::string group_words(const TrainOptions& options) {
+  if (options.groups != "auto") return options.groups;
+  return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
+}
+
+void validate_strategy(const TrainOptions& options) {
+  const auto& name = options.strategy;
+  const Kind& kind = kind_of(name);
+  const bool rounds = options.hsadmm.payload != Payload::kFp32;
+  const bool gradients = kind.set == nullptr;
+  refuse(gradients && group_words(options) != "none",
+         fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
+  refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
+  refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
+  refuse(rounds && gradients && name != "ddp",
+         fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
+  refuse(rounds && options.sites > 1,
+         fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.hsadmm.payload)));
+  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && name != "ddp",
+         fmt::format("--exchange: got flat, {} has sharded and leader", name));
+  refuse(!(options.prune_at > 0 && options.prune_at < 1),
+         fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));
+  refuse(!(options.dgc_warmup_epochs >= 0),
+         fmt::format("--dgc-warmup-epochs: got {}, wanted 0 or more", options.dgc_warmup_epochs));
+  strategies::check(options.top_k);
+  strategies::check(options.powersgd);
+}
+
+std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                                    comm::Hierarchy& ranks) {
+  if (options.strategy == "ddp") return make_ddp(options, plan, replica, ranks);
+  if (options.strategy == "top_k") return make_top_k(options, plan, replica, ranks);
+  if (options.strategy == "powersgd") return make_powersgd(options, plan, replica, ranks);
+  return make_local(options, plan, replica, ranks);
+}
+
+double local_momentum(const TrainOptions& options) {
+  return options.strategy == "top_k" && options.top_k.dgc ? 0 : options.momentum;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,39 @@
+// --strategy: by name, with what the run says of its length.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/hierarchy.h"
+#include "prunex/sparsity/group.h"
+#include "prunex/strategies/strategy.h"
+#include "prunex/train/options.h"
+#include "prunex/train/schedule.h"
+
+namespace prunex::train {
+
+/// In the order of docs/strategies.md.
+const std::vector<std::string>& strategy_names();
+
+/// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
+std::string group_words(const TrainOptions& options);
+
+/// Throws std::invalid_argument for options that the strategy does not have.
+void validate_strategy(const TrainOptions& options);
+
+/// What a strategy needs to know of the run.
+struct RunPlan {
+  RunLength length;
+  LearningRate learning_rate;
+  std::vector<sparsity::Group> groups;
+};
+
+/// Collective: broadcasts rank 0's weights.
+std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                                                    comm::Hierarchy& ranks);
+
+/// Momentum of the local optimizer: none where the strategy has it.
+double local_momentum(const TrainOptions& options);
+
+}  // namespace prunex::train
