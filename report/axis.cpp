@@ -54,6 +54,8 @@ double AxisScale::position(double value) const {
 
 std::vector<AxisScale::Tick> AxisScale::ticks() const {
   std::vector<Tick> ticks;
+  for (const double mark : axis_.marks) ticks.push_back({position(mark), format(mark, axis_.unit)});
+  if (!ticks.empty()) return ticks;
   for (const double tick : scale_.ticks()) {
     const bool one_unit = axis_.unit == Unit::kSeconds || !suffix_.empty();
     const std::string text = tick == 0 && axis_.unit != Unit::kShare ? "0" : plain(tick, 3) + suffix_;

@@ -13,7 +13,8 @@ struct Axis {
   std::string label;
   Unit unit = Unit::kNumber;
   ScaleKind scale = ScaleKind::kLinear;
-  bool from_zero = false;  ///< linear only: the axis begins at 0 even if the data do not
+  bool from_zero = false;          ///< linear only: the axis begins at 0 even if the data do not
+  std::vector<double> marks = {};  ///< ticks at these values instead of round ones
 };
 
 /// An axis over given values. All ticks of a time, or of evenly spaced numbers, are in one unit, chosen by the largest.

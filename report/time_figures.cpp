@@ -77,19 +77,18 @@ std::optional<double> images_per_second(const Run& run) {
   return static_cast<double>(run.summary->samples) / seconds;
 }
 
-/// What stays the same when only the number of ranks changes.
-std::string family_of(const Variant& variant) {
-  std::string family = variant.strategy();
-  for (const char* key : {"groups", "keep", "payload", "local-steps"}) {
-    const auto value = variant.first().option(key);
-    if (!value.empty()) family += std::string(" ") + key + "=" + value;
+/// What stays the same when only the ranks change, and with them the share of a step that each has.
+std::map<std::string, std::string> family_of(const Variant& variant) {
+  auto options = identity(variant.first());
+  for (const char* changed : {"nodes", "ranks-per-node", "sites", "batch-size", "local-steps", "threads", "lr"}) {
+    options.erase(changed);
   }
-  return family;
+  return options;
 }
 
 /// Rates by number of ranks, of families that ran with several.
 std::vector<Series> rates(const Task& task) {
-  std::map<std::string, Series> families;
+  std::map<std::map<std::string, std::string>, Series> families;
   for (const auto& variant : task.variants) {
     const Spread rate = over_seeds(variant, images_per_second);
     if (rate.count == 0) continue;
@@ -112,7 +111,12 @@ Figure scaling_figure(const Task& task) {
         "scaling", "Scaling",
         "wanted runs that differ only in --nodes or --ranks-per-node; all of these ran on equal layouts");
   }
-  const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog}, rate{"images per second", Unit::kNumber, ScaleKind::kLog};
+  std::set<double> counts;
+  for (const auto& one : series) {
+    for (const auto& point : one.points) counts.insert(point.x);
+  }
+  const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog, false, {counts.begin(), counts.end()}};
+  const Axis rate{"images per second", Unit::kNumber, ScaleKind::kLog};
   const Axis share{"efficiency", Unit::kShare, ScaleKind::kLinear, true};
   Figure figure = figure_of("scaling", "Scaling", Plot{ranks, rate, series, {}});
   auto efficiency = series;

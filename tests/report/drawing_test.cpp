@@ -72,6 +72,13 @@ TEST(Axis, TicksOfATimeAreInOneUnit) {
   EXPECT_NEAR(scale.position(3000), 50, 1e-9);
 }
 
+TEST(Axis, MarksReplaceRoundTicks) {
+  const AxisScale scale({"ranks", Unit::kNumber, ScaleKind::kLog, false, {2, 4, 8}}, {2, 4, 8}, 0, 100);
+  ASSERT_EQ(scale.ticks().size(), 3U);
+  EXPECT_EQ(scale.ticks()[1].text, "4");
+  EXPECT_DOUBLE_EQ(scale.ticks()[1].at, scale.position(4));
+}
+
 TEST(Format, ChoosesUnitsAndDigits) {
   EXPECT_EQ(format(1500000, Unit::kBytes), "1.5 MB");
   EXPECT_EQ(format(999, Unit::kBytes), "999 B");
