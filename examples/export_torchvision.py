@@ -7,7 +7,8 @@ import sys
 import tempfile
 
 FAMILIES = ("resnet", "wide_resnet", "resnext", "vgg", "densenet", "mobilenet_v2", "mobilenet_v3", "googlenet",
-            "inception_v3", "regnet", "efficientnet", "squeezenet", "mnasnet", "shufflenet_v2")
+            "inception_v3", "regnet", "efficientnet", "squeezenet", "mnasnet", "shufflenet_v2", "convnext", "vit_b",
+            "swin_t")
 
 
 def shape(text):
@@ -65,9 +66,11 @@ def replace_last_layer(model, classes):
     model.set_submodule(name, new)
 
 
-def make_network(name, classes, weights):
+def make_network(name, classes, weights, sizes):
     from torchvision import models
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") and not weights else {}
+    if name.startswith("vit") and not weights:
+        options["image_size"] = sizes[2]
     if weights:
         weights = models.get_model_weights(name)[weights]
         classes_of_weights = len(weights.meta["categories"])
@@ -113,7 +116,7 @@ def main():
         return
     check_names(parser, options, models)
     torch.manual_seed(options.seed)
-    network = make_network(options.name, options.classes, options.weights)
+    network = make_network(options.name, options.classes, options.weights, options.input)
     try:
         program = export(network, options.input)
     except Exception as error:

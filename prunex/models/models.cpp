@@ -27,6 +27,10 @@ Maker vgg_bn(const std::vector<std::vector<int64_t>>& stages) {
   return [stages](const ModelOptions& options) { return vgg(stages, options); };
 }
 
+Maker small_vgg(const std::vector<std::vector<int64_t>>& stages) {
+  return [stages](const ModelOptions& options) { return cifar_vgg(stages, options); };
+}
+
 using Makers = std::vector<std::pair<std::string, Maker>>;
 
 Makers makers() {
@@ -40,6 +44,7 @@ Makers makers() {
       {"wide_resnet50_2", imagenet({.blocks = {3, 4, 6, 3}, .base_width = 128})},
       {"vgg16_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}})},
       {"vgg19_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}})},
+      {"vgg19", small_vgg({{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}})},
   };
 }
 

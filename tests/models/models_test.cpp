@@ -48,6 +48,11 @@ TEST(Models, CifarResnetsHaveThePapersParametersAndProjections) {
   EXPECT_EQ(parameters("resnet56", {}), 853018 + 2752);
 }
 
+// As Torch-Pruning 1.6.1 counts it for CIFAR-100.
+TEST(Models, TheVgg19ForCifarHasTorchPruningsParameters) {
+  EXPECT_EQ(parameters("vgg19", {.classes = 100}), 20086692);
+}
+
 // Summed by hand: 32x32, 16x16 and 8x8 positions times the kernels.
 TEST(Models, Resnet20CountsItsMultiplyAccumulates) {
   const int64_t stem = 1024 * 27 * 16;

@@ -70,13 +70,14 @@ class SlopesAndNorms(nn.Module):
 
 SMALL = {"split_stage": SplitStage, "tied_weights": TiedWeights, "view_size": ViewSize, "slopes": SlopesAndNorms}
 SIZES = {"inception_v3": 75}
+OPTIONS = {"googlenet": {"init_weights": True, "aux_logits": False},
+           "inception_v3": {"init_weights": True, "aux_logits": False}, "vit_b_16": {"image_size": 64}}
 
 
 def make(name):
     if name in SMALL:
         return SMALL[name]()
-    options = {"init_weights": True, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
-    return getattr(torchvision.models, name)(num_classes=10, **options)
+    return getattr(torchvision.models, name)(num_classes=10, **OPTIONS.get(name, {}))
 
 
 folder, *names = sys.argv[1:]

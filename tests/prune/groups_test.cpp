@@ -207,10 +207,11 @@ TEST(Groups, Resnet18HasEightInnerAndFourStreamGroups) {
   EXPECT_EQ(find_group(groups, "layer2.0.conv2").kind, GroupKind::kStream);
 }
 
-// Torch-Pruning 1.6.1: 37 of resnet50 and wide_resnet50_2, 15 of vgg16_bn, 12 of resnet20, 30 of resnet56.
+// Torch-Pruning 1.6.1: 37 of resnet50 and wide_resnet50_2, 15 of vgg16_bn, 12 of resnet20, 30 of resnet56,
+// 16 of the VGG-19 for CIFAR.
 TEST(Groups, BuiltInModelsHaveTorchPruningsNumberOfGroups) {
   const std::vector<std::pair<std::string, int64_t>> expected = {
-      {"resnet50", 37}, {"vgg16_bn", 15}, {"resnet20", 12}, {"resnet56", 30}};
+      {"resnet50", 37}, {"vgg16_bn", 15}, {"resnet20", 12}, {"resnet56", 30}, {"vgg19", 16}};
   for (const auto& [name, number] : expected) {
     const Model model = models::make_model(name, {});
     const auto groups = dependency_groups(model.program.graph());
