@@ -116,10 +116,12 @@ std::string Planner::scope_of(size_t group) const {
   return options_.scope == Scope::kIsomorphic ? limits_[group].scope : "";
 }
 
-/// Units that the group can lose.
-int64_t Planner::spare(size_t group, int64_t alive) const {
+/// Units that the group can lose. Torch-Pruning's ratios take all, and rounding then gives them back.
+int64_t Planner::spare(size_t group, const Problem& problem) const {
+  const int64_t alive = problem.alive[group];
   const int64_t spare = std::max<int64_t>(0, alive - limits_[group].floor);
-  return options_.tp_compat && spare > 0 ? alive : spare;
+  const bool all = options_.tp_compat && problem.target.kind == Target::Kind::kRatio && spare > 0;
+  return all ? alive : spare;
 }
 
 /// Without limits, every unit of a group may go.
@@ -132,7 +134,7 @@ Ranking Planner::rank(const Problem& problem, bool limited) const {
     if (limits_[group].ratio) scope.ratio = *limits_[group].ratio;
     scope.units += groups_[group].size;
     scope.alive += problem.alive[group];
-    if (limited) spares[group] = spare(group, problem.alive[group]);
+    if (limited) spares[group] = spare(group, problem);
     const bool* mask = problem.masks[groups_[group].name].const_data_ptr<bool>();
     for (int64_t unit = 0; unit < groups_[group].size; ++unit) {
       if (mask[unit]) scope.order.push_back({problem.scores[group][unit], group, unit});

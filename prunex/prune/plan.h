@@ -73,7 +73,7 @@ class Planner {
   struct Problem;
 
   std::string scope_of(size_t group) const;
-  int64_t spare(size_t group, int64_t alive) const;
+  int64_t spare(size_t group, const Problem& problem) const;
   Ranking rank(const Problem& problem, bool limited) const;
   std::vector<int64_t> by_ratio(const Ranking& ranking, const Problem& problem) const;
   std::vector<int64_t> by_cost(const Ranking& ranking, const Problem& problem) const;

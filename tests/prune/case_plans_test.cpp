@@ -9,7 +9,7 @@
 #include "cases.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/prune.h"
+#include "prunex/prune/pruner.h"
 
 namespace prunex::prune {
 namespace {

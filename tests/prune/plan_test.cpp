@@ -238,5 +238,12 @@ TEST(Plan, OfTorchPruningTruncates) {
   EXPECT_THAT(kept({.scope = Scope::kGlobal, .tp_compat = true}, ratio(0.5), scores), ElementsAre(4, 10, 7));
 }
 
+// A cost cannot be met by groups that come back whole.
+TEST(Plan, OfTorchPruningMeetsCosts) {
+  const Planner planner = planner_of(chain(), {.scope = Scope::kGlobal, .tp_compat = true});
+  const Target target{.kind = Kind::kMacs, .count = planner.cost().macs({1, 2, 7})};
+  EXPECT_THAT(kept_units(planner.groups(), plan(planner, rising_scores(), target).masks), ElementsAre(1, 2, 7));
+}
+
 }  // namespace
 }  // namespace prunex::prune

@@ -8,7 +8,7 @@
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/prune.h"
+#include "prunex/prune/pruner.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 

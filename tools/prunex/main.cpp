@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   prunex::tools::add_eval(app, status);
   prunex::tools::add_predict(app, status);
   prunex::tools::add_graph(app, status);
+  prunex::tools::add_prune(app, status);
   prunex::tools::add_bench(app, {argv}, status);
   prunex::tools::add_compare(app, status);
   prunex::tools::add_report(app, status);

@@ -1,4 +1,4 @@
-// Pruning a model: scores, plan, cut.
+// Prunes a model: scores, plans, cuts.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,7 @@ class Pruner {
   const sparsity::Masks& alive() const { return plan_.masks; }
 
   /// Goes `steps` times a part of the way to the target, from where the pruner is; units are scored anew in each step.
+  /// All steps or, if it throws, none.
   void prune(const Importance& importance, const Target& target, int64_t steps = 1);
 
   /// One step, so much of the way to the target. `scores` are of alive() units, in their order (remaining.h).
@@ -68,7 +69,7 @@ class Pruner {
   std::vector<LayerWidth> layers() const;
 
  private:
-  void advance(const std::vector<UnitScores>& scores, const Target& target, double progress);
+  void adopt(Plan plan, const std::vector<UnitScores>& scores);
 
   program::Model model_;
   std::vector<DependencyGroup> dependencies_;

@@ -1,5 +1,5 @@
 // Pruned models: equal to masked ones, of the size that was asked for; the given model stays as it was.
-#include "prunex/prune/prune.h"
+#include "prunex/prune/pruner.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -65,7 +65,7 @@ void expect_masked_equivalence(const Model& model, const Pruned& pruned) {
   EXPECT_LT(((actual - expected).abs().max() / expected.abs().max()).item<double>(), 1e-5);
 }
 
-TEST(Prune, LeavesTheMaskedNetworkWhateverTheCriterion) {
+TEST(Pruner, LeavesTheMaskedNetworkWhateverTheCriterion) {
   const Model model = resnet8();
   for (const char* name : {"l1", "l2", "bn_scale", "lamp", "fpgm", "random"}) {
     for (const Scope scope : {Scope::kLocal, Scope::kIsomorphic, Scope::kGlobal}) {
@@ -81,12 +81,13 @@ TEST(Prune, LeavesTheMaskedNetworkWhateverTheCriterion) {
   }
 }
 
-TEST(Prune, LeavesTheGivenModelAlone) {
+TEST(Pruner, LeavesTheGivenModelAlone) {
   const Model model = resnet8();
   const at::Tensor before = run(model, model.weights);
   const auto importance = make_importance(importance_named("l2"), model.program.graph());
   Pruner pruner(model, {});
   EXPECT_THROW(pruner.prune(*importance, {.kind = Target::Kind::kMacs, .count = 1}), std::invalid_argument);
+  EXPECT_THROW(pruner.prune(*importance, {.kind = Target::Kind::kMacs, .count = 1}, 5), std::invalid_argument);
   EXPECT_TRUE(pruner.cut().empty());
   pruner.prune(*importance, macs_target(pruner, 0.5));
   EXPECT_FALSE(pruner.result().cut.empty());
@@ -94,7 +95,7 @@ TEST(Prune, LeavesTheGivenModelAlone) {
 }
 
 // Scores in the second step are those of the network that the first one leaves.
-TEST(Prune, ScoresAnewInEveryStep) {
+TEST(Pruner, ScoresAnewInEveryStep) {
   const Model model = resnet8();
   const auto& graph = model.program.graph();
   const auto importance = make_importance(importance_named("l2"), graph);
@@ -111,7 +112,7 @@ TEST(Prune, ScoresAnewInEveryStep) {
 }
 
 // The groups of the cut network, found by analysis, are what renumbering leaves of the whole one's.
-TEST(Prune, RenumbersGroups) {
+TEST(Pruner, RenumbersGroups) {
   const Model model = resnet8();
   Pruner pruner(model, {});
   pruner.prune(*make_importance(importance_named("random"), model.program.graph()), {.share = 0.3});
@@ -127,7 +128,7 @@ TEST(Prune, RenumbersGroups) {
   for (const auto& item : rest.weights.params) EXPECT_TRUE(item.value().equal(pruned.model.weights.params[item.key()]));
 }
 
-TEST(Prune, SaysWhatWasNotDone) {
+TEST(Pruner, SaysWhatWasNotDone) {
   const Model model = resnet8();
   Pruner pruner(model, {.limits = {.max_ratio = 0.25, .ignore = {"layer1.*"}}});
   pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5});

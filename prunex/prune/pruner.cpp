@@ -1,9 +1,10 @@
-#include "prunex/prune/prune.h"
+#include "prunex/prune/pruner.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "prunex/prune/remaining.h"
 #include "prunex/prune/surgery.h"
@@ -34,21 +35,25 @@ Pruner::Pruner(const program::Model& model, const PlanOptions& options)
       plan_{sparsity::full_masks(planner_.groups()), all_units(planner_.groups())},
       scored_(planner_.groups().size(), true) {}
 
-void Pruner::advance(const std::vector<UnitScores>& scores, const Target& target, double progress) {
-  plan_ = planner_.plan(plan_.masks, scores, target, progress);
+void Pruner::adopt(Plan plan, const std::vector<UnitScores>& scores) {
+  plan_ = std::move(plan);
   for (size_t group = 0; group < scores.size(); ++group) scored_[group] = !scores[group].empty();
 }
 
 void Pruner::step(const std::vector<UnitScores>& scores, const Target& target, double progress) {
-  advance(spread(scores, planner_.groups(), plan_.masks), target, progress);
+  const auto all = spread(scores, planner_.groups(), plan_.masks);
+  adopt(planner_.plan(plan_.masks, all, target, progress), all);
 }
 
 void Pruner::prune(const Importance& importance, const Target& target, int64_t steps) {
   const Weights weights = steps > 1 ? importance.condensed(model_.weights) : model_.weights;
+  Plan plan = plan_;
+  std::vector<UnitScores> scores;
   for (int64_t i = 1; i <= steps; ++i) {
-    const auto scores = score_alive(importance, planner_.groups(), plan_.masks, weights);
-    advance(scores, target, static_cast<double>(i) / static_cast<double>(steps));
+    scores = score_alive(importance, planner_.groups(), plan.masks, weights);
+    plan = planner_.plan(plan.masks, scores, target, static_cast<double>(i) / static_cast<double>(steps));
   }
+  adopt(std::move(plan), scores);
 }
 
 sparsity::Cut Pruner::cut() const {

@@ -1,0 +1,21 @@
+// What data says about weights, for the criteria of importance that ask for it.
+#pragma once
+
+#include <cstdint>
+
+#include "prunex/comm/communicator.h"
+#include "prunex/data/dataset.h"
+#include "prunex/program/program.h"
+#include "prunex/prune/importance.h"
+#include "prunex/tensors.h"
+
+namespace prunex::train {
+
+/// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.
+/// Gradients are of the cross-entropy: their mean for Taylor, the mean of the squared gradients of single images for
+/// Hessian and OBDC; for activations the mean |x| of every layer's input channels. The images are shared among the
+/// ranks of `world`, which all must call; the same result on every rank.
+TensorDict collect_evidence(prune::Criterion criterion, const program::Model& model, const data::Dataset& dataset,
+                            uint64_t seed, comm::Communicator& world);
+
+}  // namespace prunex::train

@@ -1,0 +1,136 @@
+// prunex prune: what it writes, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class Prune : public testing::Test {
+ protected:
+  Result prune(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"prune", "--model", "resnet8", "--output", "out"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(scratch_.path(), arguments);
+  }
+
+  json read(const std::string& name) { return json::parse(std::ifstream(scratch_ / name)); }
+
+  /// Exit code 2, one line with these words, nothing written.
+  void refused(const std::vector<std::string>& more, const std::vector<std::string>& words) {
+    const Result result = prune(more);
+    SCOPED_TRACE(testing::PrintToString(more) + ": " + result.errors);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, StartsWith("prunex: "));
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1);
+    for (const auto& word : words) EXPECT_THAT(result.errors, HasSubstr(word));
+    EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST_F(Prune, WritesTheModelItsStructureAndAReport) {
+  const Result result = prune({"--ratio", "0.5"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  EXPECT_THAT(result.output, HasSubstr("parameters"));
+  for (const char* name : {"out/model.pt2", "out/model.safetensors", "out/structure.json", "out/report.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(scratch_ / name)) << name;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch_.path()), {}), 1);
+
+  const json report = read("out/report.json"), structure = read("out/structure.json");
+  EXPECT_EQ(report["parameters"]["before"], 78042);
+  EXPECT_LT(report["macs"]["after"], report["macs"]["before"]);
+  for (const json& layer : report["layers"]) {
+    const bool classifier = layer["name"] == "fc";
+    EXPECT_EQ(layer["done"].get<int>(), classifier ? 10 : layer["channels"].get<int>() / 2) << layer;
+    EXPECT_EQ(layer["asked"], layer["done"]) << layer;
+    const json& kept = structure["tensors"][layer["name"].get<std::string>() + ".weight"]["kept"];
+    EXPECT_EQ(kept.contains("0") ? kept["0"].size() : layer["channels"].get<size_t>(), layer["done"]) << layer;
+  }
+  EXPECT_EQ(structure["model"], "resnet8");
+  EXPECT_EQ(structure["input"], json({1, 3, 32, 32}));
+  const json& skipped = report["not_pruned"];
+  ASSERT_EQ(skipped.size(), 2u);  // the input and the logits
+  for (const json& group : skipped) EXPECT_NE(group["reason"], "");
+}
+
+TEST_F(Prune, MeetsASpeedUpInSteps) {
+  ASSERT_EQ(prune({"--speed-up", "2.5", "--global", "--steps", "5"}).status, 0);
+  const json macs = read("out/report.json")["macs"];
+  const double reached = macs["before"].get<double>() / macs["after"].get<double>();
+  EXPECT_GE(reached, 2.5);
+  EXPECT_LT(reached, 2.6);
+  const Result graph = run(scratch_.path(), {"graph", "--model", "out/model.pt2"});
+  EXPECT_THAT(graph.output, HasSubstr(std::to_string(read("out/report.json")["parameters"]["after"].get<int>())));
+}
+
+TEST_F(Prune, TakesSharesAndCounts) {
+  ASSERT_EQ(prune({"--parameters", "0.4"}).status, 0);
+  EXPECT_LE(read("out/report.json")["parameters"]["after"], 78042 * 4 / 10);
+  ASSERT_EQ(prune({"--parameters", "31216", "--output", "again"}).status, 0);
+  EXPECT_EQ(read("again/report.json")["plan"], read("out/report.json")["plan"]);
+}
+
+TEST_F(Prune, RanksByDataAndScoresTheResult) {
+  const Result result = prune({"--macs", "0.6", "--importance", "taylor", "--importance-samples", "16", "--steps", "2",
+                               "--dataset", "synthetic", "--samples", "100", "--test-limit", "20"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  const json accuracy = read("out/report.json")["accuracy"];
+  for (const char* when : {"before", "after", "after_statistics"}) {
+    EXPECT_GE(accuracy[when], 0) << when;
+    EXPECT_LE(accuracy[when], 1) << when;
+  }
+}
+
+TEST_F(Prune, PrunesAgainWhatItWrote) {
+  ASSERT_EQ(prune({"--ratio", "0.25"}).status, 0);
+  const Result result =
+      run(scratch_.path(), {"prune", "--model", "out/model.pt2", "--ratio", "0.5", "--output", "twice"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(read("twice/report.json")["parameters"]["before"], read("out/report.json")["parameters"]["after"]);
+}
+
+TEST_F(Prune, RefusesWhatMakesNoSense) {
+  refused({}, {"--ratio", "--macs", "--speed-up", "got 0"});
+  refused({"--ratio", "0.5", "--macs", "0.5"}, {"--ratio", "--macs", "got 2"});
+  refused({"--ratio", "1.5"}, {"--ratio 1.5", "[0, 1]"});
+  refused({"--speed-up", "0.5"}, {"--speed-up 0.5", "1 or more"});
+  refused({"--macs", "-1"}, {"--macs -1"});
+  refused({"--speed-up", "100000"}, {"MACs are left"});
+  refused({"--ratio", "0.5", "--ignore", "layer7*"}, {"--ignore layer7*", "no group or layer"});
+  refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio layer1.0", "NAME=R"});
+  refused({"--ratio", "0.5", "--layer-ratio", "layer1*=2"}, {"--layer-ratio layer1* 2", "[0, 1]"});
+  refused({"--ratio", "0.5", "--max-ratio", "2"}, {"--max-ratio 2", "[0, 1]"});
+  refused({"--ratio", "0.5", "--round-to", "0"}, {"--round-to 0"});
+  refused({"--ratio", "0.5", "--steps", "0"}, {"--steps"});
+  refused({"--ratio", "0.5", "--importance", "size"}, {"--importance", "size", "taylor"});
+  refused({"--ratio", "0.5", "--importance", "hessian"}, {"--importance hessian", "--dataset"});
+  refused({"--ratio", "0.5", "--estimate-statistics"}, {"--estimate-statistics", "--dataset"});
+}
+
+TEST_F(Prune, RefusesADirectoryThatIsNotEmpty) {
+  std::filesystem::create_directory(scratch_ / "out");
+  EXPECT_EQ(prune({"--ratio", "0.1"}).status, 0);  // empty
+  const Result result = prune({"--ratio", "0.1"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors, HasSubstr("--output out: is not empty"));
+  EXPECT_EQ(prune({"--ratio", "0.1", "--output", "out/report.json"}).status, 2);
+}
+
+}  // namespace
+}  // namespace prunex::cli

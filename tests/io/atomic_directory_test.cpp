@@ -1,0 +1,57 @@
+#include "prunex/io/atomic_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "tests/scratch.h"
+
+namespace prunex::io {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+void write(const std::string& path) {
+  std::ofstream(path) << "text";
+}
+
+TEST(AtomicDirectory, AppearsWhole) {
+  const tests::Scratch scratch;
+  {
+    AtomicDirectory directory(scratch / "a/b/");
+    write(directory.path() + "/file");
+    EXPECT_FALSE(fs::exists(scratch / "a/b"));
+    directory.commit();
+  }
+  EXPECT_TRUE(fs::exists(scratch / "a/b/file"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "a"), {}), 1);
+}
+
+TEST(AtomicDirectory, LeavesNothingWithoutCommit) {
+  const tests::Scratch scratch;
+  { write(AtomicDirectory(scratch / "a").path() + "/file"); }
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
+TEST(AtomicDirectory, ReplacesAnEmptyDirectoryOnly) {
+  const tests::Scratch scratch;
+  fs::create_directory(scratch / "empty");
+  check_new_or_empty(scratch / "empty", "--output");
+  AtomicDirectory(scratch / "empty").commit();
+  fs::create_directory(scratch / "full");
+  write(scratch / "full/precious");
+  EXPECT_THAT([&] { check_new_or_empty(scratch / "full", "--output"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("full: is not empty")));
+  EXPECT_THAT([&] { check_new_or_empty(scratch / "full/precious", "--output"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("is a file")));
+  EXPECT_THROW(AtomicDirectory(scratch / "full").commit(), std::runtime_error);
+  EXPECT_TRUE(fs::exists(scratch / "full/precious"));
+}
+
+}  // namespace
+}  // namespace prunex::io

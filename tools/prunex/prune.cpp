@@ -1,0 +1,133 @@
+// prunex prune
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "prunex/comm/solo.h"
+#include "prunex/data/load.h"
+#include "prunex/io/atomic_directory.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/prune/pruner.h"
+#include "prunex/train/data_pruning.h"
+#include "prunex/train/evaluate.h"
+#include "prunex/train/network.h"
+#include "prunex/train/product.h"
+#include "prunex/train/structure.h"
+#include "tools/prunex/commands.h"
+#include "tools/prunex/prune_options.h"
+#include "tools/prunex/prune_report.h"
+
+namespace prunex::tools {
+namespace {
+
+using prune::ImportanceOptions;
+using prune::Pruned;
+using prune::Pruner;
+using prune::Target;
+
+constexpr int64_t kTimedImages = 128;
+
+std::optional<data::Datasets> load_data(const PruneCommand& command, const program::Graph& graph) {
+  if (command.data.dataset.empty()) return std::nullopt;
+  data::Datasets data = data::load_datasets(command.data);
+  train::check_fits(graph, data.test, "--model " + command.model.model);
+  return data;
+}
+
+void prune_by(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
+              const std::optional<data::Datasets>& data) {
+  const Target target = target_of(command, pruner);
+  if (!prune::needs_evidence(importance.criterion)) {
+    const auto scorer = prune::make_importance(importance, pruner.model().program.graph());
+    return pruner.prune(*scorer, target, command.steps);
+  }
+  if (!data) {
+    throw std::invalid_argument(
+        fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
+  }
+  const int64_t samples = std::min(command.importance_samples, data->train.size());
+  const auto world = comm::make_solo("world");
+  train::prune_by_evidence(pruner, importance, target, command.steps,
+                           data::take_first(data->train, samples, "--importance-samples"), *world);
+}
+
+Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& data, const PruneCommand& command) {
+  const auto world = comm::make_solo("world");
+  const auto& [program, weights] = pruned.model;
+  Scores scores;
+  scores.before = train::evaluate(whole.program, whole.weights, data.test);
+  scores.after = train::evaluate(program, weights, data.test);
+  const Weights estimated = train::with_estimated_statistics(
+      program, weights, train::calibration_images(data.train, command.model.seed), *world);
+  scores.after_statistics = train::evaluate(program, estimated, data.test);
+  scores.milliseconds_before = train::milliseconds_per_batch(whole.program, whole.weights, data.test, kTimedImages);
+  scores.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, kTimedImages);
+  if (command.estimate_statistics) pruned.model.weights = estimated;
+  return scores;
+}
+
+std::vector<int64_t> input_shape(const program::Graph& graph) {
+  std::vector<int64_t> shape;
+  for (const auto& extent : graph.values[graph.inputs.at(0)].shape) shape.push_back(extent.factor);
+  return shape;
+}
+
+void write(const PruneCommand& command, const Pruned& pruned, const nlohmann::ordered_json& report) {
+  io::AtomicDirectory directory(command.output);
+  train::write_product(directory.path(), pruned.model);
+  train::write_structure(
+      directory.path(),
+      {.model = command.model.model, .input = input_shape(pruned.model.program.graph()), .cut = pruned.cut});
+  io::write_file_atomically(directory.path() + "/report.json", report.dump(1) + "\n");
+  directory.commit();
+}
+
+PruneSettings settings_of(const PruneCommand& command) {
+  const auto [target, value] = target_option(command);
+  return {.model = command.model.model,
+          .importance = command.importance,
+          .scope = command.isomorphic ? "isomorphic"
+                   : command.global   ? "global"
+                                      : "local",
+          .target = target,
+          .value = value,
+          .steps = command.steps,
+          .tp_compat = command.tp_compat};
+}
+
+int run_prune(const PruneCommand& command) {
+  at::set_num_threads(command.threads);
+  target_option(command);
+  const ImportanceOptions importance = importance_options(command);
+  io::check_new_or_empty(command.output, "--output");
+  if (command.estimate_statistics && command.data.dataset.empty()) {
+    throw std::invalid_argument("--estimate-statistics: needs images, which --dataset names");
+  }
+  program::Model model = load_model(command.model);
+  if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
+  const auto data = load_data(command, model.program.graph());
+  Pruner pruner(model, plan_options(command));
+  prune_by(importance, command, pruner, data);
+  Pruned pruned = pruner.result();
+  std::optional<Scores> scores;
+  if (data) scores = score(model, pruned, *data, command);
+  write(command, pruned, report_json(settings_of(command), pruned, scores));
+  print_report(pruned, scores);
+  return 0;
+}
+
+}  // namespace
+
+void add_prune(CLI::App& app, int& status) {
+  auto* sub = app.add_subcommand("prune", "remove channels of a network until it meets a target");
+  auto command = std::make_shared<PruneCommand>();
+  add_prune_options(*sub, *command);
+  sub->callback([command, &status] { status = run_prune(*command); });
+}
+
+}  // namespace prunex::tools

@@ -1,0 +1,190 @@
+#include "tools/prunex/prune_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "tools/prunex/choices.h"
+#include "tools/prunex/data_options.h"
+
+namespace prunex::tools {
+namespace {
+
+using prune::ImportanceOptions;
+using prune::Normalizer;
+using prune::Pruner;
+using prune::Reduction;
+using prune::Target;
+
+void require(bool fine, const std::string& option, double value, const char* wanted) {
+  if (!fine) throw std::invalid_argument(fmt::format("--{} {}: wanted {}", option, value, wanted));
+}
+
+/// A share up to 1 of what there is, else a count.
+int64_t count_of(const std::string& option, double value, int64_t whole) {
+  require(value > 0 && value < 1e18, option, value, "a share in (0, 1] of what there is, or a count");
+  return static_cast<int64_t>(value <= 1 ? std::floor(value * static_cast<double>(whole)) : value);
+}
+
+/// NAME=R
+prune::LayerRatio parse_layer_ratio(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  try {
+    if (equals != std::string::npos && equals > 0) {
+      size_t used = 0;
+      const std::string number = text.substr(equals + 1);
+      const double ratio = std::stod(number, &used);
+      if (used == number.size()) return {text.substr(0, equals), ratio};
+    }
+  } catch (const std::logic_error&) {
+  }
+  throw std::invalid_argument(fmt::format("--layer-ratio {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
+}
+
+const Words<Reduction>& reductions() {
+  static const Words<Reduction> words{{"mean", Reduction::kMean},   {"sum", Reduction::kSum},
+                                      {"max", Reduction::kMax},     {"product", Reduction::kProduct},
+                                      {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
+  return words;
+}
+
+const Words<Normalizer>& normalizers() {
+  static const Words<Normalizer> words{{"none", Normalizer::kNone},     {"mean", Normalizer::kMean},
+                                       {"sum", Normalizer::kSum},       {"max", Normalizer::kMax},
+                                       {"range", Normalizer::kRange},   {"gaussian", Normalizer::kGaussian},
+                                       {"median", Normalizer::kMedian}, {"lamp", Normalizer::kLamp}};
+  return words;
+}
+
+/// Leaves `value` as it is for an empty word.
+template <class T>
+void choose(const std::string& word, const Words<T>& words, T& value) {
+  for (const auto& [candidate, meaning] : words) {
+    if (candidate == word) value = meaning;
+  }
+}
+
+template <class T>
+std::vector<std::string> names_of(const Words<T>& words) {
+  std::vector<std::string> names;
+  for (const auto& [word, meaning] : words) names.push_back(word);
+  return names;
+}
+
+void add_target_options(CLI::App& app, PruneCommand& command) {
+  const auto add = [&app](const char* name, std::optional<double>& value, const char* description) {
+    app.add_option(name, value, description)->type_name("FLOAT")->group("Target: one of");
+  };
+  add("--ratio", command.ratio, "share of the units of every group to remove");
+  add("--macs", command.macs, "multiply-accumulates to be left at most: a share up to 1, or a count");
+  add("--parameters", command.parameters, "parameters to be left at most: a share up to 1, or a count");
+  add("--speed-up", command.speed_up, "multiply-accumulates before over those after");
+}
+
+void add_plan_options(CLI::App& app, PruneCommand& command) {
+  const auto flag = [&app](const char* name, bool& value, const char* description) {
+    app.add_flag(name, value, description)->group("Plan");
+  };
+  flag("--global", command.global, "rank the units of all groups together");
+  flag("--isomorphic", command.isomorphic, "rank the units of groups of one structure together");
+  app.add_option("--steps", command.steps, "go to the target in so many steps, scoring anew in each")
+      ->check(CLI::PositiveNumber)
+      ->group("Plan");
+  app.add_option("--round-to", command.limits.round_to, "keep multiples of so many channels; 1 = any number")
+      ->group("Plan");
+  app.add_option("--max-ratio", command.limits.max_ratio, "largest share of a group's units to remove")->group("Plan");
+  app.add_option("--layer-ratio", command.layer_ratios, "NAME=R: another ratio for these layers; NAME may hold * and ?")
+      ->group("Plan");
+  app.add_option("--ignore", command.limits.ignore, "layers whose outputs stay; names may hold * and ?")->group("Plan");
+  flag("--heads", command.groups.heads, "attention loses whole heads instead of equal positions of all heads");
+  flag("--statistics", command.groups.statistics,
+       "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
+  flag("--tp-compat", command.tp_compat, "scores, rounding and counts of Torch-Pruning 1.6.1");
+}
+
+void add_importance_options(CLI::App& app, PruneCommand& command) {
+  app.add_option("--importance", command.importance, "what ranks the units")
+      ->check(CLI::IsMember(prune::importance_names()))
+      ->type_name("")
+      ->group("Importance");
+  app.add_option("--reduction", command.reduction, "how the layers of a group make one score (the criterion's own)")
+      ->check(CLI::IsMember(names_of(reductions())))
+      ->type_name("")
+      ->group("Importance");
+  app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
+      ->check(CLI::IsMember(names_of(normalizers())))
+      ->type_name("")
+      ->group("Importance");
+  app.add_option("--importance-samples", command.importance_samples, "training images that gradients are taken of")
+      ->check(CLI::PositiveNumber)
+      ->group("Importance");
+}
+
+}  // namespace
+
+std::pair<std::string, double> target_option(const PruneCommand& command) {
+  std::vector<std::pair<std::string, double>> given;
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) given.emplace_back(name, *value);
+  };
+  add("ratio", command.ratio);
+  add("macs", command.macs);
+  add("parameters", command.parameters);
+  add("speed_up", command.speed_up);
+  if (given.size() == 1) return given[0];
+  throw std::invalid_argument(
+      fmt::format("wanted one of --ratio, --macs, --parameters and --speed-up, got {}", given.size()));
+}
+
+Target target_of(const PruneCommand& command, const Pruner& pruner) {
+  const auto [option, value] = target_option(command);
+  const prune::Cost& cost = pruner.planner().cost();
+  const auto all = prune::all_units(pruner.planner().groups());
+  if (option == "ratio") {
+    require(value >= 0 && value <= 1, option, value, "a share of units in [0, 1]");
+    return {.kind = Target::Kind::kRatio, .share = value};
+  }
+  if (option == "parameters") {
+    return {.kind = Target::Kind::kParameters, .count = count_of(option, value, cost.parameters(all))};
+  }
+  if (option == "macs") return {.kind = Target::Kind::kMacs, .count = count_of(option, value, cost.macs(all))};
+  require(value >= 1, "speed-up", value, "1 or more");
+  return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / value)};
+}
+
+prune::PlanOptions plan_options(const PruneCommand& command) {
+  prune::PlanOptions options{.limits = command.limits, .groups = command.groups, .tp_compat = command.tp_compat};
+  options.scope = command.isomorphic ? prune::Scope::kIsomorphic
+                  : command.global   ? prune::Scope::kGlobal
+                                     : prune::Scope::kLocal;
+  for (const std::string& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
+  return options;
+}
+
+ImportanceOptions importance_options(const PruneCommand& command) {
+  ImportanceOptions options = prune::importance_named(command.importance);
+  choose(command.reduction, reductions(), options.reduction);
+  choose(command.normalizer, normalizers(), options.normalizer);
+  options.seed = command.model.seed;
+  options.tp_compat = command.tp_compat;
+  return options;
+}
+
+void add_prune_options(CLI::App& app, PruneCommand& command) {
+  add_model_options(app, command.model);
+  app.add_option("--weights", command.weights, "FILE.safetensors instead of the model's own weights");
+  app.add_option("--input", command.model.input, "input of a built-in network, such as 1x3x224x224");
+  add_target_options(app, command);
+  add_importance_options(app, command);
+  add_plan_options(app, command);
+  command.data.dataset.clear();
+  add_data_options(app, command.data);
+  app.add_flag("--estimate-statistics", command.estimate_statistics,
+               "write the model with batch-norm statistics estimated anew from training images");
+  app.add_option("--seed", command.model.seed, "of built-in weights and random importance");
+  app.add_option("--threads", command.threads, "threads")->check(CLI::PositiveNumber);
+  app.add_option("--output", command.output, "new or empty directory for the results")->required();
+}
+
+}  // namespace prunex::tools

@@ -1,0 +1,44 @@
+// The options of prunex prune.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prunex/data/load.h"
+#include "prunex/prune/pruner.h"
+#include "tools/prunex/model_options.h"
+
+namespace prunex::tools {
+
+struct PruneCommand {
+  ModelChoice model;
+  std::string weights;
+  std::optional<double> ratio, macs, parameters, speed_up;
+  std::string importance = "l2";
+  std::string reduction, normalizer;
+  bool global = false, isomorphic = false, tp_compat = false, estimate_statistics = false;
+  int64_t steps = 1;
+  prune::LimitOptions limits;
+  prune::GroupOptions groups;
+  std::vector<std::string> layer_ratios;
+  data::DataOptions data;
+  int64_t importance_samples = 256;
+  int threads = 1;
+  std::string output;
+};
+
+void add_prune_options(CLI::App& app, PruneCommand& command);
+
+/// The one target that was given: its option and value; none or several are a std::invalid_argument.
+std::pair<std::string, double> target_option(const PruneCommand& command);
+
+/// std::invalid_argument for values out of range.
+prune::Target target_of(const PruneCommand& command, const prune::Pruner& pruner);
+prune::PlanOptions plan_options(const PruneCommand& command);
+prune::ImportanceOptions importance_options(const PruneCommand& command);
+
+}  // namespace prunex::tools

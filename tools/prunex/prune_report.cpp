@@ -1,0 +1,110 @@
+#include "tools/prunex/prune_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "prunex/sparsity/cut.h"
+#include "prunex/version.h"
+
+namespace prunex::tools {
+namespace {
+
+using nlohmann::ordered_json;
+using prune::Decision;
+using prune::GroupKind;
+using prune::Pruned;
+
+double ratio(int64_t before, int64_t after) {
+  return static_cast<double>(before) / static_cast<double>(std::max<int64_t>(after, 1));
+}
+
+ordered_json layers_of(const Pruned& pruned) {
+  ordered_json layers = ordered_json::array();
+  for (const auto& layer : pruned.layers) {
+    layers.push_back({{"name", layer.layer}, {"channels", layer.before}, {"asked", layer.asked}, {"done", layer.done}});
+  }
+  return layers;
+}
+
+ordered_json groups_of(const Pruned& pruned) {
+  ordered_json groups = ordered_json::array();
+  for (const Decision& decision : pruned.decisions) {
+    ordered_json group{{"name", decision.group},    {"kind", prune::name_of(decision.kind)},
+                       {"layers", decision.layers}, {"units", decision.units},
+                       {"asked", decision.asked},   {"done", decision.kept}};
+    if (!decision.reason.empty()) group["reason"] = decision.reason;
+    if (!decision.inexact.empty()) group["inexact"] = decision.inexact;
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+ordered_json not_pruned(const Pruned& pruned) {
+  ordered_json groups = ordered_json::array();
+  for (const Decision& decision : pruned.decisions) {
+    if (decision.kept < decision.units || decision.reason.empty()) continue;
+    groups.push_back({{"name", decision.group},
+                      {"kind", prune::name_of(decision.kind)},
+                      {"layers", decision.layers},
+                      {"units", decision.units},
+                      {"reason", decision.reason}});
+  }
+  return groups;
+}
+
+ordered_json before_after(int64_t before, int64_t after) {
+  return {{"before", before}, {"after", after}};
+}
+
+void print_size(const char* what, int64_t before, int64_t after) {
+  fmt::print("{:<12} {:>16} -> {:<16} {:.3f} of it, 1/{:.2f}\n", what, before, after, 1 / ratio(before, after),
+             ratio(before, after));
+}
+
+}  // namespace
+
+ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, const std::optional<Scores>& scores) {
+  ordered_json json{{"version", kVersion},
+                    {"model", settings.model},
+                    {"importance", settings.importance},
+                    {"scope", settings.scope},
+                    {"target", {{settings.target, settings.value}}},
+                    {"steps", settings.steps},
+                    {"counting", settings.tp_compat ? "torch-pruning" : "macs"},
+                    {"parameters", before_after(pruned.before.parameters, pruned.after.parameters)},
+                    {"macs", before_after(pruned.before.macs, pruned.after.macs)},
+                    {"speed_up", ratio(pruned.before.macs, pruned.after.macs)},
+                    {"plan", fmt::format("{:016x}", sparsity::hash(pruned.cut))}};
+  if (scores) {
+    json["accuracy"] = {{"before", scores->before.accuracy},
+                        {"after", scores->after.accuracy},
+                        {"after_statistics", scores->after_statistics.accuracy}};
+    json["loss"] = {{"before", scores->before.loss},
+                    {"after", scores->after.loss},
+                    {"after_statistics", scores->after_statistics.loss}};
+    json["milliseconds_per_batch"] = {{"before", scores->milliseconds_before}, {"after", scores->milliseconds_after}};
+  }
+  json["layers"] = layers_of(pruned);
+  json["groups"] = groups_of(pruned);
+  json["not_pruned"] = not_pruned(pruned);
+  return json;
+}
+
+void print_report(const Pruned& pruned, const std::optional<Scores>& scores) {
+  print_size("parameters", pruned.before.parameters, pruned.after.parameters);
+  print_size("MACs", pruned.before.macs, pruned.after.macs);
+  if (scores) {
+    fmt::print("{:<12} {:.2f} % before, {:.2f} % after, {:.2f} % with statistics estimated anew\n", "accuracy",
+               100 * scores->before.accuracy, 100 * scores->after.accuracy, 100 * scores->after_statistics.accuracy);
+    fmt::print("{:<12} {:.2f} ms -> {:.2f} ms\n", "a batch", scores->milliseconds_before, scores->milliseconds_after);
+  }
+  for (const Decision& decision : pruned.decisions) {
+    const bool boundary = decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput;
+    if (boundary || decision.reason.empty()) continue;
+    fmt::print("{}: {} of {} units kept, asked {}: {}\n", decision.group, decision.kept, decision.units, decision.asked,
+               decision.reason);
+  }
+}
+
+}  // namespace prunex::tools

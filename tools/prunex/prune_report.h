@@ -1,0 +1,33 @@
+// report.json of prunex prune: what was asked, what was done, and why not.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "prunex/prune/pruner.h"
+#include "prunex/train/evaluate.h"
+
+namespace prunex::tools {
+
+/// What a data set says of the models; nothing where none was given.
+struct Scores {
+  train::Score before, after, after_statistics;
+  double milliseconds_before = 0, milliseconds_after = 0;  ///< per batch of the test set
+};
+
+/// How the plan was made, for the record.
+struct PruneSettings {
+  std::string model, importance, scope, target;
+  double value = 0;  ///< of the target's option
+  int64_t steps = 1;
+  bool tp_compat = false;
+};
+
+nlohmann::ordered_json report_json(const PruneSettings& settings, const prune::Pruned& pruned,
+                                   const std::optional<Scores>& scores);
+
+/// The same for people, on standard output.
+void print_report(const prune::Pruned& pruned, const std::optional<Scores>& scores);
+
+}  // namespace prunex::tools
