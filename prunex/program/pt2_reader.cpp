@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "prunex/program/measured_shapes.h"
 #include "prunex/program/pt2.h"
 #include "prunex/program/pt2_archive.h"
 #include "prunex/program/pt2_codes.h"
@@ -143,6 +144,7 @@ Model read(const std::string& path) {
   auto graph = read_graph(archive.json(kDocument));
   Weights weights;
   TensorReader(archive).read(graph, weights);
+  if (records_wrong_shapes(graph)) graph = with_measured_shapes(std::move(graph), weights);
   return {Program(std::move(graph)), std::move(weights)};
 }
 

@@ -222,12 +222,7 @@ void Axes::freeze_inputs(const Node& node, const std::string& why) {
   }
 }
 
-void Axes::freeze_everything(const std::string& why) {
-  everything_ = reason_index(fmt::format("{} {}", operation_, why));
-}
-
 void Axes::freeze_outputs() {
-  for (Unit unit = 0; unit < units_.size(); ++unit) units_.freeze(unit, everything_);
   for (ValueId output : graph_.outputs) {
     for (int64_t axis = 0; axis < rank(output); ++axis) {
       const Labels labels = peek(output, axis);

@@ -64,7 +64,6 @@ class Axes {
   bool is_weight(program::ValueId value) const;
   /// The node that computes a value; nullptr: it is an input of the graph.
   const program::Node* producer(program::ValueId value) const { return producers_[value]; }
-  bool is_used(program::ValueId value) const { return used_[value]; }
 
   /// Of an axis; the axis of a weight that nothing has used before begins units, if it has several positions.
   Labels labels(program::ValueId value, int64_t axis);
@@ -96,9 +95,7 @@ class Axes {
   const std::vector<Split>& splits() const { return splits_; }
   /// All axes of the operation's inputs.
   void freeze_inputs(const program::Node& node, const std::string& why);
-  /// Nothing at all can be removed.
-  void freeze_everything(const std::string& why);
-  /// What the model gives out cannot be removed. The last call.
+  /// What the model gives out cannot be removed.
   void freeze_outputs();
 
   const Units& units() const { return units_; }
@@ -145,7 +142,6 @@ class Axes {
   std::unordered_map<std::string, int32_t> weight_by_name_;
   std::vector<const program::Node*> producers_;
   std::vector<bool> used_;
-  int32_t everything_ = kFree;
 };
 
 /// The tensors among a node's arguments, None left out.

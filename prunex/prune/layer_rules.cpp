@@ -96,11 +96,7 @@ class Recurrent {
     for (ValueId state : states_) axes_.tie(hidden_, state, axes_.rank(state) - 1);
     for (ValueId output : node_.outputs) {
       if (output == kNoValue) continue;
-      const bool is_state = output != node_.outputs[0];
-      axes_.set(output, axes_.rank(output) - 1, is_state ? hidden_ : below);
-      // torch.export 2.11 traces these with an axis too many, and so everything behind them.
-      const bool known = !is_state || axes_.rank(output) == axes_.rank(states_[0]);
-      if (!known && axes_.is_used(output)) axes_.freeze_everything("gives out states whose recorded shapes are wrong");
+      axes_.set(output, axes_.rank(output) - 1, output == node_.outputs[0] ? below : hidden_);
     }
   }
 

@@ -1,0 +1,15 @@
+// Shapes that a run has, where those that a file records are wrong.
+#pragma once
+
+#include "prunex/program/program.h"
+
+namespace prunex::program {
+
+/// torch.export 2.11 records an axis too many for the last states of recurrent layers, and for all that follows.
+bool records_wrong_shapes(const Graph& graph);
+
+/// Records the shapes of all computed values as two runs in eval mode have them, on 2 and 3 images of zeros. Throws
+/// std::invalid_argument for a size that is neither fixed nor a multiple of the batch.
+Graph with_measured_shapes(Graph graph, const Weights& weights);
+
+}  // namespace prunex::program
