@@ -12,7 +12,7 @@ using testing::ElementsAre;
 
 /// A linear layer of 3 rows on the last state of an LSTM, as torch.export 2.11 wrote it: with a shape of 1 x B x 3.
 Model last_state() {
-  return read_pt2(std::string(PRUNEX_TEST_DATA) + "/prune/cases/lstm_last_state.pt2");
+  return read_pt2(PRUNEX_TEST_DATA "/prune/cases/lstm_last_state.pt2");
 }
 
 TEST(MeasuredShapes, ReplaceWrongOnesWhenAFileIsRead) {
@@ -23,7 +23,7 @@ TEST(MeasuredShapes, ReplaceWrongOnesWhenAFileIsRead) {
 }
 
 TEST(MeasuredShapes, AreThoseRecordedWhereTheseAreRight) {
-  const Model model = read_pt2(std::string(PRUNEX_TEST_DATA) + "/prune/cases/lstm_linear.pt2");
+  const Model model = read_pt2(PRUNEX_TEST_DATA "/prune/cases/lstm_linear.pt2");
   const Graph measured = with_measured_shapes(model.program.graph(), model.weights);
   for (size_t i = 0; i < measured.values.size(); ++i) {
     EXPECT_EQ(measured.values[i].shape, model.program.graph().values[i].shape) << measured.values[i].name;
