@@ -206,7 +206,7 @@ void add_strategy_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--strategy", options.strategy, fmt::format("{}", fmt::join(train::strategy_names(), ", ")))
       ->group(group);
   app.add_option("--preset", command.preset, "paper: the published form and hyper-parameters; other options win")
-      ->check(CLI::IsMember({"paper"}))
+      ->check(CLI::IsMember({"", "paper"}))
       ->group(group);
   add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
                                   {{"fp32", strategies::Payload::kFp32},
