@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace prunex::sparsity {
@@ -139,6 +140,45 @@ void check_shape(const at::Tensor& tensor, const TensorCut& cut, const std::stri
               to_text(cut.shape), ", got ", to_text(tensor.sizes()));
 }
 
+bool is_row_major(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg();
+}
+
+bool on_rows_and_channels(const TensorCut& cut) {
+  return !cut.shape.empty() && (cut.kept.empty() || cut.kept.rbegin()->first <= kChannels);
+}
+
+/// Kept positions of an axis; all, if it is not cut.
+std::vector<int64_t> positions_of(const TensorCut& cut, int64_t axis) {
+  const auto kept = cut.kept.find(axis);
+  if (kept != cut.kept.end()) return kept->second;
+  std::vector<int64_t> all(cut.shape.at(axis));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// Both row-major, cut on rows and channels only: one pass, without a copy per axis. Reads and writes run after run.
+void copy_kept(const at::Tensor& tensor, const TensorCut& cut, at::Tensor& result) {
+  if (result.numel() == 0) return;
+  const bool vector = tensor.dim() < 2;
+  const std::vector<int64_t> channels = vector ? std::vector<int64_t>{0} : positions_of(cut, kChannels);
+  const int64_t row = static_cast<int64_t>(tensor.nbytes()) / tensor.size(0);
+  const int64_t channel = vector ? row : row / tensor.size(1);
+  const auto* from = static_cast<const char*>(tensor.const_data_ptr());
+  auto* to = static_cast<char*>(result.mutable_data_ptr());
+  for (int64_t position : positions_of(cut, kRows)) {
+    for (size_t i = 0; i < channels.size();) {
+      size_t end = i + 1;
+      while (end < channels.size() && channels[end] == channels[end - 1] + 1) ++end;
+      const int64_t bytes = static_cast<int64_t>(end - i) * channel;
+      std::memcpy(to, from + position * row + channels[i] * channel, bytes);
+      to += bytes;
+      i = end;
+    }
+  }
+}
+
 void check(const TensorDict& tensors, const Cut& cut) {
   for (const auto& item : tensors) {
     const auto found = cut.tensors.find(item.key());
@@ -224,13 +264,18 @@ std::vector<int64_t> shape_after(const TensorCut& cut) {
 at::Tensor slice(const at::Tensor& tensor, const TensorCut& cut, const std::string& name) {
   check_shape(tensor, cut, name);
   const at::NoGradGuard no_grad;
-  at::Tensor part = tensor.detach();
-  for (const auto& [axis, kept] : cut.kept) {
-    part = part.index_select(axis, at::tensor(kept, at::kLong).to(tensor.device()));
-  }
   const auto shape = shape_after(cut);
   at::Tensor result = at::empty_strided(shape, strides_like(tensor, shape), tensor.options().requires_grad(false));
-  return result.copy_(part).set_requires_grad(tensor.requires_grad());
+  if (is_row_major(tensor) && on_rows_and_channels(cut)) {
+    copy_kept(tensor, cut, result);
+  } else {
+    at::Tensor part = tensor.detach();
+    for (const auto& [axis, kept] : cut.kept) {
+      part = part.index_select(axis, at::tensor(kept, at::kLong).to(tensor.device()));
+    }
+    result.copy_(part);
+  }
+  return result.set_requires_grad(tensor.requires_grad());
 }
 
 void apply_cut(TensorDict& tensors, const Cut& cut) {
