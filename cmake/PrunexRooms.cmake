@@ -19,10 +19,10 @@ target_link_libraries(prunex_pch PRIVATE prunex_base prunex_warnings LibTorch::t
 target_precompile_headers(prunex_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
 
 # The precompiled header is position-independent code, so a program that reuses it must be, too (not -fPIE).
-function(prunex_precompiled program)
+function(prunex_precompiled program owner)
   set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${program} PRIVATE -fPIC)
-  target_precompile_headers(${program} REUSE_FROM prunex_pch)
+  target_precompile_headers(${program} REUSE_FROM ${owner})
 endfunction()
 
 set(PRUNEX_ROOMS "" CACHE INTERNAL "")

@@ -152,6 +152,8 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
+  refuse(options.hsadmm.payload > Payload::kFp16 && name == "ddp",
+         fmt::format("--payload: got {}, ddp has fp32, bf16 and fp16", strategies::name_of(options.hsadmm.payload)));
   refuse(rounds && gradients && name != "ddp",
          fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
   refuse(rounds && options.sites > 1,

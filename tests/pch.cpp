@@ -1,0 +1,1 @@
+// Nothing: the target that compiles it owns the precompiled header.

@@ -1,0 +1,162 @@
+// Every strategy by name, in runs of a few steps: that it trains, counts, repeats and resumes, and what it refuses.
+#include "prunex/train/strategy_choice.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/train/trainer.h"
+#include "tests/scratch.h"
+
+namespace prunex::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// 4 exchanges of 2 steps.
+TrainOptions small_run(const std::string& strategy) {
+  TrainOptions options;
+  options.strategy = strategy;
+  options.model = "resnet8";
+  options.data.samples = 64;
+  options.exchanges = 4;
+  options.local_steps = 2;
+  options.batch_size = 8;
+  options.eval_every = 0;
+  options.precision = Precision::kFp32;
+  options.quiet = true;
+  options.nodes = 2;
+  return options;
+}
+
+Summary run(TrainOptions options, const std::string& directory) {
+  (options.resume.empty() ? options.run_dir : options.resume) = directory;
+  Summary of_rank_0;
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const Summary summary = train(options, ranks, "lr = 0.1\n");
+    if (ranks.layout.rank == 0) of_rank_0 = summary;
+  });
+  return of_rank_0;
+}
+
+std::string file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(Strategies, AllTrainAndLeaveAModel) {
+  const tests::Scratch scratch;
+  for (const auto& name : strategy_names()) {
+    const auto directory = scratch / name;
+    const Summary summary = run(small_run(name), directory);
+    EXPECT_EQ(summary.steps, 8) << name;
+    EXPECT_GT(summary.bytes.inter_node, 0) << name;
+    EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4) << name;
+    EXPECT_TRUE(std::filesystem::exists(directory + "/model.pt2")) << name;
+    const bool prunes = group_words(small_run(name)) != "none";
+    EXPECT_EQ(summary.parameters_compact < summary.parameters_dense, prunes) << name;
+  }
+}
+
+// Gradients of every step for ddp: the bytes are those that summary.json computes for it.
+TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("ddp");
+  const Summary hierarchical = run(options, scratch / "hierarchical");
+  EXPECT_NEAR(static_cast<double>(hierarchical.bytes.inter_node), static_cast<double>(ddp_bytes(hierarchical)), 1024);
+  EXPECT_EQ(hierarchical.bytes.inter_node_bound, ddp_bytes(hierarchical));
+  options.hsadmm.payload = strategies::Payload::kBf16;
+  const Summary halved = run(options, scratch / "bf16");
+  EXPECT_NEAR(static_cast<double>(halved.bytes.inter_node), static_cast<double>(ddp_bytes(halved)) / 2, 1024);
+}
+
+TEST(Strategies, RoundedPayloadsSendFewerBytes) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("diloco");
+  const auto exact = static_cast<double>(run(options, scratch / "fp32").bytes.inter_node);
+  options.hsadmm.payload = strategies::Payload::kInt4;
+  EXPECT_LT(static_cast<double>(run(options, scratch / "int4").bytes.inter_node), exact / 7);
+}
+
+// A run that was stopped between exchanges 2 and 3 ends with the same bits as one that was not.
+TEST(Strategies, ResumeBitForBit) {
+  const tests::Scratch scratch;
+  std::vector<TrainOptions> runs;
+  for (const auto* name : {"local_sgd", "diloco", "one_shot", "ddp", "top_k", "powersgd"})
+    runs.push_back(small_run(name));
+  runs.push_back(small_run("local_sgd"));
+  runs.back().local_after = 1;
+  runs.push_back(small_run("local_sgd"));
+  runs.back().local_after = 3;
+  runs.push_back(small_run("hsadmm"));
+  runs.back().hsadmm.payload = strategies::Payload::kInt2;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    TrainOptions options = runs[i];
+    options.checkpoint_every = 2;
+    const auto whole = scratch / ("whole" + std::to_string(i)), resumed = scratch / ("resumed" + std::to_string(i));
+    run(options, whole);
+    std::filesystem::copy(whole, resumed, std::filesystem::copy_options::recursive);
+    std::filesystem::remove(resumed + "/model.safetensors");
+    options.resume_exchange = 2;
+    options.resume = resumed;
+    run(options, resumed);
+    EXPECT_EQ(file(whole + "/model.safetensors"), file(resumed + "/model.safetensors")) << i << " " << options.strategy;
+  }
+}
+
+TEST(Strategies, PruneByThemselvesOrWhenTold) {
+  TrainOptions options;
+  EXPECT_EQ(group_words(options), "coupled-inner");
+  options.strategy = "diloco";
+  EXPECT_EQ(group_words(options), "none");
+  options.groups = "coupled";
+  EXPECT_EQ(group_words(options), "coupled");
+}
+
+TEST(Strategies, MomentumIsDgcsWhereThereIsDgc) {
+  TrainOptions options = small_run("top_k");
+  EXPECT_EQ(local_momentum(options), 0.9);
+  options.top_k.dgc = true;
+  EXPECT_EQ(local_momentum(options), 0);
+}
+
+void expect_refused(const std::string& strategy, const std::function<void(TrainOptions&)>& change,
+                    const std::string& message) {
+  TrainOptions options = small_run(strategy);
+  change(options);
+  EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(message))) << message;
+}
+
+TEST(Strategies, RefuseWhatTheyDoNotHave) {
+  using strategies::ExchangeForm;
+  using strategies::Payload;
+  expect_refused(
+      "dpp", [](auto&) {}, "--strategy: got 'dpp', wanted one of hsadmm,");
+  expect_refused(
+      "ddp", [](auto& o) { o.groups = "coupled"; }, "--groups: got coupled, ddp does not prune");
+  expect_refused(
+      "ddp", [](auto& o) { o.local_after = 2; }, "--local-after: ddp never stops");
+  expect_refused(
+      "ddp", [](auto& o) { o.hsadmm.payload = Payload::kInt4; }, "--payload: got int4, ddp has");
+  expect_refused(
+      "top_k", [](auto& o) { o.hsadmm.payload = Payload::kBf16; }, "--payload: got bf16, top_k has fp32");
+  expect_refused(
+      "top_k", [](auto& o) { o.top_k.density = 0; }, "--density: got 0, wanted a share in (0, 1]");
+  expect_refused(
+      "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "--powersgd-rank: got 0");
+  expect_refused(
+      "hsadmm", [](auto& o) { o.hsadmm.exchange = ExchangeForm::kFlat; }, "--exchange: got flat");
+  expect_refused(
+      "one_shot", [](auto& o) { o.prune_at = 1; }, "--prune-at: got 1, wanted a share in (0, 1)");
+  expect_refused(
+      "hsadmm", [](auto& o) { o.sites = 2, o.hsadmm.payload = Payload::kInt8; }, "between sites fp32 alone");
+}
+
+}  // namespace
+}  // namespace prunex::train
