@@ -14,10 +14,11 @@ namespace prunex::comm {
 // A line reads "  eth0: bytes packets errors drops fifo frames compressed multicast bytes …": received, then sent.
 InterfaceBytes read_interface(const std::string& name, const std::string& table) {
   constexpr size_t kReceived = 0, kSent = 8;
+  const auto device = name.substr(0, name.find(':'));  // eth0:1 is a second address of eth0
   std::ifstream file(table);
   for (std::string line; std::getline(file, line);) {
     const auto begin = line.find_first_not_of(' '), colon = line.find(':');
-    if (colon == std::string::npos || line.substr(begin, colon - begin) != name) continue;
+    if (colon == std::string::npos || line.substr(begin, colon - begin) != device) continue;
     std::istringstream fields(line.substr(colon + 1));
     const std::vector<int64_t> counts{std::istream_iterator<int64_t>(fields), {}};
     if (counts.size() > kSent) return {.sent = counts[kSent], .received = counts[kReceived]};

@@ -53,6 +53,14 @@ class Refusals : public testing::Test {
   const tests::Scratch scratch_;
 };
 
+TEST_F(Refusals, OfDevicesThatAreNotThere) {
+  refused(2, train({"--device", "tpu"}), {"--device", "tpu", "cuda"});
+  if (std::filesystem::exists("/dev/nvidia0")) return;
+  refused(2, train({"--device", "cuda"}), {"--device cuda: "});
+  refused(2, train({"--device", "cuda", "--nodes", "2"}), {"--device cuda: "});
+  refused(2, {"bench", "all_reduce", "--device", "cuda"}, {"--device cuda: "});
+}
+
 TEST_F(Refusals, OfCommandsAndOptionsThatDoNotExist) {
   refused(2, {}, {"no command", "--help"});
   refused(2, {"trian"}, {"trian"});

@@ -31,6 +31,7 @@ TEST(InterfaceCounters, ReadTheTableOfTheKernel) {
   const auto bytes = read_interface("eth0", table);
   EXPECT_EQ(bytes.received, 1000);
   EXPECT_EQ(bytes.sent, 12345678901);
+  EXPECT_EQ(read_interface("eth0:1", table).sent, bytes.sent);
 }
 
 TEST(InterfaceCounters, AgreeWithTheTableOfThisMachine) {

@@ -10,6 +10,7 @@
 
 #include "prunex/comm/cost_model.h"
 #include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/rail_exchange.h"
@@ -33,6 +34,7 @@ struct BenchCommand {
   std::string json;
   std::string interfaces;
   bool no_shared_memory = false;
+  std::string device = "cpu";
 };
 
 struct Result {
@@ -84,7 +86,7 @@ class AllReduceBench {
 
   Result measure(Form form, int64_t bytes) {
     Result result{.form = form, .bytes = bytes / 4 * 4};
-    at::Tensor buffer = at::empty({bytes / 4});
+    at::Tensor buffer = at::empty({bytes / 4}, at::TensorOptions().device(ranks_.device));
     std::vector<double> seconds;
     for (int i = -command_.warm_up; i < command_.iterations; ++i) {
       fill(buffer, i);
@@ -118,7 +120,7 @@ class AllReduceBench {
   int64_t wrong(const at::Tensor& buffer, int iteration) const {
     const int64_t world = ranks_.layout.world_size();
     const auto want = pattern(buffer.numel(), iteration) * world + static_cast<double>(world * (world - 1) / 2);
-    return (buffer != want).sum().item<int64_t>();
+    return (buffer.cpu() != want).sum().item<int64_t>();
   }
 
   /// Every iteration took as long as on its slowest rank; bytes are those of node 0, errors those of all.
@@ -204,6 +206,10 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
   bytes_of("-e", command.most);
   at::set_num_threads(1);
   comm::GlooOptions options{.shared_memory = !command.no_shared_memory};
+  if (command.device == "cuda") {
+    comm::check_gpu();  // before ranks are started
+    options.device = at::kCUDA;
+  }
   if (!command.interfaces.empty()) options.interfaces = CLI::detail::split(command.interfaces, ',');
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
@@ -237,6 +243,8 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
       ->check(CLI::NonNegativeNumber);
   all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
   all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
+  all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   all_reduce->add_option("--json", command->json, "write the results to this file");
   all_reduce->callback([command, invocation, &status] { status = run_bench(*command, invocation); });
 }
