@@ -30,7 +30,7 @@ void expect_masked_equivalence(const Case& item, const Model& model, const Prune
 
 TEST_P(CasePlans, HalveExactly) {
   const Case& item = GetParam();
-  const Model model = program::read_pt2(std::string(PRUNEX_TEST_DATA) + "/prune/cases/" + item.name + ".pt2");
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/" + item.name + ".pt2");
   Pruner pruner(model, {.groups = item.options});
   pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5}, 2);
   const Pruned pruned = pruner.result();

@@ -18,7 +18,7 @@ namespace {
 
 using program::Model;
 
-const std::string kFolder = std::string(PRUNEX_TEST_DATA) + "/prune";
+const std::string kFolder = PRUNEX_TEST_DATA "/prune";
 
 std::vector<std::vector<double>> expected_answers(const std::string& name) {
   std::ifstream file(kFolder + "/cases.json");

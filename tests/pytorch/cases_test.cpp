@@ -19,7 +19,7 @@ using program::Model;
 
 /// Half of the case's units are cut; its file is FOLDER/ID.pt2.
 Model write_half(const Case& item, const std::string& folder) {
-  const Model model = program::read_pt2(std::string(PRUNEX_TEST_DATA) + "/prune/cases/" + item.name + ".pt2");
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/" + item.name + ".pt2");
   const auto groups = removable_groups(dependency_groups(model.program.graph(), item.options));
   const Model small =
       cut(model, sparsity::make_cut(groups, half(groups, item.mask, 4), sparsity::shapes_of(model.weights)));
