@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <optional>
 
@@ -23,6 +24,9 @@ namespace prunex::tools {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What a resumed run says that was interrupted before its first checkpoint was whole: it starts anew.
+constexpr const char* kNoCheckpoint = "no complete checkpoint";
 
 /// SIGINT, SIGTERM and SIGCHLD are read from a descriptor.
 class Signals {
@@ -76,7 +80,7 @@ bool has_checkpoint(const std::string& directory) {
 
 /// A job that is running.
 struct Active {
-  Job job;
+  const Job& job;
   std::unique_ptr<ChildProcess> process;
   std::FILE* log;
   std::string last_line;
@@ -103,20 +107,19 @@ class ComparisonRunner::State {
   State& operator=(const State&) = delete;
 
   void run(const std::vector<Job>& jobs) {
-    std::deque<const Job*> waiting;
     for (const auto& job : jobs) {
       if (record_.state_of(job) == JobState::kDone) {
         record_.note(job, JobState::kDone);
         ++done_;
       } else {
-        waiting.push_back(&job);
+        waiting_.push_back(&job);
       }
     }
     record_.write(head_);
-    while (!active_.empty() || (!waiting.empty() && interrupted_by_ == 0)) {
-      while (!waiting.empty() && interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
-        start(*waiting.front());
-        waiting.pop_front();
+    while (!active_.empty() || (!waiting_.empty() && interrupted_by_ == 0)) {
+      while (!waiting_.empty() && interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
+        start(*waiting_.front());
+        waiting_.pop_front();
       }
       wait_for_event();
       handle_signals();
@@ -181,6 +184,9 @@ class ComparisonRunner::State {
       record_.note(active.job, JobState::kDone);
       say(fmt::format("{}: accuracy {:.2f} %", active.job.title(),
                       100 * record_.summary_of(active.job).value("accuracy", 0.0)));
+    } else if (active.last_line.find(kNoCheckpoint) != std::string::npos) {
+      fs::remove_all(record_.path_of(active.job));
+      waiting_.push_front(&active.job);
     } else if (interrupted_by_ == 0) {
       ++failures_;
       const auto why = WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line;
@@ -220,7 +226,8 @@ class ComparisonRunner::State {
   const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
   Signals signals_;
   const double started_ = Stopwatch::now();
-  std::vector<Active> active_;
+  std::deque<const Job*> waiting_;
+  std::list<Active> active_;
   size_t done_ = 0, done_here_ = 0;
 };
 
