@@ -25,7 +25,7 @@ using tests::Scratch;
 constexpr const char* kFile = R"(seeds = [0, 1]
 [common]
 dataset = "synthetic"
-width = 1.5
+width = 1.1
 epochs = 8
 [pilot]
 epochs = 1
@@ -66,9 +66,9 @@ TEST(Comparison, ARunsOwnOptionsWinOverTheCommonOnes) {
   const auto comparison = read(scratch, kFile);
   ASSERT_THAT(comparison.runs, SizeIs(2));
   EXPECT_THAT(comparison.runs[0].options, ElementsAre(Pair("dataset", "\"synthetic\""), Pair("epochs", "8"),
-                                                      Pair("strategy", "\"ddp\""), Pair("width", "1.5")));
+                                                      Pair("strategy", "\"ddp\""), Pair("width", "1.1")));
   EXPECT_THAT(comparison.runs[1].options, ElementsAre(Pair("dataset", "\"synthetic\""), Pair("epochs", "2"),
-                                                      Pair("no-shrink", "true"), Pair("width", "1.5")));
+                                                      Pair("no-shrink", "true"), Pair("width", "1.1")));
   EXPECT_THAT(comparison.runs[1].seeds, ElementsAre(7, 8, 9));
 }
 
@@ -87,7 +87,7 @@ TEST(Comparison, PilotsHaveTheirOwnLengthAndRate) {
   ASSERT_THAT(pilots, SizeIs(2));
   EXPECT_EQ(pilots[0].directory, "first/pilot-0.05");
   EXPECT_EQ(config_of(pilots[1].options),
-            "dataset = \"synthetic\"\nepochs = 1\nlr = 0.1\nstrategy = \"ddp\"\nvalidation = 100\nwidth = 1.5\n");
+            "dataset = \"synthetic\"\nepochs = 1\nlr = 0.1\nstrategy = \"ddp\"\nvalidation = 100\nwidth = 1.1\n");
 }
 
 TEST(Comparison, RunsThatWaitForAPilotAreNotThereYet) {

@@ -77,6 +77,7 @@ class Reader {
     node.visit([&](const auto& value) {
       if constexpr (!toml::is_table<decltype(value)> && !toml::is_array<decltype(value)>) text << value;
     });
+    if (const auto number = node.as_floating_point()) return fmt::format("{}", number->get());
     return node.is_string() ? fmt::format("\"{}\"", node.as_string()->get()) : text.str();
   }
 
