@@ -7,8 +7,8 @@
 
 namespace prunex::train {
 
-/// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns the loss. With `bf16`,
-/// forward and loss run under autocast, weights and gradients stay fp32.
+/// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns
+/// the loss. With `bf16`, forward and loss run under autocast, weights and gradients stay fp32.
 double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16);
 
 /// Whether this processor multiplies bf16 in hardware.
