@@ -98,7 +98,7 @@ void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
   const double accuracy = network->forward(images).argmax(1).eq(labels).to(at::kDouble).mean().item<double>();
   if (prints) {
     fmt::print("accuracy {:.1f} %, {} of 48 channels kept, {:.1f} kB sent to the other node\n", 100 * accuracy,
-               sparsity::count_alive(strategy->masks()), static_cast<double>(ranks.rail->traffic().sent_bytes) / 1e3);
+               sparsity::count_alive(strategy->masks()), static_cast<double>(ranks.rail->traffic().bytes.sent) / 1e3);
   }
   ranks.world->barrier();
 }
