@@ -23,10 +23,10 @@ namespace {
 using nlohmann::json;
 using strategies::Strategy;
 
-constexpr int64_t kRanks = 2, kSteps = 20, kBatch = 4, kSide = 16;
+constexpr int64_t kRanks = 2, kSteps = 20, kBatch = 8, kSide = 32;
 constexpr int64_t kPeriod = 5, kStart = 2, kFactors = 2;  // as in train_distributed.py
 constexpr strategies::Reporting kReporting{.steps = kSteps, .total_steps = kSteps};
-constexpr train::SgdOptions kSgd{.learning_rate = 0.002, .momentum = 0.9, .weight_decay = 5e-4};
+constexpr train::SgdOptions kSgd{.learning_rate = 0.0005, .momentum = 0.9, .weight_decay = 5e-4};
 
 using Make = std::function<std::unique_ptr<Strategy>(Replica&, comm::Hierarchy&)>;
 
@@ -36,7 +36,7 @@ struct Losses {
 };
 
 program::Model network() {
-  return models::make_model("resnet18", {.height = kSide, .width = kSide});
+  return models::make_model("resnet20", {.height = kSide, .width = kSide});
 }
 
 TensorDict batches() {

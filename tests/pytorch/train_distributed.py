@@ -1,35 +1,31 @@
 """Losses of PyTorch's own distributed training from given weights on given batches: for distributed_test.cpp.
 
 usage: train_distributed.py INPUTS.safetensors RESULT.json
-INPUTS holds the weights of resnet18 by state-dict name, `images` [ranks, steps, batch, 3, side, side] and `labels`.
+INPUTS holds the weights of resnet20 by state-dict name, `images` [ranks, steps, batch, 3, side, side] and `labels`.
 """
 import json
 import os
+import socket
+import subprocess
 import sys
-import tempfile
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
-from torchvision.models import resnet18
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models"))
+from eager import make  # noqa: E402
 
 PERIOD, START, RANK = 5, 2, 2  # of local SGD; of PowerSGD
 
 
-def make_model(inputs):
-    model = resnet18(num_classes=10)
-    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
-    model.load_state_dict({name: inputs[name] for name in model.state_dict()})
-    return model
-
-
 def train(rank, method, inputs):
-    model, averager, numbers = make_model(inputs), None, 0
+    model, averager, numbers = make("resnet20", 32), None, 0
+    model.load_state_dict({name: inputs[name] for name in model.state_dict()})
     if method == "local_sgd":
         averager = PeriodicModelAverager(period=PERIOD, warmup_steps=PERIOD - 1)
     else:
@@ -38,7 +34,7 @@ def train(rank, method, inputs):
     if method == "powersgd":
         state = powersgd.PowerSGDState(None, matrix_approximation_rank=RANK, start_powerSGD_iter=START)
         model.register_comm_hook(state, powersgd.powerSGD_hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0005, momentum=0.9, weight_decay=5e-4)
     losses = []
     for images, labels in zip(inputs["images"][rank], inputs["labels"][rank]):
         loss = nn.functional.cross_entropy(model(images), labels)
@@ -53,24 +49,34 @@ def train(rank, method, inputs):
     return {"losses": losses, "numbers_per_step": numbers}
 
 
-def run(rank, folder, inputs_path):
+def run(rank, port, inputs_path):
     torch.set_num_threads(1)
     inputs = load_file(inputs_path)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     results = {method: train(rank, method, inputs) for method in ("ddp", "local_sgd", "powersgd")}
+    dist.barrier()
     dist.destroy_process_group()
-    with open(f"{folder}/{rank}.json", "w") as file:
-        json.dump(results, file)
+    return results
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def main():
+    if len(sys.argv) == 4:  # one rank: RANK PORT INPUTS
+        print(json.dumps(run(int(sys.argv[1]), sys.argv[2], sys.argv[3])))
+        return
     inputs_path, result_path = sys.argv[1:]
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.start_processes(run, args=(folder, inputs_path), nprocs=2, start_method="fork")
-        ranks = [json.load(open(f"{folder}/{rank}.json")) for rank in range(2)]
+    port = str(free_port())
+    environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+    ranks = [subprocess.Popen([sys.executable, __file__, str(rank), port, inputs_path], env=environment, text=True,
+                              stdout=subprocess.PIPE) for rank in range(2)]
+    outputs = [rank.communicate()[0] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), outputs
     with open(result_path, "w") as file:
-        json.dump(ranks, file)
+        json.dump([json.loads(output) for output in outputs], file)
 
 
 main()
