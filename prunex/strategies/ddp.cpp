@@ -100,12 +100,16 @@ class Ddp final : public GradientStrategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
+void check(const DdpOptions& options) {
   const bool floating = options.payload <= Payload::kFp16;
   if (!floating || (options.exchange == ExchangeForm::kFlat && options.payload != Payload::kFp32)) {
     throw std::invalid_argument(
         fmt::format("--payload: got {}, ddp has fp32, and between nodes bf16 and fp16", name_of(options.payload)));
   }
+}
+
+std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
+  check(options);
   return std::make_unique<Ddp>(replica, ranks, options);
 }
 

@@ -17,9 +17,11 @@ struct DdpOptions {
   BucketSizes buckets;
 };
 
+/// Throws std::invalid_argument for a payload that ddp does not have.
+void check(const DdpOptions& options);
+
 /// As torch.nn.parallel.DistributedDataParallel (arXiv 2006.15704): gradients go in buckets, from the last parameter
-/// on; as soon as backward has made all of a bucket, another thread averages it. Throws std::invalid_argument for a
-/// payload it does not have.
+/// on; as soon as backward has made all of a bucket, another thread averages it.
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options);
 
 }  // namespace prunex::strategies

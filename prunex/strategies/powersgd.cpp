@@ -95,38 +95,24 @@ class PowerSgd final : public GradientStrategy {
       grad = grad.contiguous();
       grads.push_back(grad);
     }
-    if (step_++ < options_.start_after) return average(grads);
+    if (step_++ < options_.start_after) return exchange_.mean_over_ranks(grads);
     std::vector<at::Tensor> first;
     for (const int64_t i : whole_) first.push_back(grads[static_cast<size_t>(i)]);
     for (auto& tensor : factored_) {
       tensor.error.add_(grads[static_cast<size_t>(tensor.parameter)].view(tensor.error.sizes()));
       first.push_back(at::mm_out(tensor.p, tensor.error, tensor.q));
     }
-    average(first);
+    exchange_.mean_over_ranks(first);
     std::vector<at::Tensor> second;
     for (auto& tensor : factored_) {
       orthogonalise(tensor.p);
       second.push_back(at::mm_out(tensor.q, tensor.error.t(), tensor.p));
     }
-    average(second);
+    exchange_.mean_over_ranks(second);
     for (auto& tensor : factored_) {
       at::Tensor grad = grads[static_cast<size_t>(tensor.parameter)].view(tensor.error.sizes());
       grad.copy_(at::mm(tensor.p, tensor.q.t()));
       tensor.error.sub_(grad);
-    }
-  }
-
-  /// All in one buffer: each <- its mean over ranks.
-  void average(std::vector<at::Tensor>& tensors) {
-    if (tensors.empty()) return;
-    std::vector<at::Tensor> flat;
-    for (const auto& tensor : tensors) flat.push_back(tensor.view({-1}));
-    at::Tensor buffer = at::cat(flat);
-    exchange_.mean_over_ranks(buffer);
-    int64_t begin = 0;
-    for (auto& tensor : flat) {
-      tensor.copy_(buffer.narrow(0, begin, tensor.numel()));
-      begin += tensor.numel();
     }
   }
 

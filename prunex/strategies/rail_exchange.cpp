@@ -69,4 +69,17 @@ void RailExchange::mean_over_ranks(at::Tensor& buffer, const Codec& codec) {
   gather_in_node(buffer, parts);
 }
 
+void RailExchange::mean_over_ranks(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return;
+  std::vector<at::Tensor> flat;
+  for (const auto& tensor : tensors) flat.push_back(tensor.as_strided({tensor.numel()}, {1}));
+  at::Tensor buffer = at::cat(flat);
+  mean_over_ranks(buffer);
+  int64_t begin = 0;
+  for (auto& tensor : flat) {
+    tensor.copy_(buffer.narrow(0, begin, tensor.numel()));
+    begin += tensor.numel();
+  }
+}
+
 }  // namespace prunex::strategies

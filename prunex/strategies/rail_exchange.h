@@ -48,6 +48,8 @@ class RailExchange {
   void sum_over_ranks(at::Tensor& buffer);
   /// buffer <- mean over all ranks, rounded between nodes as the codec says.
   void mean_over_ranks(at::Tensor& buffer, const Codec& codec = Codec(Payload::kFp32));
+  /// Each tensor, in any dense layout, <- its mean over all ranks; in one buffer.
+  void mean_over_ranks(const std::vector<at::Tensor>& tensors);
 
  private:
   std::vector<comm::Range> even_parts(int64_t numel) const;

@@ -26,16 +26,10 @@ class TopK final : public GradientStrategy {
  public:
   TopK(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options)
       : GradientStrategy(replica, ranks, options.reporting), ranks_(ranks), exchange_(ranks), options_(options) {
-    int64_t vectors = 0;
     for (const auto& theta : replica.weights.params) {
-      if (theta.value().dim() > 1) {
-        rest_.insert(theta.key(), at::zeros_like(theta.value().detach()));
-      } else {
-        vectors += theta.value().numel();
-      }
+      if (theta.value().dim() > 1) rest_.insert(theta.key(), at::zeros_like(theta.value().detach()));
     }
     if (options.dgc) velocity_ = zeros_like(detached(replica.weights.params));
-    vectors_ = at::empty({vectors});
   }
 
   TensorDict state() const override {
@@ -79,17 +73,12 @@ class TopK final : public GradientStrategy {
     for (auto& grad : grads) grad.value().mul_(most / std::sqrt(squares));
   }
 
-  void average_vectors(TensorDict& grads) {
-    int64_t end = 0;
-    std::vector<std::pair<at::Tensor, at::Tensor>> places;
-    for (auto& grad : grads) {
-      if (grad.value().dim() > 1) continue;
-      places.emplace_back(flat(grad.value()), vectors_.narrow(0, end, grad.value().numel()));
-      end += grad.value().numel();
+  void average_vectors(const TensorDict& grads) {
+    std::vector<at::Tensor> vectors;
+    for (const auto& grad : grads) {
+      if (grad.value().dim() < 2) vectors.push_back(grad.value());
     }
-    for (auto& [grad, place] : places) place.copy_(grad);
-    exchange_.mean_over_ranks(vectors_);
-    for (auto& [grad, place] : places) grad.copy_(place);
+    exchange_.mean_over_ranks(vectors);
   }
 
   /// Momentum correction: what waits to be sent has gathered momentum. Vectors have it, too, since the optimizer has
@@ -170,7 +159,6 @@ class TopK final : public GradientStrategy {
   int64_t step_ = 0;
   TensorDict rest_;      // of matrices and filter banks: not sent yet
   TensorDict velocity_;  // of DGC
-  at::Tensor vectors_;
 };
 
 }  // namespace

@@ -91,13 +91,16 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   return hsadmm;
 }
 
+strategies::DdpOptions ddp_options(const TrainOptions& options) {
+  return {.exchange = options.hsadmm.exchange, .payload = options.hsadmm.payload};
+}
+
 std::unique_ptr<strategies::Strategy> make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica,
                                                comm::Hierarchy& ranks) {
-  const bool floating = options.hsadmm.payload <= Payload::kFp16;
-  return strategies::make_ddp(replica, ranks,
-                              {.reporting = reporting_of(options, plan),
-                               .exchange = options.hsadmm.exchange,
-                               .payload = floating ? options.hsadmm.payload : Payload::kFp32});
+  auto ddp = ddp_options(options);
+  ddp.reporting = reporting_of(options, plan);
+  if (ddp.payload > Payload::kFp16) ddp.payload = Payload::kFp32;  // of the first exchanges of post-local SGD
+  return strategies::make_ddp(replica, ranks, ddp);
 }
 
 std::unique_ptr<strategies::Strategy> make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica,
@@ -152,8 +155,6 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
-  refuse(options.hsadmm.payload > Payload::kFp16 && name == "ddp",
-         fmt::format("--payload: got {}, ddp has fp32, bf16 and fp16", strategies::name_of(options.hsadmm.payload)));
   refuse(rounds && gradients && name != "ddp",
          fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
   refuse(rounds && options.sites > 1,
@@ -164,6 +165,7 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));
   refuse(!(options.dgc_warmup_epochs >= 0),
          fmt::format("--dgc-warmup-epochs: got {}, wanted 0 or more", options.dgc_warmup_epochs));
+  if (name == "ddp") strategies::check(ddp_options(options));
   strategies::check(options.top_k);
   strategies::check(options.powersgd);
 }

@@ -6,12 +6,12 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 
 #include "command.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::cli {
 namespace {
@@ -20,6 +20,7 @@ using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using tests::text_of;
 
 /// 2 nodes x 2 ranks that train until something happens, with a checkpoint after every second exchange.
 std::vector<std::string> endless_run() {
@@ -37,11 +38,6 @@ std::vector<std::string> errors_of(const Result& result) {
     if (!line.starts_with("exchange ") && line.find("warning") == std::string::npos) errors.push_back(line);
   }
   return errors;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class Faults : public testing::Test {

@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::cli {
 namespace {
@@ -19,11 +20,7 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using tests::text_of;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;

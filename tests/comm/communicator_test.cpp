@@ -1,5 +1,6 @@
 // What the public calls check, cut and count, with a backend that only notes what it is asked for.
 #include "prunex/comm/communicator.h"
+#include "tests/texts.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using tests::message;
 
 class NotedCommunicator final : public Communicator {
  public:
@@ -27,15 +29,6 @@ class NotedCommunicator final : public Communicator {
     calls.push_back(input.numel());
   }
 };
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
-}
 
 TEST(Communicator, CutsLargeTensorsInBucketsOf32MB) {
   NotedCommunicator group(2);

@@ -10,6 +10,7 @@
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using tests::message;
 
 /// What a backend was asked for, and where the data lay.
 struct Calls {
@@ -53,15 +55,6 @@ bool nowhere(const at::Tensor&) {
 /// Doubles play the accelerator's tensors.
 bool is_float(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat;
-}
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
 }
 
 TEST(DeviceCommunicator, CarriesEachTensorWhereItLies) {

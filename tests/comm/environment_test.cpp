@@ -1,5 +1,6 @@
 // What launchers set, as their documentation has it.
 #include "prunex/comm/environment.h"
+#include "tests/texts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
+using tests::message;
 
 // As torchrun sets them for rank 3 of 2 nodes x 2 ranks.
 const Variables kTorchrun = {{"RANK", "3"},
@@ -34,15 +36,6 @@ std::optional<Environment> read_with(const std::string& name, const std::string&
   auto variables = kTorchrun;
   variables[name] = value;
   return read(variables);
-}
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
 }
 
 TEST(Environment, IsReadFromTorchrunsVariables) {

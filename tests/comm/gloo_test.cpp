@@ -14,25 +14,18 @@
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StrEq;
+using tests::message;
 
 at::Tensor noise(int64_t count, uint64_t seed) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randn({count}, generator);
-}
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
 }
 
 TEST(Gloo, FunctionsComeFromLibglooAndNotFromLibtorch) {

@@ -9,21 +9,14 @@
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
-}
+using tests::message;
 
 // The nodes of seats written as "node/local_rank/local_size"; "-" where the launcher does not tell the node.
 std::vector<int> sizes_of(const std::vector<std::string>& words) {

@@ -6,20 +6,13 @@
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
-}
+using tests::message;
 
 /// Whole numbers, so that sums are exact in any order; different on every rank.
 at::Tensor values(int64_t count, int rank, at::ScalarType type) {

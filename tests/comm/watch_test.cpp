@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <csignal>
-#include <fstream>
 #include <iterator>
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
@@ -24,20 +24,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::StrEq;
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using tests::message;
+using tests::text_of;
 
 void wait_for(const std::atomic<int>& counter, int value) {
   while (counter < value) std::this_thread::sleep_for(milliseconds(1));

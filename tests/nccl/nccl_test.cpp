@@ -12,21 +12,14 @@
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/comm/nccl/cuda_handles.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no exception";
-}
+using tests::message;
 
 int gpus() {
   int count = 0;

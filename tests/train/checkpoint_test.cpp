@@ -13,6 +13,7 @@
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::train {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using tests::text_of;
 
 namespace fs = std::filesystem;
 
@@ -44,11 +46,6 @@ TrainOptions small_run(const std::string& run_dir) {
 
 void run(const TrainOptions& options) {
   comm::run_ranks(shape_of(options), [&](comm::Hierarchy& ranks) { train(options, ranks, kConfig); });
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::vector<nlohmann::json> metrics_of(const std::string& directory) {
@@ -76,8 +73,8 @@ void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
   options.resume = part;
   options.resume_exchange = exchange;
   run(options);
-  EXPECT_EQ(bytes_of(part + "/model.safetensors"), bytes_of(whole + "/model.safetensors"));
-  EXPECT_EQ(bytes_of(part + "/model.pt2"), bytes_of(whole + "/model.pt2"));
+  EXPECT_EQ(text_of(part + "/model.safetensors"), text_of(whole + "/model.safetensors"));
+  EXPECT_EQ(text_of(part + "/model.pt2"), text_of(whole + "/model.pt2"));
   EXPECT_EQ(metrics_of(part), metrics_of(whole));
 }
 
@@ -137,7 +134,7 @@ TEST_F(Checkpointing, OneThatNotAllFilesOfWereWrittenDoesNotCount) {
 TEST_F(Checkpointing, ADamagedFileIsNamedAndTheOneBeforeOffered) {
   save(2);
   save(4);
-  std::string bytes = bytes_of(file(4, "node-0.safetensors"));
+  std::string bytes = text_of(file(4, "node-0.safetensors"));
   bytes.back() ^= 1;
   std::ofstream(file(4, "node-0.safetensors"), std::ios::binary) << bytes;
   EXPECT_THAT([&] { load(); }, ThrowsMessage<std::runtime_error>(

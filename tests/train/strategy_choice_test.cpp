@@ -6,18 +6,19 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::train {
 namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using tests::text_of;
 
 /// 4 exchanges of 2 steps.
 TrainOptions small_run(const std::string& strategy) {
@@ -43,11 +44,6 @@ Summary run(TrainOptions options, const std::string& directory) {
     if (ranks.layout.rank == 0) of_rank_0 = summary;
   });
   return of_rank_0;
-}
-
-std::string file(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 TEST(Strategies, AllTrainAndLeaveAModel) {
@@ -106,7 +102,8 @@ TEST(Strategies, ResumeBitForBit) {
     options.resume_exchange = 2;
     options.resume = resumed;
     run(options, resumed);
-    EXPECT_EQ(file(whole + "/model.safetensors"), file(resumed + "/model.safetensors")) << i << " " << options.strategy;
+    EXPECT_EQ(text_of(whole + "/model.safetensors"), text_of(resumed + "/model.safetensors"))
+        << i << " " << options.strategy;
   }
 }
 

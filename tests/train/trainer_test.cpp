@@ -19,6 +19,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/train/evaluate.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::train {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using tests::text_of;
 
 /// 6 exchanges of 2 steps on 160 images; the masks freeze at the fourth.
 TrainOptions small_run(const std::string& run_dir) {
@@ -51,11 +53,6 @@ Summary run(TrainOptions options, int nodes, int ranks_per_node) {
     if (ranks.layout.rank == 0) of_rank_0 = summary;
   });
   return of_rank_0;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::vector<json> lines_of(const std::string& directory) {

@@ -1,0 +1,28 @@
+// What a failing call says, and what a file holds.
+#pragma once
+
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+
+namespace prunex::tests {
+
+/// The text of the exception that the call throws; "no exception" if it throws none.
+inline std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no exception";
+}
+
+/// All of it; empty if it cannot be read.
+inline std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace prunex::tests
