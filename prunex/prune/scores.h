@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "prunex/sparsity/group.h"
@@ -30,6 +31,10 @@ enum class Normalizer {
   kMedian,    ///< x / (the score at position floor(size / 2) in ascending order + 1e-8)
   kLamp,      ///< x / the sum of all scores that are not smaller (Lee et al. 2021)
 };
+
+/// "none", "mean", "sum", "max", "range", "gaussian", "median", "lamp"; else std::invalid_argument that lists them.
+Normalizer normalizer_named(const std::string& name);
+std::vector<std::string> normalizer_names();
 
 /// double per unit of a group.
 using UnitScores = std::vector<double>;

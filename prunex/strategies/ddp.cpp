@@ -33,10 +33,16 @@ class Ddp final : public GradientStrategy {
       : GradientStrategy(replica, ranks, options.reporting),
         exchange_(ranks, options.exchange),
         codec_(options.payload),
+        bucket_sizes_(options.buckets),
         params_(replica.weights.params),
-        buckets_(params_, options.buckets),
-        copied_(params_.size()),
-        missing_(static_cast<size_t>(buckets_.count())) {
+        buckets_(params_, bucket_sizes_) {
+    listen();
+  }
+
+  ~Ddp() override { stop_listening(); }
+
+ private:
+  void listen() {
     forget_step();
     for (size_t i = 0; i < params_.size(); ++i) {
       torch::autograd::impl::set_post_acc_grad_hooks(
@@ -44,11 +50,17 @@ class Ddp final : public GradientStrategy {
     }
   }
 
-  ~Ddp() override {
+  void stop_listening() {
     for (auto& theta : params_) torch::autograd::impl::set_post_acc_grad_hooks(theta.value(), nullptr);
   }
 
- private:
+  void cut_state(const sparsity::Cut&, Replica& replica) override {
+    stop_listening();
+    params_ = replica.weights.params;
+    buckets_ = GradientBuckets(params_, bucket_sizes_);
+    listen();
+  }
+
   /// Buckets leave in one order on all ranks, the last parameters first.
   void take(size_t parameter, const at::Tensor& theta) {
     at::NoGradGuard no_grad;
@@ -84,12 +96,14 @@ class Ddp final : public GradientStrategy {
   void forget_step() {
     next_ = 0;
     copied_.assign(params_.size(), false);
+    missing_.resize(static_cast<size_t>(buckets_.count()));
     for (int bucket = 0; bucket < buckets_.count(); ++bucket)
       missing_[static_cast<size_t>(bucket)] = buckets_.members(bucket);
   }
 
   RailExchange exchange_;
   const Codec codec_;
+  const BucketSizes bucket_sizes_;
   TensorDict params_;  // the replica's own
   GradientBuckets buckets_;
   std::vector<bool> copied_;  // of this step's gradients

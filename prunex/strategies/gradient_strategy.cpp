@@ -29,8 +29,9 @@ Exchange GradientStrategy::after_update(Replica&, int64_t step) {
   return {.exchanged = true, .index = ++index_};
 }
 
-void GradientStrategy::cut(const sparsity::Cut& cut) {
-  TORCH_CHECK(cut.empty(), "[strategies] a cut of a network that is not pruned");
+void GradientStrategy::cut(const sparsity::Cut& cut, Replica& replica) {
+  product_ = {detached(replica.weights.params), replica.weights.buffers};
+  cut_state(cut, replica);
 }
 
 TensorDict GradientStrategy::state() const {
@@ -41,8 +42,9 @@ TensorDict GradientStrategy::state() const {
   return state;
 }
 
-void GradientStrategy::load(const TensorDict& state, const sparsity::Cut*) {
+void GradientStrategy::load(const TensorDict& state, const sparsity::Cut* cut_before, Replica& replica) {
   at::NoGradGuard no_grad;
+  if (cut_before != nullptr) cut(*cut_before, replica);
   for (auto& tensor : product_.params) tensor.value().copy_(state["z/" + tensor.key()]);
   for (auto& tensor : product_.buffers) tensor.value().copy_(state["z/" + tensor.key()]);
   index_ = state["progress"].const_data_ptr<int64_t>()[0];

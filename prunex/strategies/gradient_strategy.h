@@ -27,14 +27,15 @@ class GradientStrategy : public Strategy {
   void finish() override {}
   const Weights& product() const override { return product_; }
   const sparsity::Masks& masks() const override { return no_masks_; }
-  /// Nothing is pruned here, so nothing is cut.
-  void cut(const sparsity::Cut& cut) override;
+  void cut(const sparsity::Cut& cut, Replica& replica) final;
   TensorDict state() const override;
-  void load(const TensorDict& state, const sparsity::Cut* cut) override;
+  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override;
 
  protected:
   /// grads <- about their mean over all ranks, bit-identical on all of them.
   virtual void average_gradients(TensorDict& params) = 0;
+  /// Cuts what else the strategy keeps.
+  virtual void cut_state(const sparsity::Cut& cut, Replica& replica) = 0;
 
  private:
   Reporting reporting_;

@@ -73,9 +73,9 @@ class Hsadmm final : public Strategy {
   void finish() override;
   const Weights& product() const override { return z_; }
   const sparsity::Masks& masks() const override { return masks_.global(); }
-  void cut(const sparsity::Cut& cut) override;
+  void cut(const sparsity::Cut& cut, Replica& replica) override;
   TensorDict state() const override;
-  void load(const TensorDict& state, const sparsity::Cut* cut) override;
+  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override;
 
  private:
   // The steps of an exchange in their order; docs/algorithm.md, section 3.
@@ -392,8 +392,8 @@ void Hsadmm::finish() {
   sparsity::apply_supports(z_.params, support_);
 }
 
-void Hsadmm::cut(const sparsity::Cut& cut) {
-  TORCH_CHECK(frozen_, "[strategies] a cut before the masks are final");
+void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
+  TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
   at::NoGradGuard no_grad;
   sparsity::apply_cut(z_, cut);
   sparsity::apply_cut(outer_, cut);
@@ -424,7 +424,7 @@ TensorDict Hsadmm::state() const {
   return state;
 }
 
-void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
+void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before, Replica& replica) {
   at::NoGradGuard no_grad;
   const int64_t* progress = state["progress"].const_data_ptr<int64_t>();
   k_ = progress[0];
@@ -441,7 +441,7 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before) {
   for (const auto& item : state) {
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
   }
-  if (cut_before != nullptr) cut(*cut_before);
+  if (cut_before != nullptr) cut(*cut_before, replica);
 
   const auto copy = [&state](const std::string& room, TensorDict& tensors) {
     for (auto& tensor : tensors) tensor.value().copy_(state[room + tensor.key()]);

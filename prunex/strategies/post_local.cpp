@@ -1,7 +1,5 @@
 #include "prunex/strategies/post_local.h"
 
-#include <ATen/ATen.h>
-
 #include <utility>
 
 namespace prunex::strategies {
@@ -23,17 +21,11 @@ class PostLocal final : public Strategy {
   void finish() override { now_->finish(); }
   const Weights& product() const override { return now_->product(); }
   const sparsity::Masks& masks() const override { return now_->masks(); }
-  void cut(const sparsity::Cut& cut) override { now_->cut(cut); }
+  void cut(const sparsity::Cut& cut, Replica& replica) override { now_->cut(cut, replica); }
 
-  TensorDict state() const override {
-    TensorDict state = now_->state();
-    state.insert("switched", at::tensor({int64_t{switched_}}, at::kLong));
-    return state;
-  }
-
-  void load(const TensorDict& state, const sparsity::Cut* cut) override {
-    if (state["switched"].const_data_ptr<int64_t>()[0] != 0) switch_over();
-    now_->load(state, cut);
+  TensorDict state() const override { return now_->state(); }
+  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+    now_->load(state, cut, replica);
   }
 
  private:
@@ -41,14 +33,12 @@ class PostLocal final : public Strategy {
   void switch_over() {
     now_.reset();
     now_ = make_second_(replica_);
-    switched_ = true;
   }
 
   std::unique_ptr<Strategy> now_;
   std::function<std::unique_ptr<Strategy>(Replica&)> make_second_;
   Replica& replica_;
   const int64_t switch_after_;
-  bool switched_ = false;
 };
 
 }  // namespace

@@ -77,8 +77,8 @@ class PowerSgd final : public GradientStrategy {
     return state;
   }
 
-  void load(const TensorDict& state, const sparsity::Cut* cut) override {
-    GradientStrategy::load(state, cut);
+  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+    GradientStrategy::load(state, cut, replica);
     for (auto& tensor : factored_) {
       tensor.error.copy_(state["rest/" + tensor.name]);
       tensor.q.copy_(state["q/" + tensor.name]);
@@ -87,6 +87,23 @@ class PowerSgd final : public GradientStrategy {
   }
 
  private:
+  /// What is left of the errors and of the factors' rows. A tensor stays factored, with fewer columns if it must.
+  void cut_state(const sparsity::Cut& cut, Replica&) override {
+    for (auto& tensor : factored_) {
+      const sparsity::TensorCut& part = cut.tensors.at(tensor.name);
+      if (part.kept.empty()) continue;
+      const at::Tensor error = sparsity::slice(tensor.error.view(part.shape), part, tensor.name);
+      const int64_t rows = error.size(0), columns = error.numel() / rows;
+      const int64_t rank = std::min({tensor.q.size(1), rows, columns});
+      const at::Tensor kept =
+          sparsity::slice(at::arange(tensor.error.numel(), at::kLong).view(part.shape), part, tensor.name);
+      const at::Tensor kept_columns = kept.reshape({rows, columns})[0].remainder(tensor.error.size(1));
+      tensor.error = error.reshape({rows, columns});
+      tensor.q = tensor.q.index_select(0, kept_columns.to(tensor.q.device())).narrow(1, 0, rank).contiguous();
+      tensor.p = at::empty({rows, rank}, tensor.error.options());
+    }
+  }
+
   void average_gradients(TensorDict& params) override {
     std::vector<at::Tensor> grads;
     for (auto& theta : params) {

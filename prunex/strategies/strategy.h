@@ -60,14 +60,16 @@ class Strategy {
   virtual const Weights& product() const = 0;
   /// The units that are alive in the product.
   virtual const sparsity::Masks& masks() const = 0;
-  /// The model was physically shrunk to what the final masks keep: shrinks the strategy's own state alike. Once, after
-  /// the exchange that froze the masks.
-  virtual void cut(const sparsity::Cut& cut) = 0;
+  /// The model was physically shrunk, the replica already: shrinks the strategy's own state alike. After an exchange.
+  /// Where there are groups, once, after the exchange that froze their masks, to what the masks keep; else as often as
+  /// one likes, each cut of what the one before has left.
+  virtual void cut(const sparsity::Cut& cut, Replica& replica) = 0;
   /// Everything an interrupted run needs to go on bit for bit after an exchange: named tensors ("u/conv1.weight",
   /// "v/…", "z_node/…", "z/…", "mask/…"), shared, not copied.
   virtual TensorDict state() const = 0;
-  /// Makes a new strategy one that saved `state`; `cut` is the one it had been given, or null.
-  virtual void load(const TensorDict& state, const sparsity::Cut* cut) = 0;
+  /// Makes a new strategy, made of the whole replica, one that saved `state`. `cut`: all that it had been given, as
+  /// one, which the replica has lost already; or null.
+  virtual void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) = 0;
 };
 
 /// Whose a tensor of state() is: the same on all ranks, on the ranks of a node, or one rank's own.

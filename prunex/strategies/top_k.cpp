@@ -40,14 +40,19 @@ class TopK final : public GradientStrategy {
     return state;
   }
 
-  void load(const TensorDict& state, const sparsity::Cut* cut) override {
-    GradientStrategy::load(state, cut);
+  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+    GradientStrategy::load(state, cut, replica);
     for (auto& rest : rest_) rest.value().copy_(state["rest/" + rest.key()]);
     for (auto& velocity : velocity_) velocity.value().copy_(state["velocity/" + velocity.key()]);
     step_ = state["step"].const_data_ptr<int64_t>()[0];
   }
 
  private:
+  void cut_state(const sparsity::Cut& cut, Replica&) override {
+    sparsity::apply_cut(rest_, cut);
+    sparsity::apply_cut(velocity_, cut);
+  }
+
   void average_gradients(TensorDict& params) override {
     ++step_;
     TensorDict grads;

@@ -57,6 +57,36 @@ ordered_json traffic_json(const comm::OperationTraffic& counts) {
           {"p99", counts.quantile(0.99)}};
 }
 
+ordered_json pruned_json(const PrunedRecord& record) {
+  return {{"exchange", record.exchange},
+          {"parameters_before", record.parameters_before},
+          {"parameters_after", record.parameters_after},
+          {"macs_before", record.macs_before},
+          {"macs_after", record.macs_after},
+          {"accuracy_before", record.accuracy_before},
+          {"accuracy_after", record.accuracy_after},
+          {"accuracy_after_statistics", record.accuracy_after_statistics},
+          {"milliseconds_before", record.milliseconds_before},
+          {"milliseconds_after", record.milliseconds_after}};
+}
+
+PrunedRecord pruned_from(const ordered_json& json) {
+  return {.exchange = json.at("exchange"),
+          .parameters_before = json.at("parameters_before"),
+          .parameters_after = json.at("parameters_after"),
+          .macs_before = json.at("macs_before"),
+          .macs_after = json.at("macs_after"),
+          .accuracy_before = json.at("accuracy_before"),
+          .accuracy_after = json.at("accuracy_after"),
+          .accuracy_after_statistics = json.at("accuracy_after_statistics"),
+          .milliseconds_before = json.at("milliseconds_before"),
+          .milliseconds_after = json.at("milliseconds_after")};
+}
+
+ordered_json best_json(const BestRecord& best) {
+  return {{"exchange", best.exchange}, {"validation_accuracy", best.validation_accuracy}, {"accuracy", best.accuracy}};
+}
+
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
 int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
@@ -105,15 +135,17 @@ int64_t ddp_flat_bytes(const Summary& summary) {
 }
 
 std::string progress_json(const Summary& summary) {
-  const ordered_json json{{"exchanges", summary.exchanges},
-                          {"steps", summary.steps},
-                          {"samples", summary.samples},
-                          {"frozen", summary.frozen},
-                          {"inter_node", summary.bytes.inter_node},
-                          {"inter_node_bound", summary.bytes.inter_node_bound},
-                          {"intra_node", summary.bytes.intra_node},
-                          {"rate_before_cut", summary.samples_per_second_before_cut},
-                          {"seconds", seconds_json(summary.seconds)}};
+  ordered_json json{{"exchanges", summary.exchanges},
+                    {"steps", summary.steps},
+                    {"samples", summary.samples},
+                    {"frozen", summary.frozen},
+                    {"inter_node", summary.bytes.inter_node},
+                    {"inter_node_bound", summary.bytes.inter_node_bound},
+                    {"intra_node", summary.bytes.intra_node},
+                    {"rate_before_cut", summary.samples_per_second_before_cut},
+                    {"seconds", seconds_json(summary.seconds)}};
+  if (summary.best) json["best"] = best_json(*summary.best);
+  if (summary.pruned) json["pruned"] = pruned_json(*summary.pruned);
   return json.dump();
 }
 
@@ -125,6 +157,11 @@ void restore_progress(Summary& summary, const std::string& text) {
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
   summary.samples_per_second_before_cut = json.at("rate_before_cut");
+  if (json.contains("best")) {
+    const auto& best = json["best"];
+    summary.best = {best.at("exchange"), best.at("validation_accuracy"), best.at("accuracy")};
+  }
+  if (json.contains("pruned")) summary.pruned = pruned_from(json["pruned"]);
   const auto& seconds = json.at("seconds");
   summary.seconds = {.local = seconds.at("local"),
                      .exchange = {.intra = seconds.at("intra"),
@@ -136,9 +173,15 @@ void restore_progress(Summary& summary, const std::string& text) {
 }
 
 std::string to_json(const Metrics& metrics) {
-  ordered_json json{{"exchange", metrics.exchange.index}, {"epoch", metrics.epoch}, {"step", metrics.step},
-                    {"samples", metrics.samples},         {"loss", metrics.loss},   {"lr", metrics.learning_rate}};
+  ordered_json json{{"exchange", metrics.exchange.index},
+                    {"phase", metrics.phase},
+                    {"epoch", metrics.epoch},
+                    {"step", metrics.step},
+                    {"samples", metrics.samples},
+                    {"loss", metrics.loss},
+                    {"lr", metrics.learning_rate}};
   if (metrics.accuracy) json["accuracy"] = *metrics.accuracy;
+  if (metrics.validation_accuracy) json["validation_accuracy"] = *metrics.validation_accuracy;
   json["keep"] = metrics.exchange.keep;
   json["mask_changes"] = metrics.exchange.mask_changes;
   json["frozen"] = metrics.exchange.frozen;
@@ -172,6 +215,8 @@ std::string to_json(const Summary& summary) {
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
   if (summary.validation_accuracy) json["validation_accuracy"] = *summary.validation_accuracy;
+  if (summary.best) json["best"] = best_json(*summary.best);
+  if (summary.pruned) json["pruned"] = pruned_json(*summary.pruned);
   json["parameters_dense"] = summary.parameters_dense;
   json["parameters_compact"] = summary.parameters_compact;
   json["macs_dense"] = summary.macs_dense;

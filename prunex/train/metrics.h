@@ -45,16 +45,35 @@ struct Bytes {
 
 /// One line of metrics.jsonl.
 struct Metrics {
+  const char* phase = "train";
   int64_t step = 0;     ///< per rank, cumulative
   int64_t samples = 0;  ///< of all ranks, cumulative
   double epoch = 0;     ///< passes over the training set so far
   double loss = 0;      ///< mean training loss since the last exchange, all ranks
   double learning_rate = 0;
-  std::optional<double> accuracy;    ///< of z on the test set, where evaluated
+  std::optional<double> accuracy;  ///< of z on the test set, where evaluated
+  std::optional<double> validation_accuracy;
   int64_t parameters = 0, macs = 0;  ///< of what is being trained
   strategies::Exchange exchange;
   Seconds seconds;
   Bytes bytes;
+};
+
+/// The network around cuts to a target: before the first, after the last. Accuracies are on the test set, with
+/// re-estimated batch-norm statistics but for accuracy_after, which has those of before.
+struct PrunedRecord {
+  int64_t exchange = 0;  ///< of the last cut; 0: still to come
+  int64_t parameters_before = 0, parameters_after = 0;
+  int64_t macs_before = 0, macs_after = 0;
+  double accuracy_before = 0, accuracy_after = 0, accuracy_after_statistics = 0;
+  double milliseconds_before = 0, milliseconds_after = 0;  ///< of a batch of 128 images, on rank 0
+};
+
+/// The exchange with the best accuracy on the validation images, of those with the final structure.
+struct BestRecord {
+  int64_t exchange = 0;
+  double validation_accuracy = 0;
+  double accuracy = 0;  ///< on the test set
 };
 
 /// summary.json.
@@ -67,6 +86,8 @@ struct Summary {
   double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
   double accuracy_compact = 0;    ///< of the reloaded model.pt2
   std::optional<double> validation_accuracy;
+  std::optional<BestRecord> best;
+  std::optional<PrunedRecord> pruned;
   int64_t parameters_dense = 0, parameters_compact = 0;
   int64_t macs_dense = 0, macs_compact = 0;
   int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out

@@ -5,8 +5,11 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
 
 #include "prunex/admm/penalties.h"
+#include "prunex/prune/importance.h"
+#include "prunex/prune/scores.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -52,6 +55,39 @@ void validate_exchange_numbers(const TrainOptions& options) {
   at_least("--eval-every", static_cast<double>(options.eval_every), 0);
 }
 
+void validate_phases(const TrainOptions& options) {
+  const auto& [sparse, finetune, pruning] = std::tie(options.sparse, options.finetune, options.pruning);
+  prune::penalty_named(sparse.penalty);
+  at_least("--sparse-epochs", sparse.epochs, 0);
+  if (sparse.strength) positive("--sparse-reg", *sparse.strength);
+  at_least("--sparse-growth", sparse.growth, 0);
+  want(sparse.loss_share > 0 && sparse.loss_share < 1, "--sparse-share", sparse.loss_share, "a share in (0, 1)");
+  at_least("--sparse-warmup", sparse.warmup_epochs, 0);
+  at_least("--sparse-refresh", static_cast<double>(sparse.refresh_every), 1);
+  if (sparse.learning_rate) positive("--sparse-lr", *sparse.learning_rate);
+  at_least("--sparse-weight-decay", sparse.weight_decay, 0);
+  at_least("--finetune-epochs", finetune.epochs, 0);
+  if (finetune.learning_rate) positive("--finetune-lr", *finetune.learning_rate);
+  at_least("--prune-below", pruning.below, 0);
+  at_least("--prune-steps", static_cast<double>(pruning.steps), 1);
+  at_least("--prune-every", static_cast<double>(pruning.every), pruning.below > 0 ? 1 : 0);
+  at_least("--importance-samples", static_cast<double>(pruning.importance_samples), 1);
+  prune::importance_named(pruning.importance);
+  if (!pruning.normalizer.empty()) prune::normalizer_named(pruning.normalizer);
+  if (sparse.epochs > 0 && sparse.penalty == "none") {
+    throw std::invalid_argument("--sparse-epochs: needs --sparse, which says what to add to the gradients");
+  }
+  if (pruning.below > 0 && !pruning.target.empty()) {
+    throw std::invalid_argument("--prune-below: got one besides --prune-to, wanted one of them");
+  }
+  const bool masks = group_words(options) != "none";
+  if (masks && (pruning.any() || sparse.penalty != "none")) {
+    throw std::invalid_argument(fmt::format("--groups: got {}, which {} masks while it trains; {} needs --groups none",
+                                            group_words(options), options.strategy,
+                                            pruning.any() ? "--prune-to" : "--sparse"));
+  }
+}
+
 }  // namespace
 
 void validate(const TrainOptions& options) {
@@ -59,7 +95,9 @@ void validate(const TrainOptions& options) {
   at_least("--threads", options.threads, 1);
   positive("--width", options.width);
   at_least("--exchanges", static_cast<double>(options.exchanges), 0);
-  if (options.exchanges == 0) positive("--epochs", options.epochs);
+  const bool other_phases = options.sparse.epochs > 0 || options.finetune.epochs > 0;
+  if (options.exchanges == 0)
+    other_phases ? at_least("--epochs", options.epochs, 0) : positive("--epochs", options.epochs);
   at_least("--local-steps", static_cast<double>(options.local_steps), 1);
   at_least("--batch-size", static_cast<double>(options.batch_size), 1);
   positive("--lr", options.learning_rate);
@@ -73,6 +111,7 @@ void validate(const TrainOptions& options) {
        options.hsadmm.outer_momentum, "a number in [0, 1)");
   at_least("--tolerance", options.hsadmm.tolerance.relative, 0);
   validate_exchange_numbers(options);
+  validate_phases(options);
   validate_strategy(options);
   admm::check(options.hsadmm.penalty);
 }

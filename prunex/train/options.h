@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "prunex/comm/layout.h"
 #include "prunex/data/load.h"
+#include "prunex/prune/plan.h"
+#include "prunex/prune/regularizer.h"
 #include "prunex/strategies/hsadmm.h"
 #include "prunex/strategies/powersgd.h"
 #include "prunex/strategies/top_k.h"
@@ -28,6 +31,42 @@ enum class Precision {
 
 /// Exchange numbers that follow from the length of the run.
 inline constexpr int64_t kAutomatic = -1;
+
+/// Sparse training: a regulariser in the local steps.
+struct SparseOptions {
+  std::string penalty = "none";    ///< prune::penalty_names()
+  double epochs = 0;               ///< of a phase of its own after the training; 0: during the training
+  std::optional<double> strength;  ///< without: what is usual for the penalty
+  double growth = 1e-4;            ///< growing: of the weakest unit, per epoch
+  double loss_share = 0.2;         ///< group_lasso without a strength: the penalty's share of the loss at the start
+  double warmup_epochs = 0;        ///< linear rise of the strength from 0
+  int64_t refresh_every = 1;       ///< exchanges between new coefficients
+  std::optional<double> learning_rate;  ///< of the own phase; without: as in training
+  std::optional<LearningRateSchedule> schedule;
+  double weight_decay = 0;  ///< of the own phase
+};
+
+/// Training after the last cut.
+struct FinetuneOptions {
+  double epochs = 0;
+  std::optional<double> learning_rate;  ///< without: as in training
+  std::optional<LearningRateSchedule> schedule;
+};
+
+/// Cuts by importance in the middle of training. They begin where fine-tuning does, or, without it, after --prune-at of
+/// the run.
+struct ScheduledPruningOptions {
+  std::string target;  ///< "ratio=R", "macs=M", "parameters=P" or "speed-up=X", as prunex prune has them; empty: none
+  double below = 0;    ///< instead: all through training, units whose weights are all smaller; 0: off
+  int64_t steps = 1;   ///< cuts to the target
+  int64_t every = 1;   ///< exchanges between cuts; 0: all in one exchange, scored anew in each
+  std::string importance = "l2";
+  std::string normalizer;            ///< what makes groups comparable; empty: the importance's own
+  int64_t importance_samples = 256;  ///< images that gradients are taken of
+  prune::PlanOptions plan;
+
+  bool any() const { return !target.empty() || below > 0; }
+};
 
 /// One field per option of the command line, with its default.
 struct TrainOptions {
@@ -56,6 +95,9 @@ struct TrainOptions {
   double weight_decay = 5e-4;
 
   std::string strategy = "hsadmm";
+  SparseOptions sparse;
+  FinetuneOptions finetune;
+  ScheduledPruningOptions pruning;
   std::string groups = "auto";    ///< coupled-inner where the strategy prunes by itself, else none
   double keep = 0.5;              ///< share of units kept per group
   int64_t round_to = kAutomatic;  ///< coupled groups keep a multiple of so many units; automatic: by group size
@@ -64,8 +106,8 @@ struct TrainOptions {
   int64_t prune_start = 2;            ///< k0: the first exchange that prunes
   int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run
   int64_t freeze_after = kAutomatic;  ///< automatic: prune_end; strategies::kNever
-  double prune_at = 0.6;              ///< one_shot: after this share of the run
-  int64_t local_after = 0;            ///< exchanges during which gradients are averaged in every step: post-local SGD
+  double prune_at = 0.6;    ///< one_shot, and cuts to a target without fine-tuning: after this share of the run
+  int64_t local_after = 0;  ///< exchanges during which gradients are averaged in every step: post-local SGD
   double dgc_warmup_epochs = 0;
   strategies::TopKOptions top_k;         ///< reporting, momentum and warm-up are filled in
   strategies::PowerSgdOptions powersgd;  ///< reporting and seed are filled in

@@ -8,6 +8,53 @@
 #include <stdexcept>
 
 namespace prunex::train {
+namespace {
+
+int64_t steps_of(double epochs, const RunLength& length) {
+  return std::llround(epochs * static_cast<double>(length.steps_per_epoch));
+}
+
+/// The phases that have steps, one after the other.
+std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
+  const auto& sparse = options.sparse;
+  const int64_t training =
+      options.exchanges > 0 ? options.exchanges * options.local_steps : steps_of(options.epochs, length);
+  std::vector<Phase> all{{.name = "train",
+                          .steps = training,
+                          .learning_rate = options.learning_rate,
+                          .schedule = options.schedule,
+                          .warmup = steps_of(options.warmup_epochs, length),
+                          .weight_decay = options.weight_decay},
+                         {.name = "sparse",
+                          .steps = steps_of(sparse.epochs, length),
+                          .learning_rate = sparse.learning_rate.value_or(options.learning_rate),
+                          .schedule = sparse.schedule.value_or(options.schedule),
+                          .weight_decay = sparse.weight_decay},
+                         {.name = "finetune",
+                          .steps = steps_of(options.finetune.epochs, length),
+                          .learning_rate = options.finetune.learning_rate.value_or(options.learning_rate),
+                          .schedule = options.finetune.schedule.value_or(options.schedule),
+                          .weight_decay = options.weight_decay}};
+  if (all[1].steps + all[2].steps == 0) all[0].steps = std::max<int64_t>(1, all[0].steps);
+  std::vector<Phase> phases;
+  int64_t begin = 0;
+  for (Phase& phase : all) {
+    if (phase.steps == 0) continue;
+    phase.begin = begin;
+    begin = phase.end();
+    phases.push_back(phase);
+  }
+  return phases;
+}
+
+}  // namespace
+
+const Phase& RunLength::phase_of(int64_t step) const {
+  for (const Phase& phase : phases) {
+    if (step <= phase.end()) return phase;
+  }
+  return phases.back();
+}
 
 RunLength run_length(const TrainOptions& options, int64_t training_images) {
   RunLength length;
@@ -19,9 +66,14 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
         fmt::format("--batch-size {}: one step of {} ranks takes {} images, the training set has {}",
                     options.batch_size, ranks, images_per_step, training_images));
   }
-  const double passes = options.epochs * static_cast<double>(length.steps_per_epoch);
-  length.steps =
-      options.exchanges > 0 ? options.exchanges * options.local_steps : std::max<int64_t>(1, std::llround(passes));
+  length.phases = phases_of(options, length);
+  for (const Phase& phase : length.phases) {
+    if (phase.warmup >= phase.steps) {
+      throw std::invalid_argument(
+          fmt::format("--warmup-epochs: got {} steps of warm-up, the run has {}", phase.warmup, phase.steps));
+    }
+  }
+  length.steps = length.phases.back().end();
   length.exchanges = (length.steps + options.local_steps - 1) / options.local_steps;
   length.prune_start = options.prune_start;
   length.prune_end =
@@ -30,29 +82,21 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
   return length;
 }
 
-LearningRate::LearningRate(const TrainOptions& options, const RunLength& length)
-    : schedule_(options.schedule),
-      peak_(options.learning_rate),
-      warmup_(std::llround(options.warmup_epochs * static_cast<double>(length.steps_per_epoch))),
-      steps_(length.steps) {
-  if (warmup_ >= steps_) {
-    throw std::invalid_argument(
-        fmt::format("--warmup-epochs: got {} steps of warm-up, the run has {}", warmup_, steps_));
+double learning_rate_at(const Phase& phase, int64_t step) {
+  const int64_t own = step - phase.begin;
+  if (own <= phase.warmup) {
+    return phase.learning_rate * static_cast<double>(own) / static_cast<double>(phase.warmup + 1);
   }
-}
-
-double LearningRate::operator()(int64_t step) const {
-  if (step <= warmup_) return peak_ * static_cast<double>(step) / static_cast<double>(warmup_ + 1);
-  const double done = static_cast<double>(step - 1 - warmup_) / static_cast<double>(steps_ - warmup_);
-  switch (schedule_) {
+  const double done = static_cast<double>(own - 1 - phase.warmup) / static_cast<double>(phase.steps - phase.warmup);
+  switch (phase.schedule) {
     case LearningRateSchedule::kCosine:
-      return peak_ * 0.5 * (1 + std::cos(std::numbers::pi * std::min(done, 1.0)));
+      return phase.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * std::min(done, 1.0)));
     case LearningRateSchedule::kStep:
-      return peak_ * (done < 0.5 ? 1 : done < 0.75 ? 0.1 : 0.01);
+      return phase.learning_rate * (done < 0.5 ? 1 : done < 0.75 ? 0.1 : 0.01);
     case LearningRateSchedule::kConstant:
-      return peak_;
+      return phase.learning_rate;
   }
-  return peak_;
+  return phase.learning_rate;
 }
 
 }  // namespace prunex::train

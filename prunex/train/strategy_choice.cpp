@@ -43,6 +43,8 @@ void set_flat(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
   options.flat = true;
 }
 
+constexpr double kPruneTrainThreshold = 1e-4;  // arXiv 1901.09290
+
 struct Kind {
   const char* name;
   bool prunes;                                                                 // unless told otherwise
@@ -56,6 +58,7 @@ constexpr Kind kKinds[] = {
     {"diloco", false, set_diloco},
     {"one_shot", true, set_one_shot},
     {"ddp", false},
+    {"prunetrain", false},
     {"top_k", false},
     {"powersgd", false},
 };
@@ -67,6 +70,10 @@ const Kind& kind_of(const std::string& name) {
         fmt::format("--strategy: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
   }
   return *kind;
+}
+
+bool is_ddp(const std::string& name) {
+  return name == "ddp" || name == "prunetrain";
 }
 
 void refuse(bool condition, const std::string& message) {
@@ -84,7 +91,7 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.freeze_after = plan.length.freeze_after;
   hsadmm.local_steps = options.local_steps;
   hsadmm.total_steps = plan.length.steps;
-  hsadmm.learning_rate = plan.learning_rate;
+  hsadmm.learning_rate = [length = plan.length](int64_t step) { return learning_rate_at(length.phase_of(step), step); };
   hsadmm.momentum = options.momentum;
   hsadmm.exchanges_before = options.local_after;
   kind_of(options.strategy).set(hsadmm, plan, options);
@@ -104,11 +111,11 @@ std::unique_ptr<strategies::Strategy> make_ddp(const TrainOptions& options, cons
 }
 
 std::unique_ptr<strategies::Strategy> make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                 comm::Hierarchy& ranks) {
+                                                 comm::Hierarchy& ranks, int64_t exchanges_done) {
   const auto make = [hsadmm = hsadmm_options(options, plan), &ranks](Replica& from_here) {
     return strategies::make_hsadmm(from_here, ranks, hsadmm);
   };
-  if (options.local_after == 0) return make(replica);
+  if (exchanges_done >= options.local_after) return make(replica);
   return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
 }
 
@@ -146,6 +153,13 @@ std::string group_words(const TrainOptions& options) {
   return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
 }
 
+TrainOptions with_defaults(TrainOptions options) {
+  if (options.strategy != "prunetrain") return options;
+  if (options.sparse.penalty == "none") options.sparse.penalty = "group_lasso";
+  if (!options.pruning.any()) options.pruning.below = kPruneTrainThreshold;
+  return options;
+}
+
 void validate_strategy(const TrainOptions& options) {
   const auto& name = options.strategy;
   const Kind& kind = kind_of(name);
@@ -155,27 +169,27 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
-  refuse(rounds && gradients && name != "ddp",
+  refuse(rounds && gradients && !is_ddp(name),
          fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
   refuse(rounds && options.sites > 1,
          fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.hsadmm.payload)));
-  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && name != "ddp",
+  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && !is_ddp(name),
          fmt::format("--exchange: got flat, {} has sharded and leader", name));
   refuse(!(options.prune_at > 0 && options.prune_at < 1),
          fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));
   refuse(!(options.dgc_warmup_epochs >= 0),
          fmt::format("--dgc-warmup-epochs: got {}, wanted 0 or more", options.dgc_warmup_epochs));
-  if (name == "ddp") strategies::check(ddp_options(options));
+  if (is_ddp(name)) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
   strategies::check(options.powersgd);
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                    comm::Hierarchy& ranks) {
-  if (options.strategy == "ddp") return make_ddp(options, plan, replica, ranks);
+                                                    comm::Hierarchy& ranks, int64_t exchanges_done) {
+  if (is_ddp(options.strategy)) return make_ddp(options, plan, replica, ranks);
   if (options.strategy == "top_k") return make_top_k(options, plan, replica, ranks);
   if (options.strategy == "powersgd") return make_powersgd(options, plan, replica, ranks);
-  return make_local(options, plan, replica, ranks);
+  return make_local(options, plan, replica, ranks, exchanges_done);
 }
 
 double local_momentum(const TrainOptions& options) {

@@ -19,19 +19,22 @@ const std::vector<std::string>& strategy_names();
 /// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
 
+/// The options with what the strategy sets unless told otherwise: prunetrain is ddp with a group lasso and cuts of what
+/// it has driven to zero.
+TrainOptions with_defaults(TrainOptions options);
+
 /// Throws std::invalid_argument for options that the strategy does not have.
 void validate_strategy(const TrainOptions& options);
 
 /// What a strategy needs to know of the run.
 struct RunPlan {
   RunLength length;
-  LearningRate learning_rate;
   std::vector<sparsity::Group> groups;
 };
 
-/// Collective: broadcasts rank 0's weights.
+/// Collective: broadcasts rank 0's weights. `exchanges_done`: of a run that goes on, before it is loaded.
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                    comm::Hierarchy& ranks);
+                                                    comm::Hierarchy& ranks, int64_t exchanges_done = 0);
 
 /// Momentum of the local optimizer: none where the strategy has it.
 double local_momentum(const TrainOptions& options);

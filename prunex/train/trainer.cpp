@@ -8,16 +8,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
+#include "prunex/prune/regularizer.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
@@ -31,10 +34,12 @@
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
 #include "prunex/train/schedule.h"
+#include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/sgd.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/structure.h"
 #include "prunex/train/trace.h"
+#include "prunex/train/trained_network.h"
 
 namespace prunex::train {
 namespace {
@@ -66,16 +71,27 @@ void seed_dropout(const TrainOptions& options, const comm::Hierarchy& ranks, int
   generator.set_current_seed(stream + static_cast<uint64_t>(step));
 }
 
-/// 1 x C x H x W.
-std::vector<int64_t> input_shape(const program::Graph& graph) {
-  std::vector<int64_t> shape;
-  for (const auto& extent : graph.values[graph.inputs.front()].shape) shape.push_back(extent.factor);
-  return shape;
-}
-
 std::vector<sparsity::Group> groups_of(const program::Graph& graph, const TrainOptions& options) {
   return prune::training_groups(graph, group_words(options), options.keep,
                                 options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
+}
+
+constexpr const char* kSparse = "sparse/";  // the regulariser's part of a checkpoint
+constexpr int64_t kTimedImages = 128;
+
+prune::RegularizerOptions regularizer_options(const SparseOptions& sparse, int64_t classes) {
+  const auto penalty = prune::penalty_named(sparse.penalty);
+  return {.penalty = penalty,
+          .strength = sparse.strength.value_or(prune::usual_strength(penalty)),
+          .growth = sparse.growth,
+          .loss_share = sparse.loss_share,
+          .first_loss = std::log(static_cast<double>(classes))};
+}
+
+/// The share of the regulariser's strength that counts in a step.
+double warmed_up(const SparseOptions& sparse, const Phase& phase, int64_t step, const RunLength& length) {
+  const double warmup = sparse.warmup_epochs * static_cast<double>(length.steps_per_epoch);
+  return warmup > 0 ? std::min(1.0, static_cast<double>(step - phase.begin) / warmup) : 1;
 }
 
 class Trainer {
@@ -88,6 +104,7 @@ class Trainer {
   void open_reports();
   void mention_detours() const;
   void train_steps(Checkpoints& checkpoints);
+  void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
@@ -95,29 +112,34 @@ class Trainer {
   void write_trace();
   void record(const strategies::Exchange& exchange, int64_t step);
   void average_over_ranks(Metrics& metrics);
-  std::optional<double> accuracy_at(int64_t exchange);
+  void evaluate_into(Metrics& metrics);
   Weights evaluated_product();
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
-  program::Model compact_model(const Weights& product);
+  program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
   void summarise(const Weights& product);
   sparsity::Cut find_cut() const;
   void check_agreement(const sparsity::Cut& cut);
   void shrink();
-  void cut_network();
+  void prune_on_schedule(int64_t exchange);
+  void cut(const sparsity::Cut& cut);
+  void note_cut();
+  bool regularizes(int64_t step) const;
+  void refresh_regularizer(int64_t step);
+  RunPlan plan() const { return {length_, groups_}; }
   bool writes() const { return ranks_.layout.rank == 0; }
 
   TrainOptions options_;
   comm::Hierarchy& ranks_;
   comm::InterfaceCounters interfaces_;
   data::Datasets data_;
-  program::Model model_;
+  TrainedNetwork network_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
-  LearningRate learning_rate_;
   data::Loader loader_;
   data::Dataset calibration_;
-  Replica replica_;
   std::unique_ptr<strategies::Strategy> strategy_;
+  std::optional<prune::Regularizer> regularizer_;
+  std::optional<ScheduledPruning> pruning_;
   bool bf16_;
 
   std::string directory_;
@@ -128,9 +150,8 @@ class Trainer {
   Seconds since_exchange_;
   double loss_since_exchange_ = 0;
   int64_t last_step_ = 0;
-  comm::Volume moved_;  // by exchanges, up to the last record
-  Size size_;           // of what is being trained
-  std::optional<sparsity::Cut> cut_;
+  comm::Volume moved_;   // by exchanges, up to the last record
+  bool shrunk_ = false;  // there was a cut, if only of nothing
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
   Summary summary_;
@@ -145,28 +166,31 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       ranks_(ranks),
       interfaces_(ranks.interfaces),
       data_(data::load_datasets(options.data)),
-      model_(on_device(load_network(options, data_.train), ranks.device)),
-      groups_(groups_of(model_.program.graph(), options)),
+      network_(on_device(load_network(options, data_.train), ranks.device)),
+      groups_(groups_of(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
-      learning_rate_(options, length_),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
                             .ranks = ranks.layout.world_size(),
                             .seed = options.seed}),
       calibration_(calibration_images(data_.train, options.seed)),
-      replica_{model_.weights, zero_momentum(model_.weights.params)},
-      strategy_(make_strategy(options, {length_, learning_rate_, groups_}, replica_, ranks)),
-      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
-      size_(size_of(model_.program.graph(), replica_.weights)) {
+      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
+  if (options.sparse.penalty != "none") {
+    regularizer_.emplace(regularizer_options(options.sparse, data_.train.classes), network_.graph());
+  }
+  if (options.pruning.any()) {
+    pruning_.emplace(options, length_, program::Model{network_.program(), network_.replica().weights});
+  }
+  const Size size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
               .dataset = options.data.dataset,
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
-              .parameters_dense = size_.parameters,
-              .macs_dense = size_.macs};
-  for (const auto& buffer : replica_.weights.buffers) {
+              .parameters_dense = size.parameters,
+              .macs_dense = size.macs};
+  for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
 }
@@ -184,7 +208,14 @@ Summary Trainer::run(const std::string& config) {
   open_directory(config);
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
   Checkpoints checkpoints(directory_, config, ranks_);
-  if (!options_.resume.empty()) restore(checkpoints.load(options_.resume_exchange));
+  std::optional<Checkpoint> before;
+  if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
+  strategy_ = make_strategy(options_, plan(), network_.replica(), ranks_, before ? before->exchange : 0);
+  if (before) {
+    restore(*before);
+  } else {
+    refresh_regularizer(0);
+  }
   if (writes()) open_reports();
   mention_detours();
   if (options_.trace) trace_.emplace(ranks_);
@@ -230,12 +261,12 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
     loss_since_exchange_ += local_step(step);
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto exchange = strategy_->after_update(replica_, step);
+    const auto exchange = strategy_->after_update(network_.replica(), step);
     if (!exchange.exchanged) continue;
     if (trace_) trace_->add({"local", begin, end - begin}, exchange.index);
     if (trace_) trace_->add(exchange.phases, exchange.index);
     record(exchange, step);
-    if (exchange.frozen && options_.shrink && !cut_) traced("cut", [&] { shrink(); });
+    after_exchange(exchange, step);
     if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) {
       traced("checkpoint", [&] { checkpoints.save(snapshot()); });
     }
@@ -243,6 +274,13 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
     if (exchange.converged) return;
     begin = Stopwatch::now();
   }
+}
+
+/// What makes the network smaller, and what depends on its weights.
+void Trainer::after_exchange(const strategies::Exchange& exchange, int64_t step) {
+  if (exchange.frozen && options_.shrink && !shrunk_ && !pruning_) traced("cut", [&] { shrink(); });
+  if (pruning_ && pruning_->due(exchange.index)) traced("cut", [&] { prune_on_schedule(exchange.index); });
+  if (exchange.index % options_.sparse.refresh_every == 0) refresh_regularizer(step);
 }
 
 void Trainer::traced(const char* name, const std::function<void()>& work) {
@@ -262,7 +300,9 @@ Checkpoint Trainer::snapshot() const {
   Checkpoint checkpoint;
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
-  if (cut_) checkpoint.structure = structure_json({options_.model, input_shape(model_.program.graph()), *cut_});
+  if (shrunk_) {
+    checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), network_.total()});
+  }
   for (const auto& item : strategy_->state()) {
     const auto& name = item.key();
     const auto role = strategies::role_of(name);
@@ -272,35 +312,50 @@ Checkpoint Trainer::snapshot() const {
       (role == strategies::Role::kRank ? checkpoint.rank : checkpoint.node).insert(name, item.value());
     }
   }
-  for (const auto& item : replica_.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
-  for (const auto& item : replica_.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
+  if (regularizer_) {
+    for (const auto& item : regularizer_->state()) checkpoint.node.insert(kSparse + item.key(), item.value());
+  }
+  const Replica& replica = network_.replica();
+  for (const auto& item : replica.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
+  for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
   return checkpoint;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
   at::NoGradGuard no_grad;
   restore_progress(summary_, checkpoint.progress);
+  Replica& replica = network_.replica();
+  std::optional<sparsity::Cut> cut;
   if (!checkpoint.structure.empty()) {
-    cut_ = parse_structure(checkpoint.structure).cut;
-    cut_network();
-    seconds_before_cut_ = summary_.seconds.local;
-    samples_before_cut_ = summary_.samples;
+    cut = parse_structure(checkpoint.structure).cut;
+    network_.cut(*cut);
+    note_cut();
+    if (cut->empty()) cut.reset();
   }
   TensorDict state = checkpoint.node;
   for (const auto& item : checkpoint.product) state.insert("z/" + item.key(), item.value());
   for (const auto& item : checkpoint.rank) state.insert(item.key(), item.value());
-  strategy_->load(state, cut_ && !cut_->empty() ? &*cut_ : nullptr);
-  for (auto& item : replica_.weights.params) item.value().copy_(state["theta/" + item.key()]);
-  for (auto& item : replica_.weights.buffers) item.value().copy_(state["z/" + item.key()]);
-  for (auto& item : replica_.momentum) item.value().copy_(state["momentum/" + item.key()]);
+  strategy_->load(state, cut ? &*cut : nullptr, replica);
+  for (auto& item : replica.weights.params) item.value().copy_(state["theta/" + item.key()]);
+  for (auto& item : replica.weights.buffers) item.value().copy_(state["z/" + item.key()]);
+  for (auto& item : replica.momentum) item.value().copy_(state["momentum/" + item.key()]);
+  if (regularizer_) {
+    if (cut) regularizer_->cut(network_.graph(), *cut);
+    TensorDict coefficients;
+    for (const auto& item : checkpoint.node) {
+      if (item.key().starts_with(kSparse)) coefficients.insert(item.key().substr(std::strlen(kSparse)), item.value());
+    }
+    regularizer_->load(coefficients);
+  }
   last_step_ = summary_.steps;
 }
 
 /// What the masks allow to remove from the network as it was before any cut.
 sparsity::Cut Trainer::find_cut() const {
-  const auto supports = sparsity::supports_of(groups_, strategy_->masks(), replica_.weights.params);
-  const auto removable = prune::removable_units(prune::dependency_groups(model_.program.graph()), supports);
-  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(replica_.weights));
+  const auto& weights = network_.replica().weights;
+  const auto supports = sparsity::supports_of(groups_, strategy_->masks(), weights.params);
+  const auto removable = prune::removable_units(prune::dependency_groups(network_.graph()), supports);
+  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
 }
 
 /// Ranks that cut differently would go on with different networks and garbage.
@@ -316,57 +371,113 @@ void Trainer::check_agreement(const sparsity::Cut& cut) {
   }
 }
 
-/// From here on everything is smaller.
+/// What the final masks leave out.
 void Trainer::shrink() {
-  cut_ = find_cut();
-  check_agreement(*cut_);
-  seconds_before_cut_ = summary_.seconds.local;
-  samples_before_cut_ = summary_.samples;
-  if (cut_->empty()) return;
-  cut_network();
-  strategy_->cut(*cut_);
+  cut(find_cut());
 }
 
-void Trainer::cut_network() {
-  if (cut_->empty()) return;
-  model_.program = prune::cut_program(model_.program, *cut_);
-  sparsity::apply_cut(replica_.weights, *cut_);
-  sparsity::apply_cut(replica_.momentum, *cut_);
-  size_ = size_of(model_.program.graph(), replica_.weights);
+/// From here on everything is smaller.
+void Trainer::cut(const sparsity::Cut& cut) {
+  check_agreement(cut);
+  note_cut();
+  if (cut.empty()) return;
+  network_.cut(cut);
+  strategy_->cut(cut, network_.replica());
+  if (regularizer_) regularizer_->cut(network_.graph(), cut);
+}
+
+/// Speeds count from the last cut on.
+void Trainer::note_cut() {
+  shrunk_ = true;
+  seconds_before_cut_ = summary_.seconds.local;
+  samples_before_cut_ = summary_.samples;
+}
+
+void Trainer::prune_on_schedule(int64_t exchange) {
+  const Weights before = evaluated_product();
+  const auto milliseconds = [&](const Weights& weights) {
+    return milliseconds_per_batch(network_.program(), weights, data_.test, kTimedImages);
+  };
+  if (pruning_->is_first(exchange)) {
+    const Size size = network_.size();
+    summary_.pruned = {.parameters_before = size.parameters,
+                       .macs_before = size.macs,
+                       .accuracy_before = score(network_.program(), before, data_.test).accuracy,
+                       .milliseconds_before = milliseconds(before)};
+  }
+  const int64_t samples = std::min(options_.pruning.importance_samples, data_.train.size());
+  const auto images = data::take_first(data_.train, samples, "--importance-samples");
+  const sparsity::Cut step = pruning_->cut(exchange, {network_.program(), before}, images, *ranks_.world);
+  cut(step);
+  if (!pruning_->is_last(exchange)) return;
+  Weights after = before;
+  sparsity::apply_cut(after, step);
+  PrunedRecord& record = *summary_.pruned;
+  const Size size = network_.size();
+  record.exchange = exchange;
+  record.parameters_after = size.parameters;
+  record.macs_after = size.macs;
+  record.accuracy_after = score(network_.program(), after, data_.test).accuracy;
+  record.accuracy_after_statistics = score(network_.program(), evaluated_product(), data_.test).accuracy;
+  record.milliseconds_after = milliseconds(after);
+}
+
+bool Trainer::regularizes(int64_t step) const {
+  if (!regularizer_ || step > length_.steps) return false;
+  const char* phase = options_.sparse.epochs > 0 ? "sparse" : "train";
+  return std::string_view(length_.phase_of(step).name) == phase;
+}
+
+/// From the weights that all ranks share after `step`, for the steps up to the next exchange.
+void Trainer::refresh_regularizer(int64_t step) {
+  const int64_t next = step + options_.local_steps;
+  if (!regularizes(step + 1) && !regularizes(next)) return;
+  const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(next).begin);
+  const int64_t passed = std::min(in_phase, options_.local_steps * options_.sparse.refresh_every);
+  regularizer_->refresh(strategy_->product(),
+                        static_cast<double>(passed) / static_cast<double>(length_.steps_per_epoch));
 }
 
 double Trainer::local_step(int64_t step) {
   const int64_t epoch = (step - 1) / length_.steps_per_epoch;
   const auto batch = on_device(loader_.batch(epoch, (step - 1) % length_.steps_per_epoch), ranks_.device);
   seed_dropout(options_, ranks_, step);
-  const double loss = compute_gradients(model_.program, replica_, batch, bf16_);
+  Replica& replica = network_.replica();
+  const Phase& phase = length_.phase_of(step);
+  const double loss = compute_gradients(network_.program(), replica, batch, bf16_);
   if (!std::isfinite(loss)) {
     throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
                                          options_.learning_rate));
   }
   since_exchange_.local += lap_.lap();
-  strategy_->before_update(replica_);
+  strategy_->before_update(replica);
   since_exchange_.exchange.inter += lap_.lap();
-  sgd_step(replica_, strategy_->local_terms(),
-           {.learning_rate = learning_rate_(step),
+  if (regularizes(step)) {
+    regularizer_->add_to_gradients(replica.weights.params, warmed_up(options_.sparse, phase, step, length_));
+  }
+  sgd_step(replica, strategy_->local_terms(),
+           {.learning_rate = learning_rate_at(phase, step),
             .momentum = local_momentum(options_),
-            .weight_decay = options_.weight_decay});
+            .weight_decay = phase.weight_decay});
   return loss;
 }
 
 /// Everyone measures and adds up; rank 0 writes.
 void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   const double exchange_seconds = lap_.lap();
-  Metrics metrics{.step = step,
+  const Phase& phase = length_.phase_of(step);
+  const Size size = network_.size();
+  Metrics metrics{.phase = phase.name,
+                  .step = step,
                   .samples = step * samples_per_step(options_),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
                   .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
-                  .learning_rate = learning_rate_(step),
-                  .accuracy = accuracy_at(exchange.index),
-                  .parameters = size_.parameters,
-                  .macs = size_.macs,
+                  .learning_rate = learning_rate_at(phase, step),
+                  .parameters = size.parameters,
+                  .macs = size.macs,
                   .exchange = exchange,
                   .seconds = since_exchange_};
+  evaluate_into(metrics);
   metrics.seconds.evaluate = lap_.lap();
   const double gradient_seconds = metrics.seconds.exchange.inter;
   metrics.seconds.exchange = seconds_of(exchange.phases);
@@ -382,7 +493,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   summary_.frozen = exchange.frozen;
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
-  (cut_ ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
+  (shrunk_ ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   if (writes()) {
     metrics_file_->append(to_json(metrics));
     progress_->report(metrics, summary_.seconds.total, rate);
@@ -416,16 +527,26 @@ void Trainer::average_over_ranks(Metrics& metrics) {
   metrics.bytes = {std::llround(inter), std::llround(bound), std::llround(intra)};
 }
 
-std::optional<double> Trainer::accuracy_at(int64_t exchange) {
+/// Every so many exchanges, at the end of a phase, and at the end.
+void Trainer::evaluate_into(Metrics& metrics) {
+  const int64_t exchange = metrics.exchange.index;
   const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
-  if (!due && exchange != length_.exchanges) return std::nullopt;
-  double accuracy = 0;
-  traced("evaluate", [&] { accuracy = score(model_.program, evaluated_product(), data_.test).accuracy; });
-  return accuracy;
+  const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
+  if (!due && !ends && exchange != length_.exchanges) return;
+  traced("evaluate", [&] {
+    const Weights product = evaluated_product();
+    metrics.accuracy = score(network_.program(), product, data_.test).accuracy;
+    if (data_.validation.size() == 0) return;
+    metrics.validation_accuracy = score(network_.program(), product, data_.validation).accuracy;
+    const bool masks_are_final = groups_.empty() || metrics.exchange.frozen;
+    if (!masks_are_final || (pruning_ && !pruning_->is_over(exchange - 1))) return;
+    if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
+    summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
+  });
 }
 
 Weights Trainer::evaluated_product() {
-  return with_estimated_statistics(model_.program, strategy_->product(), calibration_, *ranks_.world);
+  return with_estimated_statistics(network_.program(), strategy_->product(), calibration_, *ranks_.world);
 }
 
 Score Trainer::score(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
@@ -433,36 +554,36 @@ Score Trainer::score(const program::Program& program, const Weights& weights, co
 }
 
 /// The model that ships: small whether or not it was trained small.
-program::Model Trainer::compact_model(const Weights& product) {
-  if (cut_) return {model_.program, product};
-  const sparsity::Cut cut = cut_.emplace(find_cut());
+program::Model Trainer::compact_model(const Weights& product, const sparsity::Cut& cut) {
+  if (network_.is_cut()) return {network_.program(), product};
   Weights compact = product;
   sparsity::apply_cut(compact, cut);
-  return {prune::cut_program(model_.program, cut), compact};
+  return {prune::cut_program(network_.program(), cut), compact};
 }
 
 void Trainer::summarise(const Weights& product) {
-  const Score test = score(model_.program, product, data_.test);
+  const Score test = score(network_.program(), product, data_.test);
   summary_.accuracy = test.accuracy;
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) {
-    summary_.validation_accuracy = score(model_.program, product, data_.validation).accuracy;
+    summary_.validation_accuracy = score(network_.program(), product, data_.validation).accuracy;
   }
-  const program::Model compact = compact_model(product);
+  const sparsity::Cut cut = network_.is_cut() ? network_.total() : find_cut();
+  const program::Model compact = compact_model(product, cut);
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
   summary_.macs_compact = size.macs;
   for (const auto& mask : strategy_->masks()) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
-  for (const auto& group : cut_->groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
-  summary_.not_removed = leftovers(groups_, strategy_->masks(), *cut_);
+  for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
+  summary_.not_removed = leftovers(groups_, strategy_->masks(), cut);
 
   // rank 0 alone reads the file back, as any user of it would
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
     write_product(directory_, compact);
-    write_structure(directory_, {options_.model, input_shape(compact.program.graph()), *cut_});
+    write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(directory_), ranks_.device);
     accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
   }
@@ -483,7 +604,7 @@ Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::st
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
-  return Trainer(options, ranks).run(config);
+  return Trainer(with_defaults(options), ranks).run(config);
 }
 
 }  // namespace prunex::train

@@ -344,7 +344,7 @@ TEST(GradientStrategies, GoOnFromTheirState) {
       for (int64_t step = 1; step <= 3; ++step) step_on(*whole, replica, step);
       const TensorDict saved = clones(whole->state());
       const auto second = make(resumed, h);
-      second->load(saved, nullptr);
+      second->load(saved, nullptr, resumed);
       for (int64_t step = 4; step <= 6; ++step) {
         step_on(*whole, replica, step);
         step_on(*second, resumed, step);

@@ -44,7 +44,7 @@ void cut_all(const HsadmmOptions& options, SmallProblem& problem, Replica& repli
   problem.cut(cut);
   sparsity::apply_cut(replica.weights, cut);
   sparsity::apply_cut(replica.momentum, cut);
-  strategy.cut(cut);
+  strategy.cut(cut, replica);
 }
 
 History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhase phase, SmallProblem problem) {

@@ -76,10 +76,12 @@ TEST(RunLength, RefusesASetSmallerThanOneStep) {
                   AllOf(HasSubstr("--batch-size 32"), HasSubstr("takes 128"), HasSubstr("has 127"))));
 }
 
-std::vector<double> rates(const TrainOptions& options, int64_t steps, int64_t steps_per_epoch = 10) {
-  const LearningRate rate(options, {.steps_per_epoch = steps_per_epoch, .steps = steps});
+std::vector<double> rates(TrainOptions options, int64_t steps, int64_t steps_per_epoch = 10) {
+  options.epochs = static_cast<double>(steps) / static_cast<double>(steps_per_epoch);
+  const RunLength length = run_length(options, steps_per_epoch * options.batch_size);
+  EXPECT_EQ(length.steps, steps);
   std::vector<double> values;
-  for (int64_t step = 1; step <= steps; ++step) values.push_back(rate(step));
+  for (int64_t step = 1; step <= steps; ++step) values.push_back(learning_rate_at(length.phase_of(step), step));
   return values;
 }
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <stdexcept>
 
+#include "prunex/prune/target.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/data_options.h"
 
@@ -12,20 +12,9 @@ namespace prunex::tools {
 namespace {
 
 using prune::ImportanceOptions;
-using prune::Normalizer;
 using prune::Pruner;
 using prune::Reduction;
 using prune::Target;
-
-void require(bool fine, const std::string& option, double value, const char* wanted) {
-  if (!fine) throw std::invalid_argument(fmt::format("--{} {}: wanted {}", option, value, wanted));
-}
-
-/// A share up to 1 of what there is, else a count.
-int64_t count_of(const std::string& option, double value, int64_t whole) {
-  require(value > 0 && value < 1e18, option, value, "a share in (0, 1] of what there is, or a count");
-  return static_cast<int64_t>(value <= 1 ? std::floor(value * static_cast<double>(whole)) : value);
-}
 
 /// NAME=R
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
@@ -46,14 +35,6 @@ const Words<Reduction>& reductions() {
   static const Words<Reduction> words{{"mean", Reduction::kMean},   {"sum", Reduction::kSum},
                                       {"max", Reduction::kMax},     {"product", Reduction::kProduct},
                                       {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
-  return words;
-}
-
-const Words<Normalizer>& normalizers() {
-  static const Words<Normalizer> words{{"none", Normalizer::kNone},     {"mean", Normalizer::kMean},
-                                       {"sum", Normalizer::kSum},       {"max", Normalizer::kMax},
-                                       {"range", Normalizer::kRange},   {"gaussian", Normalizer::kGaussian},
-                                       {"median", Normalizer::kMedian}, {"lamp", Normalizer::kLamp}};
   return words;
 }
 
@@ -113,7 +94,7 @@ void add_importance_options(CLI::App& app, PruneCommand& command) {
       ->type_name("")
       ->group("Importance");
   app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
-      ->check(CLI::IsMember(names_of(normalizers())))
+      ->check(CLI::IsMember(prune::normalizer_names()))
       ->type_name("")
       ->group("Importance");
   app.add_option("--importance-samples", command.importance_samples, "training images that gradients are taken of")
@@ -138,19 +119,9 @@ std::pair<std::string, double> target_option(const PruneCommand& command) {
 }
 
 Target target_of(const PruneCommand& command, const Pruner& pruner) {
-  const auto [option, value] = target_option(command);
-  const prune::Cost& cost = pruner.planner().cost();
-  const auto all = prune::all_units(pruner.planner().groups());
-  if (option == "ratio") {
-    require(value >= 0 && value <= 1, option, value, "a share of units in [0, 1]");
-    return {.kind = Target::Kind::kRatio, .share = value};
-  }
-  if (option == "parameters") {
-    return {.kind = Target::Kind::kParameters, .count = count_of(option, value, cost.parameters(all))};
-  }
-  if (option == "macs") return {.kind = Target::Kind::kMacs, .count = count_of(option, value, cost.macs(all))};
-  require(value >= 1, "speed-up", value, "1 or more");
-  return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / value)};
+  const auto [key, value] = target_option(command);
+  const std::string name = key == "speed_up" ? "speed-up" : key;
+  return prune::target_named("--" + name, name, value, pruner.planner());
 }
 
 prune::PlanOptions plan_options(const PruneCommand& command) {
@@ -165,7 +136,7 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
 ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
   choose(command.reduction, reductions(), options.reduction);
-  choose(command.normalizer, normalizers(), options.normalizer);
+  if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;
   return options;

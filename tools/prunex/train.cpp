@@ -10,6 +10,7 @@
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
+#include "prunex/prune/regularizer.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
@@ -35,6 +36,8 @@ struct TrainCommand {
   std::string round_to = "auto";
   bool no_shrink = false;
   bool no_error_feedback = false;
+  std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
+  std::string ignore;
   std::string preset;
   double comm_timeout = 600;
   double heartbeat_timeout = 1.5;
@@ -158,6 +161,73 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
 }
 
+void add_schedule_option(CLI::App& app, const char* name, std::optional<train::LearningRateSchedule>& value,
+                         const char* description, const std::string& group) {
+  add_choice<std::optional<train::LearningRateSchedule>>(app, name, value,
+                                                         {{"auto", std::nullopt},
+                                                          {"cosine", train::LearningRateSchedule::kCosine},
+                                                          {"step", train::LearningRateSchedule::kStep},
+                                                          {"constant", train::LearningRateSchedule::kConstant}},
+                                                         description)
+      ->group(group);
+}
+
+/// A number, or "auto" for none.
+void add_automatic_option(CLI::App& app, const char* name, std::string& word, const char* description,
+                          const std::string& group) {
+  app.add_option(name, word, description)->group(group)->type_name("FLOAT|auto");
+}
+
+void add_sparse_options(CLI::App& app, TrainCommand& command) {
+  auto& [penalty, epochs, strength, growth, share, warmup, refresh, rate, schedule, decay] = command.options.sparse;
+  const std::string group = "Sparse training";
+  app.add_option("--sparse", penalty, fmt::format("{}", fmt::join(prune::penalty_names(), ", ")))->group(group);
+  add_automatic_option(app, "--sparse-reg", command.sparse_reg, "its strength; auto: what is usual for it", group);
+  app.add_option("--sparse-epochs", epochs, "of a phase of its own after the training; 0 = during the training")
+      ->group(group);
+  app.add_option("--sparse-growth", growth, "growing: by so much per epoch for the weakest unit")->group(group);
+  app.add_option("--sparse-share", share, "group_lasso without --sparse-reg: its share of the loss at the start")
+      ->group(group);
+  app.add_option("--sparse-warmup", warmup, "epochs in which the strength rises from 0")->group(group);
+  app.add_option("--sparse-refresh", refresh, "exchanges between new coefficients")->group(group);
+  add_automatic_option(app, "--sparse-lr", command.sparse_lr, "of the own phase; auto: as --lr", group);
+  add_schedule_option(app, "--sparse-lr-schedule", schedule, "of the own phase; auto: as --lr-schedule", group);
+  app.add_option("--sparse-weight-decay", decay, "of the own phase")->group(group);
+  app.add_option("--finetune-epochs", command.options.finetune.epochs, "after the cuts of --prune-to")->group(group);
+  add_automatic_option(app, "--finetune-lr", command.finetune_lr, "auto: as --lr", group);
+  add_schedule_option(app, "--finetune-lr-schedule", command.options.finetune.schedule, "auto: as --lr-schedule", group);
+}
+
+void add_cut_options(CLI::App& app, TrainCommand& command) {
+  auto& pruning = command.options.pruning;
+  const std::string group = "Pruning by importance";
+  app.add_option("--prune-to", pruning.target, "ratio=R, macs=M, parameters=P or speed-up=X, as prunex prune has them")
+      ->group(group);
+  app.add_option("--prune-below", pruning.below, "instead: units whose weights are all smaller, all through training")
+      ->group(group);
+  app.add_option("--prune-steps", pruning.steps, "cuts to the target")->group(group);
+  app.add_option("--prune-every", pruning.every, "exchanges between cuts; 0: all steps after one exchange")
+      ->group(group);
+  app.add_option("--importance", pruning.importance, "what ranks the units")
+      ->check(CLI::IsMember(prune::importance_names()))
+      ->type_name("")
+      ->group(group);
+  app.add_option("--normalizer", pruning.normalizer, "what makes groups comparable (the importance's own)")
+      ->group(group);
+  app.add_option("--importance-samples", pruning.importance_samples, "training images that gradients are taken of")
+      ->group(group);
+  add_choice<prune::Scope>(app, "--scope", pruning.plan.scope,
+                           {{"local", prune::Scope::kLocal},
+                            {"isomorphic", prune::Scope::kIsomorphic},
+                            {"global", prune::Scope::kGlobal}},
+                           "units compared with one another: of a group, of groups of one structure, or all")
+      ->group(group);
+  app.add_option("--max-ratio", pruning.plan.limits.max_ratio, "largest share of a group's units that a cut removes")
+      ->group(group);
+  app.add_option("--ignore", command.ignore, "layers whose outputs stay: names with * and ?, separated by commas")
+      ->group(group);
+}
+
 void add_consensus_options(CLI::App& app, TrainCommand& command) {
   auto& hsadmm = command.options.hsadmm;
   const std::string group = "Consensus";
@@ -261,6 +331,15 @@ int64_t number_or_word(const std::string& option, const std::string& word, bool 
   return number;
 }
 
+std::optional<double> number_or_auto(const std::string& option, const std::string& word) {
+  if (word == "auto") return std::nullopt;
+  double number = 0;
+  if (!CLI::detail::lexical_cast(word, number)) {
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or auto", option, word));
+  }
+  return number;
+}
+
 /// "2" or "2,1".
 std::vector<int> numbers_of(const char* option, const std::string& list) {
   std::vector<int> numbers;
@@ -297,6 +376,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.prune_end = number_or_word("--prune-end", command.prune_end, false);
   options.freeze_after = number_or_word("--freeze-after", command.freeze_after, true);
   options.round_to = number_or_word("--round-to", command.round_to, false);
+  options.sparse.strength = number_or_auto("--sparse-reg", command.sparse_reg);
+  options.sparse.learning_rate = number_or_auto("--sparse-lr", command.sparse_lr);
+  options.finetune.learning_rate = number_or_auto("--finetune-lr", command.finetune_lr);
+  if (!command.ignore.empty()) options.pruning.plan.limits.ignore = CLI::detail::split(command.ignore, ',');
   options.shrink = !command.no_shrink;
   options.top_k.error_feedback = !command.no_error_feedback;
   train::validate(options);
@@ -338,6 +421,8 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_layout_options(*sub, *command);
   add_sgd_options(*sub, *command);
   add_pruning_options(*sub, *command);
+  add_sparse_options(*sub, *command);
+  add_cut_options(*sub, *command);
   add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);

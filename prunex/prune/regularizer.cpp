@@ -1,0 +1,286 @@
+#include "prunex/prune/regularizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "prunex/prune/groups.h"
+#include "prunex/prune/weight_roles.h"
+
+namespace prunex::prune {
+namespace {
+
+constexpr double kSteepest = 4;      // of kGroupNorm: 2^4 for the weakest unit
+constexpr double kLeastNorm = 1e-2;  // of kGroupLasso: below it the pull falls with the norm, and units come to rest
+constexpr double kLeastVariance = 1e-9;  // of kGroupBnScale
+
+const std::vector<std::pair<std::string, Penalty>>& table() {
+  static const std::vector<std::pair<std::string, Penalty>> penalties = {{"none", Penalty::kNone},
+                                                                         {"bn_scale", Penalty::kBnScale},
+                                                                         {"group_bn_scale", Penalty::kGroupBnScale},
+                                                                         {"group_norm", Penalty::kGroupNorm},
+                                                                         {"growing", Penalty::kGrowing},
+                                                                         {"group_lasso", Penalty::kGroupLasso}};
+  return penalties;
+}
+
+/// What the coefficients of a penalty are functions of.
+ImportanceOptions scores_for(Penalty penalty) {
+  switch (penalty) {
+    case Penalty::kGroupBnScale:
+      return {.criterion = Criterion::kBatchNormScale, .power = 2, .normalizer = Normalizer::kNone};
+    case Penalty::kGroupLasso:
+      return {.reduction = Reduction::kSum, .normalizer = Normalizer::kNone};
+    case Penalty::kGroupNorm:
+      return {.normalizer = Normalizer::kMax};
+    default:
+      return {};
+  }
+}
+
+/// 1 for the lowest, 0 for the highest; 0 for all if they are equal.
+std::vector<double> weakness(const UnitScores& scores, bool of_roots) {
+  std::vector<double> t;
+  for (const double score : scores) t.push_back(of_roots ? std::sqrt(score) : score);
+  const auto [low, high] = std::minmax_element(t.begin(), t.end());
+  const double least = *low, most = *high, spread = most - least;
+  for (double& value : t) value = spread > 0 && std::isfinite(spread) ? (most - value) / spread : 0;
+  return t;
+}
+
+/// The coefficient of every entry of a weight, in the layout of its memory: outer runs over rows, then over channels
+/// and over what lies behind them in either order.
+template <class T>
+void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* rows, const double* channels,
+                  double factor) {
+  const T* w = weight.const_data_ptr<T>();
+  T* g = gradient.mutable_data_ptr<T>();
+  const int64_t n = weight.size(0), c = weight.dim() > 1 ? weight.size(1) : 1, rest = weight.numel() / (n * c);
+  const bool channels_last = weight.dim() > 1 && weight.stride(1) == 1 && rest > 1;
+  std::vector<T> by_channel(static_cast<size_t>(c), T{0});
+  if (channels != nullptr) {
+    for (int64_t k = 0; k < c; ++k) by_channel[static_cast<size_t>(k)] = static_cast<T>(factor * channels[k]);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T row = rows == nullptr ? T{0} : static_cast<T>(factor * rows[i]);
+    if (channels_last) {
+      for (int64_t j = 0; j < rest; ++j, w += c, g += c) {
+        for (int64_t k = 0; k < c; ++k) g[k] += (row + by_channel[static_cast<size_t>(k)]) * w[k];
+      }
+    } else {
+      for (int64_t k = 0; k < c; ++k, w += rest, g += rest) {
+        const T both = row + by_channel[static_cast<size_t>(k)];
+        for (int64_t j = 0; j < rest; ++j) g[j] += both * w[j];
+      }
+    }
+  }
+}
+
+bool is_walkable(const at::Tensor& weight) {
+  return weight.is_cpu() && (weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                             weight.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
+/// The vector along one axis of a weight, for broadcasting.
+at::Tensor along(const at::Tensor& vector, const at::Tensor& weight, int64_t axis) {
+  std::vector<int64_t> shape(static_cast<size_t>(weight.dim()), 1);
+  shape[static_cast<size_t>(axis)] = weight.size(axis);
+  return vector.to(weight.options().requires_grad(false)).view(shape);
+}
+
+}  // namespace
+
+std::vector<std::string> penalty_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, penalty] : table()) names.push_back(name);
+  return names;
+}
+
+Penalty penalty_named(const std::string& name) {
+  for (const auto& [candidate, penalty] : table()) {
+    if (candidate == name) return penalty;
+  }
+  throw std::invalid_argument(
+      fmt::format("--sparse: got '{}', wanted one of {}", name, fmt::join(penalty_names(), ", ")));
+}
+
+double usual_strength(Penalty penalty) {
+  switch (penalty) {
+    case Penalty::kNone:
+    case Penalty::kGroupLasso:
+      return 0;
+    case Penalty::kBnScale:
+    case Penalty::kGroupBnScale:
+      return 1e-5;
+    case Penalty::kGroupNorm:
+      return 5e-4;
+    case Penalty::kGrowing:
+      return 1e-4;
+  }
+  return 0;
+}
+
+Regularizer::Regularizer(const RegularizerOptions& options, const program::Graph& graph) : options_(options) {
+  find_groups(graph);
+}
+
+void Regularizer::find_groups(const program::Graph& graph) {
+  groups_ = removable_groups(dependency_groups(graph));
+  importance_ = make_importance(scores_for(options_.penalty), graph);
+  scales_.clear();
+  weights_.clear();
+  for (const auto& [name, role] : weight_roles(graph)) {
+    if (role.kind == WeightKind::kBatchNorm) scales_.push_back(name);
+    const bool carries = options_.penalty == Penalty::kGroupBnScale
+                             ? role.kind == WeightKind::kBatchNorm
+                             : role.kind != WeightKind::kBias && role.kind != WeightKind::kOther;
+    if (carries) weights_.push_back(name);
+  }
+}
+
+bool Regularizer::counts(const std::string& tensor) const {
+  return std::binary_search(weights_.begin(), weights_.end(), tensor);
+}
+
+void Regularizer::choose_strength(const std::vector<UnitScores>& scores) {
+  if (options_.penalty != Penalty::kGroupLasso || options_.strength > 0) return;
+  double norms = 0;
+  for (const UnitScores& group : scores) {
+    for (const double square : group) norms += std::sqrt(square);
+  }
+  TORCH_CHECK(norms > 0, "[prune] no unit that a group lasso could take hold of");
+  options_.strength = options_.loss_share / (1 - options_.loss_share) * options_.first_loss / norms;
+}
+
+std::vector<double> Regularizer::coefficients(const UnitScores& scores) const {
+  std::vector<double> by_unit(scores.size());
+  const double strength = options_.strength;
+  const bool relative = options_.penalty == Penalty::kGroupNorm || options_.penalty == Penalty::kGrowing;
+  const auto t = relative ? weakness(scores, options_.penalty == Penalty::kGroupNorm) : by_unit;
+  for (size_t k = 0; k < scores.size(); ++k) {
+    switch (options_.penalty) {
+      case Penalty::kGroupNorm:
+        by_unit[k] = strength * std::exp2(kSteepest * t[k]);
+        break;
+      case Penalty::kGrowing:
+        by_unit[k] = options_.growth * t[k];
+        break;
+      case Penalty::kGroupBnScale:
+        by_unit[k] = strength / std::sqrt(scores[k] + kLeastVariance);
+        break;
+      default:
+        by_unit[k] = strength / std::sqrt(scores[k] + kLeastNorm * kLeastNorm);
+    }
+  }
+  return by_unit;
+}
+
+/// Positions += the coefficients of their units.
+void Regularizer::spread(const sparsity::Group& group, const std::vector<double>& by_unit, const Weights& weights) {
+  for (const sparsity::Slice& slice : group.slices) {
+    const at::Tensor* weight = weights.params.find(slice.tensor);
+    if (weight == nullptr || slice.axis > sparsity::kChannels || !counts(slice.tensor)) continue;
+    at::Tensor& places = coefficients_[{slice.tensor, slice.axis}];
+    if (!places.defined()) places = at::zeros({weight->size(slice.axis)}, at::kDouble);
+    double* place = places.mutable_data_ptr<double>();
+    const size_t block = slice.index.empty() ? 1 : slice.index.size() / by_unit.size();
+    for (size_t i = 0; i < by_unit.size() * block; ++i) {
+      place[slice.index.empty() ? static_cast<int64_t>(i) : slice.index[i]] += by_unit[i / block];
+    }
+  }
+}
+
+void Regularizer::refresh(const Weights& weights, double epochs) {
+  at::NoGradGuard no_grad;
+  if (options_.penalty == Penalty::kNone) return;
+  if (options_.penalty == Penalty::kBnScale) {
+    for (const auto& name : scales_) {
+      if (weights.params.contains(name)) {
+        coefficients_[{name, sparsity::kRows}] =
+            at::full_like(weights.params[name], options_.strength, at::kDouble).cpu();
+      }
+    }
+    return;
+  }
+  const bool first = coefficients_.empty();
+  const bool grows = options_.penalty == Penalty::kGrowing;
+  const auto scores = importance_->score(groups_, weights);
+  if (first) choose_strength(scores);
+  if (!grows) coefficients_.clear();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (scores[i].empty()) continue;
+    if (grows && first) spread(groups_[i], std::vector<double>(scores[i].size(), options_.strength), weights);
+    std::vector<double> by_unit = coefficients(scores[i]);
+    if (grows) {
+      for (double& growth : by_unit) growth *= epochs;
+    }
+    spread(groups_[i], by_unit, weights);
+  }
+}
+
+void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
+  at::NoGradGuard no_grad;
+  for (auto entry = coefficients_.begin(); entry != coefficients_.end();) {
+    const std::string& name = entry->first.first;
+    const at::Tensor *rows = nullptr, *channels = nullptr;
+    for (; entry != coefficients_.end() && entry->first.first == name; ++entry) {
+      (entry->first.second == sparsity::kRows ? rows : channels) = &entry->second;
+    }
+    const at::Tensor weight = params[name].detach();
+    at::Tensor& gradient = params[name].mutable_grad();
+    if (!gradient.defined()) continue;
+    if (options_.penalty == Penalty::kBnScale) {
+      gradient.addcmul_(weight.sign(), along(*rows, weight, 0), factor);
+      continue;
+    }
+    if (!is_walkable(weight)) {
+      if (rows != nullptr) gradient.addcmul_(weight, along(*rows, weight, 0), factor);
+      if (channels != nullptr) gradient.addcmul_(weight, along(*channels, weight, 1), factor);
+      continue;
+    }
+    if (gradient.strides() != weight.strides()) gradient = at::empty_like(weight).copy_(gradient);
+    const double* by_row = rows == nullptr ? nullptr : rows->const_data_ptr<double>();
+    const double* by_channel = channels == nullptr ? nullptr : channels->const_data_ptr<double>();
+    AT_DISPATCH_FLOATING_TYPES(weight.scalar_type(), "add_to_gradients",
+                               [&] { add_products<scalar_t>(weight, gradient, by_row, by_channel, factor); });
+  }
+}
+
+void Regularizer::cut(const program::Graph& graph, const sparsity::Cut& cut) {
+  find_groups(graph);
+  for (auto& [place, positions] : coefficients_) {
+    const auto& kept = cut.tensors.at(place.first).kept;
+    const auto axis = kept.find(place.second);
+    if (axis != kept.end()) positions = positions.index_select(0, at::tensor(axis->second, at::kLong));
+  }
+}
+
+TensorDict Regularizer::state() const {
+  TensorDict state;
+  state.insert("strength", at::tensor({options_.strength}, at::kDouble));
+  for (const auto& [place, positions] : coefficients_) {
+    state.insert(fmt::format("{}/{}", place.second, place.first), positions);
+  }
+  return state;
+}
+
+void Regularizer::load(const TensorDict& state) {
+  coefficients_.clear();
+  for (const auto& item : state) {
+    const auto& name = item.key();
+    if (name == "strength") {
+      options_.strength = item.value().item<double>();
+    } else {
+      const size_t slash = name.find('/');
+      coefficients_[{name.substr(slash + 1), std::stoll(name.substr(0, slash))}] = item.value().clone();
+    }
+  }
+}
+
+}  // namespace prunex::prune

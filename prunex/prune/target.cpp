@@ -1,0 +1,61 @@
+#include "prunex/prune/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace prunex::prune {
+namespace {
+
+void require(bool fine, const std::string& option, double value, const char* wanted) {
+  if (!fine) throw std::invalid_argument(fmt::format("{} {}: wanted {}", option, value, wanted));
+}
+
+/// A share up to 1 of what there is, else a count.
+int64_t count_of(const std::string& option, double value, int64_t whole) {
+  require(value > 0 && value < 1e18, option, value, "a share in (0, 1] of what there is, or a count");
+  return static_cast<int64_t>(value <= 1 ? std::floor(value * static_cast<double>(whole)) : value);
+}
+
+}  // namespace
+
+Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner) {
+  const Cost& cost = planner.cost();
+  const auto all = all_units(planner.groups());
+  if (name == "ratio") {
+    require(value >= 0 && value <= 1, option, value, "a share of units in [0, 1]");
+    return {.kind = Target::Kind::kRatio, .share = value};
+  }
+  if (name == "parameters") {
+    return {.kind = Target::Kind::kParameters, .count = count_of(option, value, cost.parameters(all))};
+  }
+  if (name == "macs") return {.kind = Target::Kind::kMacs, .count = count_of(option, value, cost.macs(all))};
+  if (name != "speed-up") {
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted ratio, macs, parameters or speed-up", option, name));
+  }
+  require(value >= 1, option, value, "1 or more");
+  return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / value)};
+}
+
+Target step_to(const Target& target, int64_t step, int64_t steps, const Planner& whole, const Planner& now) {
+  const double progress = static_cast<double>(step) / static_cast<double>(steps);
+  Target next = target;
+  if (target.kind == Target::Kind::kRatio) {
+    const double before = 1 - target.share * static_cast<double>(step - 1) / static_cast<double>(steps);
+    next.share = before > 0 ? 1 - (1 - target.share * progress) / before : 0;
+    return next;
+  }
+  const bool macs = target.kind == Target::Kind::kMacs;
+  const auto count = [macs](const Planner& planner) {
+    const auto all = all_units(planner.groups());
+    return macs ? planner.cost().macs(all) : planner.cost().parameters(all);
+  };
+  const auto from = static_cast<double>(count(whole)), to = static_cast<double>(target.count);
+  const auto wanted = step == steps ? target.count : static_cast<int64_t>(from - (from - to) * progress);
+  next.count = std::min(wanted, count(now));
+  return next;
+}
+
+}  // namespace prunex::prune

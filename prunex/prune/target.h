@@ -1,0 +1,19 @@
+// Targets by name: what commands and training runs are told.
+#pragma once
+
+#include <string>
+
+#include "prunex/prune/plan.h"
+
+namespace prunex::prune {
+
+/// "ratio": a share of the units; "macs", "parameters": a share up to 1 of what there is, or a count; "speed-up":
+/// multiply-accumulates before over those after. Another name or a value out of range is a std::invalid_argument that
+/// begins with `option`, as in "--macs".
+Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner);
+
+/// One step of `steps` equal ones from the whole network to the target, for a network that `now` knows and that the
+/// steps before have cut. `whole`: of the network before all of them.
+Target step_to(const Target& target, int64_t step, int64_t steps, const Planner& whole, const Planner& now);
+
+}  // namespace prunex::prune

@@ -1,0 +1,153 @@
+#include "prunex/train/scheduled_pruning.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prunex/prune/groups.h"
+#include "prunex/prune/pruner.h"
+#include "prunex/prune/target.h"
+#include "prunex/prune/weight_roles.h"
+#include "prunex/sparsity/projection.h"
+#include "prunex/train/data_pruning.h"
+
+namespace prunex::train {
+namespace {
+
+/// NAME=VALUE
+std::pair<std::string, double> parse_target(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    const std::string number = text.substr(equals + 1);
+    try {
+      size_t used = 0;
+      const double value = std::stod(number, &used);
+      if (used == number.size()) return {text.substr(0, equals), value};
+    } catch (const std::logic_error&) {
+    }
+  }
+  throw std::invalid_argument(
+      fmt::format("--prune-to: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
+}
+
+prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, uint64_t seed) {
+  prune::ImportanceOptions importance = prune::importance_named(options.importance);
+  if (!options.normalizer.empty()) importance.normalizer = prune::normalizer_named(options.normalizer);
+  importance.seed = seed;
+  return importance;
+}
+
+/// Whether a unit's weights there decide if it is small. Norms do not: what follows makes up for their scale.
+bool decides(prune::WeightKind kind) {
+  using Kind = prune::WeightKind;
+  return kind == Kind::kConvolution || kind == Kind::kDepthwise || kind == Kind::kLinear || kind == Kind::kRecurrent ||
+         kind == Kind::kEmbedding;
+}
+
+/// The largest |weight| of every unit in the layers that make it and that read it.
+std::vector<double> largest_weights(const sparsity::Group& group, const Weights& weights,
+                                    const std::map<std::string, prune::WeightRole>& roles) {
+  std::vector<double> largest(static_cast<size_t>(group.size), 0);
+  for (const auto& slice : group.slices) {
+    const at::Tensor* weight = weights.params.find(slice.tensor);
+    const auto role = roles.find(slice.tensor);
+    if (weight == nullptr || role == roles.end() || !decides(role->second.kind)) continue;
+    std::vector<int64_t> others(static_cast<size_t>(weight->dim()));
+    for (size_t axis = 0; axis < others.size(); ++axis) others[axis] = static_cast<int64_t>(axis);
+    others.erase(others.begin() + slice.axis);
+    const at::Tensor magnitude = weight->detach().abs().to(at::kDouble).cpu();
+    const at::Tensor by_position = (others.empty() ? magnitude : magnitude.amax(others)).contiguous();
+    const double* position = by_position.const_data_ptr<double>();
+    const size_t block = slice.index.empty() ? 1 : slice.index.size() / largest.size();
+    for (size_t i = 0; i < largest.size() * block; ++i) {
+      double& unit = largest[i / block];
+      unit = std::max(unit, position[slice.index.empty() ? static_cast<int64_t>(i) : slice.index[i]]);
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+int64_t first_cut(const TrainOptions& options, const RunLength& length) {
+  const Phase& last = length.phases.back();
+  const bool finetunes = options.finetune.epochs > 0;
+  const double step =
+      finetunes ? static_cast<double>(last.begin) : options.prune_at * static_cast<double>(length.steps);
+  const auto exchange = static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
+  return std::max<int64_t>(1, exchange);
+}
+
+ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole)
+    : options_(options.pruning),
+      seed_(options.seed),
+      steps_together_(options_.every == 0),
+      first_(first_cut(options, length)) {
+  if (options.round_to != kAutomatic) options_.plan.limits.round_to = options.round_to;
+  if (options_.target.empty()) return;
+  const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
+  whole_.emplace(whole.program.graph(), dependencies, options_.plan);
+  const auto [name, value] = parse_target(options_.target);
+  target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
+  if (last() > length.exchanges) {
+    throw std::invalid_argument(fmt::format(
+        "--prune-steps: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
+        "--prune-every or 0, or more --finetune-epochs",
+        options_.steps, last(), length.exchanges));
+  }
+}
+
+bool ScheduledPruning::due(int64_t exchange) const {
+  if (!target_) return options_.below > 0 && exchange % options_.every == 0;
+  if (exchange < first_ || exchange > last()) return false;
+  return steps_together_ || (exchange - first_) % options_.every == 0;
+}
+
+sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const data::Dataset& images,
+                                    comm::Communicator& world) const {
+  at::NoGradGuard no_grad;
+  return target_ ? cut_to_target(exchange, now, images, world) : cut_below(now);
+}
+
+sparsity::Cut ScheduledPruning::cut_to_target(int64_t exchange, const program::Model& now, const data::Dataset& images,
+                                              comm::Communicator& world) const {
+  prune::Pruner pruner(now, options_.plan);
+  const int64_t step = steps_together_ ? 1 : (exchange - first_) / options_.every + 1;
+  const int64_t steps = steps_together_ ? 1 : options_.steps;
+  const auto target = prune::step_to(*target_, step, steps, *whole_, pruner.planner());
+  const auto importance = importance_of(options_, seed_);
+  const int64_t together = steps_together_ ? options_.steps : 1;
+  if (prune::needs_evidence(importance.criterion)) {
+    const at::AutoGradMode with_grad(true);
+    prune_by_evidence(pruner, importance, target, together, images, world);
+  } else {
+    pruner.prune(*prune::make_importance(importance, now.program.graph()), target, together);
+  }
+  return pruner.cut();
+}
+
+sparsity::Cut ScheduledPruning::cut_below(const program::Model& now) const {
+  const auto& graph = now.program.graph();
+  const auto groups = prune::removable_groups(prune::dependency_groups(graph, options_.plan.groups));
+  const auto roles = prune::weight_roles(graph);
+  sparsity::Masks alive;
+  for (const auto& group : groups) {
+    const auto largest = largest_weights(group, now.weights, roles);
+    at::Tensor mask = at::zeros({group.size}, at::kBool);
+    bool* keeps = mask.mutable_data_ptr<bool>();
+    for (size_t unit = 0; unit < largest.size(); ++unit) keeps[unit] = largest[unit] >= options_.below;
+    keeps[std::max_element(largest.begin(), largest.end()) - largest.begin()] = true;
+    alive.insert(group.name, mask);
+  }
+  return sparsity::make_cut(groups, alive, sparsity::shapes_of(now.weights));
+}
+
+}  // namespace prunex::train

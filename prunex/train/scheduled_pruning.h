@@ -1,0 +1,53 @@
+// Cuts by importance while training goes on: --prune-to and --prune-below.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "prunex/comm/communicator.h"
+#include "prunex/data/dataset.h"
+#include "prunex/program/program.h"
+#include "prunex/prune/plan.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/train/options.h"
+#include "prunex/train/schedule.h"
+
+namespace prunex::train {
+
+/// Depends on weights that all ranks share, on options and, for some criteria, on the same images: every rank cuts the
+/// same.
+class ScheduledPruning {
+ public:
+  /// Options that the network cannot follow are std::invalid_argument.
+  ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole);
+
+  /// Whether the network is cut after this exchange; whether that is the first or the last cut to the target.
+  bool due(int64_t exchange) const;
+  bool is_first(int64_t exchange) const { return target_ && exchange == first_; }
+  bool is_last(int64_t exchange) const { return target_ && due(exchange) && exchange == last(); }
+  /// Nothing more will be cut.
+  bool is_over(int64_t exchange) const { return target_ && exchange >= last(); }
+
+  /// What goes of `now`: the network as the cuts before have left it. Collective.
+  sparsity::Cut cut(int64_t exchange, const program::Model& now, const data::Dataset& images,
+                    comm::Communicator& world) const;
+
+ private:
+  int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
+  sparsity::Cut cut_to_target(int64_t exchange, const program::Model& now, const data::Dataset& images,
+                              comm::Communicator& world) const;
+  sparsity::Cut cut_below(const program::Model& now) const;
+
+  ScheduledPruningOptions options_;
+  uint64_t seed_;
+  bool steps_together_;
+  int64_t first_ = 0;  // exchange
+  std::optional<prune::Target> target_;
+  std::optional<prune::Planner> whole_;
+};
+
+/// The exchange after which the first cut to a target comes: when all phases before fine-tuning are over, or after
+/// --prune-at of the run.
+int64_t first_cut(const TrainOptions& options, const RunLength& length);
+
+}  // namespace prunex::train

@@ -1,0 +1,215 @@
+// Gradients of sparse training against the formulas of docs/pruning.md, written out entry by entry.
+#include "prunex/prune/regularizer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "prunex/models/models.h"
+#include "prunex/prune/groups.h"
+#include "prunex/prune/surgery.h"
+#include "prunex/sparsity/projection.h"
+
+namespace prunex::prune {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+program::Model network(at::ScalarType type = at::kDouble) {
+  program::Model model = models::make_model("resnet8", {.height = 16, .width = 16});
+  auto generator = at::detail::createCPUGenerator(7);
+  for (auto& item : model.weights.params) {
+    const at::Tensor values = at::randn(item.value().sizes(), generator, at::kDouble) * 0.2 + 0.1;
+    item.value() = values.to(type).set_requires_grad(true);
+  }
+  return model;
+}
+
+/// What the regulariser adds to gradients of zero.
+TensorDict added(const Regularizer& regularizer, const TensorDict& params, double factor = 1) {
+  TensorDict copies, gradients;
+  for (const auto& item : params) {
+    copies.insert(item.key(), item.value().detach().clone().set_requires_grad(true));
+    copies[item.key()].mutable_grad() = at::zeros_like(copies[item.key()].detach());
+  }
+  regularizer.add_to_gradients(copies, factor);
+  for (const auto& item : copies) gradients.insert(item.key(), item.value().grad());
+  return gradients;
+}
+
+Regularizer refreshed(const RegularizerOptions& options, const program::Model& model) {
+  Regularizer regularizer(options, model.program.graph());
+  regularizer.refresh(model.weights, 0);
+  return regularizer;
+}
+
+/// conv1 of the first block: nothing but its rows, its batch norm and the columns of conv2 hold these units.
+struct Inner {
+  at::Tensor rows, gammas, columns;
+};
+
+Inner inner(const TensorDict& tensors) {
+  return {tensors["layer1.0.conv1.weight"], tensors["layer1.0.bn1.weight"], tensors["layer1.0.conv2.weight"]};
+}
+
+double square(const at::Tensor& part) {
+  return part.square().sum().item<double>();
+}
+
+/// Mean over the three places of their sums of squares.
+std::vector<double> mean_squares(const TensorDict& params) {
+  const Inner w = inner(params);
+  std::vector<double> squares;
+  for (int64_t k = 0; k < w.rows.size(0); ++k) {
+    squares.push_back((square(w.rows[k]) + square(w.gammas[k]) + square(w.columns.select(1, k))) / 3);
+  }
+  return squares;
+}
+
+/// gradient == coefficient * weight on unit k's row and gamma; conv2's columns carry those of its rows, too.
+void expect_coefficients(const TensorDict& gradients, const TensorDict& params, const std::vector<double>& want) {
+  const Inner w = inner(params), g = inner(gradients);
+  for (size_t k = 0; k < want.size(); ++k) {
+    const auto unit = static_cast<int64_t>(k);
+    EXPECT_TRUE(at::allclose(g.rows[unit], want[k] * w.rows[unit], 1e-12, 1e-14)) << k;
+    EXPECT_NEAR(g.gammas[unit].item<double>(), want[k] * w.gammas[unit].item<double>(), 1e-14) << k;
+  }
+  // rows of conv2 belong to the residual stream: the difference of two columns is the inner units' own
+  const at::Tensor ratio = g.columns / w.columns;
+  for (size_t k = 1; k < want.size(); ++k) {
+    const at::Tensor difference = ratio.select(1, static_cast<int64_t>(k)) - ratio.select(1, 0);
+    EXPECT_TRUE(at::allclose(difference, at::full_like(difference, want[k] - want[0]), 1e-9, 1e-12)) << k;
+  }
+}
+
+TEST(Regularizer, GroupNormPullsTheWeakestUnitsSixteenTimesAsHard) {
+  const auto model = network();
+  const auto& params = model.weights.params;
+  std::vector<double> norms;
+  for (const double mean : mean_squares(params)) norms.push_back(std::sqrt(mean));
+  const auto [low, high] = std::minmax_element(norms.begin(), norms.end());
+  std::vector<double> want;
+  for (const double norm : norms) want.push_back(1e-3 * std::pow(2, 4 * (*high - norm) / (*high - *low)));
+  const auto regularizer = refreshed({.penalty = Penalty::kGroupNorm, .strength = 1e-3}, model);
+  expect_coefficients(added(regularizer, params), params, want);
+  EXPECT_NEAR(*std::max_element(want.begin(), want.end()), 16e-3, 1e-12);
+}
+
+TEST(Regularizer, GrowingAddsByWeaknessEveryEpoch) {
+  const auto model = network();
+  const auto& params = model.weights.params;
+  auto regularizer = refreshed({.penalty = Penalty::kGrowing, .strength = 1e-4, .growth = 1e-5}, model);
+  const auto squares = mean_squares(params);
+  const auto [low, high] = std::minmax_element(squares.begin(), squares.end());
+  expect_coefficients(added(regularizer, params), params, std::vector<double>(squares.size(), 1e-4));
+  regularizer.refresh(model.weights, 2);
+  regularizer.refresh(model.weights, 1);
+  std::vector<double> want;
+  for (const double s : squares) want.push_back(1e-4 + 3e-5 * (*high - s) / (*high - *low));
+  expect_coefficients(added(regularizer, params), params, want);
+}
+
+TEST(Regularizer, GroupLassoPullsByUnitDirection) {
+  const auto model = network();
+  const auto& params = model.weights.params;
+  std::vector<double> want;
+  for (const double mean : mean_squares(params)) want.push_back(1e-3 / std::sqrt(3 * mean + 1e-4));
+  expect_coefficients(added(refreshed({.penalty = Penalty::kGroupLasso, .strength = 1e-3}, model), params), params,
+                      want);
+}
+
+TEST(Regularizer, GroupLassoTakesItsShareOfTheFirstLoss) {
+  const auto model = network();
+  const auto regularizer = refreshed(
+      {.penalty = Penalty::kGroupLasso, .strength = 0, .loss_share = 0.2, .first_loss = std::log(10.0)}, model);
+  const double strength = regularizer.state()["strength"].item<double>();
+  double norms = 0;
+  ImportanceOptions sums{.reduction = Reduction::kSum, .normalizer = Normalizer::kNone};
+  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  for (const auto& scores : make_importance(sums, model.program.graph())->score(groups, model.weights)) {
+    for (const double score : scores) norms += std::sqrt(score);
+  }
+  EXPECT_NEAR(strength * norms / (strength * norms + std::log(10.0)), 0.2, 1e-12);
+}
+
+TEST(Regularizer, ScalesOfBatchNormsAreDrawnToZero) {
+  const auto model = network();
+  const auto& params = model.weights.params;
+  const auto plain = added(refreshed({.penalty = Penalty::kBnScale, .strength = 0.01}, model), params);
+  const auto grouped = added(refreshed({.penalty = Penalty::kGroupBnScale, .strength = 0.01}, model), params);
+  for (const auto& item : params) {
+    const bool scale = item.key().find("bn") != std::string::npos && item.key().ends_with("weight");
+    EXPECT_EQ(plain[item.key()].any().item<bool>(),
+              scale || item.key().find("downsample.1.weight") != std::string::npos)
+        << item.key();
+  }
+  const at::Tensor gamma = params["layer1.0.bn1.weight"].detach();
+  EXPECT_TRUE(at::allclose(plain["layer1.0.bn1.weight"], 0.01 * gamma.sign()));
+  EXPECT_TRUE(at::allclose(grouped["layer1.0.bn1.weight"], 0.01 * gamma / (gamma.square() + 1e-9).sqrt()));
+  EXPECT_FALSE(grouped["layer1.0.conv1.weight"].any().item<bool>());
+}
+
+TEST(Regularizer, IsTheSameInEveryMemoryLayoutAndScalesWithItsFactor) {
+  const auto model = network();
+  auto other = network();
+  for (auto& item : other.weights.params) {
+    if (item.value().dim() == 4) {
+      item.value() = item.value().detach().contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
+    }
+  }
+  const RegularizerOptions options{.penalty = Penalty::kGroupNorm};
+  const auto rows_first = added(refreshed(options, model), model.weights.params, 0.5);
+  const auto channels_last = added(refreshed(options, other), other.weights.params);
+  for (const auto& item : rows_first) {
+    EXPECT_TRUE(at::allclose(2 * item.value(), channels_last[item.key()], 1e-12, 0)) << item.key();
+  }
+}
+
+TEST(Regularizer, EqualUnitsAndZeroWeightsStayFinite) {
+  auto model = network(at::kFloat);
+  for (const auto penalty : {Penalty::kGroupNorm, Penalty::kGrowing, Penalty::kGroupLasso, Penalty::kGroupBnScale}) {
+    for (const double value : {0.0, 0.5}) {
+      for (auto& item : model.weights.params) item.value().detach().fill_(value);
+      for (const auto& item : added(refreshed({.penalty = penalty, .strength = 1e-3}, model), model.weights.params)) {
+        EXPECT_TRUE(item.value().isfinite().all().item<bool>()) << item.key();
+      }
+    }
+  }
+}
+
+TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
+  const auto model = network();
+  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  sparsity::Masks masks;
+  for (const auto& group : groups) {
+    at::Tensor mask = at::ones({group.size}, at::kBool);
+    mask.narrow(0, 0, group.size / 2).fill_(false);
+    masks.insert(group.name, mask);
+  }
+  const auto cut = sparsity::make_cut(groups, masks, sparsity::shapes_of(model.weights));
+  auto regularizer = refreshed({.penalty = Penalty::kGroupNorm}, model);
+  TensorDict want = added(regularizer, model.weights.params);
+  sparsity::apply_cut(want, cut);
+  TensorDict params = model.weights.params;
+  TensorDict small;
+  for (const auto& item : params) small.insert(item.key(), item.value());
+  sparsity::apply_cut(small, cut);
+  regularizer.cut(cut_graph(model.program.graph(), cut), cut);
+  const auto got = added(regularizer, small);
+  for (const auto& item : want) EXPECT_TRUE(at::allclose(got[item.key()], item.value())) << item.key();
+  Regularizer again({.penalty = Penalty::kGroupNorm}, cut_graph(model.program.graph(), cut));
+  again.load(regularizer.state());
+  for (const auto& item : added(again, small)) EXPECT_TRUE(at::equal(item.value(), got[item.key()])) << item.key();
+}
+
+TEST(Regularizer, UnknownPenaltiesAreRefused) {
+  EXPECT_THAT([] { penalty_named("lasso"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("--sparse: got 'lasso', wanted one of none, bn_scale")));
+}
+
+}  // namespace
+}  // namespace prunex::prune

@@ -1,0 +1,231 @@
+// Runs of several phases: sparse training, cuts to a target, fine-tuning; with every strategy, and resumed.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/data/load.h"
+#include "prunex/io/safetensors.h"
+#include "prunex/train/evaluate.h"
+#include "prunex/train/scheduled_pruning.h"
+#include "prunex/train/strategy_choice.h"
+#include "prunex/train/structure.h"
+#include "prunex/train/trainer.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+
+namespace prunex::train {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using tests::message;
+using tests::text_of;
+
+/// 4 steps in 2 exchanges, 4 of sparse training, 6 of fine-tuning with two cuts.
+TrainOptions phases(const std::string& strategy) {
+  TrainOptions options;
+  options.strategy = strategy;
+  options.model = "resnet8";
+  options.data.samples = 64;
+  options.data.validation = 16;
+  options.epochs = 4.0 / 3;  // 48 images: 3 steps
+  options.local_steps = 2;
+  options.batch_size = 8;
+  options.eval_every = 1;
+  options.checkpoint_every = 1;
+  options.precision = Precision::kFp32;
+  options.quiet = true;
+  options.nodes = 2;
+  options.sparse.penalty = "group_norm";
+  options.sparse.epochs = 4.0 / 3;
+  options.sparse.strength = 0.01;
+  options.finetune.epochs = 2;
+  options.finetune.learning_rate = 0.01;
+  options.pruning.target = "speed-up=2.11";
+  options.pruning.steps = 2;
+  return options;
+}
+
+Summary run(TrainOptions options, const std::string& directory, int64_t from = 0) {
+  (from == 0 ? options.run_dir : options.resume) = directory;
+  options.resume_exchange = from;
+  Summary of_rank_0;
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const Summary summary = train(options, ranks, "lr = 0.1\n");
+    if (ranks.layout.rank == 0) of_rank_0 = summary;
+  });
+  return of_rank_0;
+}
+
+std::vector<json> lines_of(const std::string& directory) {
+  std::vector<json> lines;
+  std::ifstream file(directory + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(json::parse(line));
+    lines.back().erase("seconds");
+  }
+  return lines;
+}
+
+TEST(Phases, FollowEachOtherWithTheirOwnRates) {
+  TrainOptions options = phases("ddp");
+  options.weight_decay = 0.3;
+  options.schedule = LearningRateSchedule::kConstant;
+  options.sparse.schedule = LearningRateSchedule::kStep;
+  const RunLength length = run_length(options, 48);
+  ASSERT_EQ(length.phases.size(), 3);
+  EXPECT_EQ(length.steps, 14);
+  EXPECT_EQ(length.exchanges, 7);
+  const std::vector<std::string> names{"train", "sparse", "finetune"};
+  const std::vector<int64_t> ends{4, 8, 14};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(length.phases[i].name, names[i]);
+    EXPECT_EQ(length.phases[i].end(), ends[i]);
+    EXPECT_EQ(length.phases[i].weight_decay, i == 1 ? 0 : 0.3);
+  }
+  const std::vector<double> want{0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.001, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
+  for (size_t i = 0; i < want.size(); ++i) {
+    const auto step = static_cast<int64_t>(i) + 1;
+    EXPECT_NEAR(learning_rate_at(length.phase_of(step), step), want[i], 1e-12) << step;
+  }
+  EXPECT_EQ(first_cut(options, length), 4);
+  options.finetune.epochs = 0;
+  EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);  // 0.6 of 8 steps
+}
+
+class OfStrategy : public testing::TestWithParam<const char*> {};
+
+TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
+  const tests::Scratch scratch;
+  const std::string directory = scratch / "run";
+  TrainOptions options = phases(GetParam());
+  options.checkpoint_every = 3;
+  const Summary summary = run(options, directory);
+  const auto lines = lines_of(directory);
+  ASSERT_TRUE(summary.pruned);
+  EXPECT_EQ(summary.pruned->exchange, 5);
+  EXPECT_GE(static_cast<double>(summary.macs_dense), 2.11 * static_cast<double>(summary.macs_compact));
+  EXPECT_LT(static_cast<double>(summary.macs_dense), 2.2 * static_cast<double>(summary.macs_compact));
+  EXPECT_LT(lines[4]["macs"], lines[3]["macs"]);  // half of the way
+  EXPECT_LT(lines[5]["macs"], lines[4]["macs"]);
+  EXPECT_EQ(lines[5]["macs"], summary.macs_compact);
+  EXPECT_EQ(lines[3]["phase"], "sparse");
+  EXPECT_EQ(lines[4]["phase"], "finetune");
+  ASSERT_TRUE(summary.best);
+  EXPECT_GT(summary.best->exchange, 5);
+  EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
+
+  const auto product = io::read_safetensors(directory + "/model.safetensors").tensors;
+  const auto expect_same_from = [&](const std::string& resumed, int64_t exchange) {
+    const Summary again = run(options, resumed, exchange);
+    EXPECT_EQ(lines_of(resumed), lines) << exchange;
+    EXPECT_EQ(again.pruned->accuracy_before, summary.pruned->accuracy_before);
+    for (const auto& item : io::read_safetensors(resumed + "/model.safetensors").tensors) {
+      ASSERT_TRUE(at::equal(item.value(), product[item.key()])) << item.key();
+    }
+  };
+  expect_same_from(directory, 6);  // after both cuts
+  expect_same_from(directory, 3);  // in sparse training
+  options.checkpoint_every = 5;
+  run(options, scratch / "other");
+  expect_same_from(scratch / "other", 5);  // between the cuts
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, OfStrategy, testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Phases, SparseTrainingChangesTheWeightsThatRanksShare) {
+  const tests::Scratch scratch;
+  TrainOptions with = phases("local_sgd");
+  with.pruning = {};
+  with.finetune.epochs = 0;
+  TrainOptions without = with;
+  without.sparse.strength = 1e-300;
+  run(with, scratch / "with");
+  run(without, scratch / "without");
+  const auto a = lines_of(scratch / "with"), b = lines_of(scratch / "without");
+  ASSERT_EQ(a.size(), 4);
+  EXPECT_EQ(a[1], b[1]);
+  EXPECT_NE(a[3]["loss"], b[3]["loss"]);
+}
+
+TEST(Phases, StructureJsonHoldsAllCutsAtOnce) {
+  const tests::Scratch scratch;
+  const std::string directory = scratch / "run";
+  const TrainOptions options = phases("ddp");
+  const Summary summary = run(options, directory);
+  const auto structure = parse_structure(text_of(directory + "/structure.json"));
+  const auto product = io::read_safetensors(directory + "/model.safetensors").tensors;
+  for (const auto& [name, cut] : structure.cut.tensors) {
+    EXPECT_EQ(product[name].sizes().vec(), sparsity::shape_after(cut)) << name;
+  }
+  EXPECT_GT(summary.units_removed, 0);
+}
+
+TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("prunetrain");
+  options.sparse = {};
+  options.finetune = {};
+  options.pruning = {};
+  options.epochs = 4;
+  options.pruning.below = 0.36;  // of random weights: high, so that something goes
+  const Summary summary = run(options, scratch / "run");
+  EXPECT_LT(summary.macs_compact, summary.macs_dense);
+  EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
+  const auto lines = lines_of(scratch / "run");
+  EXPECT_LE(lines.back()["inter_node_bytes"], lines.front()["inter_node_bytes"]);
+  const TrainOptions defaults = with_defaults(options);
+  EXPECT_EQ(defaults.sparse.penalty, "group_lasso");
+  TrainOptions local = options;
+  local.strategy = "local_sgd";
+  local.sparse.penalty = "group_lasso";
+  EXPECT_LT(run(local, scratch / "local").macs_compact, summary.macs_dense);
+}
+
+TEST(Phases, EvidenceFromDataRanksUnitsToo) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("local_sgd");
+  options.pruning.importance = "taylor";
+  options.pruning.importance_samples = 16;
+  options.pruning.every = 0;
+  const Summary summary = run(options, scratch / "run");
+  EXPECT_EQ(summary.pruned->exchange, 4);
+  EXPECT_GE(static_cast<double>(summary.macs_dense), 2.11 * static_cast<double>(summary.macs_compact));
+}
+
+TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
+  const auto refusal = [](const std::function<void(TrainOptions&)>& change) {
+    TrainOptions options = phases("ddp");
+    change(options);
+    return message([&] { validate(options); });
+  };
+  EXPECT_EQ(refusal([](TrainOptions&) {}), "no exception");
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.strategy = "hsadmm"; }), HasSubstr("--groups: got coupled-inner"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "none"; }),
+              HasSubstr("--sparse-epochs: needs --sparse"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "l3"; }), HasSubstr("--sparse: got 'l3'"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.below = 0.1; }), HasSubstr("--prune-below"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.normalizer = "mode"; }), HasSubstr("--normalizer: got 'mode'"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.steps = 0; }), HasSubstr("--prune-steps: got 0"));
+  const auto at_start = [](const std::string& target, int64_t steps) {
+    const tests::Scratch scratch;
+    TrainOptions options = phases("ddp");
+    options.pruning.target = target;
+    options.pruning.steps = steps;
+    return message([&] { run(options, scratch / "run"); });
+  };
+  EXPECT_THAT(at_start("2.11", 1), HasSubstr("--prune-to: got '2.11', wanted ratio=R"));
+  EXPECT_THAT(at_start("speed-up=0.5", 1), HasSubstr("--prune-to speed-up 0.5: wanted 1 or more"));
+  EXPECT_THAT(at_start("flops=2", 1), HasSubstr("got 'flops', wanted ratio, macs, parameters or speed-up"));
+  EXPECT_THAT(at_start("speed-up=2", 9), HasSubstr("--prune-steps: the last of 9 cuts"));
+}
+
+}  // namespace
+}  // namespace prunex::train
