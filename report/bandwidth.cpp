@@ -36,11 +36,11 @@ Cost cost_of(const Run& run) {
   const auto& summary = *run.summary;
   const auto& seconds = summary.seconds;
   const double reductions = static_cast<double>(summary.messages > 0 ? summary.messages : summary.exchanges);
-  return {.local = seconds.local,
+  return {.local = summary.steady_local > 0 ? summary.steady_local : seconds.local,
           .exchange = seconds.intra + seconds.project + seconds.dual,
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = reductions * 2 * static_cast<double>(run.nodes() - 1),
-          .overlaps = run.option("strategy") == "ddp"};
+          .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {

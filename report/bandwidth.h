@@ -10,7 +10,7 @@ namespace prunex::report {
 
 /// What a run costs, its links aside. Sums over the whole run.
 struct Cost {
-  double local = 0;       ///< measured seconds of local steps
+  double local = 0;       ///< measured seconds of local steps, at the run's usual speed
   double exchange = 0;    ///< measured seconds of exchanges, the part between nodes aside
   double bytes = 0;       ///< counted, sent by a node to others
   double messages = 0;    ///< hops between nodes, one after the other

@@ -51,6 +51,7 @@ struct Summary {
   int64_t messages = 0;  ///< operations between nodes that rank 0 took part in; 0 where the run did not count them
   double wall_seconds = 0;
   Seconds seconds;
+  double steady_local = 0;  ///< see steady_local(); of the same run
 };
 
 /// Units of a group that survived.
@@ -83,6 +84,10 @@ struct Run {
   int64_t nodes() const;
   int64_t ranks() const;
 };
+
+/// Seconds of the local steps at the run's usual speed: for every size that the network had, the median over exchanges
+/// of the seconds per image. What else the machine did for a while does not count. 0 without exchanges.
+double steady_local(const std::vector<Exchange>& exchanges);
 
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.

@@ -12,6 +12,14 @@ Residuals residuals_of(const SquaredNorms& sums, const Penalties& rho) {
           .s_inter = rho.rho2 * std::sqrt(sums.z_step)};
 }
 
+Residuals combined(const std::vector<Residuals>& residuals) {
+  Residuals all;
+  for (double Residuals::*norm : {&Residuals::r_intra, &Residuals::s_intra, &Residuals::r_inter, &Residuals::s_inter}) {
+    for (const auto& one : residuals) all.*norm = std::hypot(all.*norm, one.*norm);
+  }
+  return all;
+}
+
 bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, int64_t entries,
                      const Shape& shape, const Tolerance& tolerance) {
   const double per_node = static_cast<double>(entries) * static_cast<double>(shape.nodes);

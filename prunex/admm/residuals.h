@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace prunex::admm {
 
@@ -47,6 +48,9 @@ struct Shape {
 };
 
 Residuals residuals_of(const SquaredNorms& sums, const Penalties& rho);
+
+/// The root of the sum of squares.
+Residuals combined(const std::vector<Residuals>& residuals);
 
 /// The stopping test of Boyd et al. 2011, section 3.3, on both levels, for tensors with n entries in all.
 bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, int64_t entries,

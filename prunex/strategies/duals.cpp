@@ -65,6 +65,9 @@ void Duals::update(const TensorDict& theta, const TensorDict& mean, const Tensor
   for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()]);
   for (auto& u : u_) admm::update_u(u.value(), theta[u.key()], z_node_[u.key()]);
   auto sums = norms(theta, z);
+  std::vector<admm::Residuals> own;
+  for (size_t t = 0; t < sums.size(); ++t) own.push_back(admm::residuals_of(sums[t], rho_[t]));
+  exchange.own = admm::combined(own);
   sum_over_ranks(sums, ranks);
   report(sums, exchange);
   adapt_penalties(exchange);

@@ -38,6 +38,7 @@ struct Exchange {
   double keep = 1;           ///< kept units / all units of the groups
   int64_t mask_changes = 0;  ///< units whose global mask changed; 0 at the freeze
   std::vector<std::pair<std::string, admm::Residuals>> residuals;  ///< of the tensors in ADMM; empty without duals
+  admm::Residuals own;  ///< this rank's part of them, of all tensors: of its theta, and of its rows of the node's model
   double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
   std::vector<Phase> phases;
 };

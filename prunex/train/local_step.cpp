@@ -1,7 +1,10 @@
 #include "prunex/train/local_step.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+
+#include <mutex>
 
 namespace prunex::train {
 namespace {
@@ -42,6 +45,13 @@ at::Tensor loss_in_bf16(const program::Program& program, Replica& replica, const
 }
 
 }  // namespace
+
+void seed_dropout(const c10::Device& device, uint64_t seed, int rank, int64_t step) {
+  const uint64_t stream = seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rank) * 0xbf58476d1ce4e5b9ULL;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(stream + static_cast<uint64_t>(step));
+}
 
 double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16) {
   const at::Tensor loss = bf16 ? loss_in_bf16(program, replica, batch) : loss_of(program, replica, batch);

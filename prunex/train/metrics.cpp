@@ -18,19 +18,21 @@ ordered_json seconds_json(const Seconds& seconds) {
           {"total", seconds.total}};
 }
 
-/// Root of the sum of squares over tensors.
-ordered_json residuals_json(const strategies::Exchange& exchange) {
-  admm::Residuals squares;
-  for (const auto& [name, residuals] : exchange.residuals) {
-    squares.r_intra += residuals.r_intra * residuals.r_intra;
-    squares.s_intra += residuals.s_intra * residuals.s_intra;
-    squares.r_inter += residuals.r_inter * residuals.r_inter;
-    squares.s_inter += residuals.s_inter * residuals.s_inter;
-  }
-  return {{"r_intra", std::sqrt(squares.r_intra)},
-          {"s_intra", std::sqrt(squares.s_intra)},
-          {"r_inter", std::sqrt(squares.r_inter)},
-          {"s_inter", std::sqrt(squares.s_inter)}};
+ordered_json residuals_json(const admm::Residuals& residuals) {
+  return {{"r_intra", residuals.r_intra},
+          {"s_intra", residuals.s_intra},
+          {"r_inter", residuals.r_inter},
+          {"s_inter", residuals.s_inter}};
+}
+
+/// Of all tensors together, by tensor and by rank.
+ordered_json residuals_json(const Metrics& metrics) {
+  std::vector<admm::Residuals> tensors;
+  for (const auto& [name, residuals] : metrics.exchange.residuals) tensors.push_back(residuals);
+  ordered_json json = residuals_json(admm::combined(tensors));
+  for (const auto& [name, residuals] : metrics.exchange.residuals) json["by_tensor"][name] = residuals_json(residuals);
+  for (const auto& residuals : metrics.residuals_by_rank) json["by_rank"].push_back(residuals_json(residuals));
+  return json;
 }
 
 ordered_json rate_json(double rate) {
@@ -187,7 +189,7 @@ std::string to_json(const Metrics& metrics) {
   json["frozen"] = metrics.exchange.frozen;
   json["parameters"] = metrics.parameters;
   json["macs"] = metrics.macs;
-  json["residuals"] = residuals_json(metrics.exchange);
+  json["residuals"] = residuals_json(metrics);
   json["rho1"] = metrics.exchange.rho1;
   json["rho2"] = metrics.exchange.rho2;
   json["seconds"] = seconds_json(metrics.seconds);

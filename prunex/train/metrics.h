@@ -55,6 +55,7 @@ struct Metrics {
   std::optional<double> validation_accuracy;
   int64_t parameters = 0, macs = 0;  ///< of what is being trained
   strategies::Exchange exchange;
+  std::vector<admm::Residuals> residuals_by_rank;  ///< Exchange::own of all ranks; empty without duals
   Seconds seconds;
   Bytes bytes;
 };

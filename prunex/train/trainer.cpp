@@ -1,26 +1,21 @@
 #include "prunex/train/trainer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
-#include "prunex/prune/regularizer.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
@@ -31,11 +26,13 @@
 #include "prunex/train/evaluate.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
+#include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/sgd.h"
+#include "prunex/train/sparse_training.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/structure.h"
 #include "prunex/train/trace.h"
@@ -44,55 +41,12 @@
 namespace prunex::train {
 namespace {
 
-bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world) {
-  if (precision != Precision::kAuto) return precision == Precision::kBf16;
-  if (!device.is_cpu()) return false;
-  at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
-  world.all_reduce(without);
-  return without.item<int64_t>() == 0;
-}
-
-/// Rank 0's text, on every rank.
-std::string broadcast_text(comm::Communicator& world, std::string text) {
-  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  world.broadcast(length);
-  text.resize(static_cast<size_t>(length.item<int64_t>()));
-  at::Tensor bytes = at::from_blob(text.data(), {length.item<int64_t>()}, at::kByte);
-  world.broadcast(bytes);
-  return text;
-}
-
-/// Dropout draws from the process's generator: tie it to the step, so that a resumed run draws the same.
-void seed_dropout(const TrainOptions& options, const comm::Hierarchy& ranks, int64_t step) {
-  const auto rank = static_cast<uint64_t>(ranks.layout.rank);
-  const uint64_t stream = options.seed * 0x9e3779b97f4a7c15ULL + rank * 0xbf58476d1ce4e5b9ULL;
-  at::Generator generator = at::globalContext().defaultGenerator(ranks.device);
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(stream + static_cast<uint64_t>(step));
-}
-
 std::vector<sparsity::Group> groups_of(const program::Graph& graph, const TrainOptions& options) {
   return prune::training_groups(graph, group_words(options), options.keep,
                                 options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
 }
 
-constexpr const char* kSparse = "sparse/";  // the regulariser's part of a checkpoint
 constexpr int64_t kTimedImages = 128;
-
-prune::RegularizerOptions regularizer_options(const SparseOptions& sparse, int64_t classes) {
-  const auto penalty = prune::penalty_named(sparse.penalty);
-  return {.penalty = penalty,
-          .strength = sparse.strength.value_or(prune::usual_strength(penalty)),
-          .growth = sparse.growth,
-          .loss_share = sparse.loss_share,
-          .first_loss = std::log(static_cast<double>(classes))};
-}
-
-/// The share of the regulariser's strength that counts in a step.
-double warmed_up(const SparseOptions& sparse, const Phase& phase, int64_t step, const RunLength& length) {
-  const double warmup = sparse.warmup_epochs * static_cast<double>(length.steps_per_epoch);
-  return warmup > 0 ? std::min(1.0, static_cast<double>(step - phase.begin) / warmup) : 1;
-}
 
 class Trainer {
  public:
@@ -111,20 +65,16 @@ class Trainer {
   void traced(const char* name, const std::function<void()>& work);
   void write_trace();
   void record(const strategies::Exchange& exchange, int64_t step);
-  void average_over_ranks(Metrics& metrics);
   void evaluate_into(Metrics& metrics);
   Weights evaluated_product();
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
   program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
   void summarise(const Weights& product);
   sparsity::Cut find_cut() const;
-  void check_agreement(const sparsity::Cut& cut);
   void shrink();
   void prune_on_schedule(int64_t exchange);
   void cut(const sparsity::Cut& cut);
   void note_cut();
-  bool regularizes(int64_t step) const;
-  void refresh_regularizer(int64_t step);
   RunPlan plan() const { return {length_, groups_}; }
   bool writes() const { return ranks_.layout.rank == 0; }
 
@@ -138,7 +88,7 @@ class Trainer {
   data::Loader loader_;
   data::Dataset calibration_;
   std::unique_ptr<strategies::Strategy> strategy_;
-  std::optional<prune::Regularizer> regularizer_;
+  std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
   bool bf16_;
 
@@ -176,7 +126,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       calibration_(calibration_images(data_.train, options.seed)),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
   if (options.sparse.penalty != "none") {
-    regularizer_.emplace(regularizer_options(options.sparse, data_.train.classes), network_.graph());
+    sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
   }
   if (options.pruning.any()) {
     pruning_.emplace(options, length_, program::Model{network_.program(), network_.replica().weights});
@@ -213,8 +163,8 @@ Summary Trainer::run(const std::string& config) {
   strategy_ = make_strategy(options_, plan(), network_.replica(), ranks_, before ? before->exchange : 0);
   if (before) {
     restore(*before);
-  } else {
-    refresh_regularizer(0);
+  } else if (sparse_) {
+    sparse_->refresh(strategy_->product(), 0, 0);
   }
   if (writes()) open_reports();
   mention_detours();
@@ -280,7 +230,7 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
 void Trainer::after_exchange(const strategies::Exchange& exchange, int64_t step) {
   if (exchange.frozen && options_.shrink && !shrunk_ && !pruning_) traced("cut", [&] { shrink(); });
   if (pruning_ && pruning_->due(exchange.index)) traced("cut", [&] { prune_on_schedule(exchange.index); });
-  if (exchange.index % options_.sparse.refresh_every == 0) refresh_regularizer(step);
+  if (sparse_) sparse_->refresh(strategy_->product(), exchange.index, step);
 }
 
 void Trainer::traced(const char* name, const std::function<void()>& work) {
@@ -312,9 +262,7 @@ Checkpoint Trainer::snapshot() const {
       (role == strategies::Role::kRank ? checkpoint.rank : checkpoint.node).insert(name, item.value());
     }
   }
-  if (regularizer_) {
-    for (const auto& item : regularizer_->state()) checkpoint.node.insert(kSparse + item.key(), item.value());
-  }
+  if (sparse_) sparse_->save(checkpoint.node);
   const Replica& replica = network_.replica();
   for (const auto& item : replica.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
   for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
@@ -339,14 +287,8 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   for (auto& item : replica.weights.params) item.value().copy_(state["theta/" + item.key()]);
   for (auto& item : replica.weights.buffers) item.value().copy_(state["z/" + item.key()]);
   for (auto& item : replica.momentum) item.value().copy_(state["momentum/" + item.key()]);
-  if (regularizer_) {
-    if (cut) regularizer_->cut(network_.graph(), *cut);
-    TensorDict coefficients;
-    for (const auto& item : checkpoint.node) {
-      if (item.key().starts_with(kSparse)) coefficients.insert(item.key().substr(std::strlen(kSparse)), item.value());
-    }
-    regularizer_->load(coefficients);
-  }
+  if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
+  if (sparse_) sparse_->load(checkpoint.node);
   last_step_ = summary_.steps;
 }
 
@@ -358,19 +300,6 @@ sparsity::Cut Trainer::find_cut() const {
   return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
 }
 
-/// Ranks that cut differently would go on with different networks and garbage.
-void Trainer::check_agreement(const sparsity::Cut& cut) {
-  const auto& world = ranks_.world;
-  const at::Tensor mine = at::scalar_tensor(static_cast<int64_t>(sparsity::hash(cut)), at::kLong);
-  at::Tensor all = at::empty({world->size()}, at::kLong);
-  if (world->size() == 1) return;
-  world->all_gather(all, mine);
-  for (int64_t rank = 0; rank < all.numel(); ++rank) {
-    if (all[rank].item<int64_t>() == all[0].item<int64_t>()) continue;
-    throw std::runtime_error(fmt::format("rank {} would cut the network differently from rank 0", rank));
-  }
-}
-
 /// What the final masks leave out.
 void Trainer::shrink() {
   cut(find_cut());
@@ -378,12 +307,12 @@ void Trainer::shrink() {
 
 /// From here on everything is smaller.
 void Trainer::cut(const sparsity::Cut& cut) {
-  check_agreement(cut);
+  check_agreement(cut, *ranks_.world);
   note_cut();
   if (cut.empty()) return;
   network_.cut(cut);
   strategy_->cut(cut, network_.replica());
-  if (regularizer_) regularizer_->cut(network_.graph(), cut);
+  if (sparse_) sparse_->cut(network_.graph(), cut);
 }
 
 /// Speeds count from the last cut on.
@@ -422,26 +351,10 @@ void Trainer::prune_on_schedule(int64_t exchange) {
   record.milliseconds_after = milliseconds(after);
 }
 
-bool Trainer::regularizes(int64_t step) const {
-  if (!regularizer_ || step > length_.steps) return false;
-  const char* phase = options_.sparse.epochs > 0 ? "sparse" : "train";
-  return std::string_view(length_.phase_of(step).name) == phase;
-}
-
-/// From the weights that all ranks share after `step`, for the steps up to the next exchange.
-void Trainer::refresh_regularizer(int64_t step) {
-  const int64_t next = step + options_.local_steps;
-  if (!regularizes(step + 1) && !regularizes(next)) return;
-  const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(next).begin);
-  const int64_t passed = std::min(in_phase, options_.local_steps * options_.sparse.refresh_every);
-  regularizer_->refresh(strategy_->product(),
-                        static_cast<double>(passed) / static_cast<double>(length_.steps_per_epoch));
-}
-
 double Trainer::local_step(int64_t step) {
   const int64_t epoch = (step - 1) / length_.steps_per_epoch;
   const auto batch = on_device(loader_.batch(epoch, (step - 1) % length_.steps_per_epoch), ranks_.device);
-  seed_dropout(options_, ranks_, step);
+  seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
   const Phase& phase = length_.phase_of(step);
   const double loss = compute_gradients(network_.program(), replica, batch, bf16_);
@@ -452,9 +365,7 @@ double Trainer::local_step(int64_t step) {
   since_exchange_.local += lap_.lap();
   strategy_->before_update(replica);
   since_exchange_.exchange.inter += lap_.lap();
-  if (regularizes(step)) {
-    regularizer_->add_to_gradients(replica.weights.params, warmed_up(options_.sparse, phase, step, length_));
-  }
+  if (sparse_) sparse_->add_to_gradients(replica.weights.params, step);
   sgd_step(replica, strategy_->local_terms(),
            {.learning_rate = learning_rate_at(phase, step),
             .momentum = local_momentum(options_),
@@ -483,7 +394,10 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   metrics.seconds.exchange = seconds_of(exchange.phases);
   metrics.seconds.exchange.inter += gradient_seconds;
   metrics.seconds.total = metrics.seconds.local + gradient_seconds + exchange_seconds + metrics.seconds.evaluate;
-  average_over_ranks(metrics);
+  const comm::Volume all = comm::moved_by_exchanges(ranks_);
+  average_over_ranks(metrics, all - moved_, ranks_);
+  moved_ = all;
+  if (!exchange.residuals.empty()) metrics.residuals_by_rank = gather(exchange.own, *ranks_.world);
 
   summary_.exchanges = exchange.index;
   summary_.steps = step;
@@ -502,29 +416,6 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   loss_since_exchange_ = 0;
   since_exchange_ = {};
   lap_.lap();
-}
-
-/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks. Some 100 bytes through the world group
-/// per exchange, which the counts leave out.
-void Trainer::average_over_ranks(Metrics& metrics) {
-  const comm::Volume all = comm::moved_by_exchanges(ranks_), now = all - moved_;
-  moved_ = all;
-  const double counted = ranks_.layout.node() == 0 ? 1 : 0;
-  const double mean = 1.0 / ranks_.layout.world_size();
-  auto& seconds = metrics.seconds;
-  std::vector<std::pair<double*, double>> means{{&metrics.loss, mean},           {&seconds.local, mean},
-                                                {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
-                                                {&seconds.exchange.inter, mean}, {&seconds.exchange.dual, mean},
-                                                {&seconds.evaluate, mean},       {&seconds.total, mean}};
-  auto inter = static_cast<double>(now.sent_to_nodes), bound = now.least_to_nodes;
-  auto intra = static_cast<double>(now.sent - now.sent_to_nodes);
-  for (double* bytes : {&inter, &bound, &intra}) means.emplace_back(bytes, counted);
-  at::Tensor sums = at::empty({static_cast<int64_t>(means.size())}, at::kDouble);
-  double* sum = sums.data_ptr<double>();
-  for (size_t i = 0; i < means.size(); ++i) sum[i] = *means[i].first * means[i].second;
-  ranks_.world->all_reduce(sums);
-  for (size_t i = 0; i < means.size(); ++i) *means[i].first = sum[i];
-  metrics.bytes = {std::llround(inter), std::llround(bound), std::llround(intra)};
 }
 
 /// Every so many exchanges, at the end of a phase, and at the end.

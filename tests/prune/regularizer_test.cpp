@@ -56,7 +56,7 @@ Inner inner(const TensorDict& tensors) {
   return {tensors["layer1.0.conv1.weight"], tensors["layer1.0.bn1.weight"], tensors["layer1.0.conv2.weight"]};
 }
 
-double square(const at::Tensor& part) {
+double sum_of_squares(const at::Tensor& part) {
   return part.square().sum().item<double>();
 }
 
@@ -65,7 +65,8 @@ std::vector<double> mean_squares(const TensorDict& params) {
   const Inner w = inner(params);
   std::vector<double> squares;
   for (int64_t k = 0; k < w.rows.size(0); ++k) {
-    squares.push_back((square(w.rows[k]) + square(w.gammas[k]) + square(w.columns.select(1, k))) / 3);
+    squares.push_back(
+        (sum_of_squares(w.rows[k]) + sum_of_squares(w.gammas[k]) + sum_of_squares(w.columns.select(1, k))) / 3);
   }
   return squares;
 }

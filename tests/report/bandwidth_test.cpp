@@ -36,6 +36,25 @@ TEST(Bandwidth, TenExchangesCostWhatTheCostModelPredicts) {
   }
 }
 
+/// 100 images per exchange; MACs and seconds of their local steps.
+std::vector<Exchange> exchanges(const std::vector<std::pair<int64_t, double>>& costs) {
+  std::vector<Exchange> all;
+  for (const auto& [macs, seconds] : costs) {
+    const auto samples = 100 * static_cast<int64_t>(all.size() + 1);
+    all.push_back({.samples = samples, .macs = macs, .seconds = {.local = seconds}});
+  }
+  return all;
+}
+
+TEST(Bandwidth, LocalSecondsAreThoseOfTheUsualSpeedOfEverySize) {
+  // a pause in the first size and one in the second
+  EXPECT_DOUBLE_EQ(steady_local(exchanges({{9, 2}, {9, 50}, {9, 2}, {4, 1}, {4, 1}, {4, 30}})), 3 * 2 + 3 * 1);
+  EXPECT_EQ(steady_local({}), 0);
+  auto run = run_with(0, 50);
+  run.summary->steady_local = 9;
+  EXPECT_EQ(cost_of(run).local, 9);
+}
+
 TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
   auto run = run_with(0, 0);
   run.summary->messages = 40;

@@ -27,6 +27,7 @@ Metrics some_metrics() {
   metrics.macs = 1000;
   metrics.exchange = {.exchanged = true, .index = 3, .frozen = true, .keep = 0.5, .mask_changes = 7};
   metrics.exchange.residuals = {{"a", {3, 1, 0, 2}}, {"b", {4, 1, 0, 0}}};
+  metrics.residuals_by_rank = {{3, 0, 0, 0}, {4, 0, 0, 0}};
   metrics.exchange.rho1 = 0.01;
   metrics.exchange.rho2 = 0.02;
   metrics.seconds = {.local = 1, .exchange = {2, 3, 4, 5}, .evaluate = 6, .total = 21};
@@ -38,10 +39,12 @@ TEST(MetricsLine, HasItsKeysInTheirOrder) {
   const std::string line = to_json(some_metrics());
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto json = ordered_json::parse(line);
-  EXPECT_THAT(keys_of(json), ElementsAre("exchange", "epoch", "step", "samples", "loss", "lr", "accuracy", "keep",
-                                         "mask_changes", "frozen", "parameters", "macs", "residuals", "rho1", "rho2",
-                                         "seconds", "inter_node_bytes", "inter_node_bytes_bound", "intra_node_bytes"));
-  EXPECT_THAT(keys_of(json["residuals"]), ElementsAre("r_intra", "s_intra", "r_inter", "s_inter"));
+  EXPECT_THAT(keys_of(json),
+              ElementsAre("exchange", "phase", "epoch", "step", "samples", "loss", "lr", "accuracy", "keep",
+                          "mask_changes", "frozen", "parameters", "macs", "residuals", "rho1", "rho2", "seconds",
+                          "inter_node_bytes", "inter_node_bytes_bound", "intra_node_bytes"));
+  EXPECT_THAT(keys_of(json["residuals"]),
+              ElementsAre("r_intra", "s_intra", "r_inter", "s_inter", "by_tensor", "by_rank"));
   EXPECT_THAT(keys_of(json["seconds"]), ElementsAre("local", "intra", "project", "inter", "dual", "evaluate", "total"));
 }
 
@@ -55,6 +58,8 @@ TEST(MetricsLine, HoldsTheNumbers) {
   EXPECT_DOUBLE_EQ(json["residuals"]["s_intra"], std::sqrt(2.0));
   EXPECT_EQ(json["residuals"]["r_inter"], 0);
   EXPECT_EQ(json["residuals"]["s_inter"], 2);
+  EXPECT_EQ(json["residuals"]["by_tensor"]["b"]["r_intra"], 4);
+  EXPECT_EQ(json["residuals"]["by_rank"][0]["r_intra"], 3);
   EXPECT_EQ(json["seconds"]["project"], 3);
   EXPECT_EQ(json["inter_node_bytes_bound"], 400);
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -162,6 +163,20 @@ TEST_F(TwoByTwo, FreezesAfterHalfOfTheRun) {
   EXPECT_GT(lines_[0]["rho1"], 0);
   EXPECT_EQ(lines_[4]["rho1"], 0);  // no duals after the freeze
   EXPECT_EQ(lines_[4]["residuals"]["r_intra"], 0);
+}
+
+TEST_F(TwoByTwo, ResidualsOfTensorsAndOfRanksAddUpToThoseOfAll) {
+  for (const char* norm : {"r_intra", "s_intra", "r_inter", "s_inter"}) {
+    const json& residuals = lines_[1]["residuals"];
+    double tensors = 0, ranks = 0;
+    for (const auto& [name, of] : residuals["by_tensor"].items()) tensors = std::hypot(tensors, of[norm].get<double>());
+    for (const auto& of : residuals["by_rank"]) ranks = std::hypot(ranks, of[norm].get<double>());
+    EXPECT_EQ(residuals["by_rank"].size(), 4);
+    EXPECT_GT(residuals[norm], 0) << norm;
+    EXPECT_NEAR(tensors / residuals[norm].get<double>(), 1, 1e-9) << norm;
+    EXPECT_NEAR(ranks / residuals[norm].get<double>(), 1, 1e-9) << norm;
+  }
+  EXPECT_FALSE(lines_[4]["residuals"].contains("by_rank"));
 }
 
 TEST_F(TwoByTwo, ReportsBytesThatAddUpAndShrink) {

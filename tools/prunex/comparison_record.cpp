@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "prunex/io/atomic_file.h"
+#include "report/run.h"
 
 namespace prunex::tools {
 namespace {
@@ -46,6 +47,7 @@ ordered_json read_summary(const std::string& directory) {
   summary.erase("traffic");
   summary.erase("not_removed");
   summary["messages"] = messages;
+  summary["steady_local"] = report::read_run(directory).summary->steady_local;
   return summary;
 }
 

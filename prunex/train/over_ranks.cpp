@@ -1,0 +1,73 @@
+#include "prunex/train/over_ranks.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "prunex/train/local_step.h"
+
+namespace prunex::train {
+
+void average_over_ranks(Metrics& metrics, const comm::Volume& moved, comm::Hierarchy& ranks) {
+  const double counted = ranks.layout.node() == 0 ? 1 : 0;
+  const double mean = 1.0 / ranks.layout.world_size();
+  auto& seconds = metrics.seconds;
+  std::vector<std::pair<double*, double>> parts{{&metrics.loss, mean},           {&seconds.local, mean},
+                                                {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
+                                                {&seconds.exchange.inter, mean}, {&seconds.exchange.dual, mean},
+                                                {&seconds.evaluate, mean},       {&seconds.total, mean}};
+  auto inter = static_cast<double>(moved.sent_to_nodes), bound = moved.least_to_nodes;
+  auto intra = static_cast<double>(moved.sent - moved.sent_to_nodes);
+  for (double* bytes : {&inter, &bound, &intra}) parts.emplace_back(bytes, counted);
+  at::Tensor sums = at::empty({static_cast<int64_t>(parts.size())}, at::kDouble);
+  double* sum = sums.data_ptr<double>();
+  for (size_t i = 0; i < parts.size(); ++i) sum[i] = *parts[i].first * parts[i].second;
+  ranks.world->all_reduce(sums);
+  for (size_t i = 0; i < parts.size(); ++i) *parts[i].first = sum[i];
+  metrics.bytes = {std::llround(inter), std::llround(bound), std::llround(intra)};
+}
+
+std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world) {
+  const at::Tensor mine = at::tensor({own.r_intra, own.s_intra, own.r_inter, own.s_inter}, at::kDouble);
+  at::Tensor all = at::empty({world.size(), 4}, at::kDouble);
+  world.all_gather(all, mine);
+  std::vector<admm::Residuals> by_rank;
+  for (int64_t rank = 0; rank < all.size(0); ++rank) {
+    const double* norms = all[rank].const_data_ptr<double>();
+    by_rank.push_back({norms[0], norms[1], norms[2], norms[3]});
+  }
+  return by_rank;
+}
+
+bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world) {
+  if (precision != Precision::kAuto) return precision == Precision::kBf16;
+  if (!device.is_cpu()) return false;
+  at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
+  world.all_reduce(without);
+  return without.item<int64_t>() == 0;
+}
+
+std::string broadcast_text(comm::Communicator& world, std::string text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  world.broadcast(length);
+  text.resize(static_cast<size_t>(length.item<int64_t>()));
+  at::Tensor bytes = at::from_blob(text.data(), {length.item<int64_t>()}, at::kByte);
+  world.broadcast(bytes);
+  return text;
+}
+
+void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {
+  const at::Tensor mine = at::scalar_tensor(static_cast<int64_t>(sparsity::hash(cut)), at::kLong);
+  at::Tensor all = at::empty({world.size()}, at::kLong);
+  if (world.size() == 1) return;
+  world.all_gather(all, mine);
+  for (int64_t rank = 0; rank < all.numel(); ++rank) {
+    if (all[rank].item<int64_t>() == all[0].item<int64_t>()) continue;
+    throw std::runtime_error(fmt::format("rank {} would cut the network differently from rank 0", rank));
+  }
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,30 @@
+// What ranks tell each other besides the exchanges of the strategy. All are collective; the counts leave them out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prunex/comm/hierarchy.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/train/metrics.h"
+#include "prunex/train/options.h"
+
+namespace prunex::train {
+
+/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks; `moved`: by this rank. Some
+/// 100 bytes.
+void average_over_ranks(Metrics& metrics, const comm::Volume& moved, comm::Hierarchy& ranks);
+
+/// By rank.
+std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world);
+
+/// Whether local steps compute in bf16; kAuto: if the processors of all ranks do.
+bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world);
+
+/// Rank 0's text, on every rank.
+std::string broadcast_text(comm::Communicator& world, std::string text);
+
+/// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
+void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);
+
+}  // namespace prunex::train
