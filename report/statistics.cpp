@@ -69,4 +69,16 @@ Difference difference(const Spread& a, const Spread& b) {
   return result;
 }
 
+Difference difference(const std::map<std::string, double>& a, const std::map<std::string, double>& b) {
+  std::vector<double> pairs, of_a, of_b;
+  for (const auto& [seed, value] : a) {
+    of_a.push_back(value);
+    if (const auto other = b.find(seed); other != b.end()) pairs.push_back(value - other->second);
+  }
+  for (const auto& [seed, value] : b) of_b.push_back(value);
+  if (pairs.size() < 2) return difference(spread_of(of_a), spread_of(of_b));
+  const Spread spread = spread_of(pairs);
+  return {spread.mean, spread.half_width};
+}
+
 }  // namespace prunex::report

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace prunex::report {
@@ -27,5 +29,9 @@ struct Difference {
   double mean = 0, half_width = 0;
 };
 Difference difference(const Spread& a, const Spread& b);
+
+/// Values by seed: over the pairs of equal seeds if there are two or more, which leaves out what a seed does to both;
+/// else as above.
+Difference difference(const std::map<std::string, double>& a, const std::map<std::string, double>& b);
 
 }  // namespace prunex::report

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "report/bandwidth.h"
 #include "report/figures.h"
@@ -42,10 +44,18 @@ Cell accuracy_cell(const Variant& variant) {
   return spread.count > 0 ? Cell(percent(spread.mean, spread.half_width)) : Cell();
 }
 
+std::map<std::string, double> accuracies(const Variant& variant) {
+  std::map<std::string, double> by_seed;
+  for (const Run* run : variant.finished()) {
+    if (const auto accuracy = accuracy_of(*run)) by_seed[run->option("seed")] = *accuracy;
+  }
+  return by_seed;
+}
+
 Cell points_cell(const Variant& variant, const Variant* ddp) {
-  const Spread mine = over_seeds(variant, accuracy_of);
-  if (ddp == nullptr || ddp == &variant || mine.count == 0) return {};
-  const Difference points = difference(mine, over_seeds(*ddp, accuracy_of));
+  const auto mine = accuracies(variant);
+  if (ddp == nullptr || ddp == &variant || mine.empty()) return {};
+  const Difference points = difference(mine, accuracies(*ddp));
   const std::string sign = points.mean > 0 ? "+" : points.mean < 0 ? "−" : "";
   const std::string text = sign + plain(std::abs(100 * points.mean), 3);
   return points.half_width == 0 ? text : text + " ± " + plain(100 * points.half_width, 2);

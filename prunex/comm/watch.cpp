@@ -96,6 +96,7 @@ void Watch::look_for_leavers() {
 
 void Watch::note_failure(const Journal::Entry& entry) {
   const bool timed_out = entry.seconds >= 0.95 * std::chrono::duration<double>(options_.operation_timeout).count();
+  if (!timed_out && !has_folder()) return;  // the line that names who is gone says it all
   write_journal();
   if (!timed_out || !abort_switch_->reason().empty()) return;
   print_laggard();
@@ -125,6 +126,11 @@ void Watch::follow(const std::string& note) {
 void Watch::write_reports_to(const std::string& folder) {
   const std::lock_guard lock(mutex_);
   folder_ = folder;
+}
+
+bool Watch::has_folder() const {
+  const std::lock_guard lock(mutex_);
+  return !folder_.empty();
 }
 
 void Watch::write_journal() const {

@@ -61,6 +61,7 @@ class Watch {
   void follow(const std::string& note);
   void note_failure(const Journal::Entry& entry);
 
+  bool has_folder() const;
   void write_journal() const;
   void print_laggard() const;
   std::string describe_lag() const;

@@ -63,7 +63,7 @@ struct Metrics {
 /// The network around cuts to a target: before the first, after the last. Accuracies are on the test set, with
 /// re-estimated batch-norm statistics but for accuracy_after, which has those of before.
 struct PrunedRecord {
-  int64_t exchange = 0;  ///< of the last cut; 0: still to come
+  int64_t exchange = -1;  ///< of the last cut; 0: before the first step; -1: still to come
   int64_t parameters_before = 0, parameters_after = 0;
   int64_t macs_before = 0, macs_after = 0;
   double accuracy_before = 0, accuracy_after = 0, accuracy_after_statistics = 0;

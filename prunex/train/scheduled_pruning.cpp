@@ -82,8 +82,7 @@ int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   const bool finetunes = options.finetune.epochs > 0;
   const double step =
       finetunes ? static_cast<double>(last.begin) : options.prune_at * static_cast<double>(length.steps);
-  const auto exchange = static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
-  return std::max<int64_t>(1, exchange);
+  return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
 }
 
 ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole)
@@ -106,7 +105,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
 }
 
 bool ScheduledPruning::due(int64_t exchange) const {
-  if (!target_) return options_.below > 0 && exchange % options_.every == 0;
+  if (!target_) return options_.below > 0 && exchange > 0 && exchange % options_.every == 0;
   if (exchange < first_ || exchange > last()) return false;
   return steps_together_ || (exchange - first_) % options_.every == 0;
 }

@@ -21,7 +21,8 @@ class ScheduledPruning {
   /// Options that the network cannot follow are std::invalid_argument.
   ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole);
 
-  /// Whether the network is cut after this exchange; whether that is the first or the last cut to the target.
+  /// Whether the network is cut after this exchange, 0 being before the first step; whether that is the first or the
+  /// last cut to the target.
   bool due(int64_t exchange) const;
   bool is_first(int64_t exchange) const { return target_ && exchange == first_; }
   bool is_last(int64_t exchange) const { return target_ && due(exchange) && exchange == last(); }
@@ -46,8 +47,8 @@ class ScheduledPruning {
   std::optional<prune::Planner> whole_;
 };
 
-/// The exchange after which the first cut to a target comes: when all phases before fine-tuning are over, or after
-/// --prune-at of the run.
+/// The exchange after which the first cut to a target comes: when all phases before fine-tuning are over, 0 if there
+/// are none, or after --prune-at of the run.
 int64_t first_cut(const TrainOptions& options, const RunLength& length);
 
 }  // namespace prunex::train

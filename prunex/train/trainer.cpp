@@ -163,8 +163,8 @@ Summary Trainer::run(const std::string& config) {
   strategy_ = make_strategy(options_, plan(), network_.replica(), ranks_, before ? before->exchange : 0);
   if (before) {
     restore(*before);
-  } else if (sparse_) {
-    sparse_->refresh(strategy_->product(), 0, 0);
+  } else {
+    after_exchange({}, 0);
   }
   if (writes()) open_reports();
   mention_detours();
@@ -226,7 +226,7 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
   }
 }
 
-/// What makes the network smaller, and what depends on its weights.
+/// What makes the network smaller, and what depends on its weights; once before the first step, too.
 void Trainer::after_exchange(const strategies::Exchange& exchange, int64_t step) {
   if (exchange.frozen && options_.shrink && !shrunk_ && !pruning_) traced("cut", [&] { shrink(); });
   if (pruning_ && pruning_->due(exchange.index)) traced("cut", [&] { prune_on_schedule(exchange.index); });

@@ -50,5 +50,13 @@ TEST(Statistics, WelchOfEqualSpreadsHasAllDegreesOfFreedom) {
   EXPECT_NEAR(difference(b, a).half_width, 2.7764 * std::sqrt(2.0 / 3), 1e-4);
 }
 
+TEST(Statistics, OfEqualSeedsThePairsAreCompared) {
+  const std::map<std::string, double> a{{"0", 5}, {"1", 15}, {"2", 27}}, b{{"0", 4}, {"1", 13}, {"2", 24}, {"3", 90}};
+  EXPECT_NEAR(difference(a, b).mean, 2, 1e-12);
+  EXPECT_NEAR(difference(a, b).half_width, 4.3027 / std::sqrt(3), 1e-4);  // differences 1, 2, 3
+  const std::map<std::string, double> strangers{{"7", 1}, {"8", 2}};
+  EXPECT_NEAR(difference(a, strangers).mean, 47.0 / 3 - 1.5, 1e-12);
+}
+
 }  // namespace
 }  // namespace prunex::report

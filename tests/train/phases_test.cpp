@@ -189,6 +189,18 @@ TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
   EXPECT_LT(run(local, scratch / "local").macs_compact, summary.macs_dense);
 }
 
+TEST(Phases, WithoutTrainingTheCutComesFirst) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("ddp");
+  options.epochs = 0;
+  options.sparse = {};
+  options.pruning.steps = 1;
+  const Summary summary = run(options, scratch / "run");
+  EXPECT_EQ(summary.pruned->exchange, 0);
+  EXPECT_EQ(lines_of(scratch / "run").front()["macs"], summary.macs_compact);
+  EXPECT_LT(summary.macs_compact, summary.macs_dense);
+}
+
 TEST(Phases, EvidenceFromDataRanksUnitsToo) {
   const tests::Scratch scratch;
   TrainOptions options = phases("local_sgd");

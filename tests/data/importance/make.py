@@ -107,6 +107,9 @@ def measure(name, net, channel_groups):
             result["scores"].setdefault(label, {})[makers[0]] = score(group, criterion, channel_groups)
     program = torch.export.export(net.eval(), (torch.randn(2, 3, 8, 8),),
                                   dynamic_shapes=({0: torch.export.Dim("batch")},))
+    for node in program.graph.nodes:  # no paths of the machine that wrote it
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node"):
+            node.meta.pop(key, None)
     torch.export.save(program, f"{FOLDER}/{name.lower()}.pt2")
     return result
 
