@@ -71,20 +71,24 @@ std::vector<double> mean_squares(const TensorDict& params) {
   return squares;
 }
 
-/// gradient == coefficient * weight on unit k's row and gamma; conv2's columns carry those of its rows, too.
+/// Of two units on an axis: what they are pulled by beyond what else lies on the weight. The other axes of both
+/// convolutions belong to the residual stream.
+void expect_difference(const at::Tensor& ratio, int64_t axis, const std::vector<double>& want) {
+  for (size_t k = 1; k < want.size(); ++k) {
+    const at::Tensor difference = ratio.select(axis, static_cast<int64_t>(k)) - ratio.select(axis, 0);
+    EXPECT_LT((difference - (want[k] - want[0])).abs().max().item<double>(), 1e-5 * std::abs(want[0])) << k;
+  }
+}
+
+/// gradient == coefficient * weight wherever unit k lies; scores are sums in float.
 void expect_coefficients(const TensorDict& gradients, const TensorDict& params, const std::vector<double>& want) {
   const Inner w = inner(params), g = inner(gradients);
   for (size_t k = 0; k < want.size(); ++k) {
     const auto unit = static_cast<int64_t>(k);
-    EXPECT_TRUE(at::allclose(g.rows[unit], want[k] * w.rows[unit], 1e-12, 1e-14)) << k;
-    EXPECT_NEAR(g.gammas[unit].item<double>(), want[k] * w.gammas[unit].item<double>(), 1e-14) << k;
+    EXPECT_NEAR((g.gammas[unit] / w.gammas[unit]).item<double>() / want[k], 1, 1e-5) << k;
   }
-  // rows of conv2 belong to the residual stream: the difference of two columns is the inner units' own
-  const at::Tensor ratio = g.columns / w.columns;
-  for (size_t k = 1; k < want.size(); ++k) {
-    const at::Tensor difference = ratio.select(1, static_cast<int64_t>(k)) - ratio.select(1, 0);
-    EXPECT_TRUE(at::allclose(difference, at::full_like(difference, want[k] - want[0]), 1e-9, 1e-12)) << k;
-  }
+  expect_difference(g.rows / w.rows, 0, want);
+  expect_difference(g.columns / w.columns, 1, want);
 }
 
 TEST(Regularizer, GroupNormPullsTheWeakestUnitsSixteenTimesAsHard) {
@@ -166,7 +170,7 @@ TEST(Regularizer, IsTheSameInEveryMemoryLayoutAndScalesWithItsFactor) {
   const auto rows_first = added(refreshed(options, model), model.weights.params, 0.5);
   const auto channels_last = added(refreshed(options, other), other.weights.params);
   for (const auto& item : rows_first) {
-    EXPECT_TRUE(at::allclose(2 * item.value(), channels_last[item.key()], 1e-12, 0)) << item.key();
+    EXPECT_TRUE(at::allclose(2 * item.value(), channels_last[item.key()], 1e-5, 1e-12)) << item.key();
   }
 }
 

@@ -195,7 +195,8 @@ void add_sparse_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--sparse-weight-decay", decay, "of the own phase")->group(group);
   app.add_option("--finetune-epochs", command.options.finetune.epochs, "after the cuts of --prune-to")->group(group);
   add_automatic_option(app, "--finetune-lr", command.finetune_lr, "auto: as --lr", group);
-  add_schedule_option(app, "--finetune-lr-schedule", command.options.finetune.schedule, "auto: as --lr-schedule", group);
+  add_schedule_option(app, "--finetune-lr-schedule", command.options.finetune.schedule, "auto: as --lr-schedule",
+                      group);
 }
 
 void add_cut_options(CLI::App& app, TrainCommand& command) {
@@ -216,11 +217,10 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--importance-samples", pruning.importance_samples, "training images that gradients are taken of")
       ->group(group);
-  add_choice<prune::Scope>(app, "--scope", pruning.plan.scope,
-                           {{"local", prune::Scope::kLocal},
-                            {"isomorphic", prune::Scope::kIsomorphic},
-                            {"global", prune::Scope::kGlobal}},
-                           "units compared with one another: of a group, of groups of one structure, or all")
+  add_choice<prune::Scope>(
+      app, "--scope", pruning.plan.scope,
+      {{"local", prune::Scope::kLocal}, {"isomorphic", prune::Scope::kIsomorphic}, {"global", prune::Scope::kGlobal}},
+      "units compared with one another: of a group, of groups of one structure, or all")
       ->group(group);
   app.add_option("--max-ratio", pruning.plan.limits.max_ratio, "largest share of a group's units that a cut removes")
       ->group(group);
