@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace prunex::train {
 namespace {
@@ -37,7 +38,8 @@ void Progress::report(const Metrics& metrics, double seconds_so_far, double samp
   const double done = static_cast<double>(k) / static_cast<double>(exchanges_);
   const double left = seconds_so_far * (1 - done) / done;
   std::string line = terminal_ ? fmt::format("[{}] ", bar(done)) : "";
-  line += fmt::format("exchange {}/{}  loss {:.4f}", k, exchanges_, metrics.loss);
+  const std::string_view phase = metrics.phase;
+  line += fmt::format("{} {}/{}  loss {:.4f}", phase == "train" ? "exchange" : phase, k, exchanges_, metrics.loss);
   if (accuracy_ >= 0) line += fmt::format("  accuracy {:.2f} %", 100 * accuracy_);
   line += fmt::format("  kept {:.0f} %{}", 100 * metrics.exchange.keep, metrics.exchange.frozen ? " (final)" : "");
   line += fmt::format("  {:.0f} samples/s", samples_per_second);

@@ -45,6 +45,17 @@ prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, u
   return importance;
 }
 
+/// A target out of reach is a std::invalid_argument: before training, not after it.
+void check_reach(const std::string& text, const prune::Planner& planner, const prune::Target& target) {
+  std::vector<prune::UnitScores> equal;
+  for (const auto& group : planner.groups()) equal.emplace_back(group.size, 1.0);
+  try {
+    planner.plan(sparsity::full_masks(planner.groups()), equal, target);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("--prune-to {}: {}", text, error.what()));
+  }
+}
+
 /// Whether a unit's weights there decide if it is small. Norms do not: what follows makes up for their scale.
 bool decides(prune::WeightKind kind) {
   using Kind = prune::WeightKind;
@@ -96,6 +107,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   whole_.emplace(whole.program.graph(), dependencies, options_.plan);
   const auto [name, value] = parse_target(options_.target);
   target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
+  check_reach(options_.target, *whole_, *target_);
   if (last() > length.exchanges) {
     throw std::invalid_argument(fmt::format(
         "--prune-steps: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "

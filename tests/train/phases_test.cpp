@@ -235,6 +235,7 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
   };
   EXPECT_THAT(at_start("2.11", 1), HasSubstr("--prune-to: got '2.11', wanted ratio=R"));
   EXPECT_THAT(at_start("speed-up=0.5", 1), HasSubstr("--prune-to speed-up 0.5: wanted 1 or more"));
+  EXPECT_THAT(at_start("speed-up=2000", 1), HasSubstr("--prune-to speed-up=2000: at least"));
   EXPECT_THAT(at_start("flops=2", 1), HasSubstr("got 'flops', wanted ratio, macs, parameters or speed-up"));
   EXPECT_THAT(at_start("speed-up=2", 9), HasSubstr("--prune-steps: the last of 9 cuts"));
 }
