@@ -13,6 +13,7 @@
 
 #include "prunex/program/pt2.h"
 #include "prunex/prune/pruner.h"
+#include "prunex/prune/regularizer.h"
 #include "prunex/prune/surgery.h"
 
 namespace prunex::prune {
@@ -28,6 +29,26 @@ double milliseconds(int runs, const std::function<void()>& work) {
         std::min(least, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   return least;
+}
+
+/// Group-norm sparse training, once per step and once per exchange; next to them forward and backward of 128 images.
+void measure_regularizer(const program::Model& model, nlohmann::ordered_json& times) {
+  constexpr int kRuns = 5, kImages = 128;
+  const program::Graph& graph = model.program.graph();
+  std::vector<int64_t> shape{kImages};
+  for (const auto& extent : graph.values[graph.inputs.front()].shape) shape.push_back(extent.factor);
+  shape.erase(shape.begin() + 1);  // the batch of the graph
+  const at::Tensor images = at::randn(shape);
+  Weights weights = model.weights;
+  for (auto& item : weights.params) item.value() = item.value().detach().clone().set_requires_grad(true);
+  const at::AutoGradMode with_grad(true);
+  times["training step"] = milliseconds(3, [&] {
+    for (auto& item : weights.params) item.value().mutable_grad().reset();
+    model.program.run({images}, weights, program::Mode::kTrain).front().square().sum().backward();
+  });
+  Regularizer regularizer({.penalty = Penalty::kGroupNorm}, graph);
+  times["refresh"] = milliseconds(kRuns, [&] { regularizer.refresh(weights, 0); });
+  times["regularize"] = milliseconds(kRuns, [&] { regularizer.add_to_gradients(weights.params, 1); });
 }
 
 /// As Torch-Pruning's defaults: magnitude with p = 2, means.
@@ -72,6 +93,7 @@ nlohmann::ordered_json measure(const program::Model& model, double speed_up, int
     pruner.prune(*importance, faster, steps);
     size = pruner.result().after;
   });
+  measure_regularizer(model, times);
   times["macs"] = size.macs;
   times["parameters"] = size.parameters;
   return times;
