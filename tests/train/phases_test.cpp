@@ -31,6 +31,7 @@ using tests::text_of;
 TrainOptions phases(const std::string& strategy) {
   TrainOptions options;
   options.strategy = strategy;
+  options.groups = "none";
   options.model = "resnet8";
   options.data.samples = 64;
   options.data.validation = 16;
@@ -137,8 +138,24 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
   expect_same_from(scratch / "other", 5);  // between the cuts
 }
 
-INSTANTIATE_TEST_SUITE_P(Phases, OfStrategy, testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco"),
+INSTANTIATE_TEST_SUITE_P(Phases, OfStrategy,
+                         testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco", "hsadmm"),
                          [](const auto& info) { return std::string(info.param); });
+
+/// Residues of rounding are cut, too; the first exchanges are another strategy's.
+TEST(Phases, RoundedAndPostLocalRunsGoOnToTheBit) {
+  for (const int64_t from : {6, 3}) {
+    const tests::Scratch scratch;
+    TrainOptions options = phases("local_sgd");
+    options.hsadmm.payload = strategies::Payload::kInt4;
+    options.local_after = 2;
+    options.checkpoint_every = 3;
+    run(options, scratch / "run");
+    const auto lines = lines_of(scratch / "run");
+    run(options, scratch / "run", from);
+    EXPECT_EQ(lines_of(scratch / "run"), lines) << from;
+  }
+}
 
 TEST(Phases, SparseTrainingChangesTheWeightsThatRanksShare) {
   const tests::Scratch scratch;
@@ -219,7 +236,8 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
     return message([&] { validate(options); });
   };
   EXPECT_EQ(refusal([](TrainOptions&) {}), "no exception");
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.strategy = "hsadmm"; }), HasSubstr("--groups: got coupled-inner"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.strategy = "hsadmm", o.groups = "auto"; }),
+              HasSubstr("--groups: got coupled-inner"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "none"; }),
               HasSubstr("--sparse-epochs: needs --sparse"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "l3"; }), HasSubstr("--sparse: got 'l3'"));
