@@ -78,21 +78,37 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
   return score_of(sums, dataset);
 }
 
-double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
-                              int64_t batch_size) {
+namespace {
+
+double median_milliseconds(const program::Program& program, const Weights& weights, const at::Tensor& images) {
   constexpr int kWarmUp = 2, kRuns = 9;
   at::NoGradGuard no_grad;
   Weights shared = weights;
-  const auto batch = data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size()));
   std::vector<double> times;
   for (int run = 0; run < kWarmUp + kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    program.run({batch.images}, shared, program::Mode::kEval);
+    program.run({images}, shared, program::Mode::kEval);
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (run >= kWarmUp) times.push_back(time.count());
   }
   std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
   return times[kRuns / 2];
+}
+
+}  // namespace
+
+double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                              int64_t batch_size) {
+  return median_milliseconds(program, weights,
+                             data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size())).images);
+}
+
+double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
+  const auto& graph = model.program.graph();
+  std::vector<int64_t> shape{batch_size};
+  const auto& recorded = graph.values[graph.inputs.front()].shape;
+  for (size_t axis = 1; axis < recorded.size(); ++axis) shape.push_back(recorded[axis].factor);
+  return median_milliseconds(model.program, model.weights, at::zeros(shape).contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {

@@ -23,6 +23,9 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
 double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                               int64_t batch_size);
 
+/// The same on images of zeros, in the shape that the program's input has.
+double milliseconds_per_batch(const program::Model& model, int64_t batch_size);
+
 /// The first 1024 images of epoch 0's permutation (all, if there are fewer): what statistics are estimated from.
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 

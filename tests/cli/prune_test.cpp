@@ -42,6 +42,21 @@ class Prune : public testing::Test {
   const tests::Scratch scratch_;
 };
 
+TEST_F(Prune, MeetsALatencyThatItMeasures) {
+  ASSERT_EQ(prune({"--latency", "100000"}).status, 0);  // met by the whole network
+  EXPECT_EQ(read("out/report.json")["macs"]["after"], read("out/report.json")["macs"]["before"]);
+  std::filesystem::remove_all(scratch_ / "out");
+  double milliseconds = 64;  // halved until it asks for less than the whole network needs
+  for (; milliseconds > 0.01; milliseconds /= 2) {
+    const Result result = prune({"--latency", std::to_string(milliseconds), "--latency-batch", "8", "--global"});
+    if (result.status != 0) break;
+    const json report = read("out/report.json");
+    std::filesystem::remove_all(scratch_ / "out");
+    if (report["macs"]["after"] < report["macs"]["before"]) return;
+  }
+  FAIL() << "no network was cut down to " << milliseconds << " ms";
+}
+
 TEST_F(Prune, WritesTheModelItsStructureAndAReport) {
   const Result result = prune({"--ratio", "0.5"});
   ASSERT_EQ(result.status, 0) << result.errors;
@@ -107,7 +122,9 @@ TEST_F(Prune, PrunesAgainWhatItWrote) {
 }
 
 TEST_F(Prune, RefusesWhatMakesNoSense) {
-  refused({}, {"--ratio", "--macs", "--speed-up", "got 0"});
+  refused({}, {"--ratio", "--macs", "--speed-up", "--latency", "got 0"});
+  refused({"--latency", "-1"}, {"--latency -1", "above 0"});
+  refused({"--latency", "0.000001"}, {"--latency 1e-06", "the fastest network tried took"});
   refused({"--ratio", "0.5", "--macs", "0.5"}, {"--ratio", "--macs", "got 2"});
   refused({"--ratio", "1.5"}, {"--ratio 1.5", "[0, 1]"});
   refused({"--speed-up", "0.5"}, {"--speed-up 0.5", "1 or more"});

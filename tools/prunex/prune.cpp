@@ -40,8 +40,7 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const progr
 }
 
 void prune_by(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
-              const std::optional<data::Datasets>& data) {
-  const Target target = target_of(command, pruner);
+              const std::optional<data::Datasets>& data, const Target& target) {
   if (!prune::needs_evidence(importance.criterion)) {
     const auto scorer = prune::make_importance(importance, pruner.model().program.graph());
     return pruner.prune(*scorer, target, command.steps);
@@ -54,6 +53,43 @@ void prune_by(const ImportanceOptions& importance, const PruneCommand& command, 
   const auto world = comm::make_solo("world");
   train::prune_by_evidence(pruner, importance, target, command.steps,
                            data::take_first(data->train, samples, "--importance-samples"), *world);
+}
+
+/// Bisects multiply-accumulates for the largest network that is fast enough, scored anew from the whole one each time.
+/// As exact as the measurement.
+void prune_to_latency(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
+                      const std::optional<data::Datasets>& data) {
+  constexpr int kTries = 10;
+  const double most = *command.latency;
+  if (!(most > 0)) throw std::invalid_argument(fmt::format("--latency {}: wanted milliseconds above 0", most));
+  const auto milliseconds = [&](const Pruner& pruned) {
+    const program::Model model = pruned.result().model;
+    return train::milliseconds_per_batch(model, command.latency_batch);
+  };
+  const prune::Cost& cost = pruner.planner().cost();
+  double fastest = milliseconds(pruner);
+  if (fastest <= most) return;
+  std::optional<Pruner> best;
+  int64_t too_few = 0, too_many = cost.macs(prune::all_units(pruner.planner().groups()));
+  for (int i = 0; i < kTries; ++i) {
+    const int64_t count = too_few + (too_many - too_few) / 2;
+    Pruner tried = pruner;
+    try {
+      prune_by(importance, command, tried, data, {.kind = Target::Kind::kMacs, .count = count});
+    } catch (const std::invalid_argument&) {  // out of reach
+      too_few = count;
+      continue;
+    }
+    const double took = milliseconds(tried);
+    fastest = std::min(fastest, took);
+    (took <= most ? too_few : too_many) = count;
+    if (took <= most) best.emplace(std::move(tried));
+  }
+  if (!best)
+    throw std::invalid_argument(fmt::format("--latency {}: the fastest network tried took {:.3g} ms", most, fastest));
+  prune_by(
+      importance, command, pruner, data,
+      {.kind = Target::Kind::kMacs, .count = cost.macs(prune::kept_units(best->planner().groups(), best->alive()))});
 }
 
 Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& data, const PruneCommand& command) {
@@ -112,7 +148,11 @@ int run_prune(const PruneCommand& command) {
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const auto data = load_data(command, model.program.graph());
   Pruner pruner(model, plan_options(command));
-  prune_by(importance, command, pruner, data);
+  if (command.latency) {
+    prune_to_latency(importance, command, pruner, data);
+  } else {
+    prune_by(importance, command, pruner, data, target_of(command, pruner));
+  }
   Pruned pruned = pruner.result();
   std::optional<Scores> scores;
   if (data) scores = score(model, pruned, *data, command);

@@ -61,6 +61,10 @@ void add_target_options(CLI::App& app, PruneCommand& command) {
   add("--macs", command.macs, "multiply-accumulates to be left at most: a share up to 1, or a count");
   add("--parameters", command.parameters, "parameters to be left at most: a share up to 1, or a count");
   add("--speed-up", command.speed_up, "multiply-accumulates before over those after");
+  add("--latency", command.latency, "milliseconds at most for a batch, measured here");
+  app.add_option("--latency-batch", command.latency_batch, "images in that batch")
+      ->check(CLI::PositiveNumber)
+      ->group("Target: one of");
 }
 
 void add_plan_options(CLI::App& app, PruneCommand& command) {
@@ -113,9 +117,10 @@ std::pair<std::string, double> target_option(const PruneCommand& command) {
   add("macs", command.macs);
   add("parameters", command.parameters);
   add("speed_up", command.speed_up);
+  add("latency", command.latency);
   if (given.size() == 1) return given[0];
   throw std::invalid_argument(
-      fmt::format("wanted one of --ratio, --macs, --parameters and --speed-up, got {}", given.size()));
+      fmt::format("wanted one of --ratio, --macs, --parameters, --speed-up and --latency, got {}", given.size()));
 }
 
 Target target_of(const PruneCommand& command, const Pruner& pruner) {

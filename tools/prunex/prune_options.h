@@ -17,7 +17,8 @@ namespace prunex::tools {
 struct PruneCommand {
   ModelChoice model;
   std::string weights;
-  std::optional<double> ratio, macs, parameters, speed_up;
+  std::optional<double> ratio, macs, parameters, speed_up, latency;
+  int64_t latency_batch = 1;
   std::string importance = "l2";
   std::string reduction, normalizer;
   bool global = false, isomorphic = false, tp_compat = false, estimate_statistics = false;
@@ -36,7 +37,7 @@ void add_prune_options(CLI::App& app, PruneCommand& command);
 /// The one target that was given: its option and value; none or several are a std::invalid_argument.
 std::pair<std::string, double> target_option(const PruneCommand& command);
 
-/// std::invalid_argument for values out of range.
+/// std::invalid_argument for values out of range. Not of --latency, which is met by trying.
 prune::Target target_of(const PruneCommand& command, const prune::Pruner& pruner);
 prune::PlanOptions plan_options(const PruneCommand& command);
 prune::ImportanceOptions importance_options(const PruneCommand& command);
