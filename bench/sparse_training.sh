@@ -2,7 +2,7 @@
 # Group-norm sparse training against l1, both from one trained ResNet-20, both pruned to 2.11 times fewer
 # multiply-accumulates and given the same number of epochs after the training. A shortened schedule: 6 epochs of training,
 # then 5 sparse and 3 of fine-tuning, or 8 of fine-tuning; the penalty is ten times the usual, because it has a twentieth
-# of the usual time. Results: docs/pruning.md, "Measured".
+# of the usual time. Results: docs/results.md.
 #
 #   bench/sparse_training.sh build/release/prunex DATA_DIR OUTPUT [SEED]
 set -euo pipefail
