@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "report/report.h"
 
@@ -67,18 +69,19 @@ class Finder {
     if (entry.value("state", "") == "failed") {
       found.failures.push_back({entry.at("directory"), entry.value("error", "")});
     } else if (is_run_directory(path.string()) || !entry.contains("summary")) {
-      add(path, entry.at("name"));
+      add(path, entry.at("name"), declared_options(entry));
     } else if (seen_.insert(fs::weakly_canonical(path)).second) {
       found.runs.push_back(recorded_run(path.string(), entry));
       found.runs.back().name = entry.at("name");
     }
   }
 
-  void add(const fs::path& directory, const std::string& name) {
+  void add(const fs::path& directory, const std::string& name, std::map<std::string, std::string> declared = {}) {
     if (!is_run_directory(directory.string())) return;
     if (!seen_.insert(fs::weakly_canonical(directory)).second) return;
     found.runs.push_back(read_run(directory.string()));
     found.runs.back().name = name;
+    found.runs.back().declared = std::move(declared);
   }
 
   std::set<fs::path> seen_;

@@ -235,9 +235,16 @@ Run read_run(const std::string& directory) {
   return run;
 }
 
+std::map<std::string, std::string> declared_options(const json& entry) {
+  std::map<std::string, std::string> options;
+  if (!entry.contains("options")) return options;
+  for (const auto& [name, value] : entry["options"].items()) options[name] = unquoted(value.get<std::string>());
+  return options;
+}
+
 Run recorded_run(const std::string& directory, const json& entry) {
   Run run{.directory = directory};
-  for (const auto& [name, value] : entry.at("options").items()) run.options[name] = unquoted(value.get<std::string>());
+  run.options = run.declared = declared_options(entry);
   run.summary = parse_summary(entry.at("summary"));
   return run;
 }

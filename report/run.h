@@ -73,6 +73,8 @@ struct Run {
   std::string directory;
   std::string name;                            ///< given by a comparison; else empty
   std::map<std::string, std::string> options;  ///< config.toml
+  /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
+  std::map<std::string, std::string> declared;
   std::vector<Exchange> exchanges;
   std::optional<Summary> summary;  ///< absent while the run is not finished
   std::vector<KeptUnits> groups;
@@ -93,6 +95,8 @@ bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);
 
+/// The options of an entry of compare.json; empty if it has none.
+std::map<std::string, std::string> declared_options(const nlohmann::json& entry);
 /// A run of which only its entry in compare.json is left: options and summary.
 Run recorded_run(const std::string& directory, const nlohmann::json& entry);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 namespace prunex::report {
 namespace {
@@ -14,11 +15,16 @@ using Options = std::map<std::string, std::string>;
 const std::set<std::string> kNotIdentity = {
     "seed",       "run-dir",   "data-dir",         "quiet",  "trace",        "resume",           "resume-exchange",
     "eval-every", "interface", "checkpoint-every", "config", "comm-timeout", "heartbeat-timeout"};
-const std::vector<std::string> kTask = {"dataset", "test", "train-limit", "test-limit", "model", "width"};
+/// What makes a task, and what it is where nothing is said.
+const std::vector<std::pair<std::string, std::string>> kTask = {
+    {"dataset", ""}, {"test", ""}, {"train-limit", "0"}, {"test-limit", "0"}, {"model", ""}, {"width", "1"}};
 
 std::string task_key(const Run& run) {
   std::string key;
-  for (const auto& name : kTask) key += run.option(name) + "\n";
+  for (const auto& [name, usual] : kTask) {
+    const auto value = run.option(name);
+    key += (value.empty() ? usual : value) + "\n";
+  }
   return key;
 }
 
@@ -103,7 +109,7 @@ std::vector<const Run*> Variant::finished() const {
 }
 
 Options identity(const Run& run) {
-  Options options = run.options;
+  Options options = run.declared.empty() ? run.options : run.declared;
   std::erase_if(options, [](const auto& option) { return kNotIdentity.contains(option.first); });
   if (options.empty()) options = {{"directory", run.directory}};
   return options;

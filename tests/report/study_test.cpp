@@ -170,5 +170,26 @@ TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   EXPECT_EQ(found.checks[0].measured, 5);
 }
 
+// A comparison goes on elsewhere: of some runs the directory is there, with every option in config.toml, of others the
+// record alone, with those of the comparison's file.
+TEST(FindRuns, RecordedAndPresentRunsOfOneNameAreOneVariant) {
+  const Scratch scratch;
+  auto here = with("seed", "1");
+  here.options["width"] = "2";
+  here.options["train-limit"] = "0";
+  write_run(scratch / "dense/1", here);
+  const std::string options = R"("options": {"model": "\"resnet8\"", "dataset": "\"synthetic\"", "width": "2"})";
+  tests::write_text(scratch / "compare.json", R"({"runs": [{"name": "dense", "directory": "dense/0", "state": "done",
+    "summary": {"accuracy": 0.25}, )" + options + R"(}, {"name": "dense", "directory": "dense/1", )" +
+                                                  options + R"(}], "pilots": []})");
+  const auto runs = find_runs({scratch.path()}).runs;
+  ASSERT_THAT(runs, SizeIs(2));
+  EXPECT_EQ(runs[1].options.at("train-limit"), "0");
+  const auto tasks = tasks_of(runs);
+  ASSERT_THAT(tasks, SizeIs(1));
+  ASSERT_THAT(tasks[0].variants, SizeIs(1));
+  EXPECT_THAT(tasks[0].variants[0].runs, SizeIs(2));
+}
+
 }  // namespace
 }  // namespace prunex::report
