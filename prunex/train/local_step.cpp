@@ -34,9 +34,11 @@ class Bf16Autocast {
   at::ScalarType type_;
 };
 
+/// In fp32 at least.
 at::Tensor loss_of(const program::Program& program, Replica& replica, const data::Batch& batch) {
   const at::Tensor logits = program.run({batch.images}, replica.weights, program::Mode::kTrain).front();
-  return at::cross_entropy_loss(logits.to(at::kFloat), batch.labels);
+  const bool reduced = at::isReducedFloatingType(logits.scalar_type());
+  return at::cross_entropy_loss(reduced ? logits.to(at::kFloat) : logits, batch.labels);
 }
 
 at::Tensor loss_in_bf16(const program::Program& program, Replica& replica, const data::Batch& batch) {

@@ -1,7 +1,8 @@
 """Losses of PyTorch's own distributed training from given weights on given batches: for distributed_test.cpp.
 
 usage: train_distributed.py INPUTS.safetensors RESULT.json
-INPUTS holds the weights of resnet20 by state-dict name, `images` [ranks, steps, batch, 3, side, side] and `labels`.
+INPUTS holds the weights of resnet20 by state-dict name, `images` [ranks, steps, batch, 3, side, side] and `labels`;
+all floating-point numbers are double, so that gaps are those of the algorithms and not of kernels' rounding.
 """
 import json
 import os
@@ -24,7 +25,7 @@ PERIOD, START, RANK = 5, 2, 2  # of local SGD; of PowerSGD
 
 
 def train(rank, method, inputs):
-    model, averager, numbers = make("resnet20", 32), None, 0
+    model, averager, numbers = make("resnet20", 32).double(), None, 0
     model.load_state_dict({name: inputs[name] for name in model.state_dict()})
     if method == "local_sgd":
         averager = PeriodicModelAverager(period=PERIOD, warmup_steps=PERIOD - 1)
