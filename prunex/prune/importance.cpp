@@ -2,16 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <map>
-#include <stdexcept>
 #include <utility>
 
 #include "prunex/prune/elementwise.h"
 #include "prunex/prune/entries.h"
 #include "prunex/prune/geometric_median.h"
+#include "prunex/prune/words.h"
 
 namespace prunex::prune {
 namespace {
@@ -79,8 +75,8 @@ class Activation final : public Importance {
   TensorDict evidence_;
 };
 
-const std::map<std::string, ImportanceOptions>& table() {
-  static const std::map<std::string, ImportanceOptions> options = {
+const Words<ImportanceOptions>& table() {
+  static const Words<ImportanceOptions> options = {
       {"l1", {.power = 1}},
       {"l2", {.power = 2}},
       {"group_norm", {.power = 2}},
@@ -99,16 +95,11 @@ const std::map<std::string, ImportanceOptions>& table() {
 }  // namespace
 
 std::vector<std::string> importance_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, options] : table()) names.push_back(name);
-  return names;
+  return names_of(table());
 }
 
-ImportanceOptions importance_named(const std::string& name) {
-  const auto found = table().find(name);
-  if (found != table().end()) return found->second;
-  throw std::invalid_argument(
-      fmt::format("--importance {}: wanted one of {}", name, fmt::join(importance_names(), ", ")));
+ImportanceOptions importance_named(const std::string& name, const char* option) {
+  return meaning_of(name, table(), option);
 }
 
 bool needs_evidence(Criterion criterion) {

@@ -4,14 +4,13 @@
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "prunex/prune/groups.h"
 #include "prunex/prune/weight_roles.h"
+#include "prunex/prune/words.h"
 
 namespace prunex::prune {
 namespace {
@@ -20,13 +19,13 @@ constexpr double kSteepest = 4;      // of kGroupNorm: 2^4 for the weakest unit
 constexpr double kLeastNorm = 1e-2;  // of kGroupLasso: below it the pull falls with the norm, and units come to rest
 constexpr double kLeastVariance = 1e-9;  // of kGroupBnScale
 
-const std::vector<std::pair<std::string, Penalty>>& table() {
-  static const std::vector<std::pair<std::string, Penalty>> penalties = {{"none", Penalty::kNone},
-                                                                         {"bn_scale", Penalty::kBnScale},
-                                                                         {"group_bn_scale", Penalty::kGroupBnScale},
-                                                                         {"group_norm", Penalty::kGroupNorm},
-                                                                         {"growing", Penalty::kGrowing},
-                                                                         {"group_lasso", Penalty::kGroupLasso}};
+const Words<Penalty>& table() {
+  static const Words<Penalty> penalties = {{"none", Penalty::kNone},
+                                           {"bn_scale", Penalty::kBnScale},
+                                           {"group_bn_scale", Penalty::kGroupBnScale},
+                                           {"group_norm", Penalty::kGroupNorm},
+                                           {"growing", Penalty::kGrowing},
+                                           {"group_lasso", Penalty::kGroupLasso}};
   return penalties;
 }
 
@@ -97,17 +96,11 @@ at::Tensor along(const at::Tensor& vector, const at::Tensor& weight, int64_t axi
 }  // namespace
 
 std::vector<std::string> penalty_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, penalty] : table()) names.push_back(name);
-  return names;
+  return names_of(table());
 }
 
 Penalty penalty_named(const std::string& name) {
-  for (const auto& [candidate, penalty] : table()) {
-    if (candidate == name) return penalty;
-  }
-  throw std::invalid_argument(
-      fmt::format("--sparse: got '{}', wanted one of {}", name, fmt::join(penalty_names(), ", ")));
+  return meaning_of(name, table(), "--sparse");
 }
 
 double usual_strength(Penalty penalty) {
@@ -133,13 +126,11 @@ Regularizer::Regularizer(const RegularizerOptions& options, const program::Graph
 void Regularizer::find_groups(const program::Graph& graph) {
   groups_ = removable_groups(dependency_groups(graph));
   importance_ = make_importance(scores_for(options_.penalty), graph);
-  scales_.clear();
   weights_.clear();
+  const bool of_scales = options_.penalty == Penalty::kBnScale || options_.penalty == Penalty::kGroupBnScale;
   for (const auto& [name, role] : weight_roles(graph)) {
-    if (role.kind == WeightKind::kBatchNorm) scales_.push_back(name);
-    const bool carries = options_.penalty == Penalty::kGroupBnScale
-                             ? role.kind == WeightKind::kBatchNorm
-                             : role.kind != WeightKind::kBias && role.kind != WeightKind::kOther;
+    const bool carries = of_scales ? role.kind == WeightKind::kBatchNorm
+                                   : role.kind != WeightKind::kBias && role.kind != WeightKind::kOther;
     if (carries) weights_.push_back(name);
   }
 }
@@ -200,7 +191,7 @@ void Regularizer::refresh(const Weights& weights, double epochs) {
   at::NoGradGuard no_grad;
   if (options_.penalty == Penalty::kNone) return;
   if (options_.penalty == Penalty::kBnScale) {
-    for (const auto& name : scales_) {
+    for (const auto& name : weights_) {
       if (weights.params.contains(name)) {
         coefficients_[{name, sparsity::kRows}] =
             at::full_like(weights.params[name], options_.strength, at::kDouble).cpu();

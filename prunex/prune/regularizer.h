@@ -73,8 +73,7 @@ class Regularizer {
 
   RegularizerOptions options_;
   std::vector<sparsity::Group> groups_;
-  std::vector<std::string> scales_;   // gammas of all batch norms, in groups or not
-  std::vector<std::string> weights_;  // what may carry coefficients
+  std::vector<std::string> weights_;  // what may carry coefficients, in a group or not; sorted
   std::unique_ptr<Importance> importance_;
   std::map<Place, at::Tensor> coefficients_;  // double per position, on the CPU
 };

@@ -1,24 +1,21 @@
 #include "prunex/prune/scores.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <stdexcept>
-#include <utility>
+
+#include "prunex/prune/words.h"
 
 namespace prunex::prune {
 namespace {
 
 constexpr double kEpsilon = 1e-8;
 
-const std::vector<std::pair<std::string, Normalizer>>& normalizers() {
-  static const std::vector<std::pair<std::string, Normalizer>> words{
-      {"none", Normalizer::kNone},     {"mean", Normalizer::kMean},   {"sum", Normalizer::kSum},
-      {"max", Normalizer::kMax},       {"range", Normalizer::kRange}, {"gaussian", Normalizer::kGaussian},
-      {"median", Normalizer::kMedian}, {"lamp", Normalizer::kLamp}};
+const Words<Normalizer>& normalizers() {
+  static const Words<Normalizer> words{{"none", Normalizer::kNone},     {"mean", Normalizer::kMean},
+                                       {"sum", Normalizer::kSum},       {"max", Normalizer::kMax},
+                                       {"range", Normalizer::kRange},   {"gaussian", Normalizer::kGaussian},
+                                       {"median", Normalizer::kMedian}, {"lamp", Normalizer::kLamp}};
   return words;
 }
 
@@ -75,17 +72,11 @@ void combine(UnitScores& total, const UnitScores& entry, Reduction reduction) {
 }  // namespace
 
 std::vector<std::string> normalizer_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, normalizer] : normalizers()) names.push_back(name);
-  return names;
+  return names_of(normalizers());
 }
 
 Normalizer normalizer_named(const std::string& name) {
-  for (const auto& [word, normalizer] : normalizers()) {
-    if (word == name) return normalizer;
-  }
-  throw std::invalid_argument(
-      fmt::format("--normalizer: got '{}', wanted one of {}", name, fmt::join(normalizer_names(), ", ")));
+  return meaning_of(name, normalizers(), "--normalizer");
 }
 
 UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {

@@ -39,6 +39,19 @@ Target target_named(const std::string& option, const std::string& name, double v
   return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / value)};
 }
 
+std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  const std::string number = text.substr(equals + 1);
+  try {
+    size_t used = 0;
+    const double value = std::stod(number, &used);
+    if (used == number.size()) return std::make_pair(text.substr(0, equals), value);
+  } catch (const std::logic_error&) {
+  }
+  return std::nullopt;
+}
+
 Target step_to(const Target& target, int64_t step, int64_t steps, const Planner& whole, const Planner& now) {
   const double progress = static_cast<double>(step) / static_cast<double>(steps);
   Target next = target;

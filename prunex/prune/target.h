@@ -1,7 +1,9 @@
 // Targets by name: what commands and training runs are told.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "prunex/prune/plan.h"
 
@@ -11,6 +13,9 @@ namespace prunex::prune {
 /// multiply-accumulates before over those after. Another name or a value out of range is a std::invalid_argument that
 /// begins with `option`, as in "--macs".
 Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner);
+
+/// NAME=NUMBER, at the last '='; nothing if the text is not that.
+std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text);
 
 /// One step of `steps` equal ones from the whole network to the target, for a network that `now` knows and that the
 /// steps before have cut. `whole`: of the network before all of them.

@@ -111,11 +111,14 @@ int64_t channels_per_unit(const sparsity::Slice& slice, int64_t units) {
   return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
 }
 
+bool is_layer(WeightKind kind) {
+  using Kind = WeightKind;
+  return kind == Kind::kConvolution || kind == Kind::kDepthwise || kind == Kind::kLinear || kind == Kind::kRecurrent ||
+         kind == Kind::kEmbedding;
+}
+
 bool makes_units(const WeightRole& role, const sparsity::Slice& slice) {
-  const bool layer = role.kind == WeightKind::kConvolution || role.kind == WeightKind::kDepthwise ||
-                     role.kind == WeightKind::kLinear || role.kind == WeightKind::kRecurrent ||
-                     role.kind == WeightKind::kEmbedding;
-  return layer && slice.axis == role.out_axis;
+  return is_layer(role.kind) && slice.axis == role.out_axis;
 }
 
 }  // namespace prunex::prune

@@ -40,6 +40,9 @@ std::string layer_of(const std::string& weight);
 /// A word for messages and reports: "convolution", "linear", "batch norm", …
 const char* name_of(WeightKind kind);
 
+/// Whether it is the matrix or kernel of a layer, of whatever kind.
+bool is_layer(WeightKind kind);
+
 /// Positions that each of a group's units has in a slice.
 int64_t channels_per_unit(const sparsity::Slice& slice, int64_t units);
 

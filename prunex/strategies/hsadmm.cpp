@@ -83,6 +83,8 @@ class Hsadmm final : public Strategy {
   void sum_in_node();
   void update_node_candidate();
   void update_masks(Replica& replica);
+  std::vector<at::Tensor> node_scores(const Replica& replica);
+  std::vector<at::Tensor> shares_of_scores(const Weights& candidate);
   void share_z_node();
   void mean_over_nodes();
   void mean_over_ranks();
@@ -213,7 +215,36 @@ bool Hsadmm::freezes_now() const {
   return !frozen_ && (k_ > options_.freeze_after || (stable && k_ >= options_.keep.end));
 }
 
-/// Scores are sums over all ranks: the rows of others must not count.
+/// This rank's share of the scores of the node's candidate.
+std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
+  if (masks_.groups().empty()) return {};
+  if (!options_.score_units) {
+    clear_other_rows();
+    return sparsity::unit_scores(masks_.groups(), work_);
+  }
+  if (ranks_.layout().ranks_here() > 1) {
+    at::Tensor& buffer = buffer_of(dense_);
+    dense_.pack(work_, buffer, mine());
+    ranks_.gather_in_node(buffer, dense_.parts());
+    dense_.unpack(buffer, work_);
+  }
+  Weights candidate;
+  for (const auto& tensor : z_.params) candidate.params.insert(tensor.key(), work_[tensor.key()]);
+  for (const auto& buffer : replica.weights.buffers) {
+    const at::Tensor* mean = work_.find(buffer.key());
+    candidate.buffers.insert(buffer.key(), mean != nullptr ? *mean : buffer.value());
+  }
+  return shares_of_scores(candidate);
+}
+
+/// Ranks that all hold the whole share its scores equally.
+std::vector<at::Tensor> Hsadmm::shares_of_scores(const Weights& candidate) {
+  auto scores = options_.score_units(candidate, ranks_.node());
+  for (auto& score : scores) score.div_(ranks_.layout().ranks_here());
+  return scores;
+}
+
+/// The sum over ranks is the whole norm: the rows of others must not count.
 void Hsadmm::clear_other_rows() {
   for (int shard = 0; shard < shards_.count(); ++shard) {
     if (shard == mine()) continue;
@@ -224,11 +255,10 @@ void Hsadmm::clear_other_rows() {
 
 /// Own rows of work <- Eq. 10: what the node's masks leave of them.
 void Hsadmm::update_masks(Replica& replica) {
-  if (!frozen_ && !masks_.groups().empty()) clear_other_rows();
   if (freezes_now()) {
     freeze(replica);
   } else if (!frozen_) {
-    masks_.update(k_, work_, ranks_);
+    masks_.update(k_, node_scores(replica), ranks_);
     set_support();
   }
   sparsity::apply_supports(work_, support_of_node());
@@ -248,7 +278,7 @@ void Hsadmm::set_support() {
 
 void Hsadmm::freeze(Replica& replica) {
   if (options_.freeze_masks == FreezeMasks::kScores) {
-    masks_.freeze(work_, ranks_);
+    masks_.freeze(node_scores(replica), ranks_);
   } else {
     masks_.freeze();
   }
@@ -387,7 +417,11 @@ void Hsadmm::set_gradient_masks() {
 void Hsadmm::finish() {
   if (frozen_ || masks_.groups().empty()) return;
   at::NoGradGuard no_grad;
-  masks_.freeze(z_.params);
+  if (options_.score_units) {
+    masks_.freeze(shares_of_scores(z_), ranks_);
+  } else {
+    masks_.freeze(sparsity::unit_scores(masks_.groups(), z_.params));
+  }
   set_support();
   sparsity::apply_supports(z_.params, support_);
 }

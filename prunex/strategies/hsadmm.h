@@ -40,12 +40,17 @@ enum class AuxTensors {
 /// Which scores decide the final masks.
 enum class FreezeMasks { kScores, kLastGlobal };
 
+/// Scores the units of a whole model: double[size] per group, the highest survive. All ranks of `node` call together
+/// with the same parameters; buffers may be each rank's own.
+using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
+
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 struct HsadmmOptions {
   std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
   sparsity::KeepSchedule keep;
   MaskRule mask_rule = MaskRule::kJoint;
+  UnitScorer score_units;  ///< null: squared norms, which need no rank to hold the whole candidate
   ExchangeForm exchange = ExchangeForm::kSharded;
   /// How weights travel between nodes. Other than fp32: the change since the last z, rounded with error feedback, and
   /// batch norm's statistics stay at home (re-estimate them before evaluation).

@@ -19,7 +19,7 @@ std::vector<at::Tensor> split_units(const at::Tensor& all, const std::vector<Gro
   return all.split_with_sizes(sizes);
 }
 
-/// Every rank has scored its own rows; a node weighs as much as it has ranks.
+/// A node weighs as much as it has ranks.
 std::vector<at::Tensor> summed_over_ranks(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
                                           RailExchange& ranks) {
   at::Tensor all = at::cat(scores);
@@ -60,9 +60,8 @@ void MaskConsensus::set(Masks node, Masks global) {
   global_ = std::move(global);
 }
 
-void MaskConsensus::update(int64_t k, const TensorDict& candidate, RailExchange& ranks) {
+void MaskConsensus::update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks) {
   if (groups_.empty()) return;
-  const auto scores = sparsity::unit_scores(groups_, candidate);
   if (rule_ == MaskRule::kJoint) {
     const Masks masks = sparsity::select_units(groups_, summed_over_ranks(scores, groups_, ranks), schedule_, k);
     return set(masks, masks);
@@ -71,11 +70,8 @@ void MaskConsensus::update(int64_t k, const TensorDict& candidate, RailExchange&
   set(own, united_over_nodes(own, groups_, ranks));
 }
 
-void MaskConsensus::freeze(const TensorDict& candidate, RailExchange& ranks) {
-  if (groups_.empty()) return;
-  const auto scores = summed_over_ranks(sparsity::unit_scores(groups_, candidate), groups_, ranks);
-  node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
-  changes_ = 0;
+void MaskConsensus::freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks) {
+  if (!groups_.empty()) freeze(summed_over_ranks(scores, groups_, ranks));
 }
 
 void MaskConsensus::freeze() {
@@ -83,8 +79,9 @@ void MaskConsensus::freeze() {
   changes_ = 0;
 }
 
-void MaskConsensus::freeze(const TensorDict& weights) {
-  node_ = global_ = sparsity::select_units(groups_, sparsity::unit_scores(groups_, weights), schedule_, kFinal);
+void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
+  node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
+  changes_ = 0;
 }
 
 void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {

@@ -15,19 +15,20 @@ enum class MaskRule {
   kUnion,  ///< the paper: every node its own top-k; the global mask is their bitwise OR
 };
 
-/// Keeps the node's and the global masks of all groups. update() and freeze() are collective.
+/// Keeps the node's and the global masks of all groups. Scores are double[size] per group, and a rank's share: their
+/// sum over the ranks of a node is what the node's candidate scores.
 class MaskConsensus {
  public:
   MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule);
 
-  /// New masks for exchange k from the node's unprojected candidate: this rank's rows of it, zeros elsewhere.
-  void update(int64_t k, const TensorDict& candidate, RailExchange& ranks);
-  /// Final masks at the final share of units: from the candidate's scores summed over nodes.
-  void freeze(const TensorDict& candidate, RailExchange& ranks);
+  /// New masks for exchange k. Collective.
+  void update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks);
+  /// Final masks at the final share of units: from the scores summed over nodes. Collective.
+  void freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks);
   /// Final masks: the last global ones.
   void freeze();
-  /// Final masks from weights that are the same on all ranks; no communication.
-  void freeze(const TensorDict& weights);
+  /// Final masks from whole scores that are the same on all ranks.
+  void freeze(const std::vector<at::Tensor>& scores);
 
   /// Puts back what node(), global() and stable() were.
   void restore(sparsity::Masks node, sparsity::Masks global, int64_t stable);

@@ -27,6 +27,7 @@ class RailExchange {
   explicit RailExchange(comm::Hierarchy& groups, ExchangeForm form = ExchangeForm::kSharded);
 
   const comm::Layout& layout() const { return groups_.layout; }
+  comm::Communicator& node() { return *groups_.node; }
   /// Local ranks that use the links between nodes.
   int rails() const { return rails_; }
   /// My local index, which is that of my part.

@@ -1,7 +1,8 @@
-// Pruning by what data says.
+// Pruning by importance, with what data says where the criterion asks for it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
@@ -9,9 +10,10 @@
 
 namespace prunex::train {
 
-/// As Pruner::prune(), for criteria that need evidence: in every step it is collected anew, from the network that is
-/// left then. All ranks of `world` must call, with the same images; they prune the same.
-void prune_by_evidence(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
-                       int64_t steps, const data::Dataset& images, comm::Communicator& world);
+/// Pruner::prune() by any criterion. Those that need evidence collect it anew in every step, from the network that is
+/// left then, from `images`, which is not called for the others. All ranks of `world` must call, with the same images;
+/// they prune the same.
+void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
+                         int64_t steps, const std::function<data::Dataset()>& images, comm::Communicator& world);
 
 }  // namespace prunex::train

@@ -12,6 +12,7 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/program/macs.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {
@@ -35,6 +36,11 @@ struct Part {
 
 Part part_of(const Dataset& dataset, const comm::Communicator& world) {
   return {dataset.size() * world.rank() / world.size(), dataset.size() * (world.rank() + 1) / world.size()};
+}
+
+/// Where the weights are.
+Batch batch_for(const Weights& weights, const Dataset& dataset, int64_t begin, int64_t end) {
+  return on_device(data::evaluation_batch(dataset, begin, end), device_of(weights));
 }
 
 /// Leaves of autograd of their own over the same memory.
@@ -72,7 +78,7 @@ TensorDict gradient_sums(const Model& model, const Dataset& dataset, const Part&
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = zeros_like(model.weights.params);
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
-    const Batch batch = data::evaluation_batch(dataset, first, std::min(first + kBatch, part.end));
+    const Batch batch = batch_for(leaves, dataset, first, std::min(first + kBatch, part.end));
     backward(model.program, leaves, batch.images, batch.labels);
     add_gradients(sums, leaves, false);
   }
@@ -85,7 +91,7 @@ at::Tensor drawn_label(const Model& model, const at::Tensor& image, uint64_t see
   Weights weights = model.weights;
   const at::Tensor logits = model.program.run({image}, weights, Mode::kEval).front();
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed ^ (0x9e3779b97f4a7c15 * (number + 1)));
-  return at::multinomial(logits.softmax(1), 1, false, generator).flatten();
+  return at::multinomial(logits.softmax(1).cpu(), 1, false, generator).flatten().to(logits.device());
 }
 
 /// One image at a time: the square of a sum would be another number.
@@ -93,7 +99,7 @@ TensorDict square_sums(const Model& model, const Dataset& dataset, const Part& p
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = zeros_like(model.weights.params);
   for (int64_t number = part.begin; number < part.end; ++number) {
-    const Batch image = data::evaluation_batch(dataset, number, number + 1);
+    const Batch image = batch_for(leaves, dataset, number, number + 1);
     const at::Tensor label = !seed ? image.labels : drawn_label(model, image.images, *seed, number);
     backward(model.program, leaves, image.images, label);
     add_gradients(sums, leaves, true);
@@ -149,7 +155,7 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const Par
   Weights weights = model.weights;
   TensorDict sums;
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
-    const Batch batch = data::evaluation_batch(dataset, first, std::min(first + kBatch, part.end));
+    const Batch batch = batch_for(weights, dataset, first, std::min(first + kBatch, part.end));
     const auto inputs = program.run({batch.images}, weights, Mode::kEval);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const at::Tensor channels = by_channel(inputs[i], weights.params[open.weights[i]].dim());
@@ -180,6 +186,10 @@ TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& datas
 }
 
 }  // namespace
+
+Dataset evidence_images(const Dataset& training, int64_t samples) {
+  return data::take_first(training, std::min(samples, training.size()), "--importance-samples");
+}
 
 TensorDict collect_evidence(Criterion criterion, const Model& model, const Dataset& dataset, uint64_t seed,
                             comm::Communicator& world) {

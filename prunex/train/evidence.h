@@ -11,6 +11,9 @@
 
 namespace prunex::train {
 
+/// The first `samples` training images, or all there are: --importance-samples.
+data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
+
 /// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.
 /// Gradients are of the cross-entropy: their mean for Taylor, the mean of the squared gradients of single images for
 /// Hessian and OBDC; for activations the mean |x| of every layer's input channels. The images are shared among the

@@ -1,9 +1,11 @@
 #include "prunex/train/metrics.h"
 
 #include <cmath>
+#include <concepts>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 
 #include "prunex/version.h"
 
@@ -59,34 +61,39 @@ ordered_json traffic_json(const comm::OperationTraffic& counts) {
           {"p99", counts.quantile(0.99)}};
 }
 
-ordered_json pruned_json(const PrunedRecord& record) {
-  return {{"exchange", record.exchange},
-          {"parameters_before", record.parameters_before},
-          {"parameters_after", record.parameters_after},
-          {"macs_before", record.macs_before},
-          {"macs_after", record.macs_after},
-          {"accuracy_before", record.accuracy_before},
-          {"accuracy_after", record.accuracy_after},
-          {"accuracy_after_statistics", record.accuracy_after_statistics},
-          {"milliseconds_before", record.milliseconds_before},
-          {"milliseconds_after", record.milliseconds_after}};
+/// Name and value of every field, for writing and for reading.
+void each_field(auto& record,
+                const auto& call) requires std::same_as<std::remove_cvref_t<decltype(record)>, PrunedRecord> {
+  call("exchange", record.exchange);
+  call("parameters_before", record.parameters_before);
+  call("parameters_after", record.parameters_after);
+  call("macs_before", record.macs_before);
+  call("macs_after", record.macs_after);
+  call("accuracy_before", record.accuracy_before);
+  call("accuracy_after", record.accuracy_after);
+  call("accuracy_after_statistics", record.accuracy_after_statistics);
+  call("milliseconds_before", record.milliseconds_before);
+  call("milliseconds_after", record.milliseconds_after);
 }
 
-PrunedRecord pruned_from(const ordered_json& json) {
-  return {.exchange = json.at("exchange"),
-          .parameters_before = json.at("parameters_before"),
-          .parameters_after = json.at("parameters_after"),
-          .macs_before = json.at("macs_before"),
-          .macs_after = json.at("macs_after"),
-          .accuracy_before = json.at("accuracy_before"),
-          .accuracy_after = json.at("accuracy_after"),
-          .accuracy_after_statistics = json.at("accuracy_after_statistics"),
-          .milliseconds_before = json.at("milliseconds_before"),
-          .milliseconds_after = json.at("milliseconds_after")};
+void each_field(auto& record,
+                const auto& call) requires std::same_as<std::remove_cvref_t<decltype(record)>, BestRecord> {
+  call("exchange", record.exchange);
+  call("validation_accuracy", record.validation_accuracy);
+  call("accuracy", record.accuracy);
 }
 
-ordered_json best_json(const BestRecord& best) {
-  return {{"exchange", best.exchange}, {"validation_accuracy", best.validation_accuracy}, {"accuracy", best.accuracy}};
+template <class Record>
+void add_record(ordered_json& json, const char* key, const std::optional<Record>& record) {
+  if (!record) return;
+  each_field(*record, [&](const char* name, const auto& value) { json[key][name] = value; });
+}
+
+template <class Record>
+void read_record(const ordered_json& json, const char* key, std::optional<Record>& record) {
+  if (!json.contains(key)) return;
+  record.emplace();
+  each_field(*record, [&](const char* name, auto& value) { json[key].at(name).get_to(value); });
 }
 
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
@@ -146,8 +153,8 @@ std::string progress_json(const Summary& summary) {
                     {"intra_node", summary.bytes.intra_node},
                     {"rate_before_cut", summary.samples_per_second_before_cut},
                     {"seconds", seconds_json(summary.seconds)}};
-  if (summary.best) json["best"] = best_json(*summary.best);
-  if (summary.pruned) json["pruned"] = pruned_json(*summary.pruned);
+  add_record(json, "best", summary.best);
+  add_record(json, "pruned", summary.pruned);
   return json.dump();
 }
 
@@ -159,11 +166,8 @@ void restore_progress(Summary& summary, const std::string& text) {
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
   summary.samples_per_second_before_cut = json.at("rate_before_cut");
-  if (json.contains("best")) {
-    const auto& best = json["best"];
-    summary.best = {best.at("exchange"), best.at("validation_accuracy"), best.at("accuracy")};
-  }
-  if (json.contains("pruned")) summary.pruned = pruned_from(json["pruned"]);
+  read_record(json, "best", summary.best);
+  read_record(json, "pruned", summary.pruned);
   const auto& seconds = json.at("seconds");
   summary.seconds = {.local = seconds.at("local"),
                      .exchange = {.intra = seconds.at("intra"),
@@ -217,8 +221,8 @@ std::string to_json(const Summary& summary) {
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
   if (summary.validation_accuracy) json["validation_accuracy"] = *summary.validation_accuracy;
-  if (summary.best) json["best"] = best_json(*summary.best);
-  if (summary.pruned) json["pruned"] = pruned_json(*summary.pruned);
+  add_record(json, "best", summary.best);
+  add_record(json, "pruned", summary.pruned);
   json["parameters_dense"] = summary.parameters_dense;
   json["parameters_compact"] = summary.parameters_compact;
   json["macs_dense"] = summary.macs_dense;

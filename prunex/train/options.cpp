@@ -10,6 +10,7 @@
 #include "prunex/admm/penalties.h"
 #include "prunex/prune/importance.h"
 #include "prunex/prune/scores.h"
+#include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -55,6 +56,16 @@ void validate_exchange_numbers(const TrainOptions& options) {
   at_least("--eval-every", static_cast<double>(options.eval_every), 0);
 }
 
+void validate_mask_importance(const TrainOptions& options) {
+  const auto& name = options.mask_importance;
+  if (name == kNormImportance) return;
+  prune::importance_named(name, "--mask-importance");
+  if (group_words(options) == "none") {
+    throw std::invalid_argument(
+        fmt::format("--mask-importance: got {}, but {} has no masks without --groups", name, options.strategy));
+  }
+}
+
 void validate_phases(const TrainOptions& options) {
   const auto& [sparse, finetune, pruning] = std::tie(options.sparse, options.finetune, options.pruning);
   prune::penalty_named(sparse.penalty);
@@ -73,6 +84,7 @@ void validate_phases(const TrainOptions& options) {
   at_least("--prune-every", static_cast<double>(pruning.every), pruning.below > 0 ? 1 : 0);
   at_least("--importance-samples", static_cast<double>(pruning.importance_samples), 1);
   prune::importance_named(pruning.importance);
+  validate_mask_importance(options);
   if (!pruning.normalizer.empty()) prune::normalizer_named(pruning.normalizer);
   if (sparse.epochs > 0 && sparse.penalty == "none") {
     throw std::invalid_argument("--sparse-epochs: needs --sparse, which says what to add to the gradients");
@@ -90,7 +102,8 @@ void validate_phases(const TrainOptions& options) {
 
 }  // namespace
 
-void validate(const TrainOptions& options) {
+void validate(const TrainOptions& given) {
+  const TrainOptions options = with_defaults(given);
   validate_shape(options);
   at_least("--threads", options.threads, 1);
   positive("--width", options.width);

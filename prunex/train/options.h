@@ -98,10 +98,11 @@ struct TrainOptions {
   SparseOptions sparse;
   FinetuneOptions finetune;
   ScheduledPruningOptions pruning;
-  std::string groups = "auto";    ///< coupled-inner where the strategy prunes by itself, else none
-  double keep = 0.5;              ///< share of units kept per group
-  int64_t round_to = kAutomatic;  ///< coupled groups keep a multiple of so many units; automatic: by group size
-  bool shrink = true;             ///< cut the model when the masks are final; else train on, masked
+  std::string groups = "auto";           ///< coupled-inner where the strategy prunes by itself, else none
+  double keep = 0.5;                     ///< share of units kept per group
+  std::string mask_importance = "norm";  ///< what ranks the units of groups: of all their weights, or by another name
+  int64_t round_to = kAutomatic;         ///< coupled groups keep a multiple of so many units; automatic: by group size
+  bool shrink = true;                    ///< cut the model when the masks are final; else train on, masked
   sparsity::KeepRamp keep_ramp = sparsity::KeepRamp::kCubic;
   int64_t prune_start = 2;            ///< k0: the first exchange that prunes
   int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run

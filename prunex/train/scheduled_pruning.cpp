@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -15,25 +14,16 @@
 #include "prunex/prune/groups.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/target.h"
-#include "prunex/prune/weight_roles.h"
+#include "prunex/prune/threshold.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 
 namespace prunex::train {
 namespace {
 
-/// NAME=VALUE
 std::pair<std::string, double> parse_target(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals != std::string::npos) {
-    const std::string number = text.substr(equals + 1);
-    try {
-      size_t used = 0;
-      const double value = std::stod(number, &used);
-      if (used == number.size()) return {text.substr(0, equals), value};
-    } catch (const std::logic_error&) {
-    }
-  }
+  const auto target = prune::parse_assignment(text);
+  if (target) return *target;
   throw std::invalid_argument(
       fmt::format("--prune-to: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
 }
@@ -54,36 +44,6 @@ void check_reach(const std::string& text, const prune::Planner& planner, const p
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("--prune-to {}: {}", text, error.what()));
   }
-}
-
-/// Whether a unit's weights there decide if it is small. Norms do not: what follows makes up for their scale.
-bool decides(prune::WeightKind kind) {
-  using Kind = prune::WeightKind;
-  return kind == Kind::kConvolution || kind == Kind::kDepthwise || kind == Kind::kLinear || kind == Kind::kRecurrent ||
-         kind == Kind::kEmbedding;
-}
-
-/// The largest |weight| of every unit in the layers that make it and that read it.
-std::vector<double> largest_weights(const sparsity::Group& group, const Weights& weights,
-                                    const std::map<std::string, prune::WeightRole>& roles) {
-  std::vector<double> largest(static_cast<size_t>(group.size), 0);
-  for (const auto& slice : group.slices) {
-    const at::Tensor* weight = weights.params.find(slice.tensor);
-    const auto role = roles.find(slice.tensor);
-    if (weight == nullptr || role == roles.end() || !decides(role->second.kind)) continue;
-    std::vector<int64_t> others(static_cast<size_t>(weight->dim()));
-    for (size_t axis = 0; axis < others.size(); ++axis) others[axis] = static_cast<int64_t>(axis);
-    others.erase(others.begin() + slice.axis);
-    const at::Tensor magnitude = weight->detach().abs().to(at::kDouble).cpu();
-    const at::Tensor by_position = (others.empty() ? magnitude : magnitude.amax(others)).contiguous();
-    const double* position = by_position.const_data_ptr<double>();
-    const size_t block = slice.index.empty() ? 1 : slice.index.size() / largest.size();
-    for (size_t i = 0; i < largest.size() * block; ++i) {
-      double& unit = largest[i / block];
-      unit = std::max(unit, position[slice.index.empty() ? static_cast<int64_t>(i) : slice.index[i]]);
-    }
-  }
-  return largest;
 }
 
 }  // namespace
@@ -122,43 +82,26 @@ bool ScheduledPruning::due(int64_t exchange) const {
   return steps_together_ || (exchange - first_) % options_.every == 0;
 }
 
-sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const data::Dataset& images,
+sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const Images& images,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
   return target_ ? cut_to_target(exchange, now, images, world) : cut_below(now);
 }
 
-sparsity::Cut ScheduledPruning::cut_to_target(int64_t exchange, const program::Model& now, const data::Dataset& images,
+sparsity::Cut ScheduledPruning::cut_to_target(int64_t exchange, const program::Model& now, const Images& images,
                                               comm::Communicator& world) const {
   prune::Pruner pruner(now, options_.plan);
   const int64_t step = steps_together_ ? 1 : (exchange - first_) / options_.every + 1;
   const int64_t steps = steps_together_ ? 1 : options_.steps;
   const auto target = prune::step_to(*target_, step, steps, *whole_, pruner.planner());
-  const auto importance = importance_of(options_, seed_);
-  const int64_t together = steps_together_ ? options_.steps : 1;
-  if (prune::needs_evidence(importance.criterion)) {
-    const at::AutoGradMode with_grad(true);
-    prune_by_evidence(pruner, importance, target, together, images, world);
-  } else {
-    pruner.prune(*prune::make_importance(importance, now.program.graph()), target, together);
-  }
+  prune_by_importance(pruner, importance_of(options_, seed_), target, steps_together_ ? options_.steps : 1, images,
+                      world);
   return pruner.cut();
 }
 
 sparsity::Cut ScheduledPruning::cut_below(const program::Model& now) const {
-  const auto& graph = now.program.graph();
-  const auto groups = prune::removable_groups(prune::dependency_groups(graph, options_.plan.groups));
-  const auto roles = prune::weight_roles(graph);
-  sparsity::Masks alive;
-  for (const auto& group : groups) {
-    const auto largest = largest_weights(group, now.weights, roles);
-    at::Tensor mask = at::zeros({group.size}, at::kBool);
-    bool* keeps = mask.mutable_data_ptr<bool>();
-    for (size_t unit = 0; unit < largest.size(); ++unit) keeps[unit] = largest[unit] >= options_.below;
-    keeps[std::max_element(largest.begin(), largest.end()) - largest.begin()] = true;
-    alive.insert(group.name, mask);
-  }
-  return sparsity::make_cut(groups, alive, sparsity::shapes_of(now.weights));
+  const auto groups = prune::removable_groups(prune::dependency_groups(now.program.graph(), options_.plan.groups));
+  return sparsity::make_cut(groups, prune::units_above(groups, now, options_.below), sparsity::shapes_of(now.weights));
 }
 
 }  // namespace prunex::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "prunex/comm/communicator.h"
@@ -13,6 +14,9 @@
 #include "prunex/train/schedule.h"
 
 namespace prunex::train {
+
+/// The images that criteria of importance see; asked for when one does.
+using Images = std::function<data::Dataset()>;
 
 /// Depends on weights that all ranks share, on options and, for some criteria, on the same images: every rank cuts the
 /// same.
@@ -28,14 +32,14 @@ class ScheduledPruning {
   bool is_last(int64_t exchange) const { return target_ && due(exchange) && exchange == last(); }
   /// Nothing more will be cut.
   bool is_over(int64_t exchange) const { return target_ && exchange >= last(); }
+  bool has_target() const { return target_.has_value(); }
 
   /// What goes of `now`: the network as the cuts before have left it. Collective.
-  sparsity::Cut cut(int64_t exchange, const program::Model& now, const data::Dataset& images,
-                    comm::Communicator& world) const;
+  sparsity::Cut cut(int64_t exchange, const program::Model& now, const Images& images, comm::Communicator& world) const;
 
  private:
   int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
-  sparsity::Cut cut_to_target(int64_t exchange, const program::Model& now, const data::Dataset& images,
+  sparsity::Cut cut_to_target(int64_t exchange, const program::Model& now, const Images& images,
                               comm::Communicator& world) const;
   sparsity::Cut cut_below(const program::Model& now) const;
 

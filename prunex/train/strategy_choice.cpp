@@ -45,22 +45,32 @@ void set_flat(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
 
 constexpr double kPruneTrainThreshold = 1e-4;  // arXiv 1901.09290
 
+using Made = std::unique_ptr<strategies::Strategy>;
+Made make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
+Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
+Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
+Made make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
+
 struct Kind {
   const char* name;
-  bool prunes;                                                                 // unless told otherwise
-  void (*set)(HsadmmOptions&, const RunPlan&, const TrainOptions&) = nullptr;  // null: not H-SADMM's code
+  bool prunes;  // unless told otherwise
+  Made (*make)(const TrainOptions&, const RunPlan&, Replica&, comm::Hierarchy&);
+  void (*set)(HsadmmOptions&, const RunPlan&, const TrainOptions&) = nullptr;  // of make_local
+
+  bool averages_gradients() const { return set == nullptr; }
+  bool is_ddp() const { return make == make_ddp; }
 };
 
 constexpr Kind kKinds[] = {
-    {"hsadmm", true, set_hsadmm},
-    {"hsadmm_flat", true, set_flat},
-    {"local_sgd", false, set_local_sgd},
-    {"diloco", false, set_diloco},
-    {"one_shot", true, set_one_shot},
-    {"ddp", false},
-    {"prunetrain", false},
-    {"top_k", false},
-    {"powersgd", false},
+    {"hsadmm", true, make_local, set_hsadmm},
+    {"hsadmm_flat", true, make_local, set_flat},
+    {"local_sgd", false, make_local, set_local_sgd},
+    {"diloco", false, make_local, set_diloco},
+    {"one_shot", true, make_local, set_one_shot},
+    {"ddp", false, make_ddp},
+    {"prunetrain", false, make_ddp},
+    {"top_k", false, make_top_k},
+    {"powersgd", false, make_powersgd},
 };
 
 const Kind& kind_of(const std::string& name) {
@@ -70,10 +80,6 @@ const Kind& kind_of(const std::string& name) {
         fmt::format("--strategy: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
   }
   return *kind;
-}
-
-bool is_ddp(const std::string& name) {
-  return name == "ddp" || name == "prunetrain";
 }
 
 void refuse(bool condition, const std::string& message) {
@@ -87,6 +93,7 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   HsadmmOptions hsadmm = options.hsadmm;
   hsadmm.groups = plan.groups;
+  hsadmm.score_units = plan.score_units;
   hsadmm.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.freeze_after = plan.length.freeze_after;
   hsadmm.local_steps = options.local_steps;
@@ -102,25 +109,22 @@ strategies::DdpOptions ddp_options(const TrainOptions& options) {
   return {.exchange = options.hsadmm.exchange, .payload = options.hsadmm.payload};
 }
 
-std::unique_ptr<strategies::Strategy> make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                               comm::Hierarchy& ranks) {
+Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   auto ddp = ddp_options(options);
   ddp.reporting = reporting_of(options, plan);
   if (ddp.payload > Payload::kFp16) ddp.payload = Payload::kFp32;  // of the first exchanges of post-local SGD
   return strategies::make_ddp(replica, ranks, ddp);
 }
 
-std::unique_ptr<strategies::Strategy> make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                 comm::Hierarchy& ranks, int64_t exchanges_done) {
+Made make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   const auto make = [hsadmm = hsadmm_options(options, plan), &ranks](Replica& from_here) {
     return strategies::make_hsadmm(from_here, ranks, hsadmm);
   };
-  if (exchanges_done >= options.local_after) return make(replica);
+  if (plan.exchanges_done >= options.local_after) return make(replica);
   return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
 }
 
-std::unique_ptr<strategies::Strategy> make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                 comm::Hierarchy& ranks) {
+Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   auto top_k = options.top_k;
   top_k.reporting = reporting_of(options, plan);
   top_k.dgc_options.momentum = options.momentum;
@@ -129,8 +133,7 @@ std::unique_ptr<strategies::Strategy> make_top_k(const TrainOptions& options, co
   return strategies::make_top_k(replica, ranks, top_k);
 }
 
-std::unique_ptr<strategies::Strategy> make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                    comm::Hierarchy& ranks) {
+Made make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   auto powersgd = options.powersgd;
   powersgd.reporting = reporting_of(options, plan);
   powersgd.seed = options.seed;
@@ -164,32 +167,29 @@ void validate_strategy(const TrainOptions& options) {
   const auto& name = options.strategy;
   const Kind& kind = kind_of(name);
   const bool rounds = options.hsadmm.payload != Payload::kFp32;
-  const bool gradients = kind.set == nullptr;
+  const bool gradients = kind.averages_gradients();
   refuse(gradients && group_words(options) != "none",
          fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
-  refuse(rounds && gradients && !is_ddp(name),
+  refuse(rounds && gradients && !kind.is_ddp(),
          fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
   refuse(rounds && options.sites > 1,
          fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.hsadmm.payload)));
-  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && !is_ddp(name),
+  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && !kind.is_ddp(),
          fmt::format("--exchange: got flat, {} has sharded and leader", name));
   refuse(!(options.prune_at > 0 && options.prune_at < 1),
          fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));
   refuse(!(options.dgc_warmup_epochs >= 0),
          fmt::format("--dgc-warmup-epochs: got {}, wanted 0 or more", options.dgc_warmup_epochs));
-  if (is_ddp(name)) strategies::check(ddp_options(options));
+  if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
   strategies::check(options.powersgd);
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                    comm::Hierarchy& ranks, int64_t exchanges_done) {
-  if (is_ddp(options.strategy)) return make_ddp(options, plan, replica, ranks);
-  if (options.strategy == "top_k") return make_top_k(options, plan, replica, ranks);
-  if (options.strategy == "powersgd") return make_powersgd(options, plan, replica, ranks);
-  return make_local(options, plan, replica, ranks, exchanges_done);
+                                                    comm::Hierarchy& ranks) {
+  return kind_of(options.strategy).make(options, plan, replica, ranks);
 }
 
 double local_momentum(const TrainOptions& options) {

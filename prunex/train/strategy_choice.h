@@ -30,11 +30,13 @@ void validate_strategy(const TrainOptions& options);
 struct RunPlan {
   RunLength length;
   std::vector<sparsity::Group> groups;
+  strategies::UnitScorer score_units;
+  int64_t exchanges_done = 0;  ///< of a run that goes on: the strategy's state is loaded next
 };
 
-/// Collective: broadcasts rank 0's weights. `exchanges_done`: of a run that goes on, before it is loaded.
+/// Collective: broadcasts rank 0's weights.
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
-                                                    comm::Hierarchy& ranks, int64_t exchanges_done = 0);
+                                                    comm::Hierarchy& ranks);
 
 /// Momentum of the local optimizer: none where the strategy has it.
 double local_momentum(const TrainOptions& options);

@@ -54,6 +54,12 @@ sparsity::GroupCut parse_group(const Json& json) {
 
 }  // namespace
 
+std::vector<int64_t> input_shape(const program::Graph& graph) {
+  std::vector<int64_t> shape;
+  for (const auto& extent : graph.values[graph.inputs.front()].shape) shape.push_back(extent.factor);
+  return shape;
+}
+
 std::string structure_json(const Structure& structure) {
   Json tensors = Json::object(), groups = Json::array();
   for (const auto& [name, tensor] : structure.cut.tensors) tensors[name] = to_json(tensor);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 
 namespace prunex::train {
@@ -14,6 +15,9 @@ struct Structure {
   std::vector<int64_t> input;  ///< 1 x C x H x W
   sparsity::Cut cut;
 };
+
+/// 1 x C x H x W of a program's images.
+std::vector<int64_t> input_shape(const program::Graph& graph);
 
 /// {"model", "input": [1, C, H, W], "tensors": {NAME: {"shape": [original], "kept": {"0": [positions], …}}},
 /// "groups": [{"name", "size", "kept": [units], "at": {"tensor", "axis", "index"}}]}: an axis that kept everything and

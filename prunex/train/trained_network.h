@@ -1,8 +1,7 @@
 // The network that a rank trains: whole at first, smaller after every cut.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <optional>
 
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
@@ -20,11 +19,12 @@ class TrainedNetwork {
   const program::Graph& graph() const { return program_.graph(); }
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }
-  Size size() const;
+  const Size& size() const { return size_; }
 
-  /// What is gone since the start: positions count in the whole network. Names all prunable groups.
-  const sparsity::Cut& total() const { return total_; }
-  bool is_cut() const { return !total_.empty(); }
+  /// What is gone since the start, from the first cut on, if only of nothing: positions count in the whole network.
+  /// Names all prunable groups.
+  const std::optional<sparsity::Cut>& total() const { return total_; }
+  bool is_smaller() const { return total_ && !total_->empty(); }
 
   /// Program, weights and momentum lose what `step` removes from the network as it is now.
   void cut(const sparsity::Cut& step);
@@ -32,10 +32,8 @@ class TrainedNetwork {
  private:
   program::Program program_;
   Replica replica_;
-  sparsity::Cut total_;
+  Size size_;
+  std::optional<sparsity::Cut> total_;
 };
-
-/// 1 x C x H x W of a program's images.
-std::vector<int64_t> input_shape(const program::Graph& graph);
 
 }  // namespace prunex::train

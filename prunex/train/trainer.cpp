@@ -24,7 +24,9 @@
 #include "prunex/train/checkpoint.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
+#include "prunex/train/evidence.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/mask_importance.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
@@ -71,11 +73,10 @@ class Trainer {
   program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
   void summarise(const Weights& product);
   sparsity::Cut find_cut() const;
-  void shrink();
   void prune_on_schedule(int64_t exchange);
   void cut(const sparsity::Cut& cut);
-  void note_cut();
-  RunPlan plan() const { return {length_, groups_}; }
+  void restart_speed();
+  RunPlan plan(int64_t exchanges_done) const;
   bool writes() const { return ranks_.layout.rank == 0; }
 
   TrainOptions options_;
@@ -100,8 +101,7 @@ class Trainer {
   Seconds since_exchange_;
   double loss_since_exchange_ = 0;
   int64_t last_step_ = 0;
-  comm::Volume moved_;   // by exchanges, up to the last record
-  bool shrunk_ = false;  // there was a cut, if only of nothing
+  comm::Volume moved_;  // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
   Summary summary_;
@@ -131,7 +131,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   if (options.pruning.any()) {
     pruning_.emplace(options, length_, program::Model{network_.program(), network_.replica().weights});
   }
-  const Size size = network_.size();
+  const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
               .dataset = options.data.dataset,
@@ -143,6 +143,11 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
+}
+
+RunPlan Trainer::plan(int64_t exchanges_done) const {
+  const program::Model model{network_.program(), network_.replica().weights};
+  return {length_, groups_, mask_scorer(options_, groups_, model, data_.train), exchanges_done};
 }
 
 /// Said once: the run is the same, a little slower.
@@ -160,7 +165,7 @@ Summary Trainer::run(const std::string& config) {
   Checkpoints checkpoints(directory_, config, ranks_);
   std::optional<Checkpoint> before;
   if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
-  strategy_ = make_strategy(options_, plan(), network_.replica(), ranks_, before ? before->exchange : 0);
+  strategy_ = make_strategy(options_, plan(before ? before->exchange : 0), network_.replica(), ranks_);
   if (before) {
     restore(*before);
   } else {
@@ -228,7 +233,7 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
 
 /// What makes the network smaller, and what depends on its weights; once before the first step, too.
 void Trainer::after_exchange(const strategies::Exchange& exchange, int64_t step) {
-  if (exchange.frozen && options_.shrink && !shrunk_ && !pruning_) traced("cut", [&] { shrink(); });
+  if (exchange.frozen && options_.shrink && !network_.total() && !pruning_) traced("cut", [&] { cut(find_cut()); });
   if (pruning_ && pruning_->due(exchange.index)) traced("cut", [&] { prune_on_schedule(exchange.index); });
   if (sparse_) sparse_->refresh(strategy_->product(), exchange.index, step);
 }
@@ -250,8 +255,8 @@ Checkpoint Trainer::snapshot() const {
   Checkpoint checkpoint;
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
-  if (shrunk_) {
-    checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), network_.total()});
+  if (const auto& total = network_.total()) {
+    checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
   }
   for (const auto& item : strategy_->state()) {
     const auto& name = item.key();
@@ -277,7 +282,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   if (!checkpoint.structure.empty()) {
     cut = parse_structure(checkpoint.structure).cut;
     network_.cut(*cut);
-    note_cut();
+    restart_speed();
     if (cut->empty()) cut.reset();
   }
   TensorDict state = checkpoint.node;
@@ -300,49 +305,42 @@ sparsity::Cut Trainer::find_cut() const {
   return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
 }
 
-/// What the final masks leave out.
-void Trainer::shrink() {
-  cut(find_cut());
-}
-
 /// From here on everything is smaller.
 void Trainer::cut(const sparsity::Cut& cut) {
   check_agreement(cut, *ranks_.world);
-  note_cut();
-  if (cut.empty()) return;
   network_.cut(cut);
+  restart_speed();
+  if (cut.empty()) return;
   strategy_->cut(cut, network_.replica());
   if (sparse_) sparse_->cut(network_.graph(), cut);
 }
 
 /// Speeds count from the last cut on.
-void Trainer::note_cut() {
-  shrunk_ = true;
+void Trainer::restart_speed() {
   seconds_before_cut_ = summary_.seconds.local;
   samples_before_cut_ = summary_.samples;
 }
 
 void Trainer::prune_on_schedule(int64_t exchange) {
-  const Weights before = evaluated_product();
+  const Weights before = pruning_->has_target() ? evaluated_product() : strategy_->product();
   const auto milliseconds = [&](const Weights& weights) {
     return milliseconds_per_batch(network_.program(), weights, data_.test, kTimedImages);
   };
   if (pruning_->is_first(exchange)) {
-    const Size size = network_.size();
+    const Size& size = network_.size();
     summary_.pruned = {.parameters_before = size.parameters,
                        .macs_before = size.macs,
                        .accuracy_before = score(network_.program(), before, data_.test).accuracy,
                        .milliseconds_before = milliseconds(before)};
   }
-  const int64_t samples = std::min(options_.pruning.importance_samples, data_.train.size());
-  const auto images = data::take_first(data_.train, samples, "--importance-samples");
+  const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
   const sparsity::Cut step = pruning_->cut(exchange, {network_.program(), before}, images, *ranks_.world);
   cut(step);
   if (!pruning_->is_last(exchange)) return;
   Weights after = before;
   sparsity::apply_cut(after, step);
   PrunedRecord& record = *summary_.pruned;
-  const Size size = network_.size();
+  const Size& size = network_.size();
   record.exchange = exchange;
   record.parameters_after = size.parameters;
   record.macs_after = size.macs;
@@ -377,7 +375,7 @@ double Trainer::local_step(int64_t step) {
 void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
-  const Size size = network_.size();
+  const Size& size = network_.size();
   Metrics metrics{.phase = phase.name,
                   .step = step,
                   .samples = step * samples_per_step(options_),
@@ -407,7 +405,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   summary_.frozen = exchange.frozen;
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
-  (shrunk_ ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
+  (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   if (writes()) {
     metrics_file_->append(to_json(metrics));
     progress_->report(metrics, summary_.seconds.total, rate);
@@ -446,7 +444,7 @@ Score Trainer::score(const program::Program& program, const Weights& weights, co
 
 /// The model that ships: small whether or not it was trained small.
 program::Model Trainer::compact_model(const Weights& product, const sparsity::Cut& cut) {
-  if (network_.is_cut()) return {network_.program(), product};
+  if (network_.is_smaller()) return {network_.program(), product};
   Weights compact = product;
   sparsity::apply_cut(compact, cut);
   return {prune::cut_program(network_.program(), cut), compact};
@@ -459,7 +457,7 @@ void Trainer::summarise(const Weights& product) {
   if (data_.validation.size() > 0) {
     summary_.validation_accuracy = score(network_.program(), product, data_.validation).accuracy;
   }
-  const sparsity::Cut cut = network_.is_cut() ? network_.total() : find_cut();
+  const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : find_cut();
   const program::Model compact = compact_model(product, cut);
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;

@@ -131,6 +131,37 @@ TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
   expect_equal_to_reference({2, 2}, options, "no ADMM and no groups");
 }
 
+// Norms by a scorer of its own are those that ranks share the work of: it is given the whole candidate of the node.
+TEST(Hsadmm, AScorerSeesTheWholeCandidateOfItsNode) {
+  for (const MaskRule rule : {MaskRule::kJoint, MaskRule::kUnion}) {
+    HsadmmOptions options = default_options();
+    options.mask_rule = rule;
+    options.score_units = [groups = options.groups](const Weights& candidate, comm::Communicator&) {
+      return sparsity::unit_scores(groups, candidate.params);
+    };
+    for (const Shape shape : {Shape{2, 2}, Shape{3, 2}}) expect_equal_to_reference(shape, options, "own scorer");
+  }
+}
+
+TEST(Hsadmm, AScorerDecidesWhoSurvives) {
+  for (const int64_t freeze_after : {int64_t{3}, kNever}) {
+    HsadmmOptions options = default_options();
+    options.freeze_after = freeze_after;
+    options.score_units = [groups = options.groups](const Weights&, comm::Communicator& node) {
+      std::vector<at::Tensor> scores;
+      for (const auto& group : groups) scores.push_back(at::arange(group.size, at::kDouble) * node.size());
+      return scores;
+    };
+    for (const auto& history : run_on_ranks(comm::Layout{.node_sizes = {2, 1}}, options)) {
+      for (const auto& mask : history.back().masks) {
+        const int64_t size = mask.value().numel(), kept = mask.value().sum().item<int64_t>();
+        EXPECT_LT(kept, size);
+        EXPECT_TRUE(mask.value().slice(0, size - kept).all().item<bool>()) << mask.key();
+      }
+    }
+  }
+}
+
 /// Long enough for several mask changes, never frozen.
 HsadmmOptions restless(MaskRule rule) {
   HsadmmOptions options = default_options();

@@ -14,6 +14,7 @@
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {
@@ -25,37 +26,13 @@ using tests::text_of;
 
 namespace fs = std::filesystem;
 
-const char* const kConfig = "lr=0.1\nseed=0\n";
-
 /// 6 exchanges of 2 steps; the masks freeze, and the network is cut, at the fourth.
 TrainOptions small_run(const std::string& run_dir) {
-  TrainOptions options;
-  options.model = "resnet8";
-  options.data.samples = 160;
+  TrainOptions options = tiny_run(160, 6);
   options.nodes = 2;
-  options.exchanges = 6;
-  options.local_steps = 2;
-  options.batch_size = 8;
-  options.eval_every = 0;
-  options.precision = Precision::kFp32;
-  options.quiet = true;
   options.run_dir = run_dir;
   options.checkpoint_every = 1;
   return options;
-}
-
-void run(const TrainOptions& options) {
-  comm::run_ranks(shape_of(options), [&](comm::Hierarchy& ranks) { train(options, ranks, kConfig); });
-}
-
-std::vector<nlohmann::json> metrics_of(const std::string& directory) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream file(directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-    lines.back().erase("seconds");
-  }
-  return lines;
 }
 
 /// Runs to the end with a checkpoint of `exchange` kept aside, goes on from it in another folder and compares.
@@ -67,15 +44,15 @@ void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
   options.exchanges = 6;
   // the checkpoints of the last two exchanges are kept: every `exchange`-th leaves this one and the one after
   options.checkpoint_every = exchange;
-  run(options);
+  run_to_end(options);
   fs::copy(part, whole, fs::copy_options::recursive);
   fs::remove(part + "/model.safetensors");
   options.resume = part;
   options.resume_exchange = exchange;
-  run(options);
+  run_to_end(options);
   EXPECT_EQ(text_of(part + "/model.safetensors"), text_of(whole + "/model.safetensors"));
   EXPECT_EQ(text_of(part + "/model.pt2"), text_of(whole + "/model.pt2"));
-  EXPECT_EQ(metrics_of(part), metrics_of(whole));
+  EXPECT_EQ(lines_without_seconds(part), lines_without_seconds(whole));
 }
 
 TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {

@@ -106,7 +106,8 @@ TEST(DataPruning, IsTheSameOnEveryRank) {
   std::vector<sparsity::Cut> cuts(3);
   comm::run_ranks(3, 1, [&](comm::Hierarchy& ranks) {
     prune::Pruner pruner(model, {.scope = prune::Scope::kGlobal});
-    prune_by_evidence(pruner, prune::importance_named("taylor"), {.share = 0.5}, 2, images, *ranks.world);
+    prune_by_importance(
+        pruner, prune::importance_named("taylor"), {.share = 0.5}, 2, [&] { return images; }, *ranks.world);
     cuts[ranks.layout.rank] = pruner.cut();
   });
   EXPECT_FALSE(cuts[0].empty());

@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/data/load.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/train/evaluate.h"
@@ -18,6 +16,7 @@
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {
@@ -29,19 +28,13 @@ using tests::text_of;
 
 /// 4 steps in 2 exchanges, 4 of sparse training, 6 of fine-tuning with two cuts.
 TrainOptions phases(const std::string& strategy) {
-  TrainOptions options;
+  TrainOptions options = tiny_run(64, 0);
   options.strategy = strategy;
   options.groups = "none";
-  options.model = "resnet8";
-  options.data.samples = 64;
   options.data.validation = 16;
   options.epochs = 4.0 / 3;  // 48 images: 3 steps
-  options.local_steps = 2;
-  options.batch_size = 8;
   options.eval_every = 1;
   options.checkpoint_every = 1;
-  options.precision = Precision::kFp32;
-  options.quiet = true;
   options.nodes = 2;
   options.sparse.penalty = "group_norm";
   options.sparse.epochs = 4.0 / 3;
@@ -56,22 +49,7 @@ TrainOptions phases(const std::string& strategy) {
 Summary run(TrainOptions options, const std::string& directory, int64_t from = 0) {
   (from == 0 ? options.run_dir : options.resume) = directory;
   options.resume_exchange = from;
-  Summary of_rank_0;
-  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
-    const Summary summary = train(options, ranks, "lr = 0.1\n");
-    if (ranks.layout.rank == 0) of_rank_0 = summary;
-  });
-  return of_rank_0;
-}
-
-std::vector<json> lines_of(const std::string& directory) {
-  std::vector<json> lines;
-  std::ifstream file(directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(json::parse(line));
-    lines.back().erase("seconds");
-  }
-  return lines;
+  return run_to_end(options);
 }
 
 TEST(Phases, FollowEachOtherWithTheirOwnRates) {
@@ -108,7 +86,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
   TrainOptions options = phases(GetParam());
   options.checkpoint_every = 3;
   const Summary summary = run(options, directory);
-  const auto lines = lines_of(directory);
+  const auto lines = lines_without_seconds(directory);
   ASSERT_TRUE(summary.pruned);
   EXPECT_EQ(summary.pruned->exchange, 5);
   EXPECT_GE(static_cast<double>(summary.macs_dense), 2.11 * static_cast<double>(summary.macs_compact));
@@ -125,7 +103,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
   const auto product = io::read_safetensors(directory + "/model.safetensors").tensors;
   const auto expect_same_from = [&](const std::string& resumed, int64_t exchange) {
     const Summary again = run(options, resumed, exchange);
-    EXPECT_EQ(lines_of(resumed), lines) << exchange;
+    EXPECT_EQ(lines_without_seconds(resumed), lines) << exchange;
     EXPECT_EQ(again.pruned->accuracy_before, summary.pruned->accuracy_before);
     for (const auto& item : io::read_safetensors(resumed + "/model.safetensors").tensors) {
       ASSERT_TRUE(at::equal(item.value(), product[item.key()])) << item.key();
@@ -151,9 +129,9 @@ TEST(Phases, RoundedAndPostLocalRunsGoOnToTheBit) {
     options.local_after = 2;
     options.checkpoint_every = 3;
     run(options, scratch / "run");
-    const auto lines = lines_of(scratch / "run");
+    const auto lines = lines_without_seconds(scratch / "run");
     run(options, scratch / "run", from);
-    EXPECT_EQ(lines_of(scratch / "run"), lines) << from;
+    EXPECT_EQ(lines_without_seconds(scratch / "run"), lines) << from;
   }
 }
 
@@ -166,7 +144,7 @@ TEST(Phases, SparseTrainingChangesTheWeightsThatRanksShare) {
   without.sparse.strength = 1e-300;
   run(with, scratch / "with");
   run(without, scratch / "without");
-  const auto a = lines_of(scratch / "with"), b = lines_of(scratch / "without");
+  const auto a = lines_without_seconds(scratch / "with"), b = lines_without_seconds(scratch / "without");
   ASSERT_EQ(a.size(), 4);
   EXPECT_EQ(a[1], b[1]);
   EXPECT_NE(a[3]["loss"], b[3]["loss"]);
@@ -196,7 +174,7 @@ TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
   const Summary summary = run(options, scratch / "run");
   EXPECT_LT(summary.macs_compact, summary.macs_dense);
   EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
-  const auto lines = lines_of(scratch / "run");
+  const auto lines = lines_without_seconds(scratch / "run");
   EXPECT_LE(lines.back()["inter_node_bytes"], lines.front()["inter_node_bytes"]);
   const TrainOptions defaults = with_defaults(options);
   EXPECT_EQ(defaults.sparse.penalty, "group_lasso");
@@ -214,7 +192,7 @@ TEST(Phases, WithoutTrainingTheCutComesFirst) {
   options.pruning.steps = 1;
   const Summary summary = run(options, scratch / "run");
   EXPECT_EQ(summary.pruned->exchange, 0);
-  EXPECT_EQ(lines_of(scratch / "run").front()["macs"], summary.macs_compact);
+  EXPECT_EQ(lines_without_seconds(scratch / "run").front()["macs"], summary.macs_compact);
   EXPECT_LT(summary.macs_compact, summary.macs_dense);
 }
 
@@ -244,6 +222,16 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
   EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.below = 0.1; }), HasSubstr("--prune-below"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.normalizer = "mode"; }), HasSubstr("--normalizer: got 'mode'"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.steps = 0; }), HasSubstr("--prune-steps: got 0"));
+
+  // what prunetrain sets by itself counts as if it had been given
+  const auto prunetrain = [&](const std::function<void(TrainOptions&)>& change) {
+    return refusal([&](TrainOptions& o) {
+      o.strategy = "prunetrain", o.sparse = {}, o.pruning = {};
+      change(o);
+    });
+  };
+  EXPECT_EQ(prunetrain([](TrainOptions& o) { o.sparse.epochs = 1; }), "no exception");
+  EXPECT_THAT(prunetrain([](TrainOptions& o) { o.pruning.every = 0; }), HasSubstr("--prune-every: got 0"));
   const auto at_start = [](const std::string& target, int64_t steps) {
     const tests::Scratch scratch;
     TrainOptions options = phases("ddp");

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {
@@ -22,28 +22,15 @@ using tests::text_of;
 
 /// 4 exchanges of 2 steps.
 TrainOptions small_run(const std::string& strategy) {
-  TrainOptions options;
+  TrainOptions options = tiny_run(64, 4);
   options.strategy = strategy;
-  options.model = "resnet8";
-  options.data.samples = 64;
-  options.exchanges = 4;
-  options.local_steps = 2;
-  options.batch_size = 8;
-  options.eval_every = 0;
-  options.precision = Precision::kFp32;
-  options.quiet = true;
   options.nodes = 2;
   return options;
 }
 
 Summary run(TrainOptions options, const std::string& directory) {
   (options.resume.empty() ? options.run_dir : options.resume) = directory;
-  Summary of_rank_0;
-  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
-    const Summary summary = train(options, ranks, "lr = 0.1\n");
-    if (ranks.layout.rank == 0) of_rank_0 = summary;
-  });
-  return of_rank_0;
+  return run_to_end(options);
 }
 
 TEST(Strategies, AllTrainAndLeaveAModel) {

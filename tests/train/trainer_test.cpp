@@ -7,20 +7,19 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
-#include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/data/load.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
 #include "prunex/train/evaluate.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {
@@ -32,15 +31,8 @@ using tests::text_of;
 
 /// 6 exchanges of 2 steps on 160 images; the masks freeze at the fourth.
 TrainOptions small_run(const std::string& run_dir) {
-  TrainOptions options;
-  options.model = "resnet8";
-  options.data.samples = 160;
-  options.exchanges = 6;
-  options.local_steps = 2;
-  options.batch_size = 8;
+  TrainOptions options = tiny_run(160, 6);
   options.eval_every = 4;
-  options.precision = Precision::kFp32;
-  options.quiet = true;
   options.run_dir = run_dir;
   return options;
 }
@@ -48,28 +40,11 @@ TrainOptions small_run(const std::string& run_dir) {
 Summary run(TrainOptions options, int nodes, int ranks_per_node) {
   options.nodes = nodes;
   options.ranks_per_node = {ranks_per_node};
-  Summary of_rank_0;
-  comm::run_ranks(nodes, ranks_per_node, [&](comm::Hierarchy& ranks) {
-    const Summary summary = train(options, ranks, "lr = 0.1\n");
-    if (ranks.layout.rank == 0) of_rank_0 = summary;
-  });
-  return of_rank_0;
-}
-
-std::vector<json> lines_of(const std::string& directory) {
-  std::vector<json> lines;
-  std::ifstream file(directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
-std::vector<json> without_seconds(std::vector<json> lines) {
-  for (json& line : lines) EXPECT_EQ(line.erase("seconds"), 1);
-  return lines;
+  return run_to_end(options);
 }
 
 void expect_files(const std::string& directory, const Summary& summary) {
-  EXPECT_EQ(text_of(directory + "/config.toml"), "lr = 0.1\n");
+  EXPECT_EQ(text_of(directory + "/config.toml"), kConfig);
   const json file = json::parse(text_of(directory + "/summary.json"));
   EXPECT_EQ(file["accuracy"], summary.accuracy);
   EXPECT_EQ(file["exchanges"], 6);
@@ -114,12 +89,12 @@ TEST(Train, RepeatsItselfButForTheSeconds) {
     const std::string suffix = std::to_string(ranks_per_node);
     run(small_run(scratch / "first" + suffix), 2, ranks_per_node);
     run(small_run(scratch / "second" + suffix), 2, ranks_per_node);
-    const auto first = without_seconds(lines_of(scratch / "first" + suffix));
-    EXPECT_EQ(first, without_seconds(lines_of(scratch / "second" + suffix)));
+    const auto first = lines_without_seconds(scratch / "first" + suffix);
+    EXPECT_EQ(first, lines_without_seconds(scratch / "second" + suffix));
     TrainOptions other = small_run(scratch / "other" + suffix);
     other.seed = 1;
     run(other, 2, ranks_per_node);
-    EXPECT_NE(first, without_seconds(lines_of(scratch / "other" + suffix)));
+    EXPECT_NE(first, lines_without_seconds(scratch / "other" + suffix));
   }
 }
 

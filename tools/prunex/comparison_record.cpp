@@ -47,7 +47,6 @@ ordered_json read_summary(const std::string& directory) {
   summary.erase("traffic");
   summary.erase("not_removed");
   summary["messages"] = messages;
-  summary["steady_local"] = report::read_run(directory).summary->steady_local;
   return summary;
 }
 
@@ -111,6 +110,8 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   entry["options"] = options_json(job);
   if (state == JobState::kDone) {
     entry["summary"] = summary_of(job);
+    const auto exchanges = report::read_run(path_of(job)).exchanges;
+    if (!exchanges.empty()) entry["summary"]["steady_local"] = report::steady_local(exchanges);
     entry["processor"] = describe_host().value("processor", "");
   }
   for (auto& known : job.rate ? pilots_ : runs_) {

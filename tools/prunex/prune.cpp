@@ -15,6 +15,7 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
+#include "prunex/train/evidence.h"
 #include "prunex/train/network.h"
 #include "prunex/train/product.h"
 #include "prunex/train/structure.h"
@@ -41,18 +42,9 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const progr
 
 void prune_by(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
               const std::optional<data::Datasets>& data, const Target& target) {
-  if (!prune::needs_evidence(importance.criterion)) {
-    const auto scorer = prune::make_importance(importance, pruner.model().program.graph());
-    return pruner.prune(*scorer, target, command.steps);
-  }
-  if (!data) {
-    throw std::invalid_argument(
-        fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
-  }
-  const int64_t samples = std::min(command.importance_samples, data->train.size());
   const auto world = comm::make_solo("world");
-  train::prune_by_evidence(pruner, importance, target, command.steps,
-                           data::take_first(data->train, samples, "--importance-samples"), *world);
+  const auto images = [&] { return train::evidence_images(data->train, command.importance_samples); };
+  train::prune_by_importance(pruner, importance, target, command.steps, images, *world);
 }
 
 /// Bisects multiply-accumulates for the largest network that is fast enough, scored anew from the whole one each time.
@@ -87,9 +79,7 @@ void prune_to_latency(const ImportanceOptions& importance, const PruneCommand& c
   }
   if (!best)
     throw std::invalid_argument(fmt::format("--latency {}: the fastest network tried took {:.3g} ms", most, fastest));
-  prune_by(
-      importance, command, pruner, data,
-      {.kind = Target::Kind::kMacs, .count = cost.macs(prune::kept_units(best->planner().groups(), best->alive()))});
+  pruner = std::move(*best);
 }
 
 Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& data, const PruneCommand& command) {
@@ -107,18 +97,12 @@ Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& 
   return scores;
 }
 
-std::vector<int64_t> input_shape(const program::Graph& graph) {
-  std::vector<int64_t> shape;
-  for (const auto& extent : graph.values[graph.inputs.at(0)].shape) shape.push_back(extent.factor);
-  return shape;
-}
-
 void write(const PruneCommand& command, const Pruned& pruned, const nlohmann::ordered_json& report) {
   io::AtomicDirectory directory(command.output);
   train::write_product(directory.path(), pruned.model);
   train::write_structure(
       directory.path(),
-      {.model = command.model.model, .input = input_shape(pruned.model.program.graph()), .cut = pruned.cut});
+      {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
   io::write_file_atomically(directory.path() + "/report.json", report.dump(1) + "\n");
   directory.commit();
 }
@@ -147,6 +131,10 @@ int run_prune(const PruneCommand& command) {
   program::Model model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const auto data = load_data(command, model.program.graph());
+  if (prune::needs_evidence(importance.criterion) && !data) {
+    throw std::invalid_argument(
+        fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
+  }
   Pruner pruner(model, plan_options(command));
   if (command.latency) {
     prune_to_latency(importance, command, pruner, data);

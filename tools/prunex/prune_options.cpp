@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <stdexcept>
 
 #include "prunex/prune/target.h"
@@ -16,18 +17,9 @@ using prune::Pruner;
 using prune::Reduction;
 using prune::Target;
 
-/// NAME=R
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
-  const size_t equals = text.rfind('=');
-  try {
-    if (equals != std::string::npos && equals > 0) {
-      size_t used = 0;
-      const std::string number = text.substr(equals + 1);
-      const double ratio = std::stod(number, &used);
-      if (used == number.size()) return {text.substr(0, equals), ratio};
-    }
-  } catch (const std::logic_error&) {
-  }
+  const auto ratio = prune::parse_assignment(text);
+  if (ratio) return {ratio->first, ratio->second};
   throw std::invalid_argument(fmt::format("--layer-ratio {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
 }
 
@@ -36,21 +28,6 @@ const Words<Reduction>& reductions() {
                                       {"max", Reduction::kMax},     {"product", Reduction::kProduct},
                                       {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
   return words;
-}
-
-/// Leaves `value` as it is for an empty word.
-template <class T>
-void choose(const std::string& word, const Words<T>& words, T& value) {
-  for (const auto& [candidate, meaning] : words) {
-    if (candidate == word) value = meaning;
-  }
-}
-
-template <class T>
-std::vector<std::string> names_of(const Words<T>& words) {
-  std::vector<std::string> names;
-  for (const auto& [word, meaning] : words) names.push_back(word);
-  return names;
 }
 
 void add_target_options(CLI::App& app, PruneCommand& command) {
@@ -94,7 +71,7 @@ void add_importance_options(CLI::App& app, PruneCommand& command) {
       ->type_name("")
       ->group("Importance");
   app.add_option("--reduction", command.reduction, "how the layers of a group make one score (the criterion's own)")
-      ->check(CLI::IsMember(names_of(reductions())))
+      ->check(CLI::IsMember(prune::names_of(reductions())))
       ->type_name("")
       ->group("Importance");
   app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
@@ -140,7 +117,9 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
 
 ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
-  choose(command.reduction, reductions(), options.reduction);
+  if (!command.reduction.empty()) {
+    options.reduction = prune::meaning_of(command.reduction, reductions(), "--reduction");
+  }
   if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;

@@ -11,6 +11,7 @@
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/choices.h"
@@ -104,6 +105,13 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
 }
 
+template <class Schedule>
+Words<Schedule> schedules() {
+  return {{"cosine", train::LearningRateSchedule::kCosine},
+          {"step", train::LearningRateSchedule::kStep},
+          {"constant", train::LearningRateSchedule::kConstant}};
+}
+
 void add_sgd_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Local training";
@@ -113,11 +121,7 @@ void add_sgd_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--local-steps", options.local_steps, "optimizer steps between exchanges (H)")->group(group);
   app.add_option("--batch-size", options.batch_size, "images per rank and step")->group(group);
   app.add_option("--lr", options.learning_rate, "peak learning rate")->group(group);
-  add_choice<train::LearningRateSchedule>(app, "--lr-schedule", options.schedule,
-                                          {{"cosine", train::LearningRateSchedule::kCosine},
-                                           {"step", train::LearningRateSchedule::kStep},
-                                           {"constant", train::LearningRateSchedule::kConstant}},
-                                          "of the learning rate")
+  add_choice(app, "--lr-schedule", options.schedule, schedules<train::LearningRateSchedule>(), "of the learning rate")
       ->group(group);
   app.add_option("--warmup-epochs", options.warmup_epochs, "linear rise to the peak")->group(group);
   app.add_option("--momentum", options.momentum, "of the local SGD")->group(group);
@@ -147,6 +151,11 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
                                    {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}},
                                    "one mask for all nodes, or each node's own")
       ->group(group);
+  app.add_option("--mask-importance", options.mask_importance,
+                 "what ranks units for masks: norm (of all their weights), or as --importance")
+      ->check(CLI::IsMember(train::mask_importance_names()))
+      ->type_name("")
+      ->group(group);
   add_choice<sparsity::KeepRamp>(app, "--keep-schedule", options.keep_ramp,
                                  {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}},
                                  "gradual, or the final share at once")
@@ -163,13 +172,9 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
 
 void add_schedule_option(CLI::App& app, const char* name, std::optional<train::LearningRateSchedule>& value,
                          const char* description, const std::string& group) {
-  add_choice<std::optional<train::LearningRateSchedule>>(app, name, value,
-                                                         {{"auto", std::nullopt},
-                                                          {"cosine", train::LearningRateSchedule::kCosine},
-                                                          {"step", train::LearningRateSchedule::kStep},
-                                                          {"constant", train::LearningRateSchedule::kConstant}},
-                                                         description)
-      ->group(group);
+  auto words = schedules<std::optional<train::LearningRateSchedule>>();
+  words.insert(words.begin(), {"auto", std::nullopt});
+  add_choice(app, name, value, words, description)->group(group);
 }
 
 /// A number, or "auto" for none.
@@ -320,24 +325,20 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
 }
 
-int64_t number_or_word(const std::string& option, const std::string& word, bool may_be_never) {
-  if (word == "auto") return train::kAutomatic;
-  if (may_be_never && word == "never") return strategies::kNever;
-  int64_t number = 0;
+/// Nothing for "auto".
+template <class Number>
+std::optional<Number> number_or_auto(const char* option, const std::string& word, const char* others = "auto") {
+  if (word == "auto") return std::nullopt;
+  Number number{};
   if (!CLI::detail::lexical_cast(word, number)) {
-    throw std::invalid_argument(
-        fmt::format("{}: got '{}', wanted a number, auto{}", option, word, may_be_never ? " or never" : ""));
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or {}", option, word, others));
   }
   return number;
 }
 
-std::optional<double> number_or_auto(const std::string& option, const std::string& word) {
-  if (word == "auto") return std::nullopt;
-  double number = 0;
-  if (!CLI::detail::lexical_cast(word, number)) {
-    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or auto", option, word));
-  }
-  return number;
+int64_t exchange_or_never(const char* option, const std::string& word) {
+  if (word == "never") return strategies::kNever;
+  return number_or_auto<int64_t>(option, word, "auto or never").value_or(train::kAutomatic);
 }
 
 /// "2" or "2,1".
@@ -373,12 +374,12 @@ void warn_if_oversubscribed(const TrainOptions& options) {
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
   auto& options = command.options;
   options.ranks_per_node = numbers_of("--ranks-per-node", command.ranks_per_node);
-  options.prune_end = number_or_word("--prune-end", command.prune_end, false);
-  options.freeze_after = number_or_word("--freeze-after", command.freeze_after, true);
-  options.round_to = number_or_word("--round-to", command.round_to, false);
-  options.sparse.strength = number_or_auto("--sparse-reg", command.sparse_reg);
-  options.sparse.learning_rate = number_or_auto("--sparse-lr", command.sparse_lr);
-  options.finetune.learning_rate = number_or_auto("--finetune-lr", command.finetune_lr);
+  options.prune_end = number_or_auto<int64_t>("--prune-end", command.prune_end).value_or(train::kAutomatic);
+  options.freeze_after = exchange_or_never("--freeze-after", command.freeze_after);
+  options.round_to = number_or_auto<int64_t>("--round-to", command.round_to).value_or(train::kAutomatic);
+  options.sparse.strength = number_or_auto<double>("--sparse-reg", command.sparse_reg);
+  options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
+  options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);
   if (!command.ignore.empty()) options.pruning.plan.limits.ignore = CLI::detail::split(command.ignore, ',');
   options.shrink = !command.no_shrink;
   options.top_k.error_feedback = !command.no_error_feedback;

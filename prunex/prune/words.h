@@ -1,0 +1,34 @@
+// Words that options are told, and what they mean.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace prunex::prune {
+
+template <class T>
+using Words = std::vector<std::pair<std::string, T>>;
+
+template <class T>
+std::vector<std::string> names_of(const Words<T>& words) {
+  std::vector<std::string> names;
+  for (const auto& [word, meaning] : words) names.push_back(word);
+  return names;
+}
+
+/// An unknown word is a std::invalid_argument that names the option and lists the words.
+template <class T>
+const T& meaning_of(const std::string& word, const Words<T>& words, const char* option) {
+  for (const auto& [candidate, meaning] : words) {
+    if (candidate == word) return meaning;
+  }
+  throw std::invalid_argument(
+      fmt::format("{}: got '{}', wanted one of {}", option, word, fmt::join(names_of(words), ", ")));
+}
+
+}  // namespace prunex::prune
