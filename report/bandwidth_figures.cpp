@@ -59,8 +59,14 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
   return figure;
 }
 
+/// H-SADMM, and what has its masks or its rounded messages.
 bool is_ours(const Variant& variant) {
-  return variant.strategy().starts_with("hsadmm");
+  const auto differs = [&](const char* option, const char* usual) {
+    const auto value = variant.first().option(option);
+    return !value.empty() && value != usual;
+  };
+  return variant.strategy().starts_with("hsadmm") || differs("payload", "fp32") ||
+         (differs("groups", "auto") && differs("groups", "none"));
 }
 
 std::string where(const Priced& ours, const Priced& rival) {

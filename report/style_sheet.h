@@ -24,7 +24,7 @@ code{font:12.5px/1.45 ui-monospace,monospace;background:var(--box);padding:1px 4
 figure{margin:0 0 24px;padding:16px;break-inside:avoid;border:1px solid var(--grid);border-radius:8px;min-width:0}
 svg{display:block;width:100%;height:auto}
 .legend{list-style:none;margin:0 0 6px;padding:0;display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px}
-.legend li{display:flex;:center;gap:6px}
+.legend li{display:flex;align-items:center;gap:6px}
 .legend svg{width:34px;height:12px;flex:none}.legend.boxes svg{width:12px}
 .scroll{overflow-x:auto;max-height:600px;overflow-y:auto}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}

@@ -179,7 +179,7 @@ void Communicator::all_to_all(at::Tensor& output, const at::Tensor& input, const
   plain.select(0, rank_).copy_(input.detach().narrow(0, mine.begin, mine.size()));
   if (size_ == 1) return;
   Volume volume = scatter_volume(input.nbytes(), parts, input.element_size());
-  volume.least_to_nodes = static_cast<double>(volume.sent_to_nodes);
+  volume.least_to_nodes = static_cast<double>(input.nbytes()) * (nodes_ - 1) / nodes_;
   run("all_to_all", volume, [&] { do_all_to_all(plain, input.detach(), parts); });
 }
 

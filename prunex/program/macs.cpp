@@ -46,6 +46,17 @@ Products convolution(const Graph& graph, const Node& node) {
   return {extents(positions, 0, rank(graph, positions)) * extents(kernel, 1, rank(graph, kernel))};
 }
 
+/// Every matrix of every layer and direction meets every step of every sequence.
+Products recurrent(const Graph& graph, const Node& node) {
+  const ValueId input = value_of(node, "input");
+  Products products;
+  for (const ValueId weight : node.find("params")->values) {
+    if (rank(graph, weight) != 2) continue;
+    products.push_back(extents(input, 0, rank(graph, input) - 1) * extents(weight, 0, 2));
+  }
+  return products;
+}
+
 /// Each entry of the result is a sum over the last axis of the left factor.
 Products product(const Graph& graph, const Node& node, const char* left) {
   const ValueId output = node.outputs[0];
@@ -71,15 +82,22 @@ const std::map<std::string, Rule>& rules() {
   };
   static const std::map<std::string, Rule> table = {
       {"aten::conv1d", {Kind::kLayer, convolution}},
+      {"aten::conv1d.padding", {Kind::kLayer, convolution}},
       {"aten::conv2d", {Kind::kLayer, convolution}},
       {"aten::conv2d.padding", {Kind::kLayer, convolution}},
       {"aten::conv3d", {Kind::kLayer, convolution}},
+      {"aten::conv3d.padding", {Kind::kLayer, convolution}},
       {"aten::convolution", {Kind::kLayer, convolution}},
       {"aten::conv_transpose1d", {Kind::kLayer, convolution}},
       {"aten::conv_transpose2d.input", {Kind::kLayer, convolution}},
       {"aten::conv_transpose3d.input", {Kind::kLayer, convolution}},
       {"aten::linear", {Kind::kLayer, of("input")}},
       {"aten::addmm", {Kind::kLayer, of("mat1")}},
+      {"aten::lstm.input", {Kind::kLayer, recurrent}},
+      {"aten::gru.input", {Kind::kLayer, recurrent}},
+      {"aten::rnn_tanh.input", {Kind::kLayer, recurrent}},
+      {"aten::rnn_relu.input", {Kind::kLayer, recurrent}},
+      {"aten::baddbmm", {Kind::kProduct, of("batch1")}},
       {"aten::mm", {Kind::kProduct, of("self")}},
       {"aten::bmm", {Kind::kProduct, of("self")}},
       {"aten::matmul", {Kind::kProduct, of("self")}},

@@ -28,8 +28,8 @@ Rows rows_of(const at::Tensor& weight, const at::Tensor& other) {
   rows.channels_innermost =
       weight.dim() == 4 && !weight.is_contiguous() && weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const auto format = rows.channels_innermost ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-  rows.weight = weight.detach().to(at::kFloat).contiguous(format);
-  rows.other = other.defined() ? other.detach().to(at::kFloat).contiguous(format) : rows.weight;
+  rows.weight = weight.detach().to(at::kCPU, at::kFloat).contiguous(format);
+  rows.other = other.defined() ? other.detach().to(at::kCPU, at::kFloat).contiguous(format) : rows.weight;
   rows.count = weight.dim() == 0 ? 1 : weight.size(0);
   rows.channels = weight.dim() < 2 ? 1 : weight.size(1);
   rows.kernel = weight.numel() == 0 ? 0 : weight.numel() / (rows.count * rows.channels);

@@ -16,7 +16,7 @@ constexpr int64_t kChunk = 1024;  // rows whose distances to all are in memory a
 
 /// One row per position of the slice, in its order.
 at::Tensor rows_of(const at::Tensor& weight, const Slice& slice) {
-  at::Tensor rows = weight.detach().to(at::kFloat).movedim(slice.axis, 0);
+  at::Tensor rows = weight.detach().to(at::kCPU, at::kFloat).movedim(slice.axis, 0);
   if (!slice.index.empty()) rows = rows.index_select(0, at::tensor(slice.index, at::kLong));
   return rows.reshape({rows.size(0), -1});
 }

@@ -16,7 +16,7 @@ using sparsity::Group;
 using sparsity::Slice;
 
 std::vector<double> to_vector(const at::Tensor& tensor) {
-  const at::Tensor values = tensor.to(at::kDouble).contiguous();
+  const at::Tensor values = tensor.to(at::kCPU, at::kDouble).contiguous();
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 

@@ -181,9 +181,9 @@ Counts Planner::by_cost(const Ranking& ranking, const Problem& problem) const {
   };
   const auto all = static_cast<int64_t>(order.size());
   if (left(all) > limit) {
-    throw std::invalid_argument(fmt::format("at least {} of {} {} are left, wanted {} at most", left(all),
-                                            count(all_units(groups_)),
-                                            problem.target.kind == Target::Kind::kMacs ? "MACs" : "parameters", limit));
+    throw OutOfReach(fmt::format("at least {} of {} {} are left, wanted {} at most", left(all),
+                                 count(all_units(groups_)),
+                                 problem.target.kind == Target::Kind::kMacs ? "MACs" : "parameters", limit));
   }
   const int64_t length = first_fit(all, [&](int64_t candidate) { return left(candidate) <= limit; });
   return count_by_group(order, length, groups_.size()) + decided;
@@ -209,7 +209,7 @@ Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, co
   const Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
   const Counts removed = select(rank(problem, true), problem);
   const Counts kept = rounded(removed, problem.alive);
-  const Counts wished = target.kind == Target::Kind::kRatio ? by_ratio(rank(problem, false), problem) : removed;
+  const Counts wished = select(rank(problem, false), problem);
   Plan plan;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const at::Tensor& mask = alive[groups_[group].name];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct Target {
   int64_t count = 0;
 };
 
+/// A cost that a network cannot be pruned to.
+struct OutOfReach : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
 /// Units are compared within a scope only.
 enum class Scope {
   kLocal,       ///< a group
@@ -37,8 +43,8 @@ struct PlanOptions {
   Scope scope = Scope::kLocal;
   LimitOptions limits;
   GroupOptions groups;
-  /// Torch-Pruning's choices: truncated counts, rounding down, no limit on what a global threshold takes from a group
-  /// but that a group which would vanish stays whole; its count of operations.
+  /// Torch-Pruning's choices: truncated counts, rounding down, no limit on what a ratio takes from a group but that a
+  /// group which would vanish stays whole; its count of operations.
   bool tp_compat = false;
 };
 
@@ -64,8 +70,7 @@ class Planner {
   /// Masks with alive units of `alive` only. `scores` are per unit of groups(), empty where nothing is known: such a
   /// group stays whole. The target is of the whole network; with `progress` < 1, so much of the way to it.
   /// Ratios are met within half a unit per scope. Costs are met by the fewest removals: with one unit more (or one
-  /// multiple more, where counts are rounded) the network would be too large. A cost out of reach is a
-  /// std::invalid_argument that says what is left at least.
+  /// multiple more, where counts are rounded) the network would be too large. OutOfReach says what is left at least.
   Plan plan(const sparsity::Masks& alive, const std::vector<UnitScores>& scores, const Target& target,
             double progress = 1) const;
 

@@ -20,6 +20,7 @@ Size size_of(const Cost& cost, const std::vector<int64_t>& kept) {
 
 std::string difference(int64_t asked, int64_t kept, const Limit& limit) {
   if (kept == asked) return "";
+  if (kept < asked && limit.multiple == 1) return "loses more units because others can lose no more";
   if (limit.multiple > 1)
     return fmt::format("keeps a multiple of {} units, and {} at least", limit.multiple, limit.floor);
   return fmt::format("keeps {} units at least", limit.floor);
@@ -94,6 +95,7 @@ std::vector<LayerWidth> Pruner::layers() const {
       width.before += decided[i].units * channels;
       width.asked += decided[i].asked * channels;
       width.done += decided[i].kept * channels;
+      if (width.reason.empty()) width.reason = decided[i].reason;
     }
   }
   std::vector<LayerWidth> layers;

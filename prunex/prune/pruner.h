@@ -29,6 +29,7 @@ struct Decision {
 struct LayerWidth {
   std::string layer;
   int64_t before = 0, asked = 0, done = 0;  ///< channels; asked and done: to keep, and kept
+  std::string reason;                       ///< of the first of its groups that has one
 };
 
 struct Size {

@@ -52,6 +52,8 @@ class Regularizer {
   /// the last call.
   void refresh(const Weights& weights, double epochs);
 
+  bool has_coefficients() const { return !coefficients_.empty(); }
+
   /// In one pass over the memory of weights and gradients. `factor` scales all coefficients.
   void add_to_gradients(TensorDict& params, double factor) const;
 

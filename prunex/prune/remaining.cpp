@@ -6,8 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "prunex/sparsity/cut.h"
-
 namespace prunex::prune {
 namespace {
 
@@ -68,15 +66,21 @@ Cut cut_of(const std::vector<Group>& groups, const Masks& alive, const Weights& 
 
 }  // namespace
 
-Remaining remaining(const std::vector<Group>& groups, const Masks& alive, const Weights& weights) {
-  Remaining rest{.groups = {}, .weights = weights};
-  for (const Group& group : groups) rest.groups.push_back(present(group, weights));
-  const Cut cut = cut_of(rest.groups, alive, weights);
+std::vector<Group> remaining_groups(const std::vector<Group>& groups, const Masks& alive, const Cut& cut) {
+  std::vector<Group> rest = groups;
   NewPositions positions(cut);
-  for (Group& group : rest.groups) {
+  for (Group& group : rest) {
     for (Slice& slice : group.slices) slice.index = left(slice, positions.of(slice.tensor, slice.axis));
     group.size = alive[group.name].sum().item<int64_t>();
   }
+  return rest;
+}
+
+Remaining remaining(const std::vector<Group>& groups, const Masks& alive, const Weights& weights) {
+  std::vector<Group> placed;
+  for (const Group& group : groups) placed.push_back(present(group, weights));
+  const Cut cut = cut_of(placed, alive, weights);
+  Remaining rest{remaining_groups(placed, alive, cut), weights};
   sparsity::apply_cut(rest.weights, cut);
   return rest;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "prunex/prune/importance.h"
+#include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/tensors.h"
 
@@ -16,6 +17,10 @@ struct Remaining {
 
 /// Slices of tensors that `weights` lacks are left out. Tensors that lose nothing are shared with `weights`.
 Remaining remaining(const std::vector<sparsity::Group>& groups, const sparsity::Masks& alive, const Weights& weights);
+
+/// The groups as they lie in what `cut` leaves; `alive` has the units that it leaves.
+std::vector<sparsity::Group> remaining_groups(const std::vector<sparsity::Group>& groups, const sparsity::Masks& alive,
+                                              const sparsity::Cut& cut);
 
 /// Scores of the alive units among themselves; those of dead units are 0. `weights` are whole, or condensed.
 std::vector<UnitScores> score_alive(const Importance& importance, const std::vector<sparsity::Group>& groups,

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -50,25 +49,6 @@ std::optional<std::pair<std::string, double>> parse_assignment(const std::string
   } catch (const std::logic_error&) {
   }
   return std::nullopt;
-}
-
-Target step_to(const Target& target, int64_t step, int64_t steps, const Planner& whole, const Planner& now) {
-  const double progress = static_cast<double>(step) / static_cast<double>(steps);
-  Target next = target;
-  if (target.kind == Target::Kind::kRatio) {
-    const double before = 1 - target.share * static_cast<double>(step - 1) / static_cast<double>(steps);
-    next.share = before > 0 ? 1 - (1 - target.share * progress) / before : 0;
-    return next;
-  }
-  const bool macs = target.kind == Target::Kind::kMacs;
-  const auto count = [macs](const Planner& planner) {
-    const auto all = all_units(planner.groups());
-    return macs ? planner.cost().macs(all) : planner.cost().parameters(all);
-  };
-  const auto from = static_cast<double>(count(whole)), to = static_cast<double>(target.count);
-  const auto wanted = step == steps ? target.count : static_cast<int64_t>(from - (from - to) * progress);
-  next.count = std::min(wanted, count(now));
-  return next;
 }
 
 }  // namespace prunex::prune

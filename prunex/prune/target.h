@@ -17,8 +17,4 @@ Target target_named(const std::string& option, const std::string& name, double v
 /// NAME=NUMBER, at the last '='; nothing if the text is not that.
 std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text);
 
-/// One step of `steps` equal ones from the whole network to the target, for a network that `now` knows and that the
-/// steps before have cut. `whole`: of the network before all of them.
-Target step_to(const Target& target, int64_t step, int64_t steps, const Planner& whole, const Planner& now);
-
 }  // namespace prunex::prune

@@ -240,7 +240,7 @@ std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
 /// Ranks that all hold the whole share its scores equally.
 std::vector<at::Tensor> Hsadmm::shares_of_scores(const Weights& candidate) {
   auto scores = options_.score_units(candidate, ranks_.node());
-  for (auto& score : scores) score.div_(ranks_.layout().ranks_here());
+  for (auto& score : scores) score = score / ranks_.layout().ranks_here();
   return scores;
 }
 
@@ -258,7 +258,8 @@ void Hsadmm::update_masks(Replica& replica) {
   if (freezes_now()) {
     freeze(replica);
   } else if (!frozen_) {
-    masks_.update(k_, node_scores(replica), ranks_);
+    const bool score = !options_.score_units || masks_.prunes_at(k_);
+    masks_.update(k_, score ? node_scores(replica) : masks_.equal_scores(), ranks_);
     set_support();
   }
   sparsity::apply_supports(work_, support_of_node());

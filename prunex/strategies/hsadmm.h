@@ -40,8 +40,8 @@ enum class AuxTensors {
 /// Which scores decide the final masks.
 enum class FreezeMasks { kScores, kLastGlobal };
 
-/// Scores the units of a whole model: double[size] per group, the highest survive. All ranks of `node` call together
-/// with the same parameters; buffers may be each rank's own.
+/// Scores the units of a whole model: double[size] per group, on the CPU; the highest survive. All ranks of `node` call
+/// together with the same parameters, without gradients; buffers may be each rank's own.
 using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
 
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -82,6 +83,17 @@ void MaskConsensus::freeze() {
 void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
   node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
   changes_ = 0;
+}
+
+bool MaskConsensus::prunes_at(int64_t k) const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [&](const Group& group) { return schedule_.share(k, group.keep) < 1; });
+}
+
+std::vector<at::Tensor> MaskConsensus::equal_scores() const {
+  std::vector<at::Tensor> scores;
+  for (const Group& group : groups_) scores.push_back(at::zeros({group.size}, at::kDouble));
+  return scores;
 }
 
 void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {

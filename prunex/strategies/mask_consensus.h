@@ -30,6 +30,11 @@ class MaskConsensus {
   /// Final masks from whole scores that are the same on all ranks.
   void freeze(const std::vector<at::Tensor>& scores);
 
+  /// Whether the share of any group is below 1 in exchange k.
+  bool prunes_at(int64_t k) const;
+  /// For exchanges that do not prune.
+  std::vector<at::Tensor> equal_scores() const;
+
   /// Puts back what node(), global() and stable() were.
   void restore(sparsity::Masks node, sparsity::Masks global, int64_t stable);
 

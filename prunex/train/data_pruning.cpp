@@ -2,25 +2,41 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 #include "prunex/prune/remaining.h"
 #include "prunex/train/evidence.h"
 
 namespace prunex::train {
 
+std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOptions& importance,
+                                                   const std::vector<sparsity::Group>& groups,
+                                                   const program::Model& model, const Images& images,
+                                                   comm::Communicator& world) {
+  TensorDict evidence;
+  if (prune::needs_evidence(importance.criterion)) {
+    const at::AutoGradMode with_grad(true);
+    evidence = collect_evidence(importance.criterion, model, images(), importance.seed, world);
+  }
+  const auto scorer = prune::make_importance(importance, model.program.graph(), std::move(evidence));
+  return scorer->score(groups, model.weights);
+}
+
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
-                         int64_t steps, const std::function<data::Dataset()>& images, comm::Communicator& world) {
+                         int64_t steps, const Images& images, comm::Communicator& world) {
   if (!prune::needs_evidence(importance.criterion)) {
     return pruner.prune(*prune::make_importance(importance, pruner.model().program.graph()), target, steps);
   }
-  const at::AutoGradMode with_grad(true);
   const data::Dataset seen = images();
+  prune::Pruner tried = pruner;
   for (int64_t i = 1; i <= steps; ++i) {
-    const program::Model model = pruner.result().model;
-    const TensorDict evidence = collect_evidence(importance.criterion, model, seen, importance.seed, world);
-    const auto scorer = prune::make_importance(importance, model.program.graph(), evidence);
-    const auto groups = prune::remaining(pruner.planner().groups(), pruner.alive(), pruner.model().weights).groups;
-    pruner.step(scorer->score(groups, model.weights), target, static_cast<double>(i) / static_cast<double>(steps));
+    const program::Model model = tried.result().model;
+    const auto groups = prune::remaining(tried.planner().groups(), tried.alive(), tried.model().weights).groups;
+    const auto scores = score_by_importance(
+        importance, groups, model, [&] { return seen; }, world);
+    tried.step(scores, target, static_cast<double>(i) / static_cast<double>(steps));
   }
+  pruner = std::move(tried);
 }
 
 }  // namespace prunex::train

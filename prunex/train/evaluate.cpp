@@ -99,8 +99,8 @@ double median_milliseconds(const program::Program& program, const Weights& weigh
 
 double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                               int64_t batch_size) {
-  return median_milliseconds(program, weights,
-                             data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size())).images);
+  const auto batch = data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size()));
+  return median_milliseconds(program, weights, on_device(batch, device_of(weights)).images);
 }
 
 double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
@@ -108,7 +108,8 @@ double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
   std::vector<int64_t> shape{batch_size};
   const auto& recorded = graph.values[graph.inputs.front()].shape;
   for (size_t axis = 1; axis < recorded.size(); ++axis) shape.push_back(recorded[axis].factor);
-  return median_milliseconds(model.program, model.weights, at::zeros(shape).contiguous(at::MemoryFormat::ChannelsLast));
+  return median_milliseconds(model.program, model.weights,
+                             at::zeros(shape, device_of(model.weights)).contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {

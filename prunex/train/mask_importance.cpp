@@ -1,7 +1,6 @@
 #include "prunex/train/mask_importance.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <utility>
 
 #include "prunex/prune/importance.h"
+#include "prunex/train/data_pruning.h"
+#include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
 
 namespace prunex::train {
@@ -17,29 +18,33 @@ namespace {
 class MaskScorer {
  public:
   MaskScorer(const TrainOptions& options, std::vector<sparsity::Group> groups, program::Program program,
-             data::Dataset images)
+             const data::Dataset& training)
       : name_(options.mask_importance),
         importance_(prune::importance_named(name_, "--mask-importance")),
         groups_(std::move(groups)),
         program_(std::move(program)),
-        images_(std::move(images)) {
+        images_(evidence_images(training, options.pruning.importance_samples)),
+        calibration_(calibration_images(training, options.seed)) {
     importance_.seed = options.seed;
+    importance_.normalizer = prune::Normalizer::kNone;  // masks compare units of one group
   }
 
+  int64_t images() const { return images_.size(); }
   bool asks_data() const { return prune::needs_evidence(importance_.criterion); }
 
   std::vector<at::Tensor> operator()(const Weights& candidate, comm::Communicator& node) const {
-    TensorDict evidence;
-    if (asks_data()) {
-      const at::AutoGradMode with_grad(true);
-      evidence = collect_evidence(importance_.criterion, {program_, candidate}, images_, importance_.seed, node);
-    }
-    return score(candidate, std::move(evidence));
+    program::Model model{program_, candidate};
+    if (asks_data()) model.weights = with_estimated_statistics(program_, candidate, calibration_, node);
+    return checked(score_by_importance(
+        importance_, groups_, model, [this] { return images_; }, node));
   }
 
-  std::vector<at::Tensor> score(const Weights& weights, TensorDict evidence) const {
-    const auto importance = prune::make_importance(importance_, program_.graph(), std::move(evidence));
-    const auto scores = importance->score(groups_, weights);
+  void try_without_data(const Weights& weights) const {
+    checked(prune::make_importance(importance_, program_.graph())->score(groups_, weights));
+  }
+
+ private:
+  std::vector<at::Tensor> checked(const std::vector<prune::UnitScores>& scores) const {
     std::vector<at::Tensor> tensors;
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (scores[g].empty()) {
@@ -52,12 +57,11 @@ class MaskScorer {
     return tensors;
   }
 
- private:
   std::string name_;
   prune::ImportanceOptions importance_;
   std::vector<sparsity::Group> groups_;
   program::Program program_;
-  data::Dataset images_;
+  data::Dataset images_, calibration_;
 };
 
 void check_axes(const TrainOptions& options, const sparsity::Group& group) {
@@ -80,8 +84,13 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
                                    const program::Model& model, const data::Dataset& training) {
   if (options.mask_importance == kNormImportance || groups.empty()) return nullptr;
   for (const auto& group : groups) check_axes(options, group);
-  MaskScorer scorer(options, groups, model.program, evidence_images(training, options.pruning.importance_samples));
-  if (!scorer.asks_data()) scorer.score(model.weights, TensorDict());
+  MaskScorer scorer(options, groups, model.program, training);
+  if (!scorer.asks_data()) scorer.try_without_data(model.weights);
+  const int ranks = shape_of(options).world_size();
+  if (scorer.asks_data() && scorer.images() < ranks) {
+    throw std::invalid_argument(fmt::format("--importance-samples: got {} images, wanted one for each of the {} ranks",
+                                            scorer.images(), ranks));
+  }
   return scorer;
 }
 

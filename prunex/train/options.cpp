@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <tuple>
@@ -50,7 +51,7 @@ void validate_exchange_numbers(const TrainOptions& options) {
   }
   if (options.freeze_after != kAutomatic) at_least("--freeze-after", static_cast<double>(options.freeze_after), 0);
   at_least("--freeze-when-stable", static_cast<double>(options.hsadmm.freeze_when_stable), 0);
-  at_least("--outer-from", static_cast<double>(options.hsadmm.outer_from), 0);
+  at_least("--outer-from", static_cast<double>(options.outer_from.value_or(0)), 0);
   at_least("--checkpoint-every", static_cast<double>(options.checkpoint_every), 0);
   at_least("--resume-exchange", static_cast<double>(options.resume_exchange), 0);
   at_least("--eval-every", static_cast<double>(options.eval_every), 0);
@@ -59,10 +60,15 @@ void validate_exchange_numbers(const TrainOptions& options) {
 void validate_mask_importance(const TrainOptions& options) {
   const auto& name = options.mask_importance;
   if (name == kNormImportance) return;
-  prune::importance_named(name, "--mask-importance");
+  const auto names = mask_importance_names();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    throw std::invalid_argument(
+        fmt::format("--mask-importance: got '{}', wanted one of {}", name, fmt::join(names, ", ")));
+  }
   if (group_words(options) == "none") {
     throw std::invalid_argument(
-        fmt::format("--mask-importance: got {}, but {} has no masks without --groups", name, options.strategy));
+        fmt::format("--mask-importance: got {}, but nothing is masked: --strategy {}, --groups {}", name,
+                    options.strategy, options.groups));
   }
 }
 
@@ -96,7 +102,9 @@ void validate_phases(const TrainOptions& options) {
   if (masks && (pruning.any() || sparse.penalty != "none")) {
     throw std::invalid_argument(fmt::format("--groups: got {}, which {} masks while it trains; {} needs --groups none",
                                             group_words(options), options.strategy,
-                                            pruning.any() ? "--prune-to" : "--sparse"));
+                                            pruning.below > 0 ? "--prune-below"
+                                            : pruning.any()   ? "--prune-to"
+                                                              : "--sparse"));
   }
 }
 
@@ -120,12 +128,12 @@ void validate(const TrainOptions& given) {
   want(options.keep > 0 && options.keep <= 1, "--keep", options.keep, "a share in (0, 1]");
   if (options.round_to != kAutomatic) at_least("--round-to", static_cast<double>(options.round_to), 1);
   positive("--outer-lr", options.hsadmm.outer_rate);
-  want(options.hsadmm.outer_momentum >= 0 && options.hsadmm.outer_momentum < 1, "--outer-momentum",
-       options.hsadmm.outer_momentum, "a number in [0, 1)");
+  const double outer_momentum = options.outer_momentum.value_or(0);
+  want(outer_momentum >= 0 && outer_momentum < 1, "--outer-momentum", outer_momentum, "a number in [0, 1)");
   at_least("--tolerance", options.hsadmm.tolerance.relative, 0);
   validate_exchange_numbers(options);
-  validate_phases(options);
   validate_strategy(options);
+  validate_phases(options);
   admm::check(options.hsadmm.penalty);
 }
 

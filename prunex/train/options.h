@@ -112,8 +112,10 @@ struct TrainOptions {
   double dgc_warmup_epochs = 0;
   strategies::TopKOptions top_k;         ///< reporting, momentum and warm-up are filled in
   strategies::PowerSgdOptions powersgd;  ///< reporting and seed are filled in
+  std::optional<int64_t> outer_from;     ///< without: 1 where outer steps are the strategy's own, 0 elsewhere
+  std::optional<double> outer_momentum;  ///< without: 0.8 for H-SADMM, 0.9 elsewhere
   /// Everything else of H-SADMM, which local_sgd, diloco, one_shot and hsadmm_flat are settings of, and --payload and
-  /// --exchange of all; groups, exchange numbers, steps and rates are filled in from above.
+  /// --exchange of all; groups, exchange numbers, steps, rates and the two before are filled in from above.
   strategies::HsadmmOptions hsadmm;
 
   int64_t eval_every = 5;        ///< exchanges between evaluations of z; 0: only at the end

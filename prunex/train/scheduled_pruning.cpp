@@ -13,6 +13,7 @@
 
 #include "prunex/prune/groups.h"
 #include "prunex/prune/pruner.h"
+#include "prunex/prune/remaining.h"
 #include "prunex/prune/target.h"
 #include "prunex/prune/threshold.h"
 #include "prunex/sparsity/projection.h"
@@ -33,6 +34,18 @@ prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, u
   if (!options.normalizer.empty()) importance.normalizer = prune::normalizer_named(options.normalizer);
   importance.seed = seed;
   return importance;
+}
+
+/// The units of the whole network's groups that a cut has left.
+sparsity::Masks alive_after(const std::optional<sparsity::Cut>& cut, const std::vector<sparsity::Group>& groups) {
+  sparsity::Masks alive = sparsity::full_masks(groups);
+  if (!cut) return alive;
+  for (const auto& group : cut->groups) {
+    at::Tensor* mask = alive.find(group.name);
+    if (mask == nullptr) continue;
+    mask->zero_().index_fill_(0, at::tensor(group.kept, at::kLong), true);
+  }
+  return alive;
 }
 
 /// A target out of reach is a std::invalid_argument: before training, not after it.
@@ -82,21 +95,35 @@ bool ScheduledPruning::due(int64_t exchange) const {
   return steps_together_ || (exchange - first_) % options_.every == 0;
 }
 
-sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const Images& images,
+sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now,
+                                    const std::optional<sparsity::Cut>& total, const Images& images,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
-  return target_ ? cut_to_target(exchange, now, images, world) : cut_below(now);
+  if (!target_) return cut_below(now);
+  if (steps_together_) return cut_at_once(now, images, world);
+  const auto step = (exchange - first_) / options_.every + 1;
+  return cut_further(static_cast<double>(step) / static_cast<double>(options_.steps), now, total, images, world);
 }
 
-sparsity::Cut ScheduledPruning::cut_to_target(int64_t exchange, const program::Model& now, const Images& images,
-                                              comm::Communicator& world) const {
+sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const Images& images,
+                                            comm::Communicator& world) const {
   prune::Pruner pruner(now, options_.plan);
-  const int64_t step = steps_together_ ? 1 : (exchange - first_) / options_.every + 1;
-  const int64_t steps = steps_together_ ? 1 : options_.steps;
-  const auto target = prune::step_to(*target_, step, steps, *whole_, pruner.planner());
-  prune_by_importance(pruner, importance_of(options_, seed_), target, steps_together_ ? options_.steps : 1, images,
-                      world);
+  prune_by_importance(pruner, importance_of(options_, seed_), *target_, options_.steps, images, world);
   return pruner.cut();
+}
+
+/// So much of the way from the whole network to the target: shares, limits and costs count there.
+sparsity::Cut ScheduledPruning::cut_further(double progress, const program::Model& now,
+                                            const std::optional<sparsity::Cut>& total, const Images& images,
+                                            comm::Communicator& world) const {
+  const auto& groups = whole_->groups();
+  const auto alive = alive_after(total, groups);
+  const auto rest = total ? prune::remaining_groups(groups, alive, *total) : groups;
+  const auto scores = score_by_importance(importance_of(options_, seed_), rest, now, images, world);
+  const auto plan = whole_->plan(alive, prune::spread(scores, groups, alive), *target_, progress);
+  sparsity::Masks masks;
+  for (const auto& group : groups) masks.insert(group.name, plan.masks[group.name].masked_select(alive[group.name]));
+  return sparsity::make_cut(rest, masks, sparsity::shapes_of(now.weights));
 }
 
 sparsity::Cut ScheduledPruning::cut_below(const program::Model& now) const {

@@ -2,21 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/plan.h"
 #include "prunex/sparsity/cut.h"
+#include "prunex/train/data_pruning.h"
 #include "prunex/train/options.h"
 #include "prunex/train/schedule.h"
 
 namespace prunex::train {
-
-/// The images that criteria of importance see; asked for when one does.
-using Images = std::function<data::Dataset()>;
 
 /// Depends on weights that all ranks share, on options and, for some criteria, on the same images: every rank cuts the
 /// same.
@@ -34,13 +30,15 @@ class ScheduledPruning {
   bool is_over(int64_t exchange) const { return target_ && exchange >= last(); }
   bool has_target() const { return target_.has_value(); }
 
-  /// What goes of `now`: the network as the cuts before have left it. Collective.
-  sparsity::Cut cut(int64_t exchange, const program::Model& now, const Images& images, comm::Communicator& world) const;
+  /// What goes of `now`: the network as the cuts before, together `total`, have left it. Collective.
+  sparsity::Cut cut(int64_t exchange, const program::Model& now, const std::optional<sparsity::Cut>& total,
+                    const Images& images, comm::Communicator& world) const;
 
  private:
   int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
-  sparsity::Cut cut_to_target(int64_t exchange, const program::Model& now, const Images& images,
-                              comm::Communicator& world) const;
+  sparsity::Cut cut_at_once(const program::Model& now, const Images& images, comm::Communicator& world) const;
+  sparsity::Cut cut_further(double progress, const program::Model& now, const std::optional<sparsity::Cut>& total,
+                            const Images& images, comm::Communicator& world) const;
   sparsity::Cut cut_below(const program::Model& now) const;
 
   ScheduledPruningOptions options_;

@@ -54,7 +54,8 @@ void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) const {
 
 void SparseTraining::refresh(const Weights& weights, int64_t exchange, int64_t step) {
   const int64_t last = std::min(step + local_steps_, length_.steps);
-  if (exchange % options_.refresh_every != 0 || (!acts_in(step + 1) && !acts_in(last))) return;
+  const bool due = exchange % options_.refresh_every == 0 || !regularizer_.has_coefficients();
+  if (!due || (!acts_in(step + 1) && !acts_in(last))) return;
   const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(last).begin);
   const int64_t passed = std::min(in_phase, local_steps_ * options_.refresh_every);
   regularizer_.refresh(weights, static_cast<double>(passed) / static_cast<double>(length_.steps_per_epoch));

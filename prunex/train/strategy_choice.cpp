@@ -18,8 +18,13 @@ namespace {
 using strategies::HsadmmOptions;
 using strategies::Payload;
 
-/// How H-SADMM's code is set for a strategy by this name.
-void set_hsadmm(HsadmmOptions&, const RunPlan&, const TrainOptions&) {}
+/// How H-SADMM's code is set for a strategy by this name. The outer step from the first exchange on is worth three
+/// points (docs/results.md).
+void set_hsadmm(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
+  if (options.after_freeze != strategies::AfterFreeze::kNesterov) return;
+  options.outer_from = 1;
+  options.outer_momentum = 0.8;
+}
 
 void set_local_sgd(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
   options.penalty.kappa = 0;
@@ -39,7 +44,8 @@ void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOption
   options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
 }
 
-void set_flat(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
+void set_flat(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
+  set_hsadmm(options, plan, train);
   options.flat = true;
 }
 
@@ -102,6 +108,8 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.momentum = options.momentum;
   hsadmm.exchanges_before = options.local_after;
   kind_of(options.strategy).set(hsadmm, plan, options);
+  if (options.outer_from) hsadmm.outer_from = *options.outer_from;
+  if (options.outer_momentum) hsadmm.outer_momentum = *options.outer_momentum;
   return hsadmm;
 }
 
@@ -174,6 +182,9 @@ void validate_strategy(const TrainOptions& options) {
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
   refuse(rounds && gradients && !kind.is_ddp(),
          fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
+  refuse(rounds && name == "hsadmm_flat",
+         fmt::format("--payload: got {}, hsadmm_flat has fp32 alone: it knows no nodes to round between",
+                     strategies::name_of(options.hsadmm.payload)));
   refuse(rounds && options.sites > 1,
          fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.hsadmm.payload)));
   refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && !kind.is_ddp(),

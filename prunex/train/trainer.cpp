@@ -76,7 +76,6 @@ class Trainer {
   void prune_on_schedule(int64_t exchange);
   void cut(const sparsity::Cut& cut);
   void restart_speed();
-  RunPlan plan(int64_t exchanges_done) const;
   bool writes() const { return ranks_.layout.rank == 0; }
 
   TrainOptions options_;
@@ -88,6 +87,7 @@ class Trainer {
   RunLength length_;
   data::Loader loader_;
   data::Dataset calibration_;
+  strategies::UnitScorer score_units_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
@@ -125,11 +125,13 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
                             .seed = options.seed}),
       calibration_(calibration_images(data_.train, options.seed)),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
+  const program::Model model{network_.program(), network_.replica().weights};
+  score_units_ = mask_scorer(options, groups_, model, data_.train);
   if (options.sparse.penalty != "none") {
     sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
   }
   if (options.pruning.any()) {
-    pruning_.emplace(options, length_, program::Model{network_.program(), network_.replica().weights});
+    pruning_.emplace(options, length_, model);
   }
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
@@ -143,11 +145,6 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
-}
-
-RunPlan Trainer::plan(int64_t exchanges_done) const {
-  const program::Model model{network_.program(), network_.replica().weights};
-  return {length_, groups_, mask_scorer(options_, groups_, model, data_.train), exchanges_done};
 }
 
 /// Said once: the run is the same, a little slower.
@@ -165,7 +162,8 @@ Summary Trainer::run(const std::string& config) {
   Checkpoints checkpoints(directory_, config, ranks_);
   std::optional<Checkpoint> before;
   if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
-  strategy_ = make_strategy(options_, plan(before ? before->exchange : 0), network_.replica(), ranks_);
+  strategy_ = make_strategy(options_, {length_, groups_, score_units_, before ? before->exchange : 0},
+                            network_.replica(), ranks_);
   if (before) {
     restore(*before);
   } else {
@@ -334,7 +332,8 @@ void Trainer::prune_on_schedule(int64_t exchange) {
                        .milliseconds_before = milliseconds(before)};
   }
   const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
-  const sparsity::Cut step = pruning_->cut(exchange, {network_.program(), before}, images, *ranks_.world);
+  const sparsity::Cut step =
+      pruning_->cut(exchange, {network_.program(), before}, network_.total(), images, *ranks_.world);
   cut(step);
   if (!pruning_->is_last(exchange)) return;
   Weights after = before;

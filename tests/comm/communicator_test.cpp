@@ -74,6 +74,9 @@ TEST(Communicator, CountsApartWhatLeavesTheNode) {
   EXPECT_THAT(moved([&] { group.reduce_scatter(x, quarters); }), ElementsAre(24, 16, 8));
   EXPECT_THAT(moved([&] { group.all_gather_parts(x, quarters); }), ElementsAre(24, 16, 8));
   EXPECT_THAT(moved([&] { group.all_to_all(mine, x, quarters); }), ElementsAre(24, 16, 16));
+  // what a rank keeps for itself differs, the mean over ranks is the bound
+  auto most = at::empty({4, 5}, at::kFloat);
+  EXPECT_THAT(moved([&] { group.all_to_all(most, x, {{0, 5}, {5, 6}, {6, 7}, {7, 8}}); }), ElementsAre(12, 8, 16));
 }
 
 TEST(Communicator, OneRankDoesNothingButGather) {

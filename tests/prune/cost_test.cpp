@@ -35,6 +35,16 @@ at::Tensor images(int64_t channels, int64_t size) {
   return at::linspace(-1, 1, channels * size * size, at::kDouble).sin().reshape({1, channels, size, size});
 }
 
+// l1: 3 -> 6 at five steps; four gates of 4 units that read 6 inputs and 4 states each step; fc: 4 -> 3 of the last.
+TEST(Cost, RecurrentLayersCountTheirMatricesInEveryStep) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/lstm_linear.pt2");
+  const auto& graph = model.program.graph();
+  const int64_t sequences = graph.values[graph.inputs.front()].shape[0].factor;
+  EXPECT_EQ(program::macs(graph), sequences * (5 * 3 * 6 + 5 * 4 * 4 * (6 + 4) + 4 * 3));
+  const auto groups = removable_groups(dependency_groups(graph));
+  EXPECT_EQ(cost_of(graph, groups, Counting::kMacs).macs(all_units(groups)), program::macs(graph));
+}
+
 TEST(Cost, IsThatOfCutResNets) {
   expect_counts_of_cut_networks(models::make_model("resnet8", {}), images(3, 32));
   expect_counts_of_cut_networks(models::make_model("resnet18", {.height = 64, .width = 64}), images(3, 64));

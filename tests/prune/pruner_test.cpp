@@ -147,5 +147,27 @@ TEST(Pruner, SaysWhatWasNotDone) {
   }
 }
 
+// A cost has no share per group: what limits took from one, others had to give.
+TEST(Pruner, SaysWhatWasNotDoneForACost) {
+  const Model model = resnet8();
+  Pruner pruner(model, {.scope = Scope::kGlobal, .limits = {.max_ratio = 0.3}});
+  const int64_t whole = pruner.planner().cost().macs(all_units(pruner.planner().groups()));
+  pruner.prune(*make_importance(importance_named("l2"), model.program.graph()),
+               {.kind = Target::Kind::kMacs, .count = whole * 6 / 10});
+  int limited = 0, others = 0;
+  for (const Decision& decision : pruner.decisions()) {
+    if (decision.kept > decision.asked) {
+      EXPECT_THAT(decision.reason, testing::HasSubstr("at least")) << decision.group;
+      ++limited;
+    } else if (decision.kept < decision.asked) {
+      EXPECT_THAT(decision.reason, testing::HasSubstr("others")) << decision.group;
+      ++others;
+    }
+  }
+  EXPECT_GT(limited, 0);
+  EXPECT_GT(others, 0);
+  for (const LayerWidth& layer : pruner.layers()) EXPECT_TRUE(layer.asked == layer.done || !layer.reason.empty());
+}
+
 }  // namespace
 }  // namespace prunex::prune

@@ -57,6 +57,8 @@ TEST(Options, RefuseNumbersOutOfRange) {
   refused(&TrainOptions::freeze_after, {-2}, "--freeze-after");
   refused(&TrainOptions::eval_every, {-1}, "--eval-every");
   refused(&TrainOptions::strategy, {"magic"}, "--strategy");
+  refused(&TrainOptions::outer_from, {-1}, "--outer-from");
+  refused(&TrainOptions::outer_momentum, {-0.1, 1.0}, "--outer-momentum");
 }
 
 TEST(Options, GiveEveryNodeItsRanks) {
@@ -81,8 +83,6 @@ TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
   refused_after([](HsadmmOptions& o) { o.penalty.kappa = -1; }, "--kappa");
   refused_after([](HsadmmOptions& o) { o.penalty.rho1 = 0; }, "--rho1");
   refused_after([](HsadmmOptions& o) { o.outer_rate = 0; }, "--outer-lr");
-  refused_after([](HsadmmOptions& o) { o.outer_momentum = 1; }, "--outer-momentum");
-  refused_after([](HsadmmOptions& o) { o.outer_from = -1; }, "--outer-from");
   refused_after([](HsadmmOptions& o) { o.freeze_when_stable = -1; }, "--freeze-when-stable");
   refused_after([](HsadmmOptions& o) { o.tolerance.relative = std::nan(""); }, "--tolerance");
 }

@@ -207,6 +207,41 @@ TEST(Phases, EvidenceFromDataRanksUnitsToo) {
   EXPECT_GE(static_cast<double>(summary.macs_dense), 2.11 * static_cast<double>(summary.macs_compact));
 }
 
+// Shares and limits are those of the whole network, not of what the cuts before have left.
+TEST(Phases, SeveralCutsMeetASharePerGroup) {
+  for (const prune::Scope scope : {prune::Scope::kLocal, prune::Scope::kGlobal}) {
+    const tests::Scratch scratch;
+    TrainOptions options = phases("ddp");
+    options.pruning.target = "ratio=0.5";
+    options.pruning.steps = 3;
+    options.pruning.plan.scope = scope;
+    options.pruning.plan.limits.max_ratio = scope == prune::Scope::kLocal ? 1 : 0.55;
+    run(options, scratch / "run");
+    int64_t units = 0, kept = 0;
+    for (const auto& group : parse_structure(text_of(scratch / "run/structure.json")).cut.groups) {
+      const auto left = static_cast<int64_t>(group.kept.size());
+      if (scope == prune::Scope::kLocal) {
+        EXPECT_EQ(left, (group.size + 1) / 2) << group.name;
+      }
+      EXPECT_GE(static_cast<double>(left), 0.45 * static_cast<double>(group.size)) << group.name;
+      units += group.size, kept += left;
+    }
+    EXPECT_EQ(kept, (units + 1) / 2);
+  }
+}
+
+TEST(Phases, SparseTrainingActsFromItsFirstStepHoweverRarelyItIsRefreshed) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("ddp");
+  options.sparse.refresh_every = 100;
+  run(options, scratch / "sparse");
+  options.sparse.strength = 1e-12;
+  run(options, scratch / "dense");
+  const auto sparse = lines_without_seconds(scratch / "sparse"), dense = lines_without_seconds(scratch / "dense");
+  EXPECT_EQ(sparse[1]["loss"], dense[1]["loss"]);
+  EXPECT_NE(sparse[3]["loss"], dense[3]["loss"]);
+}
+
 TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
   const auto refusal = [](const std::function<void(TrainOptions&)>& change) {
     TrainOptions options = phases("ddp");

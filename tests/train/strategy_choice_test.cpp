@@ -47,6 +47,25 @@ TEST(Strategies, AllTrainAndLeaveAModel) {
   }
 }
 
+// The outer step of H-SADMM begins with the first exchange, unless told otherwise.
+TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
+  const tests::Scratch scratch;
+  const auto loss = [&](const char* strategy, std::optional<int64_t> from, std::optional<double> momentum) {
+    TrainOptions options = small_run(strategy);
+    options.outer_from = from;
+    options.outer_momentum = momentum;
+    static int number = 0;
+    const auto directory = scratch / std::to_string(number++);
+    run(options, directory);
+    return lines_of(directory).back()["loss"].get<double>();
+  };
+  EXPECT_EQ(loss("hsadmm", {}, {}), loss("hsadmm", 1, 0.8));
+  EXPECT_NE(loss("hsadmm", {}, {}), loss("hsadmm", 0, 0.8));
+  EXPECT_EQ(loss("diloco", {}, {}), loss("diloco", 1, 0.9));
+  EXPECT_EQ(loss("local_sgd", {}, {}), loss("local_sgd", 0, 0.9));
+  EXPECT_NE(loss("diloco", {}, {}), loss("local_sgd", {}, {}));
+}
+
 // Gradients of every step for ddp: the bytes are those that summary.json computes for it.
 TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   const tests::Scratch scratch;
@@ -138,6 +157,8 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
       "hsadmm", [](auto& o) { o.hsadmm.exchange = ExchangeForm::kFlat; }, "--exchange: got flat");
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "--prune-at: got 1, wanted a share in (0, 1)");
+  expect_refused(
+      "hsadmm_flat", [](auto& o) { o.hsadmm.payload = Payload::kInt8; }, "--payload: got int8, hsadmm_flat has fp32");
   expect_refused(
       "hsadmm", [](auto& o) { o.sites = 2, o.hsadmm.payload = Payload::kInt8; }, "between sites fp32 alone");
 }

@@ -155,7 +155,10 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
     fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n", signal);
     return 128 + signal;
   }
-  if (!command.verify.mbit.empty()) verify(record, first_seeds(comparison, record), command.verify, command.runner);
+  if (!command.verify.mbit.empty()) {
+    const size_t failed = verify(record, first_seeds(comparison, record), command.verify, command.runner);
+    if (failed > 0) throw std::runtime_error(fmt::format("compare: --verify: {} points failed, see above", failed));
+  }
   if (failures > 0)
     throw std::runtime_error(fmt::format("compare: {} runs failed; see {}/compare.json", failures, directory));
   return 0;

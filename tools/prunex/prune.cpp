@@ -49,8 +49,8 @@ void prune_by(const ImportanceOptions& importance, const PruneCommand& command, 
 
 /// Bisects multiply-accumulates for the largest network that is fast enough, scored anew from the whole one each time.
 /// As exact as the measurement.
-void prune_to_latency(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
-                      const std::optional<data::Datasets>& data) {
+Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
+                         const std::optional<data::Datasets>& data) {
   constexpr int kTries = 10;
   const double most = *command.latency;
   if (!(most > 0)) throw std::invalid_argument(fmt::format("--latency {}: wanted milliseconds above 0", most));
@@ -59,8 +59,9 @@ void prune_to_latency(const ImportanceOptions& importance, const PruneCommand& c
     return train::milliseconds_per_batch(model, command.latency_batch);
   };
   const prune::Cost& cost = pruner.planner().cost();
-  double fastest = milliseconds(pruner);
-  if (fastest <= most) return;
+  Latency latency{command.latency_batch, milliseconds(pruner), 0};
+  double fastest = latency.milliseconds_after = latency.milliseconds_before;
+  if (fastest <= most) return latency;
   std::optional<Pruner> best;
   int64_t too_few = 0, too_many = cost.macs(prune::all_units(pruner.planner().groups()));
   for (int i = 0; i < kTries; ++i) {
@@ -68,18 +69,21 @@ void prune_to_latency(const ImportanceOptions& importance, const PruneCommand& c
     Pruner tried = pruner;
     try {
       prune_by(importance, command, tried, data, {.kind = Target::Kind::kMacs, .count = count});
-    } catch (const std::invalid_argument&) {  // out of reach
+    } catch (const prune::OutOfReach&) {
       too_few = count;
       continue;
     }
     const double took = milliseconds(tried);
     fastest = std::min(fastest, took);
     (took <= most ? too_few : too_many) = count;
-    if (took <= most) best.emplace(std::move(tried));
+    if (took > most) continue;
+    best.emplace(std::move(tried));
+    latency.milliseconds_after = took;
   }
   if (!best)
     throw std::invalid_argument(fmt::format("--latency {}: the fastest network tried took {:.3g} ms", most, fastest));
   pruner = std::move(*best);
+  return latency;
 }
 
 Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& data, const PruneCommand& command) {
@@ -107,7 +111,7 @@ void write(const PruneCommand& command, const Pruned& pruned, const nlohmann::or
   directory.commit();
 }
 
-PruneSettings settings_of(const PruneCommand& command) {
+PruneSettings settings_of(const PruneCommand& command, const std::optional<Latency>& latency) {
   const auto [target, value] = target_option(command);
   return {.model = command.model.model,
           .importance = command.importance,
@@ -117,7 +121,8 @@ PruneSettings settings_of(const PruneCommand& command) {
           .target = target,
           .value = value,
           .steps = command.steps,
-          .tp_compat = command.tp_compat};
+          .tp_compat = command.tp_compat,
+          .latency = latency};
 }
 
 int run_prune(const PruneCommand& command) {
@@ -136,15 +141,16 @@ int run_prune(const PruneCommand& command) {
         fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
   }
   Pruner pruner(model, plan_options(command));
+  std::optional<Latency> latency;
   if (command.latency) {
-    prune_to_latency(importance, command, pruner, data);
+    latency = prune_to_latency(importance, command, pruner, data);
   } else {
     prune_by(importance, command, pruner, data, target_of(command, pruner));
   }
   Pruned pruned = pruner.result();
   std::optional<Scores> scores;
   if (data) scores = score(model, pruned, *data, command);
-  write(command, pruned, report_json(settings_of(command), pruned, scores));
+  write(command, pruned, report_json(settings_of(command, latency), pruned, scores));
   print_report(pruned, scores);
   return 0;
 }

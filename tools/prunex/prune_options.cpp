@@ -111,6 +111,9 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
   options.scope = command.isomorphic ? prune::Scope::kIsomorphic
                   : command.global   ? prune::Scope::kGlobal
                                      : prune::Scope::kLocal;
+  if (command.tp_compat && command.ratio && command.limits.max_ratio < 1) {
+    throw std::invalid_argument("--max-ratio: --tp-compat has no such limit on a --ratio");
+  }
   for (const std::string& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
   return options;
 }

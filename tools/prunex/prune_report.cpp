@@ -23,6 +23,7 @@ ordered_json layers_of(const Pruned& pruned) {
   ordered_json layers = ordered_json::array();
   for (const auto& layer : pruned.layers) {
     layers.push_back({{"name", layer.layer}, {"channels", layer.before}, {"asked", layer.asked}, {"done", layer.done}});
+    if (!layer.reason.empty()) layers.back()["reason"] = layer.reason;
   }
   return layers;
 }
@@ -76,6 +77,11 @@ ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, co
                     {"macs", before_after(pruned.before.macs, pruned.after.macs)},
                     {"speed_up", ratio(pruned.before.macs, pruned.after.macs)},
                     {"plan", fmt::format("{:016x}", sparsity::hash(pruned.cut))}};
+  if (const auto& latency = settings.latency) {
+    json["latency"] = {{"batch", latency->images},
+                       {"milliseconds_before", latency->milliseconds_before},
+                       {"milliseconds_after", latency->milliseconds_after}};
+  }
   if (scores) {
     json["accuracy"] = {{"before", scores->before.accuracy},
                         {"after", scores->after.accuracy},

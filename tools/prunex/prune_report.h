@@ -16,12 +16,19 @@ struct Scores {
   double milliseconds_before = 0, milliseconds_after = 0;  ///< per batch of the test set
 };
 
+/// Of a batch of `images`, whole and pruned.
+struct Latency {
+  int64_t images = 1;
+  double milliseconds_before = 0, milliseconds_after = 0;
+};
+
 /// How the plan was made, for the record.
 struct PruneSettings {
   std::string model, importance, scope, target;
   double value = 0;  ///< of the target's option
   int64_t steps = 1;
   bool tp_compat = false;
+  std::optional<Latency> latency;  ///< where it was the target
 };
 
 nlohmann::ordered_json report_json(const PruneSettings& settings, const prune::Pruned& pruned,

@@ -37,6 +37,7 @@ struct TrainCommand {
   std::string round_to = "auto";
   bool no_shrink = false;
   bool no_error_feedback = false;
+  std::string outer_from = "auto", outer_momentum = "auto";
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
   std::string ignore;
   std::string preset;
@@ -62,6 +63,7 @@ aux = "admm"
 after-freeze = "admm"
 lr = 0.001
 lr-schedule = "constant"
+warmup-epochs = 0
 momentum = 0.9
 weight-decay = 0.0001
 batch-size = 128
@@ -220,7 +222,8 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--normalizer", pruning.normalizer, "what makes groups comparable (the importance's own)")
       ->group(group);
-  app.add_option("--importance-samples", pruning.importance_samples, "training images that gradients are taken of")
+  app.add_option("--importance-samples", pruning.importance_samples,
+                 "training images that gradients and activations are of; for masks, too")
       ->group(group);
   add_choice<prune::Scope>(
       app, "--scope", pruning.plan.scope,
@@ -268,8 +271,12 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
                                       "exchanges with final masks")
       ->group(group);
   app.add_option("--outer-lr", hsadmm.outer_rate, "of the Nesterov step")->group(group);
-  app.add_option("--outer-momentum", hsadmm.outer_momentum, "of the Nesterov step")->group(group);
-  app.add_option("--outer-from", hsadmm.outer_from, "Nesterov step from this exchange on; 0 = from the freeze")
+  add_automatic_option(app, "--outer-momentum", command.outer_momentum,
+                       "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", group);
+  app.add_option("--outer-from", command.outer_from,
+                 "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for hsadmm, hsadmm_flat and "
+                 "diloco, else 0")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals of the duals are below it; 0 = off")
       ->group(group);
@@ -377,6 +384,8 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.prune_end = number_or_auto<int64_t>("--prune-end", command.prune_end).value_or(train::kAutomatic);
   options.freeze_after = exchange_or_never("--freeze-after", command.freeze_after);
   options.round_to = number_or_auto<int64_t>("--round-to", command.round_to).value_or(train::kAutomatic);
+  options.outer_from = number_or_auto<int64_t>("--outer-from", command.outer_from);
+  options.outer_momentum = number_or_auto<double>("--outer-momentum", command.outer_momentum);
   options.sparse.strength = number_or_auto<double>("--sparse-reg", command.sparse_reg);
   options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
   options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);

@@ -102,8 +102,9 @@ void print(const Point& point) {
 
 }  // namespace
 
-void verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
-            const RunnerOptions& runner) {
+size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
+              const RunnerOptions& runner) {
+  size_t failures = 0;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   if (!runner.quiet)
     fmt::print(stderr, "verify: {} runs at {} rates by {}\n", jobs.size(), options.mbit.size(), options.script);
@@ -112,6 +113,7 @@ void verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const 
     for (const double mbit : options.mbit) {
       const Point point = measure(record, job, mbit, options);
       print(point);
+      if (!point.error.empty()) ++failures;
       json.push_back({{"name", job.name},
                       {"seed", job.seed},
                       {"mbit", mbit},
@@ -122,6 +124,7 @@ void verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const 
       io::write_file_atomically(record.directory() + "/verify.json", json.dump(1) + "\n");
     }
   }
+  return failures;
 }
 
 }  // namespace prunex::tools

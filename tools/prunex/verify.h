@@ -17,7 +17,7 @@ struct VerifyOptions {
 
 /// Runs every finished job again over links of every rate, prints a table and writes DIRECTORY/verify.json. A run that
 /// fails there is a line of the table.
-void verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
-            const RunnerOptions& runner);
+size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
+              const RunnerOptions& runner);
 
 }  // namespace prunex::tools
