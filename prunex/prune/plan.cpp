@@ -209,7 +209,8 @@ Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, co
   const Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
   const Counts removed = select(rank(problem, true), problem);
   const Counts kept = rounded(removed, problem.alive);
-  const Counts wished = select(rank(problem, false), problem);
+  const bool limits_belong = options_.tp_compat && target.kind != Target::Kind::kRatio;  // whole groups come back
+  const Counts wished = limits_belong ? removed : select(rank(problem, false), problem);
   Plan plan;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const at::Tensor& mask = alive[groups_[group].name];
