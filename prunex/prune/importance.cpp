@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+
 #include <utility>
 
 #include "prunex/prune/elementwise.h"

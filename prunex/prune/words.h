@@ -21,14 +21,19 @@ std::vector<std::string> names_of(const Words<T>& words) {
   return names;
 }
 
-/// An unknown word is a std::invalid_argument that names the option and lists the words.
+/// Throws a std::invalid_argument that names the option and lists the words.
+[[noreturn]] inline void refuse_word(const std::string& word, const std::vector<std::string>& names,
+                                     const char* option) {
+  throw std::invalid_argument(fmt::format("{}: got '{}', wanted one of {}", option, word, fmt::join(names, ", ")));
+}
+
+/// An unknown word is refused.
 template <class T>
 const T& meaning_of(const std::string& word, const Words<T>& words, const char* option) {
   for (const auto& [candidate, meaning] : words) {
     if (candidate == word) return meaning;
   }
-  throw std::invalid_argument(
-      fmt::format("{}: got '{}', wanted one of {}", option, word, fmt::join(names_of(words), ", ")));
+  refuse_word(word, names_of(words), option);
 }
 
 }  // namespace prunex::prune

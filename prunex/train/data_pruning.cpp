@@ -27,13 +27,11 @@ void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& 
   if (!prune::needs_evidence(importance.criterion)) {
     return pruner.prune(*prune::make_importance(importance, pruner.model().program.graph()), target, steps);
   }
-  const data::Dataset seen = images();
   prune::Pruner tried = pruner;
   for (int64_t i = 1; i <= steps; ++i) {
     const program::Model model = tried.result().model;
     const auto groups = prune::remaining(tried.planner().groups(), tried.alive(), tried.model().weights).groups;
-    const auto scores = score_by_importance(
-        importance, groups, model, [&] { return seen; }, world);
+    const auto scores = score_by_importance(importance, groups, model, images, world);
     tried.step(scores, target, static_cast<double>(i) / static_cast<double>(steps));
   }
   pruner = std::move(tried);

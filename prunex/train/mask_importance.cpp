@@ -18,13 +18,13 @@ namespace {
 class MaskScorer {
  public:
   MaskScorer(const TrainOptions& options, std::vector<sparsity::Group> groups, program::Program program,
-             const data::Dataset& training)
+             const data::Dataset& training, data::Dataset calibration)
       : name_(options.mask_importance),
         importance_(prune::importance_named(name_, "--mask-importance")),
         groups_(std::move(groups)),
         program_(std::move(program)),
         images_(evidence_images(training, options.pruning.importance_samples)),
-        calibration_(calibration_images(training, options.seed)) {
+        calibration_(std::move(calibration)) {
     importance_.seed = options.seed;
     importance_.normalizer = prune::Normalizer::kNone;  // masks compare units of one group
   }
@@ -81,10 +81,11 @@ std::vector<std::string> mask_importance_names() {
 }
 
 strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Model& model, const data::Dataset& training) {
+                                   const program::Model& model, const data::Dataset& training,
+                                   const data::Dataset& calibration) {
   if (options.mask_importance == kNormImportance || groups.empty()) return nullptr;
   for (const auto& group : groups) check_axes(options, group);
-  MaskScorer scorer(options, groups, model.program, training);
+  MaskScorer scorer(options, groups, model.program, training, calibration);
   if (!scorer.asks_data()) scorer.try_without_data(model.weights);
   const int ranks = shape_of(options).world_size();
   if (scorer.asks_data() && scorer.images() < ranks) {

@@ -18,8 +18,10 @@ inline constexpr char kNormImportance[] = "norm";
 std::vector<std::string> mask_importance_names();
 
 /// Null for kNormImportance, or without groups. Criteria that ask data look at the first --importance-samples of
-/// `training`, shared among the ranks of a node. Throws std::invalid_argument where a group cannot be ranked so.
+/// `training`, shared among the ranks of a node, with batch norm's statistics estimated on `calibration`. Throws
+/// std::invalid_argument where a group cannot be ranked so.
 strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Model& model, const data::Dataset& training);
+                                   const program::Model& model, const data::Dataset& training,
+                                   const data::Dataset& calibration);
 
 }  // namespace prunex::train

@@ -11,6 +11,7 @@
 #include "prunex/admm/penalties.h"
 #include "prunex/prune/importance.h"
 #include "prunex/prune/scores.h"
+#include "prunex/prune/words.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -62,8 +63,7 @@ void validate_mask_importance(const TrainOptions& options) {
   if (name == kNormImportance) return;
   const auto names = mask_importance_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw std::invalid_argument(
-        fmt::format("--mask-importance: got '{}', wanted one of {}", name, fmt::join(names, ", ")));
+    prune::refuse_word(name, names, "--mask-importance");
   }
   if (group_words(options) == "none") {
     throw std::invalid_argument(

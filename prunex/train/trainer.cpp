@@ -126,7 +126,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       calibration_(calibration_images(data_.train, options.seed)),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
   const program::Model model{network_.program(), network_.replica().weights};
-  score_units_ = mask_scorer(options, groups_, model, data_.train);
+  score_units_ = mask_scorer(options, groups_, model, data_.train, calibration_);
   if (options.sparse.penalty != "none") {
     sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
   }

@@ -38,8 +38,8 @@ std::vector<sparsity::Group> groups_of(const program::Model& model, const std::s
 
 TEST(MaskScorer, ThereIsNoneForTheNormOrWithoutGroups) {
   const auto model = small_network();
-  EXPECT_FALSE(mask_scorer(ranked_by("norm"), groups_of(model), model, noise_images(12)));
-  EXPECT_FALSE(mask_scorer(ranked_by("l1"), {}, model, noise_images(12)));
+  EXPECT_FALSE(mask_scorer(ranked_by("norm"), groups_of(model), model, noise_images(12), noise_images(12)));
+  EXPECT_FALSE(mask_scorer(ranked_by("l1"), {}, model, noise_images(12), noise_images(12)));
 }
 
 // Whoever shares the images, the scores are those of one rank that has all.
@@ -51,14 +51,14 @@ TEST(MaskScorer, ScoresAsPruningDoesWhateverTheNumberOfRanks) {
     auto importance = prune::importance_named(name);
     importance.normalizer = prune::Normalizer::kNone;
     const auto alone = comm::make_solo("world");
+    const auto calibration = calibration_images(images, importance.seed);
     program::Model estimated = model;
-    estimated.weights =
-        with_estimated_statistics(model.program, model.weights, calibration_images(images, importance.seed), *alone);
+    estimated.weights = with_estimated_statistics(model.program, model.weights, calibration, *alone);
     const auto want = score_by_importance(
         importance, groups, estimated, [&] { return images; }, *alone);
     comm::run_ranks(1, 3, [&](comm::Hierarchy& ranks) {
       const at::NoGradGuard as_in_an_exchange;
-      const auto scores = mask_scorer(ranked_by(name), groups, model, images)(model.weights, *ranks.node);
+      const auto scores = mask_scorer(ranked_by(name), groups, model, images, calibration)(model.weights, *ranks.node);
       ASSERT_EQ(scores.size(), groups.size());
       for (size_t g = 0; g < groups.size(); ++g) {
         ASSERT_EQ(scores[g].numel(), groups[g].size);
@@ -75,14 +75,15 @@ TEST(MaskScorer, RefusesGroupsItCannotRank) {
   x = builder.relu(builder.conv2d("conv2", x, {.out = 6, .kernel = 3, .padding = 1}));
   const auto model = std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses}));
   const auto refusal = [&](const std::string& name, const std::string& words) {
-    return message([&] { mask_scorer(ranked_by(name), groups_of(model, words), model, noise_images(12)); });
+    return message(
+        [&] { mask_scorer(ranked_by(name), groups_of(model, words), model, noise_images(12), noise_images(12)); });
   };
   EXPECT_EQ(refusal("l2", "coupled"), "no exception");
   EXPECT_THAT(refusal("bn_scale", "coupled"), HasSubstr("--mask-importance: got bn_scale, which cannot rank group"));
   EXPECT_THAT(refusal("l2", "shape"), HasSubstr("--mask-importance: got l2, wanted norm for group 'shape:"));
   TrainOptions options = ranked_by("taylor");
   options.nodes = 13;
-  EXPECT_THAT(message([&] { mask_scorer(options, groups_of(model), model, noise_images(12)); }),
+  EXPECT_THAT(message([&] { mask_scorer(options, groups_of(model), model, noise_images(12), noise_images(12)); }),
               HasSubstr("--importance-samples: got 12 images, wanted one for each of the 13 ranks"));
 }
 
