@@ -60,12 +60,14 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     }
     strategy->before_update(replica);
     const comm::Traffic before = ranks.rail->traffic();
+    const comm::Volume moved = comm::moved_by_exchanges(ranks);
     const Exchange exchange = strategy->after_update(replica, step);
     if (!exchange.exchanged) continue;
     history.push_back(snapshot_of(replica, *strategy));
     history.back().exchange = exchange;
     history.back().rail_payload = ranks.rail->traffic().bytes.payload - before.bytes.payload;
     history.back().rail_sent = ranks.rail->traffic().bytes.sent - before.bytes.sent;
+    history.back().sent_to_nodes = (comm::moved_by_exchanges(ranks) - moved).sent_to_nodes;
     if (exchange.converged) break;
     if (whole && exchange.frozen) cut_all(options, problem, replica, *strategy);
     whole = whole && !exchange.frozen;
@@ -123,15 +125,24 @@ Replica SmallProblem::initial_replica() const {
   return replica;
 }
 
+TensorDict SmallProblem::gradients(const TensorDict& params) const {
+  TensorDict gradients;
+  for (const auto& item : params) {
+    const at::Tensor theta = item.value().detach();
+    gradients.insert(item.key(), curvature_[item.key()] * (theta - centre_[item.key()]) + kDecay * theta);
+  }
+  return gradients;
+}
+
 void SmallProblem::train(Replica& replica, const LocalTerms& terms, int64_t first, int64_t last) const {
   at::NoGradGuard no_grad;
   for (int64_t step = first; step <= last; ++step) {
+    const TensorDict gradient_of_f = gradients(replica.weights.params);
     for (auto& item : replica.weights.params) {
       at::Tensor& theta = item.value();
       at::Tensor& velocity = replica.momentum[item.key()];
       const OwnTerms own = terms_on(item.key(), theta, terms);
-      const at::Tensor gradient =
-          curvature_[item.key()] * (theta - centre_[item.key()]) + kDecay * theta + own.rho1 * (theta - own.anchor);
+      const at::Tensor gradient = gradient_of_f[item.key()] + own.rho1 * (theta - own.anchor);
       velocity.copy_((kMomentum * velocity + gradient) * own.mask);
       theta.copy_((theta - learning_rate(step) * velocity) * own.mask);
     }

@@ -25,6 +25,8 @@ class SmallProblem {
 
   /// Different on every rank, as if each had drawn its own.
   Replica initial_replica() const;
+  /// Of f and weight decay.
+  TensorDict gradients(const TensorDict& params) const;
   /// Momentum SGD with weight decay on f and the terms, steps first … last.
   void train(Replica& replica, const LocalTerms& terms, int64_t first, int64_t last) const;
   /// The minimum of f and the terms, entry by entry.
@@ -52,6 +54,7 @@ struct Snapshot {
   std::vector<double> next_rho1;
   Exchange exchange;
   int64_t rail_payload = 0, rail_sent = 0;  ///< bytes of this exchange
+  int64_t sent_to_nodes = 0;                ///< bytes of this exchange that left the node, in any group
 };
 /// After every exchange; one last entry is after finish().
 using History = std::vector<Snapshot>;

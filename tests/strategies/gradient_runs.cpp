@@ -1,0 +1,59 @@
+#include "gradient_runs.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "prunex/comm/gloo/run_ranks.h"
+
+namespace prunex::strategies {
+namespace {
+
+/// Backward of a loss that has these gradients.
+void backward(TensorDict& params, const TensorDict& gradients) {
+  at::Tensor loss = at::zeros({}, gradients.front().value().scalar_type());
+  for (const auto& gradient : gradients) loss = loss + (params[gradient.key()] * gradient.value()).sum();
+  loss.backward();
+}
+
+void update(Replica& replica, double momentum, int64_t step) {
+  at::NoGradGuard no_grad;
+  for (auto& theta : replica.weights.params) {
+    sgd_step(theta.value(), replica.momentum[theta.key()], theta.value().grad(), momentum, step);
+    theta.value().mutable_grad().reset();
+  }
+}
+
+std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const GradientRun& run) {
+  const SmallProblem problem(ranks.layout.rank, run.type);
+  Replica replica = problem.initial_replica();
+  for (auto& theta : replica.weights.params) theta.value().set_requires_grad(true);
+  const auto strategy = make(replica, ranks);
+  std::vector<AfterStep> steps;
+  for (int64_t step = 1; step <= run.steps; ++step) {
+    const comm::Volume before = comm::moved_by_exchanges(ranks);
+    backward(replica.weights.params, problem.gradients(replica.weights.params));
+    strategy->before_update(replica);
+    update(replica, run.momentum, step);
+    const Exchange exchange = strategy->after_update(replica, step);
+    const int64_t sent = (comm::moved_by_exchanges(ranks) - before).sent_to_nodes;
+    steps.push_back({clones(replica.weights.params), clones(strategy->state()), exchange, sent});
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<std::vector<AfterStep>> run_steps(const comm::Layout& shape, const Make& make, const GradientRun& run) {
+  std::vector<std::vector<AfterStep>> results(static_cast<size_t>(shape.world_size()));
+  comm::run_ranks(shape, [&](comm::Hierarchy& ranks) {
+    results[static_cast<size_t>(ranks.layout.rank)] = run_rank(ranks, make, run);
+  });
+  return results;
+}
+
+void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step) {
+  velocity.mul_(momentum).add_(gradient);
+  theta.sub_(velocity, learning_rate(step));
+}
+
+}  // namespace prunex::strategies

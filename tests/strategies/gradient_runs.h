@@ -1,0 +1,35 @@
+// Runs of the small problem in which a strategy sees the gradients of every step.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "prunex/comm/layout.h"
+#include "small_problem.h"
+
+namespace prunex::strategies {
+
+using Make = std::function<std::unique_ptr<Strategy>(Replica&, comm::Hierarchy&)>;
+
+struct GradientRun {
+  int64_t steps = 8;
+  double momentum = kMomentum;  ///< of the optimizer
+  at::ScalarType type = at::kDouble;
+};
+
+/// One rank after a step.
+struct AfterStep {
+  TensorDict theta;
+  TensorDict state;  ///< names as in Strategy::state()
+  Exchange exchange;
+  int64_t sent_to_nodes = 0;  ///< bytes of this step that left the node
+};
+
+/// Per rank and step: backward, the strategy, SGD.
+std::vector<std::vector<AfterStep>> run_steps(const comm::Layout& shape, const Make& make, const GradientRun& run = {});
+
+/// One step of momentum SGD at learning_rate(step), in place.
+void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step);
+
+}  // namespace prunex::strategies
