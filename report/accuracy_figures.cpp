@@ -64,9 +64,7 @@ Plot marks_of(const Task& task, const Axis& x, const Quantity& x_of) {
   for (const auto& variant : task.variants) {
     const Spread at = over_seeds(variant, x_of), y = over_seeds(variant, accuracy_of);
     if (at.count == 0 || y.count == 0) continue;
-    Point point{at.mean, y.mean, std::nullopt};
-    if (y.count > 1) point.spread = Interval{y.low, y.high};
-    plot.series.push_back({variant.name, variant.style, {point}, false, true});
+    plot.series.push_back({variant.name, variant.style, {{at.mean, y.mean, whisker(y)}}, false, true});
   }
   return plot;
 }

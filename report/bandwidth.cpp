@@ -34,10 +34,10 @@ std::optional<double> crossing_within(const Cost& a, const Cost& b, Interval mbi
 
 Cost cost_of(const Run& run) {
   const auto& summary = *run.summary;
-  const auto& seconds = summary.seconds;
+  const UsualSeconds usual = usual_seconds(run);
   const double reductions = static_cast<double>(summary.messages > 0 ? summary.messages : summary.exchanges);
-  return {.local = summary.steady_local > 0 ? summary.steady_local : seconds.local,
-          .exchange = seconds.intra + seconds.project + seconds.dual,
+  return {.local = usual.local,
+          .exchange = usual.work,
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = reductions * 2 * static_cast<double>(run.nodes() - 1),
           .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};

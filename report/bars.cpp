@@ -17,12 +17,6 @@ std::string shortened(const std::string& label) {
   return label.size() <= kLongest ? label : label.substr(0, kLongest - 1) + "…";
 }
 
-double total(const Bar& bar) {
-  double sum = 0;
-  for (const double part : bar.parts) sum += part;
-  return sum;
-}
-
 void axis_below(Canvas& canvas, const Axis& axis, const AxisScale& scale, double bottom) {
   for (const auto& [at, text] : scale.ticks()) {
     canvas.line({at, kTop}, {at, bottom}, "g");
@@ -44,16 +38,33 @@ void draw_bar(Canvas& canvas, const Bars& bars, const Bar& bar, const AxisScale&
                      "f " + Style(bars.first_style + static_cast<int>(i)).colour(),
                      fmt::format("{}, {}: {}", bar.label, bars.parts[i], format(bar.parts[i], bars.value.unit)));
   }
-  if (sum > 0) canvas.text({scale.position(sum) + 5, top + 13}, "start", format(sum, bars.value.unit), "t small");
+  double right = scale.position(sum);
+  if (bar.spread && bar.spread->low > 0) {
+    const double from = scale.position(bar.spread->low), to = scale.position(bar.spread->high);
+    const double middle = top + kBar / 2;
+    canvas.line({from, middle}, {to, middle}, "w");
+    for (const double end : {from, to}) canvas.line({end, middle - 4}, {end, middle + 4}, "w");
+    right = std::max(right, to);
+  }
+  if (sum > 0) canvas.text({right + 5, top + 13}, "start", format(sum, bars.value.unit), "t small");
 }
 
 }  // namespace
+
+double total(const Bar& bar) {
+  double sum = 0;
+  for (const double part : bar.parts) sum += part;
+  return sum;
+}
 
 std::string draw(const Bars& bars) {
   const double bottom = kTop + kRow * static_cast<double>(bars.bars.size());
   Canvas canvas(kWidth, bottom + 46);
   std::vector<double> totals;
-  for (const auto& bar : bars.bars) totals.push_back(total(bar));
+  for (const auto& bar : bars.bars) {
+    totals.push_back(total(bar));
+    if (bar.spread) totals.push_back(bar.spread->high);
+  }
   Axis from_zero = bars.value;
   from_zero.from_zero = true;
   const AxisScale scale(from_zero, totals, kLeft, kWidth - kRight);

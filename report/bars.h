@@ -1,6 +1,7 @@
 // Lying bars, each a stack of parts; bit strips; spans of time per rank.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,8 @@ namespace prunex::report {
 
 struct Bar {
   std::string label;
-  std::vector<double> parts;  ///< as many as Bars::parts, or fewer
+  std::vector<double> parts;       ///< as many as Bars::parts, or fewer
+  std::optional<Interval> spread;  ///< of the sum: a whisker
 };
 
 struct Bars {
@@ -20,6 +22,8 @@ struct Bars {
   int first_style = 0;  ///< of the first part; the others follow
 };
 std::string draw(const Bars& bars);
+/// The sum of its parts.
+double total(const Bar& bar);
 
 /// A row of `bits.size()` units: kept ones are filled.
 struct Strip {

@@ -34,10 +34,16 @@ Table table_of(const Plot& plot) {
 Table table_of(const Bars& bars) {
   Table table{{{"run", {}}}, {}};
   for (const auto& part : bars.parts) table.columns.push_back({part, bars.value.unit});
+  const size_t stacked = bars.parts.size() > 1 ? 1 : 0;
+  if (stacked) table.columns.push_back({"together", bars.value.unit});
+  for (const char* bound : {"lowest", "highest"}) table.columns.push_back({bound, bars.value.unit});
   for (const auto& bar : bars.bars) {
     std::vector<Cell> row{bar.label};
     row.insert(row.end(), bar.parts.begin(), bar.parts.end());
-    row.resize(table.columns.size());
+    row.resize(1 + bars.parts.size());
+    if (stacked) row.push_back(total(bar));
+    row.push_back(bar.spread ? Cell(bar.spread->low) : Cell());
+    row.push_back(bar.spread ? Cell(bar.spread->high) : Cell());
     table.rows.push_back(std::move(row));
   }
   return table;
@@ -67,6 +73,17 @@ Figure figure_of(const std::string& id, const std::string& title, const Bars& ba
     figure.legend.push_back({bars.parts[i], bars.first_style + static_cast<int>(i)});
   }
   return figure;
+}
+
+void add_below(Figure& figure, const Plot& plot) {
+  Figure below = figure_of(figure.id, figure.title, plot);
+  figure.drawings.insert(figure.drawings.end(), below.drawings.begin(), below.drawings.end());
+  if (figure.legend.empty()) figure.legend = below.legend;
+  if (figure.table.rows.empty()) {
+    figure.table = std::move(below.table);
+  } else if (!below.table.rows.empty()) {
+    figure.more_tables.push_back(std::move(below.table));
+  }
 }
 
 Figure missing_figure(const std::string& id, const std::string& title, const std::string& missing) {

@@ -48,13 +48,16 @@ struct Figure {
   std::vector<LegendEntry> legend;
   bool boxes = false;  ///< the legend's samples are filled boxes
   Table table;
-  std::string missing;  ///< why there is no drawing, or what is not in it
+  std::vector<Table> more_tables;  ///< of further drawings
+  std::string missing;             ///< why there is no drawing, or what is not in it
 };
 
 /// A plot as a figure: legend and table from its series.
 Figure figure_of(const std::string& id, const std::string& title, const Plot& plot);
 /// Bars as a figure.
 Figure figure_of(const std::string& id, const std::string& title, const Bars& bars);
+/// One more drawing with its table; without points nothing.
+void add_below(Figure& figure, const Plot& plot);
 /// A figure that says what is missing.
 Figure missing_figure(const std::string& id, const std::string& title, const std::string& missing);
 

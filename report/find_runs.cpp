@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "report/recorded_exchanges.h"
 #include "report/report.h"
 
 namespace prunex::report {
@@ -36,9 +37,14 @@ class Finder {
   void add_comparison(const fs::path& directory) {
     try {
       const json comparison = read_json(directory / "compare.json");
+      const auto before = found.runs.size();
       for (const auto& run : comparison.at("runs")) add_entry(directory, run);
+      if (comparison.contains("timings")) {
+        for (const auto& timing : comparison["timings"]) add_timing(timing, before);
+      }
       for (const auto& pilot : comparison.at("pilots")) found.pilots.push_back(pilot_of(pilot));
       add_checks(directory);
+      if (comparison.contains("command")) found.comparisons.push_back(comparison["command"]);
     } catch (const json::exception& error) {
       throw std::invalid_argument(fmt::format("report: {}/compare.json: {}", directory.string(), error.what()));
     }
@@ -53,6 +59,15 @@ class Finder {
     Pilot pilot{entry.at("name"), entry.at("rate"), std::nullopt};
     if (entry.contains("summary")) pilot.accuracy = entry["summary"].value("validation_accuracy", 0.0);
     return pilot;
+  }
+
+  /// To the runs of its name among those from the number `first` on.
+  void add_timing(const json& entry, size_t first) {
+    if (!entry.contains("exchanges")) return;
+    const auto timed = exchanges_of(entry["exchanges"]);
+    for (size_t i = first; i < found.runs.size(); ++i) {
+      if (found.runs[i].name == entry.at("name")) found.runs[i].timed = timed;
+    }
   }
 
   void add_checks(const fs::path& directory) {

@@ -39,7 +39,9 @@ std::string legend_html(const Figure& figure) {
 std::string data_html(const Figure& figure) {
   if (figure.table.rows.empty()) return "";
   if (figure.drawings.empty()) return table_html(figure.table);
-  return fmt::format("<details><summary>Data</summary>\n{}</details>\n", table_html(figure.table));
+  std::string tables = table_html(figure.table);
+  for (const auto& table : figure.more_tables) tables += table_html(table);
+  return fmt::format("<details><summary>Data</summary>\n{}</details>\n", tables);
 }
 
 std::string setup_html(const Section& section) {
@@ -55,9 +57,11 @@ std::string figure_html(const Figure& figure, const std::string& id, const std::
   return html + data_html(figure) + "</figure>\n";
 }
 
-std::string others_html(const std::vector<Figure>& figures) {
-  std::string html;
-  for (const auto& figure : figures) html += figure_html(figure, figure.id, "");
+std::string others_html(const Page& page) {
+  std::string html, setup;
+  for (const auto& command : page.comparisons) setup += fmt::format(" <code>{}</code>", escape(command));
+  if (!setup.empty()) setup = fmt::format("<span class=\"setup\">All tasks of{}</span>", setup);
+  for (const auto& figure : page.others) html += figure_html(figure, figure.id, setup);
   return html.empty() ? "" : fmt::format("<section>\n<div class=\"figures\">\n{}</div>\n</section>\n", html);
 }
 
@@ -88,7 +92,7 @@ std::string to_html(const Page& page) {
       escape(page.title), kStyleSheet);
   html += problems_html(page.problems);
   for (size_t i = 0; i < page.sections.size(); ++i) html += section_html(page.sections[i], i);
-  html += others_html(page.others);
+  html += others_html(page);
   return html +
          fmt::format("<footer>Made by <code>{}</code>.</footer>\n</main>\n</body>\n</html>\n", escape(page.command));
 }

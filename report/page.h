@@ -20,7 +20,8 @@ struct Section {
 
 struct Page {
   std::string title;
-  std::string command;  ///< that made this page
+  std::string command;                   ///< that made this page
+  std::vector<std::string> comparisons;  ///< commands that made the runs, stated at `others`
   std::vector<Section> sections;
   std::vector<Figure> others;  ///< tables about all of them
   std::vector<std::string> problems;

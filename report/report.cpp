@@ -117,6 +117,7 @@ Section section_of(const Task& task) {
       .runs = runs_table(task)};
 }
 
+/// Rows that name their columns.
 ordered_json to_json(const Table& table) {
   ordered_json rows = ordered_json::array();
   for (const auto& cells : table.rows) {
@@ -134,8 +135,11 @@ ordered_json to_json(const Table& table) {
 ordered_json to_json(const Section& section) {
   ordered_json figures = ordered_json::array();
   for (const auto& figure : section.figures) {
-    figures.push_back(
-        {{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", to_json(figure.table)}});
+    ordered_json data = to_json(figure.table);
+    for (const auto& table : figure.more_tables) {
+      for (auto& row : to_json(table)) data.push_back(std::move(row));
+    }
+    figures.push_back({{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", data}});
   }
   return {{"title", section.title},     {"setup", section.setup},
           {"command", section.command}, {"summary", to_json(section.summary)},
@@ -181,7 +185,8 @@ std::vector<Figure> others(const Findings& findings) {
 }  // namespace
 
 Report make_report(const Findings& findings, const std::string& command) {
-  Page page{.title = "prunex report", .command = command, .others = others(findings)};
+  Page page{
+      .title = "prunex report", .command = command, .comparisons = findings.comparisons, .others = others(findings)};
   for (const auto& task : tasks_of(findings.runs)) page.sections.push_back(section_of(task));
   if (page.sections.size() == 1) page.title = page.sections[0].title;
   for (const auto& run : findings.runs) {

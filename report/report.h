@@ -38,6 +38,7 @@ struct Findings {
   std::vector<Pilot> pilots;
   std::vector<Check> checks;
   std::vector<Failure> failures;
+  std::vector<std::string> comparisons;  ///< commands
 };
 
 /// All runs in these directories: run directories, comparisons (compare.json), or folders that hold such at any depth.

@@ -38,12 +38,7 @@ Figure total_figure(const Task& task) {
     auto series = series_of(task, residual(which), false);
     std::erase_if(series, is_zero);
     if (series.empty()) continue;
-    Figure one = figure_of("residuals", "Residuals", Plot{kSamples, norm(label), series, {}});
-    figure.drawings.push_back(one.drawings[0]);
-    if (figure.legend.empty()) {
-      figure.legend = one.legend;
-      figure.table = one.table;
-    }
+    add_below(figure, Plot{kSamples, norm(label), series, {}});
   }
   figure.text =
       "Norms over all tensors that ADMM holds; none are computed without duals, as after the freeze or with --kappa 0.";
@@ -108,7 +103,7 @@ using Draw = Plot (*)(const Run&, double Residuals::*, const char*);
 /// In the nodes above, between nodes below.
 Figure of_one_run(const Run& run, const char* id, const char* title, Draw plot) {
   Figure figure = figure_of(id, title, plot(run, &Residuals::r_intra, "r intra"));
-  figure.drawings.push_back(draw(plot(run, &Residuals::r_inter, "r inter")));
+  add_below(figure, plot(run, &Residuals::r_inter, "r inter"));
   figure.text = "Primal residuals of " + run.directory + ", one seed.";
   return figure;
 }

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "report/recorded_exchanges.h"
+
 namespace prunex::report {
 namespace {
 
@@ -135,7 +137,6 @@ Summary parse_summary(const json& object) {
   summary.messages = object.contains("messages") ? whole(object, "messages") : count_messages(part(object, "traffic"));
   summary.wall_seconds = number(object, "wall_seconds");
   summary.seconds = parse_seconds(part(object, "seconds"));
-  summary.steady_local = number(object, "steady_local");
   return summary;
 }
 
@@ -196,30 +197,6 @@ int64_t Run::ranks() const {
   return ranks;
 }
 
-double steady_local(const std::vector<Exchange>& exchanges) {
-  struct Size {
-    std::vector<double> per_image;
-    int64_t images = 0;
-  };
-  std::map<int64_t, Size> sizes;  // by MACs
-  int64_t before = 0;
-  for (const auto& exchange : exchanges) {
-    const int64_t images = exchange.samples - before;
-    before = exchange.samples;
-    if (images <= 0) continue;
-    Size& size = sizes[exchange.macs];
-    size.per_image.push_back(exchange.seconds.local / static_cast<double>(images));
-    size.images += images;
-  }
-  double seconds = 0;
-  for (auto& [macs, size] : sizes) {
-    const auto middle = size.per_image.begin() + static_cast<int64_t>(size.per_image.size() / 2);
-    std::nth_element(size.per_image.begin(), middle, size.per_image.end());
-    seconds += *middle * static_cast<double>(size.images);
-  }
-  return seconds;
-}
-
 bool is_run_directory(const std::string& directory) {
   return fs::is_regular_file(directory + "/metrics.jsonl") || fs::is_regular_file(directory + "/summary.json");
 }
@@ -229,7 +206,6 @@ Run read_run(const std::string& directory) {
   read_file(run, "config.toml", [&](std::istream& file) { run.options = parse_options(file); });
   read_file(run, "metrics.jsonl", [&](std::istream& file) { run.exchanges = parse_exchanges(file); });
   read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(json::parse(file)); });
-  if (run.summary) run.summary->steady_local = steady_local(run.exchanges);
   read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(json::parse(file)); });
   read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(json::parse(file)); });
   return run;
@@ -246,6 +222,7 @@ Run recorded_run(const std::string& directory, const json& entry) {
   Run run{.directory = directory};
   run.options = run.declared = declared_options(entry);
   run.summary = parse_summary(entry.at("summary"));
+  if (entry.contains("exchanges")) run.exchanges = exchanges_of(entry["exchanges"]);
   return run;
 }
 

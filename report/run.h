@@ -51,7 +51,6 @@ struct Summary {
   int64_t messages = 0;  ///< operations between nodes that rank 0 took part in; 0 where the run did not count them
   double wall_seconds = 0;
   Seconds seconds;
-  double steady_local = 0;  ///< see steady_local(); of the same run
 };
 
 /// Units of a group that survived.
@@ -76,6 +75,7 @@ struct Run {
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;
   std::vector<Exchange> exchanges;
+  std::vector<Exchange> timed;     ///< of a short run of the same options with the machine to itself; mostly empty
   std::optional<Summary> summary;  ///< absent while the run is not finished
   std::vector<KeptUnits> groups;
   std::vector<Span> trace;
@@ -87,9 +87,13 @@ struct Run {
   int64_t ranks() const;
 };
 
-/// Seconds of the local steps at the run's usual speed: for every size that the network had, the median over exchanges
-/// of the seconds per image. What else the machine did for a while does not count. 0 without exchanges.
-double steady_local(const std::vector<Exchange>& exchanges);
+/// What the run's local steps, and the parts of its exchanges in the nodes, take at the usual speed: for every size
+/// that the network had, the median over the timed exchanges, or else over its own, so that what else the machine did
+/// for a while does not count. Sums of the whole run; those of summary.json where no exchanges are known.
+struct UsualSeconds {
+  double local = 0, work = 0;
+};
+UsualSeconds usual_seconds(const Run& run);
 
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
@@ -97,7 +101,7 @@ Run read_run(const std::string& directory);
 
 /// The options of an entry of compare.json; empty if it has none.
 std::map<std::string, std::string> declared_options(const nlohmann::json& entry);
-/// A run of which only its entry in compare.json is left: options and summary.
+/// A run of which only its entry in compare.json is left: options, summary, exchanges.
 Run recorded_run(const std::string& directory, const nlohmann::json& entry);
 
 }  // namespace prunex::report

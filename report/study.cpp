@@ -140,6 +140,11 @@ Spread over_seeds(const Variant& variant, const Quantity& quantity) {
   return spread_of(values);
 }
 
+std::optional<Interval> whisker(const Spread& spread) {
+  if (spread.count < 2) return std::nullopt;
+  return Interval{spread.low, spread.high};
+}
+
 std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
   std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> by_exchange;
   for (const Run* run : variant.runs) {
@@ -151,9 +156,7 @@ std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
   std::vector<Point> points;
   for (const auto& [exchange, values] : by_exchange) {
     const Spread y = spread_of(values.second);
-    Point point{spread_of(values.first).mean, y.mean, std::nullopt};
-    if (y.count > 1) point.spread = Interval{y.low, y.high};
-    points.push_back(point);
+    points.push_back({spread_of(values.first).mean, y.mean, whisker(y)});
   }
   return points;
 }

@@ -41,6 +41,9 @@ std::map<std::string, std::string> identity(const Run& run);
 using Quantity = std::function<std::optional<double>(const Run&)>;
 Spread over_seeds(const Variant& variant, const Quantity& quantity);
 
+/// From the lowest to the highest seed; nothing for fewer than two.
+std::optional<Interval> whisker(const Spread& spread);
+
 /// A quantity of exchanges along another one, such as accuracy along time. At every exchange that any seed knows: the
 /// means over seeds, and from the lowest to the highest y.
 struct Sample {

@@ -30,13 +30,18 @@ Bars parts_of(const Task& task, const Axis& axis, const std::vector<std::pair<st
   Bars bars{axis, {}, {}};
   for (const auto& [name, part] : parts) bars.parts.push_back(name);
   for (const auto& variant : task.variants) {
-    Bar bar{variant.name, {}};
+    Bar bar{variant.name, {}, {}};
     for (const auto& [name, part] : parts) {
       const auto mean = over_seeds(variant, [&, part = part](const Run& run) -> std::optional<double> {
         return run.summary->seconds.*part / std::max(1.0, per(*run.summary));
       });
       if (mean.count > 0) bar.parts.push_back(mean.mean);
     }
+    bar.spread = whisker(over_seeds(variant, [&](const Run& run) -> std::optional<double> {
+      double sum = 0;
+      for (const auto& [name, part] : parts) sum += run.summary->seconds.*part / std::max(1.0, per(*run.summary));
+      return sum;
+    }));
     if (!bar.parts.empty()) bars.bars.push_back(bar);
   }
   return bars;
@@ -53,7 +58,7 @@ Figure breakdown_figure(const Task& task) {
   Figure figure = figure_of("breakdown", "Parts of an exchange", bars);
   figure.text =
       "Measured on the machine of the runs; between nodes includes packing and unpacking. Mean over exchanges and "
-      "seeds.";
+      "seeds; whisker: of their sum, lowest to highest seed.";
   return figure;
 }
 
@@ -67,7 +72,7 @@ Figure budget_figure(const Task& task) {
                                       {"duals, residuals", &Seconds::dual},
                                       {"evaluation", &Seconds::evaluate}},
                                      [](const Summary&) { return 1.0; }));
-  figure.text = "Measured; mean over ranks and seeds.";
+  figure.text = "Measured; mean over ranks and seeds; whisker: lowest to highest seed.";
   return figure;
 }
 
@@ -122,9 +127,14 @@ Figure scaling_figure(const Task& task) {
   auto efficiency = series;
   for (auto& one : efficiency) {
     const auto base = one.points.front();
-    for (auto& point : one.points) point = {point.x, point.y / point.x / (base.y / base.x), std::nullopt};
+    const auto efficient = [&](double ranks, double rate) { return rate / ranks / (base.y / base.x); };
+    for (auto& point : one.points) {
+      const Interval rates = *point.spread;
+      point = {point.x, efficient(point.x, point.y),
+               Interval{efficient(point.x, rates.low), efficient(point.x, rates.high)}};
+    }
   }
-  figure.drawings.push_back(draw(Plot{ranks, share, efficiency, {}}));
+  add_below(figure, Plot{ranks, share, efficiency, {}});
   figure.text =
       "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
       "smallest layout.";

@@ -52,18 +52,18 @@ Figure message_figure(const Task& task) {
   if (changing.empty()) {
     figure.text += "No run changes masks.";
   } else {
-    figure.drawings.push_back(draw(Plot{kSamples, change, changing, rules}));
+    add_below(figure, Plot{kSamples, change, changing, rules});
     figure.text += "Below: units of the groups whose mask changed in it.";
   }
   return figure;
 }
 
-/// One bar per variant with finished runs: the mean over seeds.
+/// One bar per variant with finished runs: the mean over seeds, and from the lowest to the highest.
 Bars one_bar_each(const Task& task, const Axis& axis, const Quantity& quantity) {
   Bars bars{axis, {axis.label}, {}};
   for (const auto& variant : task.variants) {
     const Spread spread = over_seeds(variant, quantity);
-    if (spread.count > 0) bars.bars.push_back({variant.name, {spread.mean}});
+    if (spread.count > 0) bars.bars.push_back({variant.name, {spread.mean}, whisker(spread)});
   }
   return bars;
 }
@@ -74,8 +74,8 @@ void add_references(const Task& task, Bars& bars) {
     const auto finished = variant.finished();
     if (finished.empty() || finished[0]->summary->inter_node_bytes_ddp == 0) continue;
     const auto& summary = *finished[0]->summary;
-    bars.bars.push_back({"DDP, computed", {static_cast<double>(summary.inter_node_bytes_ddp)}});
-    bars.bars.push_back({"DDP, flat ring, computed", {static_cast<double>(summary.inter_node_bytes_ddp_flat)}});
+    bars.bars.push_back({"DDP, computed", {static_cast<double>(summary.inter_node_bytes_ddp)}, {}});
+    bars.bars.push_back({"DDP, flat ring, computed", {static_cast<double>(summary.inter_node_bytes_ddp_flat)}, {}});
     return;
   }
 }
@@ -89,7 +89,8 @@ Figure volume_figure(const Task& task) {
   if (!bars.bars.empty()) add_references(task, bars);
   Figure figure = figure_of("volumes", "Total volume", bars);
   figure.text =
-      "What one node sent to others in the whole run; mean over seeds, log scale. DDP: the same steps, averaged in "
+      "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. DDP: the "
+      "same steps, averaged in "
       "every one, "
       "fp32, computed: hierarchical, and one ring through all ranks.";
   return figure;
@@ -105,7 +106,7 @@ Figure bound_figure(const Task& task) {
   Figure figure = figure_of("bound", "Bytes against the bound", bars);
   figure.text =
       "Bytes sent by node 0 over 2(M-1)/M x payload; 1 is the bound. Shards of unequal size may put node 0 a little "
-      "off it.";
+      "off it. Mean over seeds, whisker: lowest to highest.";
   return figure;
 }
 

@@ -124,6 +124,60 @@ rates = [0.05, 1e-9]
   EXPECT_EQ(written.at("runs").at(0).at("options").at("lr"), rate);
 }
 
+TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string("seeds = [3, 4]\n") + kCommon + R"(
+[[run]]
+name = "a"
+exchanges = 2
+)");
+  const auto result = compare(scratch, {"--time-exchanges", "3"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("a timing starts"));
+  const auto written = record(scratch);
+  EXPECT_THAT(written.at("runs"), testing::SizeIs(2));
+  ASSERT_THAT(written.at("timings"), testing::SizeIs(1));
+  const auto& timing = written.at("timings").at(0);
+  EXPECT_EQ(timing.at("seed"), 3);
+  EXPECT_EQ(timing.at("exchanges").at("count"), 3);
+  EXPECT_GT(timing.at("exchanges").at("local").at(0), 0);
+}
+
+/// A cluster without a network; the command is what comes after "--".
+std::string no_cluster(const Scratch& scratch, const std::string& then) {
+  const std::string path = scratch / "cluster.sh";
+  write(path, "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n" + then + "\n");
+  fs::permissions(path, fs::perms::owner_all);
+  return path;
+}
+
+TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 3\n");
+  const auto cluster = no_cluster(scratch, "exec \"$@\"");
+  const auto result = compare(scratch, {"--verify", "25,100", "--verify-exchanges", "2", "--cluster", cluster});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  std::ifstream file(scratch / "out/verify.json");
+  const auto points = nlohmann::json::parse(file);
+  ASSERT_THAT(points, testing::SizeIs(2));
+  for (const auto& point : points) {
+    EXPECT_GT(point.at("computed_seconds"), 0);
+    EXPECT_GT(point.at("measured_seconds"), 0);
+    EXPECT_EQ(point.at("error"), "");
+  }
+  EXPECT_THAT(result.output, HasSubstr("measured s"));
+}
+
+TEST(Compare, AVerificationThatFailsIsNoSuccess) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  const auto cluster = no_cluster(scratch, "echo 'no such link' >&2; exit 3");
+  const auto result = compare(scratch, {"--verify", "25", "--cluster", cluster});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("no such link"));
+  EXPECT_THAT(result.errors, HasSubstr("1 point failed"));
+}
+
 TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {
   const Scratch scratch;
   write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");

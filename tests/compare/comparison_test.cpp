@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
+#include "report/report.h"
+#include "tests/report/run_files.h"
 #include "tests/scratch.h"
 #include "tools/prunex/comparison_record.h"
 
@@ -95,6 +99,25 @@ TEST(Comparison, RunsThatWaitForAPilotAreNotThereYet) {
   EXPECT_THAT(jobs_of(read(scratch, kFile), [](const NamedRun&) { return std::nullopt; }), SizeIs(3));
 }
 
+TEST(Comparison, TimingsAreTheFirstSeedsCutShort) {
+  const Scratch scratch;
+  const auto runs = jobs_of(read(scratch, kFile), [](const NamedRun&) { return 0.1; });
+  const auto timings = timings_of(runs, 10);
+  std::set<std::string> names;
+  for (const auto& run : runs) names.insert(run.name);
+  ASSERT_THAT(timings, SizeIs(names.size()));
+  EXPECT_LT(timings.size(), runs.size());
+  for (const auto& timing : timings) {
+    const auto run = std::find_if(runs.begin(), runs.end(), [&](const Job& job) { return job.name == timing.name; });
+    EXPECT_EQ(timing.seed, run->seed);
+    EXPECT_EQ(timing.directory, timing.name + "/timing");
+    OptionValues options = run->options;
+    for (const char* off : {"eval-every", "checkpoint-every"}) options[off] = "0";
+    options["exchanges"] = "10";
+    EXPECT_EQ(timing.options, options);
+  }
+}
+
 TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(refusal("[common]\nwidht = 2\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:2: 'widht' is not an option"));
   EXPECT_THAT(refusal("[commun]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:1: 'commun' is not known here"));
@@ -161,6 +184,23 @@ TEST(ComparisonRecord, IsReadBackWithoutTheRunDirectories) {
   EXPECT_EQ(again.state_of(changed), JobState::kWaiting);
   EXPECT_TRUE(again.is_stale(changed));
   EXPECT_FALSE(again.is_stale(job));
+}
+
+TEST(ComparisonRecord, KeepsTheExchangesOfRunsAndTimingsForTheReport) {
+  const Scratch scratch;
+  tests::write_run(scratch / "out/a/3", {});
+  tests::RunFiles alone;
+  alone.local_seconds = 1;
+  tests::write_run(scratch / "out/a/timing", alone);
+  ComparisonRecord record(scratch / "out");
+  record.note({.name = "a", .seed = 3, .directory = "a/3"}, JobState::kDone);
+  record.note({.name = "a", .kind = JobKind::kTiming, .directory = "a/timing"}, JobState::kDone);
+  record.write({{"version", "0"}});
+  std::filesystem::remove_all(scratch / "out/a");
+  const auto runs = report::find_runs({scratch / "out"}).runs;
+  ASSERT_THAT(runs, SizeIs(1));
+  EXPECT_THAT(runs[0].exchanges, SizeIs(4));
+  EXPECT_DOUBLE_EQ(report::usual_seconds(runs[0]).local, 4 * 1);  // the run's own took 4 x 2
 }
 
 TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {

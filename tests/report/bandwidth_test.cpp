@@ -46,13 +46,27 @@ std::vector<Exchange> exchanges(const std::vector<std::pair<int64_t, double>>& c
   return all;
 }
 
-TEST(Bandwidth, LocalSecondsAreThoseOfTheUsualSpeedOfEverySize) {
+TEST(UsualSeconds, AreThoseOfTheUsualSpeedOfEverySize) {
   // a pause in the first size and one in the second
-  EXPECT_DOUBLE_EQ(steady_local(exchanges({{9, 2}, {9, 50}, {9, 2}, {4, 1}, {4, 1}, {4, 30}})), 3 * 2 + 3 * 1);
-  EXPECT_EQ(steady_local({}), 0);
   auto run = run_with(0, 50);
-  run.summary->steady_local = 9;
-  EXPECT_EQ(cost_of(run).local, 9);
+  run.exchanges = exchanges({{9, 2}, {9, 50}, {9, 2}, {4, 1}, {4, 1}, {4, 30}});
+  EXPECT_DOUBLE_EQ(cost_of(run).local, 3 * 2 + 3 * 1);
+  EXPECT_DOUBLE_EQ(cost_of(run).exchange, 0);
+}
+
+TEST(UsualSeconds, OfARunWithoutExchangesAreThoseOfItsSummary) {
+  EXPECT_DOUBLE_EQ(cost_of(run_with(0, 50)).local, 50);
+  EXPECT_DOUBLE_EQ(cost_of(run_with(0, 50)).exchange, 1 + 2 + 3);
+}
+
+TEST(UsualSeconds, AreThoseOfTheTimingWhereThereIsOne) {
+  auto run = run_with(0, 50);
+  run.exchanges = exchanges({{9, 20}, {9, 20}, {7, 20}, {4, 20}, {3, 20}});
+  run.timed = exchanges({{9, 2}, {9, 2}, {9, 8}, {4, 1}});
+  for (auto& exchange : run.timed) exchange.seconds.project = 0.5;
+  // 7 MACs lie at 3/5 of the way from 4 to 9; 3 are as fast as 4
+  EXPECT_DOUBLE_EQ(cost_of(run).local, 2 + 2 + 1.6 + 1 + 1);
+  EXPECT_DOUBLE_EQ(cost_of(run).exchange, 5 * 0.5);
 }
 
 TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {

@@ -13,6 +13,9 @@ for figure in figures:
     assert shown or missing, tree.tostring(figure)[:200]
     assert figure.find("svg") is None or figure.find("details//table") is not None, figure.get("id")
     assert figure.find("figcaption//code") is not None, figure.get("id")
+    plots = len(figure.findall("svg"))
+    if figure.get("id").split("-")[0] in ("messages", "residuals", "scaling"):
+        assert len(figure.findall("details//table")) == plots, f"{figure.get('id')}: {plots} plots"
 assert not re.search(r'(src|href)=|url\(|@import|https?://', text), "the page asks for something from elsewhere"
 for element in page.iter():
     for name, value in element.attrib.items():

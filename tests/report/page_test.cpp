@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "report/report.h"
@@ -50,6 +51,53 @@ TEST(Page, IsWellFormedAndSelfContained) {
   ddp.accuracy = 0.93;
   write_run(scratch / "runs/b", ddp);
   EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
+}
+
+TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {
+  const Scratch scratch;
+  RunFiles run;
+  write_run(scratch / "runs/a", run);
+  run.options["seed"] = "1";
+  run.inter_node_bytes = 3000000;
+  write_run(scratch / "runs/b", run);
+  run.options["ranks-per-node"] = "2";
+  write_run(scratch / "runs/c", run);
+  const auto findings = find_runs({scratch / "runs"});
+  const auto report = make_report(findings, "prunex report runs");
+  EXPECT_TRUE(is_well_formed(scratch, report.html));
+  const auto json = nlohmann::json::parse(report.json);
+  const auto data = [&](const std::string& id) {
+    for (const auto& figure : json.at("tasks").at(0).at("figures")) {
+      if (figure.at("id") == id) return figure.at("data");
+    }
+    return nlohmann::json();
+  };
+  const auto volume = data("volumes").at(0);
+  EXPECT_EQ(volume.at("bytes between nodes, whole run"), 8e6);
+  EXPECT_EQ(volume.at("lowest"), 4e6);
+  EXPECT_EQ(volume.at("highest"), 12e6);
+  const auto parts = data("breakdown").at(0);
+  EXPECT_NEAR(parts.at("together"), 0.1 + 0.2 + 0.3 + 0.4, 1e-12);
+  EXPECT_EQ(parts.at("lowest"), parts.at("highest"));
+  const auto has = [&](const std::string& id, const std::string& column) {
+    const auto rows = data(id);
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.contains(column); });
+  };
+  for (const char* kind : {"primal, in the nodes: r intra", "dual, between nodes: s inter"}) {
+    EXPECT_TRUE(has("residuals", kind)) << kind;
+  }
+  EXPECT_TRUE(has("messages", "units whose mask changed"));
+  EXPECT_TRUE(has("scaling", "efficiency"));
+}
+
+TEST(Page, FiguresOfAComparisonStateItsCommand) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a/0", {});
+  write_text(scratch / "runs/compare.json", R"({"command": "prunex compare c.toml", "pilots":
+    [{"name": "a", "rate": 0.1, "summary": {"validation_accuracy": 0.5}}], "runs": [{"name": "a", "directory": "a/0"}]})");
+  const auto html = report_of(scratch);
+  EXPECT_TRUE(is_well_formed(scratch, html));
+  EXPECT_THAT(html, HasSubstr("<span class=\"setup\">All tasks of <code>prunex compare c.toml</code></span>"));
 }
 
 TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {

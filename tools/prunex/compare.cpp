@@ -11,6 +11,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/version.h"
 #include "report/report.h"
+#include "report/study.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 struct CompareCommand {
   std::string file, output, only;
   bool dry_run = false;
+  int64_t time_exchanges = 0;
   RunnerOptions runner;
   VerifyOptions verify;
 };
@@ -92,11 +94,8 @@ size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record)
   for (const auto& run : comparison.runs) {
     if (run.rates.empty() || record.rate_of(run, pilots)) continue;
     for (const int64_t seed : run.seeds) {
-      Job job{.name = run.name,
-              .seed = seed,
-              .rate = {},
-              .directory = fmt::format("{}/{}", run.name, seed),
-              .options = run.options};
+      Job job{
+          .name = run.name, .seed = seed, .directory = fmt::format("{}/{}", run.name, seed), .options = run.options};
       record.note(job, JobState::kFailed, "no pilot succeeded");
       ++failures;
     }
@@ -125,12 +124,43 @@ std::vector<Job> first_seeds(const Comparison& comparison, const ComparisonRecor
   return jobs;
 }
 
+struct Outcome {
+  size_t failures = 0;
+  int signal = 0;  ///< that ended it; 0 if none did
+};
+
+Outcome run_all(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record,
+                const nlohmann::ordered_json& head) {
+  ComparisonRunner runner(record, command.runner, head, count_jobs(comparison));
+  size_t failures = 0;
+  runner.run(pilots_of(comparison));
+  if (runner.interrupted_by() == 0) {
+    failures = note_without_rate(comparison, record);
+    runner.run(ready_jobs(comparison, record));
+  }
+  return {failures + runner.failures(), runner.interrupted_by()};
+}
+
+/// One after the other, whatever --jobs says.
+Outcome run_timings(const CompareCommand& command, const std::vector<Job>& jobs, ComparisonRecord& record,
+                    const nlohmann::ordered_json& head) {
+  RunnerOptions alone = command.runner;
+  alone.jobs = 1;
+  ComparisonRunner runner(record, alone, head, jobs.size());
+  runner.run(jobs);
+  return {runner.failures(), runner.interrupted_by()};
+}
+
 int run_compare(const CompareCommand& command, const CLI::App& train) {
   const Comparison comparison = read(command, train);
   const auto directory = directory_of(command);
+  const auto timings_now = [&](const ComparisonRecord& record) {
+    return timings_of(ready_jobs(comparison, record), command.time_exchanges);
+  };
   ComparisonRecord record(directory);
   refuse_stale(record, pilots_of(comparison));
   refuse_stale(record, ready_jobs(comparison, record));
+  if (command.time_exchanges > 0) refuse_stale(record, timings_now(record));
   if (command.dry_run) {
     print_plan(comparison, record, command.runner);
     return 0;
@@ -138,29 +168,27 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   fs::create_directories(directory);
   const nlohmann::ordered_json head{
       {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
-  size_t failures = 0;
-  int signal = 0;
-  {
-    ComparisonRunner runner(record, command.runner, head, count_jobs(comparison));
-    runner.run(pilots_of(comparison));
-    if (runner.interrupted_by() == 0) {
-      failures = note_without_rate(comparison, record);
-      runner.run(ready_jobs(comparison, record));
-    }
-    failures += runner.failures();
-    signal = runner.interrupted_by();
+  Outcome outcome = run_all(command, comparison, record, head);
+  if (command.time_exchanges > 0 && outcome.signal == 0) {
+    const Outcome timed = run_timings(command, timings_now(record), record, head);
+    outcome = {outcome.failures + timed.failures, timed.signal};
   }
   write_report(command, directory);
-  if (signal != 0) {
-    fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n", signal);
-    return 128 + signal;
+  if (outcome.signal != 0) {
+    fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n",
+               outcome.signal);
+    return 128 + outcome.signal;
   }
   if (!command.verify.mbit.empty()) {
     const size_t failed = verify(record, first_seeds(comparison, record), command.verify, command.runner);
-    if (failed > 0) throw std::runtime_error(fmt::format("compare: --verify: {} points failed, see above", failed));
+    if (failed > 0)
+      throw std::runtime_error(
+          fmt::format("compare: --verify: {} failed, see above", report::count_of(failed, "point")));
   }
-  if (failures > 0)
-    throw std::runtime_error(fmt::format("compare: {} runs failed; see {}/compare.json", failures, directory));
+  if (outcome.failures > 0) {
+    throw std::runtime_error(
+        fmt::format("compare: {} failed; see {}/compare.json", report::count_of(outcome.failures, "run"), directory));
+  }
   return 0;
 }
 
@@ -175,6 +203,10 @@ void add_compare(CLI::App& app, int& status) {
   sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(CLI::PositiveNumber);
   sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
   sub->add_flag("--dry-run", command->dry_run, "only print the plan");
+  sub->add_option("--time-exchanges", command->time_exchanges,
+                  "then time so many exchanges of every run, one run after the other, for computed seconds; with the "
+                  "machine to itself")
+      ->check(CLI::PositiveNumber);
   sub->add_option("--verify", command->verify.mbit,
                   "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
       ->delimiter(',')

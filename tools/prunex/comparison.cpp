@@ -146,7 +146,15 @@ class Reader {
 }  // namespace
 
 std::string Job::title() const {
-  return rate ? fmt::format("{} pilot, lr {}", name, *rate) : fmt::format("{} seed {}", name, seed);
+  switch (kind) {
+    case JobKind::kPilot:
+      return fmt::format("{} pilot, lr {}", name, rate);
+    case JobKind::kTiming:
+      return fmt::format("{} timing", name);
+    case JobKind::kRun:
+      break;
+  }
+  return fmt::format("{} seed {}", name, seed);
 }
 
 Comparison read_comparison(const std::string& path, const std::function<bool(const std::string&)>& is_option) {
@@ -157,8 +165,11 @@ std::vector<Job> pilots_of(const Comparison& comparison) {
   std::vector<Job> jobs;
   for (const auto& run : comparison.runs) {
     for (const double rate : run.rates) {
-      Job job{.name = run.name, .rate = rate, .directory = fmt::format("{}/pilot-{}", run.name, rate)};
-      job.options = run.options;
+      Job job{.name = run.name,
+              .kind = JobKind::kPilot,
+              .rate = rate,
+              .directory = fmt::format("{}/pilot-{}", run.name, rate),
+              .options = run.options};
       for (const auto& [name, value] : comparison.pilot) job.options[name] = value;
       job.options["lr"] = fmt::format("{}", rate);
       jobs.push_back(std::move(job));
@@ -182,6 +193,21 @@ std::vector<Job> jobs_of(const Comparison& comparison,
       if (rate) job.options["lr"] = fmt::format("{}", *rate);
       jobs.push_back(std::move(job));
     }
+  }
+  return jobs;
+}
+
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
+  std::vector<Job> jobs;
+  std::set<std::string> names;
+  for (const auto& run : runs) {
+    if (!names.insert(run.name).second) continue;
+    Job job = run;
+    job.kind = JobKind::kTiming;
+    job.directory = run.name + "/timing";
+    job.options["exchanges"] = std::to_string(exchanges);
+    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = "0";
+    jobs.push_back(std::move(job));
   }
   return jobs;
 }

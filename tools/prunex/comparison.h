@@ -27,12 +27,19 @@ struct Comparison {
   OptionValues pilot;  ///< what a pilot sets differently: its length, its held-out images
 };
 
+enum class JobKind {
+  kRun,
+  kPilot,   ///< a short run that tries a learning rate
+  kTiming,  ///< a short run with the machine to itself: how long steps of a run take
+};
+
 /// One `prunex train`.
 struct Job {
   std::string name;
+  JobKind kind = JobKind::kRun;
   int64_t seed = 0;
-  std::optional<double> rate;  ///< of a pilot
-  std::string directory;       ///< below the comparison's: NAME/SEED or NAME/pilot-RATE
+  double rate = 0;        ///< of a pilot
+  std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE or NAME/timing
   OptionValues options;
 
   std::string title() const;
@@ -48,6 +55,9 @@ std::vector<Job> pilots_of(const Comparison& comparison);
 /// the pilot of a run chose; a run that waits for one is left out.
 std::vector<Job> jobs_of(const Comparison& comparison,
                          const std::function<std::optional<double>(const NamedRun&)>& rate_of);
+
+/// Of every one of `runs`, the first seed cut short to so many exchanges, of which the later half has final masks.
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
 
 /// The lines of a file for `prunex train --config`.
 std::string config_of(const OptionValues& options);

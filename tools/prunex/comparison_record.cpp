@@ -4,13 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "prunex/io/atomic_file.h"
+#include "report/recorded_exchanges.h"
 #include "report/run.h"
+#include "tools/prunex/commit.h"
 
 namespace prunex::tools {
 namespace {
@@ -50,6 +54,10 @@ ordered_json read_summary(const std::string& directory) {
   return summary;
 }
 
+/// The lists of compare.json.
+constexpr std::array<std::pair<JobKind, const char*>, 3> kLists{
+    {{JobKind::kPilot, "pilots"}, {JobKind::kTiming, "timings"}, {JobKind::kRun, "runs"}}};
+
 ordered_json options_json(const Job& job) {
   ordered_json options = ordered_json::object();
   for (const auto& [name, value] : job.options) options[name] = value;
@@ -65,12 +73,15 @@ ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move
   if (!record.is_object() || !record.contains("runs") || !record.contains("pilots")) {
     throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
   }
-  runs_ = record["runs"];
-  pilots_ = record["pilots"];
+  for (const auto& [kind, list] : kLists) {
+    if (record.contains(list)) entries_[kind] = record[list].get<std::vector<ordered_json>>();
+  }
 }
 
 const ordered_json* ComparisonRecord::find(const Job& job) const {
-  for (const auto& entry : job.rate ? pilots_ : runs_) {
+  const auto entries = entries_.find(job.kind);
+  if (entries == entries_.end()) return nullptr;
+  for (const auto& entry : entries->second) {
     if (entry.value("directory", "") == job.directory) return &entry;
   }
   return nullptr;
@@ -102,24 +113,30 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   if (const auto* known = find(job); state == JobState::kDone && known != nullptr && known->at("state") == "done")
     return;
   ordered_json entry{{"name", job.name}};
-  if (job.rate) entry["rate"] = *job.rate;
-  if (!job.rate) entry["seed"] = job.seed;
+  if (job.kind == JobKind::kPilot) {
+    entry["rate"] = job.rate;
+  } else {
+    entry["seed"] = job.seed;
+  }
   entry["directory"] = job.directory;
   entry["state"] = name_of(state);
   if (!what.empty()) entry["error"] = what;
   entry["options"] = options_json(job);
   if (state == JobState::kDone) {
-    entry["summary"] = summary_of(job);
-    const auto exchanges = report::read_run(path_of(job)).exchanges;
-    if (!exchanges.empty()) entry["summary"]["steady_local"] = report::steady_local(exchanges);
     entry["processor"] = describe_host().value("processor", "");
+    entry["commit"] = kCommit;
+    entry["summary"] = summary_of(job);
+    if (job.kind != JobKind::kPilot) entry["exchanges"] = record_of(report::read_run(path_of(job)).exchanges);
   }
-  for (auto& known : job.rate ? pilots_ : runs_) {
-    if (known.value("directory", "") != job.directory) continue;
-    known = std::move(entry);
-    return;
+  auto& entries = entries_[job.kind];
+  const auto known = std::find_if(entries.begin(), entries.end(), [&](const ordered_json& other) {
+    return other.value("directory", "") == job.directory;
+  });
+  if (known == entries.end()) {
+    entries.push_back(std::move(entry));
+  } else {
+    *known = std::move(entry);
   }
-  (job.rate ? pilots_ : runs_).push_back(std::move(entry));
 }
 
 std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {
@@ -139,10 +156,20 @@ std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::
 }
 
 void ComparisonRecord::write(const ordered_json& head) const {
-  ordered_json record = head;
-  record["pilots"] = pilots_;
-  record["runs"] = runs_;
-  io::write_file_atomically(directory_ + "/compare.json", record.dump(1) + "\n");
+  std::string text = "{\n";
+  for (const auto& [key, value] : head.items())
+    text += fmt::format("{}: {},\n", ordered_json(key).dump(), value.dump());
+  for (const auto& [kind, list] : kLists) {
+    text += fmt::format("\"{}\": [", list);
+    const auto entries = entries_.find(kind);
+    const char* separator = "\n";
+    for (size_t i = 0; entries != entries_.end() && i < entries->second.size(); ++i) {
+      text += separator + entries->second[i].dump();
+      separator = ",\n";
+    }
+    text += kind == kLists.back().first ? "]\n}\n" : "],\n";
+  }
+  io::write_file_atomically(directory_ + "/compare.json", text);
 }
 
 ordered_json describe_host() {

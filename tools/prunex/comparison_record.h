@@ -1,6 +1,7 @@
 // compare.json: what a comparison has done so far. Kept with the results, it lets others go on where one stopped.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -29,7 +30,7 @@ class ComparisonRecord {
   /// ended, or if none succeeded.
   std::optional<double> rate_of(const NamedRun& run, const std::vector<Job>& pilots) const;
 
-  /// Writes compare.json: all jobs of the plan and those noted before, `head` first. Atomic.
+  /// Writes compare.json: `head`, then what was noted, now and before, a line each. Atomic.
   void write(const nlohmann::ordered_json& head) const;
 
   const std::string& directory() const { return directory_; }
@@ -41,7 +42,7 @@ class ComparisonRecord {
   const nlohmann::ordered_json* find(const Job& job) const;
 
   std::string directory_;
-  nlohmann::ordered_json runs_ = nlohmann::ordered_json::array(), pilots_ = nlohmann::ordered_json::array();
+  std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };
 
 /// The machine: processor, cores, memory.
