@@ -6,8 +6,6 @@
 #include <cmath>
 
 #include "gradient_runs.h"
-#include "prunex/strategies/ddp.h"
-#include "prunex/strategies/post_local.h"
 #include "prunex/strategies/powersgd.h"
 #include "prunex/strategies/top_k.h"
 
@@ -300,27 +298,12 @@ TEST(PowerSgd, IsItsPapersAlgorithmOnSeveralRanks) {
   }
 }
 
-constexpr int64_t kSteps = 8, kLocalSteps = 3, kSwitchAfter = 1;
-
-/// DDP for an exchange of three steps, then local SGD; the last exchange is one of two steps.
-Make post_local() {
-  HsadmmOptions local;
-  local.exchanges_before = kSwitchAfter;
-  local.local_steps = kLocalSteps;
-  local.total_steps = kSteps;
-  local.penalty.kappa = 0;
-  local.after_freeze = AfterFreeze::kAverage;
-  return [local](Replica& replica, comm::Hierarchy& ranks) {
-    auto first = make_ddp(replica, ranks, {.reporting = {kLocalSteps, kSteps}});
-    const auto second = [local, &ranks](Replica& from_here) { return make_hsadmm(from_here, ranks, local); };
-    return make_post_local(std::move(first), second, replica, kSwitchAfter);
-  };
-}
-
+// An exchange of three steps with gradients, then two of weights, the last one after two steps.
 TEST(PostLocalSgd, AveragesGradientsFirstAndWeightsLater) {
+  constexpr int64_t kSteps = 8, kLocalSteps = 3, kSwitchAfter = 1;
   for (const comm::Layout& shape : shapes()) {
     SCOPED_TRACE(comm::describe(shape));
-    const auto ours = run_steps(shape, post_local());
+    const auto ours = run_steps(shape, post_local(kSwitchAfter, {kLocalSteps, kSteps}));
     const auto problems = problems_of(shape.world_size());
     std::vector<TensorDict> theta, velocity;
     for (size_t rank = 0; rank < problems.size(); ++rank) {

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/strategies/ddp.h"
+#include "prunex/strategies/post_local.h"
 
 namespace prunex::strategies {
 namespace {
@@ -49,6 +51,19 @@ std::vector<std::vector<AfterStep>> run_steps(const comm::Layout& shape, const M
     results[static_cast<size_t>(ranks.layout.rank)] = run_rank(ranks, make, run);
   });
   return results;
+}
+
+Make post_local(int64_t switch_after, const Reporting& reporting) {
+  HsadmmOptions local;
+  local.exchanges_before = switch_after;
+  local.local_steps = reporting.steps;
+  local.total_steps = reporting.total_steps;
+  local.penalty.kappa = 0;
+  local.after_freeze = AfterFreeze::kAverage;
+  return [=](Replica& replica, comm::Hierarchy& ranks) {
+    const auto second = [local, &ranks](Replica& from_here) { return make_hsadmm(from_here, ranks, local); };
+    return make_post_local(make_ddp(replica, ranks, {.reporting = reporting}), second, replica, switch_after);
+  };
 }
 
 void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step) {

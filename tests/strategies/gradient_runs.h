@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prunex/comm/layout.h"
+#include "prunex/strategies/gradient_strategy.h"
 #include "small_problem.h"
 
 namespace prunex::strategies {
@@ -28,6 +29,9 @@ struct AfterStep {
 
 /// Per rank and step: backward, the strategy, SGD.
 std::vector<std::vector<AfterStep>> run_steps(const comm::Layout& shape, const Make& make, const GradientRun& run = {});
+
+/// DDP for so many exchanges, then local SGD.
+Make post_local(int64_t switch_after, const Reporting& reporting);
 
 /// One step of momentum SGD at learning_rate(step), in place.
 void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step);

@@ -97,6 +97,58 @@ TEST(Payload, ShrinksWithTheMasks) {
   EXPECT_LT(history[5].rail_payload, dense / 4);
 }
 
+int64_t sent_by_all(const std::vector<History>& histories, size_t k) {
+  int64_t sent = 0;
+  for (const auto& history : histories) sent += history[k].sent_to_nodes;
+  return sent;
+}
+
+/// Of a flat exchange, the bytes "in a node" of docs/communication.md, all ranks being in one: dense sums of theta + u,
+/// z, z_node, and sums of scores and of four norms per tensor with duals; from the freeze on what is alive, twice.
+int64_t flat_bytes(const HsadmmOptions& options, const Snapshot& snapshot, bool was_frozen, int64_t dense) {
+  const int64_t A = numbers_packed(options, snapshot);
+  if (was_frozen) return 2 * 4 * A;
+  int64_t Z = 0, U = 0;
+  for (const auto& [name, residuals] : snapshot.exchange.residuals) {
+    Z += tests::alive_entries(options.groups, snapshot.masks, name, snapshot.theta[name]).sum().item<int64_t>();
+  }
+  for (const auto& group : options.groups) U += group.size;
+  return 4 * (dense + A + Z) + 16 * U + 16 * 4 * static_cast<int64_t>(snapshot.exchange.residuals.size());
+}
+
+// Every rank sends a share to every other one: P(M-1)/M of the above leaves a node, where rails send 2(M-1)/M of A.
+TEST(Payload, OfFlatConsensusGoesToEveryRank) {
+  for (const auto& [nodes, ranks] : std::vector<std::pair<int, int>>{{2, 2}, {3, 2}}) {
+    HsadmmOptions options = default_options();
+    options.flat = true;
+    for (const bool prunes : {true, false}) {
+      if (!prunes) options.groups.clear();
+      const auto histories = run_on_ranks(nodes, ranks, options, LocalPhase::kTrain, at::kFloat);
+      const int64_t dense = numbers_packed(options, histories[0][0]);
+      for (size_t k = 0; k < 6; ++k) {
+        const int64_t bytes = flat_bytes(options, histories[0][k], k > 3, dense);
+        EXPECT_EQ(sent_by_all(histories, k), ranks * (nodes - 1) * bytes) << nodes << " nodes, exchange " << k + 1;
+        EXPECT_TRUE(prunes || bytes == 2 * 4 * dense) << "2 P (M-1)/M of what local SGD sends";
+      }
+    }
+  }
+}
+
+// One-shot pruning scores from the first exchange on, and sends everything until it prunes in the fourth.
+TEST(Payload, OfOneShotIsDenseUntilItPrunes) {
+  HsadmmOptions options = default_options();
+  options.penalty.kappa = 0;
+  options.after_freeze = AfterFreeze::kAverage;
+  options.freeze_after = 3;
+  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 4, .end = 4};
+  const auto histories = run_on_ranks(2, 2, options, LocalPhase::kTrain, at::kFloat);
+  const int64_t dense = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics, scores = 10 * 8;
+  const int64_t pruned = 3 * 27 + 3 + 5 * 18 + 4 * 12 + 7 + kStatistics;  // half of both groups
+  const int64_t wanted[] = {4 * dense + scores,  4 * dense + scores, 4 * dense + scores,
+                            4 * pruned + scores, 4 * pruned,         4 * pruned};
+  for (size_t k = 0; k < 6; ++k) EXPECT_EQ(sent_by_all(histories, k), 2 * wanted[k]) << "exchange " << k + 1;
+}
+
 TEST(Payload, OfASingleNodeIsNothing) {
   const auto histories = run_on_ranks(1, 2, default_options());
   for (const Snapshot& snapshot : histories[0]) EXPECT_EQ(snapshot.rail_payload, 0);

@@ -1,0 +1,123 @@
+// That ddp exchanges gradients while backward goes on, without a clock: backward and the exchange wait for each other.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "prunex/comm/solo.h"
+#include "prunex/strategies/ddp.h"
+
+namespace prunex::strategies {
+namespace {
+
+/// Something that one thread tells another.
+class Signal {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  /// Whether it was set; gives up where it never will be.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+using Heard = std::function<void(const at::Tensor& bucket)>;
+
+/// Two ranks, of which the other one has the same to say.
+class Mirror final : public comm::Communicator {
+ public:
+  explicit Mirror(Heard heard = {}) : Communicator("mirror", 0, 2), heard_(std::move(heard)) {}
+  void abort(const std::string&) override {}
+
+ private:
+  void do_all_reduce(at::Tensor& tensor, comm::Reduce) override {
+    if (heard_) heard_(tensor);
+    tensor.mul_(2);
+  }
+  void do_broadcast(at::Tensor&, int) override {}
+  void do_barrier() override {}
+  void do_reduce_scatter(at::Tensor&, const std::vector<comm::Range>&) override { FAIL() << "reduce_scatter"; }
+  void do_all_gather_parts(at::Tensor&, const std::vector<comm::Range>&) override { FAIL() << "all_gather_parts"; }
+  void do_all_to_all(at::Tensor&, const at::Tensor&, const std::vector<comm::Range>&) override {
+    FAIL() << "all_to_all";
+  }
+
+  Heard heard_;
+};
+
+/// Two nodes of one rank; `heard` is called with every bucket that leaves for the other node.
+comm::Hierarchy hierarchy(Heard heard) {
+  comm::Hierarchy ranks{.layout = comm::Layout::even(2, 1)};
+  ranks.world = std::make_unique<Mirror>();
+  ranks.node = comm::make_solo("node");
+  ranks.rail = std::make_unique<Mirror>(std::move(heard));
+  ranks.flat = std::make_unique<Mirror>();
+  return ranks;
+}
+
+Replica replica_of(const std::vector<std::pair<std::string, int64_t>>& sizes) {
+  Replica replica;
+  for (const auto& [name, size] : sizes) {
+    replica.weights.params.insert(name, at::arange(1, size + 1, at::kFloat).set_requires_grad(true));
+  }
+  return replica;
+}
+
+/// Every parameter is a bucket of its own.
+std::unique_ptr<Strategy> ddp(Replica& replica, comm::Hierarchy& ranks) {
+  return make_ddp(replica, ranks, {.reporting = {1, 1}, .buckets = {.first = 4, .others = 4}});
+}
+
+// Backward does not reach the first layer before the last layer's bucket has left, and that exchange does not end
+// before backward is there: without both at once either gives up.
+TEST(Ddp, ABucketTravelsWhileBackwardGoesOn) {
+  Signal bucket_left, backward_is_there;
+  bool waited_for_backward = true, waited_for_bucket = false;
+  comm::Hierarchy ranks = hierarchy([&](const at::Tensor& bucket) {
+    if (bucket.numel() != 5) return;  // the last layer
+    bucket_left.set();
+    waited_for_backward = backward_is_there.wait();
+  });
+  Replica replica = replica_of({{"first", 3}, {"last", 5}});
+  auto& params = replica.weights.params;
+  const auto strategy = ddp(replica, ranks);
+  const at::Tensor hidden = params["first"].square();
+  hidden.register_hook([&](const at::Tensor&) {
+    EXPECT_FALSE(params["first"].grad().defined());
+    backward_is_there.set();
+    waited_for_bucket = bucket_left.wait();
+  });
+  (hidden.sum() * params["last"].sum()).backward();
+  strategy->before_update(replica);
+  EXPECT_TRUE(waited_for_bucket) << "nothing left before backward had ended";
+  EXPECT_TRUE(waited_for_backward) << "backward stood still during the exchange";
+  EXPECT_TRUE(params["first"].grad().equal(2 * 15 * at::arange(1, 4, at::kFloat)));
+  EXPECT_TRUE(params["last"].grad().equal(at::full({5}, 14.0f)));
+}
+
+// All ranks must exchange the same bucket: whatever the order in which backward makes gradients, the last one goes
+// first.
+TEST(Ddp, BucketsLeaveFromTheLastParameterOn) {
+  std::vector<int64_t> left;
+  comm::Hierarchy ranks = hierarchy([&](const at::Tensor& bucket) { left.push_back(bucket.numel()); });
+  Replica replica = replica_of({{"first", 3}, {"middle", 4}, {"last", 5}});
+  auto& params = replica.weights.params;
+  const auto strategy = ddp(replica, ranks);
+  (params["last"].square().sum() * params["middle"].sum() * params["first"].sum()).backward();
+  strategy->before_update(replica);
+  EXPECT_EQ(left, (std::vector<int64_t>{5, 4, 3}));
+}
+
+}  // namespace
+}  // namespace prunex::strategies
