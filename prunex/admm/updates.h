@@ -20,7 +20,8 @@ struct NodeUpdate {
 void update_node_candidate(at::Tensor& sum, const at::Tensor& z, const at::Tensor& v, const NodeUpdate& node);
 
 /// Eq. 9 as the paper prints it, to show what it does: sum <- [rho1 sum + rho2 (z_node - v)] / (lambda/M + rho1 +
-/// rho2), z_node being the node's own of the last iteration and `lambda_over_nodes` lambda/M. Diverges for P >= 2.
+/// rho2), z_node being the node's own of the last iteration and `lambda_over_nodes` lambda/M. With P >= 2 it ends away
+/// from the minimum, or diverges where rho1 is large next to the curvature.
 void update_node_candidate_as_printed(at::Tensor& sum, const at::Tensor& z_node, const at::Tensor& v, double rho1,
                                       double rho2, double lambda_over_nodes);
 

@@ -75,6 +75,51 @@ TEST(NodeCandidate, SetsTheGradientOfTheAugmentedLagrangianToZero) {
   }
 }
 
+/// |z - mean of c| after consensus of two ranks of one node that have 1/2 (theta - c_j)^2 each.
+double distance_from_the_minimum(double rho, bool as_printed) {
+  const std::vector<double> c{1, 3};
+  const at::Tensor none = at::zeros({1}, at::kDouble);
+  std::vector<at::Tensor> theta(2), u{none.clone(), none.clone()};
+  at::Tensor z = none.clone();
+  for (int k = 0; k < 200; ++k) {
+    at::Tensor sum = none.clone();
+    for (size_t j = 0; j < 2; ++j) {
+      theta[j] = (c[j] + rho * (z - u[j])) / (1 + rho);
+      sum += theta[j] + u[j];
+    }
+    if (as_printed) {
+      update_node_candidate_as_printed(sum, z, none, rho, 0, 0);
+    } else {
+      update_node_candidate(sum, none, none, {.rho1 = rho, .ranks = 2});
+    }
+    z = sum;
+    for (size_t j = 0; j < 2; ++j) update_u(u[j], theta[j], z);
+  }
+  return std::abs(z.item<double>() - 2);
+}
+
+TEST(NodeCandidate, AsPrintedMissesTheMinimumOfTwoRanksOrDiverges) {
+  EXPECT_LT(distance_from_the_minimum(0.5, false), 1e-9);
+  EXPECT_GT(distance_from_the_minimum(0.5, true), 0.5);
+  EXPECT_LT(distance_from_the_minimum(10, false), 1e-6);
+  EXPECT_GT(distance_from_the_minimum(10, true), 1e6);
+}
+
+TEST(NodeCandidate, AsPrintedIsThePapersEquation) {
+  const auto objective = random_objective(3, 0.4, 0.7, 0);
+  at::Tensor sum = at::zeros_like(objective.z), want = at::empty_like(objective.z);
+  for (size_t j = 0; j < 3; ++j) sum += objective.theta[j] + objective.u[j];
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t column = 0; column < 2; ++column) {
+      const auto entry = [&](const at::Tensor& tensor) { return tensor[row][column].item<double>(); };
+      const double above = 0.4 * entry(sum) + 0.7 * (entry(objective.z) - entry(objective.v));
+      want[row][column] = above / (0.05 + 0.4 + 0.7);
+    }
+  }
+  update_node_candidate_as_printed(sum, objective.z, objective.v, 0.4, 0.7, 0.05);
+  EXPECT_LT((sum - want).abs().max().item<double>(), 1e-15);
+}
+
 TEST(NodeCandidate, IsTheMeanOfThetaPlusUWithoutRho2AndLambda) {
   const auto objective = random_objective(4, 1e-12, 0, 0);  // and never 0/0, however small rho1
   at::Tensor mean = at::zeros_like(objective.z);

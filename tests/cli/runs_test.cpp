@@ -133,6 +133,20 @@ TEST(Train, LetsTheLastOfRepeatedOptionsWin) {
   EXPECT_THAT(text_of(scratch / "run/config.toml"), HasSubstr("\nlr=0.25\n"));
 }
 
+TEST(Train, OptionsBesideAPresetWin) {
+  const tests::Scratch scratch;
+  const auto arguments =
+      short_run({"--preset", "paper", "--keep", "0.75", "--as-printed", "--quiet", "--run-dir", "run"}, "1");
+  const Result result = run(scratch.path(), arguments);
+  EXPECT_EQ(result.status, 0) << result.errors;
+  const auto config = text_of(scratch / "run/config.toml");
+  for (const char* line :
+       {"mask-rule=\"union\"", "penalty=\"residual\"", "rho1=0.0015", "lr=0.001", "groups=\"channel\"",
+        "after-freeze=\"admm\"", "as-printed=true", "keep=0.75", "batch-size=8"}) {
+    EXPECT_THAT(config, HasSubstr(std::string("\n") + line + "\n"));
+  }
+}
+
 TEST(Train, PrintsOnlyResultsIfQuiet) {
   const tests::Scratch scratch;
   const Result quiet = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "quiet", "--quiet"}));

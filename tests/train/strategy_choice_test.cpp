@@ -5,9 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <numeric>
 #include <stdexcept>
 
+#include "prunex/io/safetensors.h"
+#include "prunex/models/models.h"
+#include "prunex/prune/training_groups.h"
+#include "prunex/sparsity/projection.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -66,6 +73,63 @@ TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
   EXPECT_NE(loss("diloco", {}, {}), loss("local_sgd", {}, {}));
 }
 
+// Up to its cut it has the losses of local SGD, and keeps the largest units of its mean.
+TEST(Strategies, OneShotIsLocalSgdUntilItKeepsTheLargestUnits) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("one_shot");
+  options.nodes = 1;
+  options.ranks_per_node = {2};
+  options.schedule = LearningRateSchedule::kConstant;
+  run(options, scratch / "one_shot");
+  options.strategy = "local_sgd";
+  options.exchanges = 3;  // --prune-at 0.6 of 4 exchanges is 2: the third chooses and cuts
+  run(options, scratch / "local_sgd");
+  const auto cut = lines_of(scratch / "one_shot"), dense = lines_of(scratch / "local_sgd");
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(cut[i]["loss"], dense[i]["loss"].get<double>(), 1e-6) << i;
+
+  const auto network = models::make_model("resnet8", {});
+  const auto groups = prune::training_groups(network.program.graph(), "coupled-inner", 0.5);
+  const auto mean = io::read_safetensors(scratch / "local_sgd/model.safetensors").tensors;
+  const auto scores = sparsity::unit_scores(groups, mean);
+  const auto structure = nlohmann::json::parse(text_of(scratch / "one_shot/structure.json"));
+  std::map<std::string, std::vector<int64_t>> kept;
+  for (const auto& group : structure["groups"]) kept[group["name"]] = group["kept"].get<std::vector<int64_t>>();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<int64_t> order(static_cast<size_t>(groups[g].size));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return scores[g][a].item<double>() > scores[g][b].item<double>(); });
+    order.resize(order.size() / 2);
+    std::sort(order.begin(), order.end());
+    EXPECT_EQ(kept[groups[g].name], order) << groups[g].name;
+  }
+}
+
+TEST(Strategies, PruneTrainIsDdpWithALassoAndCuts) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("prunetrain");
+  options.pruning.below = 0.36;
+  options.pruning.every = 1;
+  run(options, scratch / "prunetrain");
+  options.strategy = "ddp";
+  options.sparse.penalty = "group_lasso";
+  run(options, scratch / "ddp");
+  EXPECT_EQ(lines_without_seconds(scratch / "prunetrain"), lines_without_seconds(scratch / "ddp"));
+  EXPECT_EQ(text_of(scratch / "prunetrain/model.safetensors"), text_of(scratch / "ddp/model.safetensors"));
+}
+
+// 2 P (M-1)/M of what every exchange holds, where nodes that add up first send 2 (M-1)/M.
+TEST(Strategies, HsadmmFlatSendsWhatTheFormulaSays) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("hsadmm_flat");
+  options.groups = "none";
+  options.ranks_per_node = {2};
+  const auto flat = run(options, scratch / "flat").bytes.inter_node;
+  options.strategy = "local_sgd";
+  const auto of_nodes = run(options, scratch / "nodes").bytes.inter_node;
+  EXPECT_NEAR(static_cast<double>(flat), 2 * static_cast<double>(of_nodes), 1024);
+}
+
 // Gradients of every step for ddp: the bytes are those that summary.json computes for it.
 TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   const tests::Scratch scratch;
@@ -98,6 +162,16 @@ TEST(Strategies, ResumeBitForBit) {
   runs.back().local_after = 3;
   runs.push_back(small_run("hsadmm"));
   runs.back().hsadmm.payload = strategies::Payload::kInt2;
+  runs.push_back(small_run("diloco"));
+  runs.back().groups = "coupled-inner";
+  runs.back().hsadmm.payload = strategies::Payload::kInt4;
+  runs.push_back(small_run("top_k"));
+  runs.back().top_k.dgc = true;
+  runs.back().top_k.density = 0.1;
+  runs.push_back(small_run("prunetrain"));
+  runs.back().pruning.below = 0.36;  // of random weights: high, so that something goes
+  runs.back().pruning.every = 1;
+  runs.push_back(small_run("hsadmm_flat"));
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainOptions options = runs[i];
     options.checkpoint_every = 2;
