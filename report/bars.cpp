@@ -9,7 +9,7 @@
 namespace prunex::report {
 namespace {
 
-constexpr double kWidth = 640, kLeft = 178, kRight = 66, kTop = 8, kRow = 26, kBar = 18;
+constexpr double kWidth = 640, kLeft = 200, kRight = 66, kTop = 8, kRow = 26, kBar = 18;
 constexpr size_t kLongest = 24;
 
 /// What fits before a bar.

@@ -147,7 +147,8 @@ std::optional<Interval> whisker(const Spread& spread) {
 
 std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
   std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> by_exchange;
-  for (const Run* run : variant.runs) {
+  const auto finished = variant.finished();
+  for (const Run* run : finished.empty() ? variant.runs : finished) {
     for (const auto& [exchange, x, y] : curve(*run)) {
       by_exchange[exchange].first.push_back(x);
       by_exchange[exchange].second.push_back(y);

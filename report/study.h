@@ -45,7 +45,7 @@ Spread over_seeds(const Variant& variant, const Quantity& quantity);
 std::optional<Interval> whisker(const Spread& spread);
 
 /// A quantity of exchanges along another one, such as accuracy along time. At every exchange that any seed knows: the
-/// means over seeds, and from the lowest to the highest y.
+/// means over seeds, and from the lowest to the highest y. Of finished runs; of the others while none has finished.
 struct Sample {
   int64_t exchange = 0;
   double x = 0, y = 0;

@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh                  what `make build` and `make test` need
 #   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
-#   scripts/setup.sh --development    also clang-format, clang-tidy, Google Benchmark, and ip and tc for bench/cluster.sh
+#   scripts/setup.sh --development    also clang-format, clang-tidy, Google Benchmark, ip and tc for bench/cluster.sh, and a
+#                                     browser for the tests of the report
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
@@ -151,7 +152,7 @@ main() {
     case $option in
       --python) with_python=1; packages+=(python3-dev) ;;
       --cuda) with_cuda=1 ;;
-      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev iproute2) ;;
+      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev iproute2 chromium) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac

@@ -133,17 +133,17 @@ TEST(Styles, NoTwoOfTwentyEightLookAlike) {
   EXPECT_EQ(looks.size(), 28U);
 }
 
-// Bars start at 178 and end at 574; two parts of 30 and 20 on a scale to 50.
+// Bars start at 200 and end at 574; two parts of 30 and 20 on a scale to 50.
 TEST(Bars, StackTheirParts) {
   const std::string svg = draw(Bars{{"bytes"}, {"one", "two"}, {{"a", {30, 20}}}});
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"178.00\" y=\"12.00\" width=\"237.60\""));
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"415.60\" y=\"12.00\" width=\"158.40\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"200.00\" y=\"12.00\" width=\"224.40\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"424.40\" y=\"12.00\" width=\"149.60\""));
 }
 
 TEST(Strips, FillWhatIsKept) {
   const std::string svg = draw_strips("run", {{"g", {true, false, true}}});
   EXPECT_THAT(svg, HasSubstr(">2/3<"));
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"190.00\" y=\"28.00\" width=\"12.00\" height=\"13.00\" class=\"off\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"212.00\" y=\"28.00\" width=\"12.00\" height=\"13.00\" class=\"off\""));
 }
 
 }  // namespace

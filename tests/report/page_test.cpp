@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "report/report.h"
@@ -20,15 +21,19 @@ using tests::Scratch;
 using tests::write_run;
 using tests::write_text;
 
-/// Checks the page and counts its figures and drawings: "figures drawings".
-testing::AssertionResult is_well_formed(const Scratch& scratch, const std::string& html) {
+/// Whether a script of this folder, with these arguments, has nothing against the page.
+testing::AssertionResult passes(const Scratch& scratch, const std::string& script, const std::string& html) {
   write_text(scratch / "page.html", html);
   const std::string python = std::filesystem::exists(PRUNEX_PYTHON) ? PRUNEX_PYTHON : "python3";
-  const std::string command = "'" + python + "' '" PRUNEX_SOURCE_DIR "/tests/report/check_page.py' '" +
+  const std::string command = "'" + python + "' '" PRUNEX_SOURCE_DIR "/tests/report/'" + script + " '" +
                               (scratch / "page.html") + "' >'" + (scratch / "log") + "' 2>&1";
   if (::system(command.c_str()) == 0) return testing::AssertionSuccess();
   std::ifstream log(scratch / "log");
   return testing::AssertionFailure() << std::string(std::istreambuf_iterator<char>(log), {});
+}
+
+testing::AssertionResult is_well_formed(const Scratch& scratch, const std::string& html) {
+  return passes(scratch, "check_page.py", html);
 }
 
 std::string report_of(const Scratch& scratch) {
@@ -98,6 +103,34 @@ TEST(Page, FiguresOfAComparisonStateItsCommand) {
   const auto html = report_of(scratch);
   EXPECT_TRUE(is_well_formed(scratch, html));
   EXPECT_THAT(html, HasSubstr("<span class=\"setup\">All tasks of <code>prunex compare c.toml</code></span>"));
+}
+
+/// Empty if there is none.
+std::string find_browser() {
+  for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"}) {
+    if (std::filesystem::exists(path)) return path;
+  }
+  return "";
+}
+
+TEST(Page, OpensInABrowserWithoutFaults) {
+  const std::string browser = find_browser();
+  if (browser.empty() && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "no Chromium";
+  const Scratch scratch;
+  RunFiles run;
+  for (const char* strategy : {"hsadmm", "ddp", "a_strategy_with_a_name_that_is_long_beyond_all_reason"}) {
+    run.options["strategy"] = strategy;
+    for (const char* seed : {"0", "1"}) {
+      run.options["seed"] = seed;
+      run.inter_node_bytes *= 5;
+      const std::string directory = scratch / ("runs/" + run.options["strategy"] + "/" + seed);
+      write_run(directory, run);
+      write_everything(directory);
+    }
+  }
+  run.options["ranks-per-node"] = "2";
+  write_run(scratch / "runs/wide", run);
+  EXPECT_TRUE(passes(scratch, "open_in_browser.py '" + browser + "'", report_of(scratch)));
 }
 
 TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {

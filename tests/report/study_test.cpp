@@ -92,16 +92,25 @@ TEST(Study, CurvesAreMeansWithTheRangeOfTheSeeds) {
   EXPECT_DOUBLE_EQ(points[0].spread->high, 0.9);
 }
 
-TEST(Study, UnfinishedRunsCountInCurvesOnly) {
+std::vector<Sample> last_accuracy(const report::Run& run) {
+  return {{4, 400, run.exchanges.back().accuracy.value()}};
+}
+
+TEST(Study, UnfinishedRunsAreDrawnWhileNoSeedHasFinished) {
   const Scratch scratch;
-  write_run(scratch / "a", with("seed", "0"));
   auto unfinished = with("seed", "1", 0.1);
   unfinished.finished = false;
   write_run(scratch / "b", unfinished);
+  const auto alone = find_runs({scratch.path()}).runs;
+  const auto tasks_alone = tasks_of(alone);
+  EXPECT_EQ(over_seeds(tasks_alone[0].variants[0], accuracy_of).count, 0U);
+  EXPECT_DOUBLE_EQ(over_seeds(tasks_alone[0].variants[0], Curve(last_accuracy)).at(0).y, 0.1);
+  write_run(scratch / "a", with("seed", "0"));
   const auto runs = find_runs({scratch.path()}).runs;
   const auto tasks = tasks_of(runs);
   EXPECT_THAT(tasks[0].variants[0].runs, SizeIs(2));
   EXPECT_EQ(over_seeds(tasks[0].variants[0], accuracy_of).count, 1U);
+  EXPECT_DOUBLE_EQ(over_seeds(tasks[0].variants[0], Curve(last_accuracy)).at(0).y, 0.9);
 }
 
 TEST(Study, ALastLineThatIsStillBeingWrittenIsNotRead) {
