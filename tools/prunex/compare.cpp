@@ -3,7 +3,6 @@
 #include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
@@ -115,15 +114,6 @@ void write_report(const CompareCommand& command, const std::string& directory) {
   fmt::print("{}\n{}/report.html\n", report.summary, directory);
 }
 
-std::vector<Job> first_seeds(const Comparison& comparison, const ComparisonRecord& record) {
-  std::vector<Job> jobs;
-  for (const auto& job : ready_jobs(comparison, record)) {
-    const bool seen = std::any_of(jobs.begin(), jobs.end(), [&](const Job& other) { return other.name == job.name; });
-    if (!seen) jobs.push_back(job);
-  }
-  return jobs;
-}
-
 struct Outcome {
   size_t failures = 0;
   int signal = 0;  ///< that ended it; 0 if none did
@@ -155,7 +145,7 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   const Comparison comparison = read(command, train);
   const auto directory = directory_of(command);
   const auto timings_now = [&](const ComparisonRecord& record) {
-    return timings_of(ready_jobs(comparison, record), command.time_exchanges);
+    return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges);
   };
   ComparisonRecord record(directory);
   refuse_stale(record, pilots_of(comparison));
@@ -180,7 +170,8 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
     return 128 + outcome.signal;
   }
   if (!command.verify.mbit.empty()) {
-    const size_t failed = verify(record, first_seeds(comparison, record), command.verify, command.runner);
+    const size_t failed =
+        verify(record, first_seeds_of(ready_jobs(comparison, record)), command.verify, command.runner);
     if (failed > 0)
       throw std::runtime_error(
           fmt::format("compare: --verify: {} failed, see above", report::count_of(failed, "point")));

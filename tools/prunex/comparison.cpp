@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -197,17 +199,21 @@ std::vector<Job> jobs_of(const Comparison& comparison,
   return jobs;
 }
 
-std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
+std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {
   std::vector<Job> jobs;
   std::set<std::string> names;
-  for (const auto& run : runs) {
-    if (!names.insert(run.name).second) continue;
-    Job job = run;
+  std::copy_if(runs.begin(), runs.end(), std::back_inserter(jobs),
+               [&](const Job& run) { return names.insert(run.name).second; });
+  return jobs;
+}
+
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
+  std::vector<Job> jobs = runs;
+  for (auto& job : jobs) {
     job.kind = JobKind::kTiming;
-    job.directory = run.name + "/timing";
+    job.directory = job.name + "/timing";
     job.options["exchanges"] = std::to_string(exchanges);
     for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = "0";
-    jobs.push_back(std::move(job));
   }
   return jobs;
 }

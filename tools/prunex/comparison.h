@@ -56,7 +56,9 @@ std::vector<Job> pilots_of(const Comparison& comparison);
 std::vector<Job> jobs_of(const Comparison& comparison,
                          const std::function<std::optional<double>(const NamedRun&)>& rate_of);
 
-/// Of every one of `runs`, the first seed cut short to so many exchanges, of which the later half has final masks.
+/// The first job of every name.
+std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
+/// Runs cut short to so many exchanges; in the later half, as in the whole runs, masks are final.
 std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
 
 /// The lines of a file for `prunex train --config`.
