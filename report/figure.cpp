@@ -11,7 +11,7 @@ Column column_of(const Axis& axis) {
   return {axis.label, axis.unit};
 }
 
-/// A series with one point has a mark; one with many is a line.
+/// Those with points.
 std::vector<Series> drawable(std::vector<Series> series) {
   std::erase_if(series, [](const Series& one) { return one.points.empty(); });
   return series;

@@ -88,6 +88,11 @@ class Finder {
     } else if (seen_.insert(fs::weakly_canonical(path)).second) {
       found.runs.push_back(recorded_run(path.string(), entry));
       found.runs.back().name = entry.at("name");
+    } else {
+      return;
+    }
+    if (!found.runs.empty() && found.runs.back().directory == path.string()) {
+      found.runs.back().processor = entry.value("processor", "");
     }
   }
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "report/bars.h"
 #include "report/figures.h"
@@ -11,8 +10,10 @@ namespace {
 
 constexpr size_t kMostStrips = 28, kMostPictures = 4;
 
+/// Images per rank and step.
 double batch_of(const Run& run) {
-  return std::max(1.0, std::atof(run.option("batch-size").c_str()));
+  const auto& last = run.exchanges.back();
+  return static_cast<double>(last.samples) / static_cast<double>(std::max<int64_t>(1, last.step * run.ranks()));
 }
 
 std::vector<Sample> compute(const Run& run) {

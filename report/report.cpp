@@ -16,9 +16,9 @@ namespace {
 using nlohmann::ordered_json;
 
 // What a reader wants to know first, in this order; the rest follows if variants differ in it.
-const std::vector<std::string> kTold = {"dataset",        "train-limit", "model",    "width",  "nodes",
-                                        "ranks-per-node", "sites",       "strategy", "epochs", "exchanges",
-                                        "local-steps",    "batch-size",  "lr",       "groups", "keep"};
+const std::vector<std::string> kTold = {
+    "dataset",   "train-limit", "model",      "width", "nodes",  "ranks-per-node", "sites",   "strategy", "epochs",
+    "exchanges", "local-steps", "batch-size", "lr",    "groups", "keep",           "payload", "sparse",   "prune-to"};
 
 void append(std::vector<Figure>& figures, std::vector<Figure> more) {
   for (auto& figure : more) figures.push_back(std::move(figure));
@@ -41,7 +41,8 @@ std::string quoted(const std::string& value) {
 }
 
 bool is_said(const std::string& key, const std::string& value) {
-  const std::set<std::string> silent{"width=1", "train-limit=0", "sites=1", "exchanges=0"};
+  const std::set<std::string> silent{"width=1",     "train-limit=0", "sites=1",
+                                     "exchanges=0", "payload=fp32",  "sparse=none"};
   return !value.empty() && !silent.contains(key + "=" + value);
 }
 
@@ -70,6 +71,17 @@ std::set<size_t> seed_counts(const Task& task) {
   return counts;
 }
 
+std::string processors_of(const Task& task) {
+  std::set<std::string> names;
+  for (const auto& variant : task.variants) {
+    for (const Run* run : variant.runs) names.insert(run->processor);
+  }
+  names.erase("");
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? " Processor: " : "; others on ") + name;
+  return text.empty() ? "" : text + ".";
+}
+
 std::string setup_of(const Task& task) {
   std::set<std::string> layouts;
   for (const auto& variant : task.variants) {
@@ -82,7 +94,7 @@ std::string setup_of(const Task& task) {
   const auto counts = seed_counts(task);
   const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
-  return fmt::format("{}; {}; {}.", task.title, places, seeds);
+  return fmt::format("{}; {}; {}.{}", task.title, places, seeds, processors_of(task));
 }
 
 Table runs_table(const Task& task) {

@@ -105,9 +105,9 @@ std::vector<Exchange> parse_exchanges(std::istream& file) {
   return exchanges;
 }
 
-int64_t count_messages(const json& traffic) {
+int64_t count_messages(const json& traffic, const std::vector<const char*>& groups) {
   int64_t messages = 0;
-  for (const char* group : {"rail", "site", "cross"}) {
+  for (const char* group : groups) {
     const json operations = part(traffic, group);
     for (const auto& [name, counts] : operations.items()) messages += whole(counts, "count");
   }
@@ -115,27 +115,26 @@ int64_t count_messages(const json& traffic) {
 }
 
 Summary parse_summary(const json& object) {
-  Summary summary{.version = word(object, "version"),
-                  .strategy = word(object, "strategy"),
-                  .model = word(object, "model"),
-                  .dataset = word(object, "dataset")};
+  Summary summary{
+      .strategy = word(object, "strategy"), .model = word(object, "model"), .dataset = word(object, "dataset")};
   summary.exchanges = whole(object, "exchanges");
   summary.steps = whole(object, "steps");
   summary.samples = whole(object, "samples");
   summary.accuracy = number(object, "accuracy");
-  summary.loss = number(object, "loss");
-  summary.validation_accuracy = maybe(object, "validation_accuracy");
-  summary.parameters_dense = whole(object, "parameters_dense");
   summary.parameters_compact = whole(object, "parameters_compact");
-  summary.macs_dense = whole(object, "macs_dense");
   summary.macs_compact = whole(object, "macs_compact");
   summary.inter_node_bytes = whole(object, "inter_node_bytes");
   summary.inter_node_bytes_bound = whole(object, "inter_node_bytes_bound");
-  summary.inter_node_bytes_dense = whole(object, "inter_node_bytes_dense");
   summary.inter_node_bytes_ddp = whole(object, "inter_node_bytes_ddp");
   summary.inter_node_bytes_ddp_flat = whole(object, "inter_node_bytes_ddp_flat");
-  summary.messages = object.contains("messages") ? whole(object, "messages") : count_messages(part(object, "traffic"));
-  summary.wall_seconds = number(object, "wall_seconds");
+  if (object.contains("messages")) {
+    summary.messages = whole(object, "messages");
+    summary.flat_messages = whole(object, "flat_messages");
+  } else {
+    const json traffic = part(object, "traffic");
+    summary.messages = count_messages(traffic, {"rail", "site", "cross"});
+    summary.flat_messages = count_messages(traffic, {"flat"});
+  }
   summary.seconds = parse_seconds(part(object, "seconds"));
   return summary;
 }
@@ -223,6 +222,7 @@ Run recorded_run(const std::string& directory, const json& entry) {
   run.options = run.declared = declared_options(entry);
   run.summary = parse_summary(entry.at("summary"));
   if (entry.contains("exchanges")) run.exchanges = exchanges_of(entry["exchanges"]);
+  if (entry.contains("groups")) run.groups = parse_groups(entry);
   return run;
 }
 

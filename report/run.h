@@ -41,15 +41,14 @@ struct Exchange {
 
 /// summary.json.
 struct Summary {
-  std::string version, strategy, model, dataset;
+  std::string strategy, model, dataset;
   int64_t exchanges = 0, steps = 0, samples = 0;
-  double accuracy = 0, loss = 0;
-  std::optional<double> validation_accuracy;
-  int64_t parameters_dense = 0, parameters_compact = 0, macs_dense = 0, macs_compact = 0;
-  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
+  double accuracy = 0;
+  int64_t parameters_compact = 0, macs_compact = 0;
+  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
-  int64_t messages = 0;  ///< operations between nodes that rank 0 took part in; 0 where the run did not count them
-  double wall_seconds = 0;
+  /// Operations that rank 0 took part in, between nodes and among all ranks; 0 where the run did not count them.
+  int64_t messages = 0, flat_messages = 0;
   Seconds seconds;
 };
 
@@ -71,6 +70,7 @@ struct Span {
 struct Run {
   std::string directory;
   std::string name;                            ///< given by a comparison; else empty
+  std::string processor;                       ///< likewise
   std::map<std::string, std::string> options;  ///< config.toml
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;

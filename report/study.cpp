@@ -17,7 +17,8 @@ const std::set<std::string> kNotIdentity = {
     "eval-every", "interface", "checkpoint-every", "config", "comm-timeout", "heartbeat-timeout"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
-    {"dataset", ""}, {"test", ""}, {"train-limit", "0"}, {"test-limit", "0"}, {"model", ""}, {"width", "1"}};
+    {"dataset", ""},     {"test", ""},  {"samples", "10000"}, {"train-limit", "0"},
+    {"test-limit", "0"}, {"model", ""}, {"width", "1"}};
 
 std::string task_key(const Run& run) {
   std::string key;

@@ -68,7 +68,7 @@ Bars one_bar_each(const Task& task, const Axis& axis, const Quantity& quantity) 
   return bars;
 }
 
-/// What the same steps would have sent, computed by the runs themselves; variants with the same steps share a row.
+/// What the steps of the first variant would have sent, computed by its first run.
 void add_references(const Task& task, Bars& bars) {
   for (const auto& variant : task.variants) {
     const auto finished = variant.finished();

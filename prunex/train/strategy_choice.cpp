@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "prunex/prune/training_groups.h"
 #include "prunex/strategies/ddp.h"
 #include "prunex/strategies/post_local.h"
 #include "prunex/strategies/powersgd.h"
@@ -162,6 +163,11 @@ const std::vector<std::string>& strategy_names() {
 std::string group_words(const TrainOptions& options) {
   if (options.groups != "auto") return options.groups;
   return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
+}
+
+std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options) {
+  return prune::training_groups(graph, group_words(options), options.keep,
+                                options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
 }
 
 TrainOptions with_defaults(TrainOptions options) {

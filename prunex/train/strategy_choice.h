@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prunex/comm/hierarchy.h"
+#include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/options.h"
@@ -18,6 +19,9 @@ const std::vector<std::string>& strategy_names();
 
 /// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
+
+/// What --groups names in a network, with --keep and --round-to.
+std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options);
 
 /// The options with what the strategy sets unless told otherwise: prunetrain is ddp with a group lasso and cuts of what
 /// it has driven to zero.

@@ -18,7 +18,6 @@
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
-#include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
 #include "prunex/train/checkpoint.h"
@@ -42,11 +41,6 @@
 
 namespace prunex::train {
 namespace {
-
-std::vector<sparsity::Group> groups_of(const program::Graph& graph, const TrainOptions& options) {
-  return prune::training_groups(graph, group_words(options), options.keep,
-                                options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
-}
 
 constexpr int64_t kTimedImages = 128;
 
@@ -117,7 +111,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       interfaces_(ranks.interfaces),
       data_(data::load_datasets(options.data)),
       network_(on_device(load_network(options, data_.train), ranks.device)),
-      groups_(groups_of(network_.graph(), options)),
+      groups_(groups_to_prune(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
@@ -478,6 +472,7 @@ void Trainer::summarise(const Weights& product) {
   ranks_.world->broadcast(accuracy);
   summary_.accuracy_compact = accuracy.item<double>();
   summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};
+  if (ranks_.flat->traffic().operations > 0) summary_.traffic.insert({"flat", ranks_.flat->traffic()});
   if (ranks_.site) summary_.traffic.insert({{"site", ranks_.site->traffic()}, {"cross", ranks_.cross->traffic()}});
   summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
   summary_.wall_seconds = run_.lap();

@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::cli {
 namespace {
@@ -50,7 +51,7 @@ TEST(Compare, SurvivesAFailingRunAndSkipsWhatIsDone) {
 [[run]]
 name = "broken"
 exchanges = 2
-train-limit = 1
+lr = 1e20
 [[run]]
 name = "whole"
 exchanges = 2
@@ -166,6 +167,19 @@ TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
     EXPECT_EQ(point.at("error"), "");
   }
   EXPECT_THAT(result.output, HasSubstr("measured s"));
+  ASSERT_EQ(compare(scratch, {"--verify", "400", "--verify-exchanges", "2", "--cluster", cluster}).status, 0);
+  std::ifstream more(scratch / "out/verify.json");
+  EXPECT_THAT(nlohmann::json::parse(more), testing::SizeIs(3));  // the two from before are kept
+  EXPECT_THAT(tests::text_of(scratch / "out/report.html"), HasSubstr("400"));
+}
+
+TEST(Compare, AClusterScriptThatIsNotThereIsRefusedBeforeAnythingRuns) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  const auto refused = compare(scratch, {"--verify", "25", "--cluster", "nowhere.sh"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("--cluster: got 'nowhere.sh'"));
+  EXPECT_FALSE(fs::exists(scratch / "out"));
 }
 
 TEST(Compare, AVerificationThatFailsIsNoSuccess) {
@@ -186,6 +200,75 @@ TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {
   const auto refused = compare(scratch);
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("out/a/0 was made with other options"));
+}
+
+TEST(Compare, AgainMakesRunsAnew) {
+  const Scratch scratch;
+  const auto file = [](int exchanges) {
+    return std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = " + std::to_string(exchanges) +
+           "\n[[run]]\nname = \"b\"\nexchanges = 1\n";
+  };
+  write(scratch / "c.toml", file(1));
+  ASSERT_EQ(compare(scratch).status, 0);
+  const auto of_b = fs::last_write_time(scratch / "out/b/0/summary.json");
+  write(scratch / "c.toml", file(2));
+  EXPECT_EQ(compare(scratch, {"--again", "nothing"}).status, 2);
+  const auto result = compare(scratch, {"--again", "a*"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(record(scratch).at("runs").size(), 2);
+  for (const auto& run : record(scratch).at("runs")) {
+    EXPECT_EQ(run.at("summary").at("exchanges"), run.at("name") == "a" ? 2 : 1);
+  }
+  EXPECT_EQ(fs::last_write_time(scratch / "out/b/0/summary.json"), of_b);
+}
+
+// What was run with the rate of other pilots stays as it is.
+TEST(Compare, ARateThatNewPilotsChangeIsRefusedWithTheRunsOfTheOldOne) {
+  const Scratch scratch;
+  const auto file = [](const std::string& rates) {
+    return std::string(kCommon) +
+           "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" + rates + "]\n";
+  };
+  write(scratch / "c.toml", file("1e-9"));
+  ASSERT_EQ(compare(scratch).status, 0);
+  write(scratch / "c.toml", file("0.1"));
+  const auto refused = compare(scratch);
+  EXPECT_EQ(refused.status, 2) << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("out/a/0 was made with other options"));
+  const auto kept = record(scratch).at("runs").at(0);
+  EXPECT_EQ(kept.at("state"), "done");
+  EXPECT_EQ(kept.at("options").at("lr"), "1e-09");
+}
+
+TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
+  const Scratch scratch;
+  const auto refusal = [&](const std::string& line) {
+    write(scratch / "c.toml",
+          std::string(kCommon) + "[[run]]\nname = \"good\"\nexchanges = 1\n[[run]]\nname = \"a\"\n" + line + "\n");
+    const auto refused = compare(scratch);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_FALSE(fs::exists(scratch / "out/good"));
+    return refused.errors;
+  };
+  EXPECT_THAT(refusal("strategy = \"dpp\""), HasSubstr("compare: run 'a': prunex: --strategy: got 'dpp'"));
+  EXPECT_THAT(refusal("dataset = \"cifar10\""), HasSubstr("compare: run 'a': prunex: --data-dir data: "));
+  EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': prunex: --model"));
+}
+
+TEST(Compare, TwoDoNotShareADirectory) {
+  const Scratch scratch;
+  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 400\n");
+  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
+  while (!fs::exists(scratch / "out/a/0/metrics.jsonl")) {
+    const bool over = fs::exists(scratch / "out/report.html");
+    ASSERT_FALSE(over);
+    usleep(20000);
+  }
+  const auto second = compare(scratch);
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.errors, HasSubstr("compare: out: another prunex compare is at work in it"));
+  ::kill(running.pid(), SIGINT);
+  EXPECT_EQ(running.finish().status, 130);
 }
 
 TEST(Compare, DryRunPrintsThePlanAndWritesNothing) {

@@ -75,6 +75,14 @@ TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
   EXPECT_DOUBLE_EQ(cost_of(run).messages, 40 * 2 * 3);
 }
 
+// 3 ranks on each of 4 nodes: a message among all ranks goes round 12.
+TEST(Bandwidth, MessagesAmongAllRanksGoRoundAllOfThem) {
+  auto run = run_with(0, 0);
+  run.options["ranks-per-node"] = "3";
+  run.summary->flat_messages = 10;
+  EXPECT_DOUBLE_EQ(cost_of(run).messages, 10 * 2 * 11);
+}
+
 TEST(Bandwidth, DdpWaitsForTheSlowerOfLinkAndProcessor) {
   const Cost cost = cost_of(run_with(125000000, 50, "ddp"));  // 1000 Mbit, and 60 messages of 0.1 ms
   EXPECT_NEAR(seconds_at(cost, 1000), 6 + 50, 1e-9);

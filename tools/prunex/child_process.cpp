@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,6 +81,29 @@ bool ChildProcess::ended() {
 
 void ChildProcess::signal(int number) const {
   if (pid_ > 0) kill(pid_, number);
+}
+
+std::string Ending::error() const {
+  if (status == 0) return "";
+  if (!last_line.empty()) return last_line;
+  return WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status))
+                             : fmt::format("status {}", WEXITSTATUS(status));
+}
+
+Ending run_to_end(const std::string& program, const std::vector<std::string>& arguments) {
+  ChildProcess child(program, arguments);
+  Ending ending;
+  const auto keep_last = [&] {
+    for (auto& line : child.read_lines()) ending.last_line = std::move(line);
+  };
+  while (!child.ended()) {
+    pollfd descriptor{child.descriptor(), POLLIN, 0};
+    poll(&descriptor, 1, 200);
+    keep_last();
+  }
+  keep_last();
+  ending.status = child.status();
+  return ending;
 }
 
 }  // namespace prunex::tools

@@ -35,6 +35,17 @@ class ChildProcess {
   std::string partial_;
 };
 
+/// A process that has ended: what waitpid said, and its last line of output or error.
+struct Ending {
+  int status = 0;
+  std::string last_line;
+
+  /// Empty for success, else the last line, or what ended it.
+  std::string error() const;
+};
+/// Runs it to its end.
+Ending run_to_end(const std::string& program, const std::vector<std::string>& arguments);
+
 /// The path of the running executable, for ChildProcess.
 inline constexpr const char* kThisProgram = "/proc/self/exe";
 

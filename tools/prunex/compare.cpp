@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct CompareCommand {
-  std::string file, output, only;
+  std::string file, output, only, again;
   bool dry_run = false;
   int64_t time_exchanges = 0;
   RunnerOptions runner;
@@ -35,7 +35,16 @@ std::string directory_of(const CompareCommand& command) {
 }
 
 std::string line_of(const CompareCommand& command) {
-  return fmt::format("prunex compare {} --output {}", command.file, directory_of(command));
+  std::string line = fmt::format("prunex compare {} --output {}", command.file, directory_of(command));
+  if (!command.runner.data_dir.empty()) line += " --data-dir " + command.runner.data_dir;
+  if (!command.only.empty()) line += fmt::format(" --only '{}'", command.only);
+  if (command.runner.jobs > 1) line += fmt::format(" --jobs {}", command.runner.jobs);
+  if (command.time_exchanges > 0) line += fmt::format(" --time-exchanges {}", command.time_exchanges);
+  return line;
+}
+
+bool fits(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
 Comparison read(const CompareCommand& command, const CLI::App& train) {
@@ -44,8 +53,7 @@ Comparison read(const CompareCommand& command, const CLI::App& train) {
     return option != nullptr && option->get_configurable();
   });
   if (command.only.empty()) return comparison;
-  std::erase_if(comparison.runs,
-                [&](const NamedRun& run) { return fnmatch(command.only.c_str(), run.name.c_str(), 0) != 0; });
+  std::erase_if(comparison.runs, [&](const NamedRun& run) { return !fits(command.only, run.name); });
   if (comparison.runs.empty()) {
     throw std::invalid_argument(fmt::format("--only: got '{}', which fits no run of {}", command.only, command.file));
   }
@@ -56,8 +64,21 @@ void refuse_stale(const ComparisonRecord& record, const std::vector<Job>& jobs) 
   for (const auto& job : jobs) {
     if (!record.is_stale(job)) continue;
     throw std::invalid_argument(fmt::format(
-        "compare: {} was made with other options; remove it, or give another --output", record.path_of(job)));
+        "compare: {} was made with other options, or is not of this comparison; --again '{}' makes it anew, "
+        "another --output keeps it",
+        record.path_of(job), job.name));
   }
+}
+
+void forget(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record) {
+  if (command.again.empty()) return;
+  size_t count = 0;
+  for (const auto& run : comparison.runs) {
+    if (!fits(command.again, run.name)) continue;
+    record.forget(run.name);
+    ++count;
+  }
+  if (count == 0) throw std::invalid_argument(fmt::format("--again: got '{}', which fits no run", command.again));
 }
 
 size_t count_jobs(const Comparison& comparison) {
@@ -102,16 +123,27 @@ size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record)
   return failures;
 }
 
-void write_report(const CompareCommand& command, const std::string& directory) {
+/// report.html; returns its summary, empty if there is nothing yet that it could show.
+std::string write_report(const CompareCommand& command) {
+  const auto directory = directory_of(command);
   report::Findings findings;
   try {
     findings = report::find_runs({directory});
   } catch (const std::invalid_argument&) {
-    return;  // nothing has come so far that it could show
+    return "";
   }
   const auto report = report::make_report(findings, line_of(command));
   io::write_file_atomically(directory + "/report.html", report.html);
-  fmt::print("{}\n{}/report.html\n", report.summary, directory);
+  return fmt::format("{}\n{}/report.html\n", report.summary, directory);
+}
+
+/// Whether every run that has something left to do could start, before the first of them does: its options, its data.
+void check_runs(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
+  std::vector<Job> jobs = pilots_of(comparison);
+  const auto runs = jobs_of(comparison, [](const NamedRun& run) { return run.rates.front(); });
+  jobs.insert(jobs.end(), runs.begin(), runs.end());
+  std::erase_if(jobs, [&](const Job& job) { return record.state_of(job) == JobState::kDone; });
+  for (const auto& job : first_seeds_of(jobs)) check_job(job, command.runner);
 }
 
 struct Outcome {
@@ -126,6 +158,7 @@ Outcome run_all(const CompareCommand& command, const Comparison& comparison, Com
   runner.run(pilots_of(comparison));
   if (runner.interrupted_by() == 0) {
     failures = note_without_rate(comparison, record);
+    refuse_stale(record, ready_jobs(comparison, record));
     runner.run(ready_jobs(comparison, record));
   }
   return {failures + runner.failures(), runner.interrupted_by()};
@@ -141,29 +174,35 @@ Outcome run_timings(const CompareCommand& command, const std::vector<Job>& jobs,
   return {runner.failures(), runner.interrupted_by()};
 }
 
-int run_compare(const CompareCommand& command, const CLI::App& train) {
-  const Comparison comparison = read(command, train);
-  const auto directory = directory_of(command);
-  const auto timings_now = [&](const ComparisonRecord& record) {
+/// All runs, then all timings if they are asked for.
+Outcome run_and_time(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record) {
+  const auto timings = [&] {
     return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges);
   };
-  ComparisonRecord record(directory);
-  refuse_stale(record, pilots_of(comparison));
-  refuse_stale(record, ready_jobs(comparison, record));
-  if (command.time_exchanges > 0) refuse_stale(record, timings_now(record));
+  if (command.time_exchanges > 0) refuse_stale(record, timings());
+  const nlohmann::ordered_json head{
+      {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
+  const Outcome outcome = run_all(command, comparison, record, head);
+  if (command.time_exchanges == 0 || outcome.signal != 0) return outcome;
+  const Outcome timed = run_timings(command, timings(), record, head);
+  return {outcome.failures + timed.failures, timed.signal};
+}
+
+int run_compare(const CompareCommand& command, const CLI::App& train) {
+  const Comparison comparison = read(command, train);
+  ComparisonRecord record(directory_of(command));
   if (command.dry_run) {
     print_plan(comparison, record, command.runner);
     return 0;
   }
-  fs::create_directories(directory);
-  const nlohmann::ordered_json head{
-      {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
-  Outcome outcome = run_all(command, comparison, record, head);
-  if (command.time_exchanges > 0 && outcome.signal == 0) {
-    const Outcome timed = run_timings(command, timings_now(record), record, head);
-    outcome = {outcome.failures + timed.failures, timed.signal};
-  }
-  write_report(command, directory);
+  if (!command.verify.mbit.empty()) check_cluster(command.verify);
+  record.claim();
+  forget(command, comparison, record);
+  refuse_stale(record, pilots_of(comparison));
+  refuse_stale(record, ready_jobs(comparison, record));
+  check_runs(command, comparison, record);
+  const Outcome outcome = run_and_time(command, comparison, record);
+  fmt::print("{}", write_report(command));
   if (outcome.signal != 0) {
     fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n",
                outcome.signal);
@@ -172,13 +211,15 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   if (!command.verify.mbit.empty()) {
     const size_t failed =
         verify(record, first_seeds_of(ready_jobs(comparison, record)), command.verify, command.runner);
-    if (failed > 0)
+    write_report(command);
+    if (failed > 0) {
       throw std::runtime_error(
           fmt::format("compare: --verify: {} failed, see above", report::count_of(failed, "point")));
+    }
   }
   if (outcome.failures > 0) {
-    throw std::runtime_error(
-        fmt::format("compare: {} failed; see {}/compare.json", report::count_of(outcome.failures, "run"), directory));
+    throw std::runtime_error(fmt::format("compare: {} failed; see {}/compare.json",
+                                         report::count_of(outcome.failures, "run"), directory_of(command)));
   }
   return 0;
 }
@@ -191,6 +232,7 @@ void add_compare(CLI::App& app, int& status) {
   sub->add_option("FILE", command->file, "FILE.toml with the runs: docs/report.md")->required();
   sub->add_option("--output", command->output, "results; default: runs/ and the name of the file");
   sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'");
+  sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew");
   sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(CLI::PositiveNumber);
   sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
   sub->add_flag("--dry-run", command->dry_run, "only print the plan");

@@ -214,6 +214,7 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
     job.directory = job.name + "/timing";
     job.options["exchanges"] = std::to_string(exchanges);
     for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = "0";
+    if (job.options.contains("local-after")) job.options["local-after"] = std::to_string((exchanges + 3) / 4);
   }
   return jobs;
 }

@@ -1,6 +1,8 @@
 #include "tools/prunex/comparison_record.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,20 +45,25 @@ ordered_json read_json(const std::string& path) {
 ordered_json read_summary(const std::string& directory) {
   ordered_json summary = read_json(directory + "/summary.json");
   if (!summary.is_object()) return {};
-  int64_t messages = 0;
-  for (const char* group : {"rail", "site", "cross"}) {
-    if (!summary.contains("traffic") || !summary["traffic"].contains(group)) continue;
-    for (const auto& [operation, counts] : summary["traffic"][group].items()) messages += counts.value("count", 0);
-  }
+  const auto counted = report::read_run(directory).summary;
   summary.erase("traffic");
   summary.erase("not_removed");
-  summary["messages"] = messages;
+  summary["messages"] = counted->messages;
+  summary["flat_messages"] = counted->flat_messages;
   return summary;
 }
 
 /// The lists of compare.json.
 constexpr std::array<std::pair<JobKind, const char*>, 3> kLists{
     {{JobKind::kPilot, "pilots"}, {JobKind::kTiming, "timings"}, {JobKind::kRun, "runs"}}};
+
+/// What the figures need.
+void add_curves(ordered_json& entry, const report::Run& run) {
+  entry["exchanges"] = record_of(run.exchanges);
+  for (const auto& [group, size, kept] : run.groups) {
+    entry["groups"].push_back({{"name", group}, {"size", size}, {"kept", kept}});
+  }
+}
 
 ordered_json options_json(const Job& job) {
   ordered_json options = ordered_json::object();
@@ -76,6 +83,25 @@ ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move
   for (const auto& [kind, list] : kLists) {
     if (record.contains(list)) entries_[kind] = record[list].get<std::vector<ordered_json>>();
   }
+}
+
+ComparisonRecord::~ComparisonRecord() {
+  if (lock_ >= 0) close(lock_);
+}
+
+void ComparisonRecord::claim() {
+  fs::create_directories(directory_);
+  lock_ = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    throw std::runtime_error(fmt::format("compare: {}: another prunex compare is at work in it", directory_));
+  }
+}
+
+void ComparisonRecord::forget(const std::string& name) {
+  for (auto& [kind, entries] : entries_) {
+    std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });
+  }
+  fs::remove_all(fs::path(directory_) / name);
 }
 
 const ordered_json* ComparisonRecord::find(const Job& job) const {
@@ -126,7 +152,7 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
     entry["processor"] = describe_host().value("processor", "");
     entry["commit"] = kCommit;
     entry["summary"] = summary_of(job);
-    if (job.kind != JobKind::kPilot) entry["exchanges"] = record_of(report::read_run(path_of(job)).exchanges);
+    if (job.kind != JobKind::kPilot) add_curves(entry, report::read_run(path_of(job)));
   }
   auto& entries = entries_[job.kind];
   const auto known = std::find_if(entries.begin(), entries.end(), [&](const ordered_json& other) {

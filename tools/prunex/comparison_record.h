@@ -17,6 +17,14 @@ class ComparisonRecord {
  public:
   /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument.
   explicit ComparisonRecord(std::string directory);
+  ~ComparisonRecord();
+  ComparisonRecord(const ComparisonRecord&) = delete;
+  ComparisonRecord& operator=(const ComparisonRecord&) = delete;
+
+  /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
+  void claim();
+  /// Removes all that is known of the runs of a name, their directories too.
+  void forget(const std::string& name);
 
   /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
   /// finished when the last comparison was killed counts, too.
@@ -42,6 +50,7 @@ class ComparisonRecord {
   const nlohmann::ordered_json* find(const Job& job) const;
 
   std::string directory_;
+  int lock_ = -1;
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };
 

@@ -7,14 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <list>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
@@ -98,6 +101,17 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
   return words;
 }
 
+void check_job(const Job& job, const RunnerOptions& options) {
+  std::vector<std::string> words{"prunex", "train", "--check"};
+  for (const auto& [name, value] : job.options) {
+    const bool quoted = value.size() >= 2 && value.front() == '"';
+    words.push_back(fmt::format("--{}={}", name, quoted ? value.substr(1, value.size() - 2) : value));
+  }
+  if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
+  const std::string error = run_to_end(kThisProgram, words).error();
+  if (!error.empty()) throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
+}
+
 class ComparisonRunner::State {
  public:
   State(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head, size_t total)
@@ -131,17 +145,19 @@ class ComparisonRunner::State {
   size_t failures_ = 0;
 
  private:
-  /// Goes on from a checkpoint if there is one; what else an unfinished run left is removed.
+  /// Goes on from a checkpoint if there is one, after a failure too; what else an unfinished run left is removed.
   void start(const Job& job) {
     const std::string path = record_.path_of(job);
     fs::create_directories(fs::path(path).parent_path());
-    const bool resume = has_checkpoint(path) && record_.state_of(job) == JobState::kWaiting;
+    const bool resume = has_checkpoint(path);
     if (!resume) fs::remove_all(path);
     io::write_file_atomically(path + ".toml", config_of(job.options));
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
     auto process = std::make_unique<ChildProcess>(kThisProgram, words_of(record_, job, options_, resume));
-    active_.push_back({job, std::move(process), std::fopen((path + ".log").c_str(), resume ? "ae" : "we"), "", 0});
+    std::FILE* log = std::fopen((path + ".log").c_str(), resume ? "ae" : "we");
+    if (log == nullptr) throw std::runtime_error(fmt::format("compare: {}.log: {}", path, std::strerror(errno)));
+    active_.push_back({job, std::move(process), log, "", 0});
     if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));
   }
 
@@ -163,7 +179,7 @@ class ComparisonRunner::State {
   bool serve(Active& active) {
     const bool ended = active.process->ended();
     for (const auto& line : active.process->read_lines()) {
-      if (active.log != nullptr) fmt::print(active.log, "{}\n", line);
+      fmt::print(active.log, "{}\n", line);
       active.last_line = line;
       active.share = share_of(line).value_or(active.share);
     }
@@ -171,7 +187,7 @@ class ComparisonRunner::State {
       show_progress();
       return false;
     }
-    if (active.log != nullptr) std::fclose(active.log);
+    std::fclose(active.log);
     conclude(active);
     return true;
   }
@@ -214,9 +230,7 @@ class ComparisonRunner::State {
   }
 
   void release_all() {
-    for (auto& active : active_) {
-      if (active.log != nullptr) std::fclose(active.log);
-    }
+    for (auto& active : active_) std::fclose(active.log);
   }
 
   ComparisonRecord& record_;

@@ -19,6 +19,9 @@ struct RunnerOptions {
 std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
                                   bool resume);
 
+/// Starts the job with `prunex train --check`: std::invalid_argument with what it says if it could not train.
+void check_job(const Job& job, const RunnerOptions& options);
+
 class ComparisonRunner {
  public:
   /// `total`: jobs of the whole comparison; `head`: see ComparisonRecord::write. From the main thread, before others

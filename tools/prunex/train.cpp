@@ -11,6 +11,7 @@
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
@@ -41,6 +42,7 @@ struct TrainCommand {
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
   std::string ignore;
   std::string preset;
+  bool check = false;
   double comm_timeout = 600;
   double heartbeat_timeout = 1.5;
   std::string device = "cpu";
@@ -329,6 +331,9 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
       ->group(group)
       ->configurable(false);
+  app.add_flag("--check", command.check, "only look whether options, data and network would do; nothing is started")
+      ->group(group)
+      ->configurable(false);
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
 }
 
@@ -393,6 +398,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.shrink = !command.no_shrink;
   options.top_k.error_feedback = !command.no_error_feedback;
   train::validate(options);
+  if (command.check) {
+    train::check(options);
+    return 0;
+  }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
   command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
   command.gloo.heartbeat_timeout = std::chrono::milliseconds(static_cast<int64_t>(command.heartbeat_timeout * 1000));

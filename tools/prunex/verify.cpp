@@ -1,14 +1,17 @@
 #include "tools/prunex/verify.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
 #include "report/bandwidth.h"
 #include "report/figures.h"
+#include "report/report.h"
 #include "tools/prunex/child_process.h"
 
 namespace prunex::tools {
@@ -23,8 +26,8 @@ struct Point {
   std::string error;
 };
 
-std::vector<std::string> words(const Job& job, const report::Run& run, const std::string& target, double mbit,
-                               const VerifyOptions& options) {
+std::vector<std::string> words(const report::Run& run, const std::string& target, double mbit,
+                               const VerifyOptions& options, const RunnerOptions& runner) {
   std::vector<std::string> words{options.script,
                                  std::to_string(run.nodes()),
                                  std::to_string(run.ranks() / run.nodes()),
@@ -33,33 +36,15 @@ std::vector<std::string> words(const Job& job, const report::Run& run, const std
                                  fs::read_symlink(kThisProgram).string(),
                                  "train",
                                  "--config",
-                                 run.directory + "/config.toml",
+                                 target + ".toml",
                                  "--run-dir",
                                  target,
                                  "--quiet",
                                  "--eval-every",
-                                 "0",
-                                 "--seed",
-                                 std::to_string(job.seed)};
+                                 "0"};
   if (options.exchanges > 0) words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges)});
+  if (!runner.data_dir.empty()) words.insert(words.end(), {"--data-dir", runner.data_dir});
   return words;
-}
-
-/// The error that it ends with; empty if it succeeds.
-std::string run_to_end(const std::vector<std::string>& words) {
-  ChildProcess child(words.front(), words);
-  std::string last;
-  const auto keep_last = [&] {
-    for (auto& line : child.read_lines()) last = std::move(line);
-  };
-  while (!child.ended()) {
-    pollfd descriptor{child.descriptor(), POLLIN, 0};
-    poll(&descriptor, 1, 200);
-    keep_last();
-  }
-  keep_last();
-  if (child.status() == 0) return "";
-  return last.empty() ? fmt::format("status {}", WEXITSTATUS(child.status())) : last;
 }
 
 /// The original's measured work for as many steps, with the bytes and messages of the run over that link.
@@ -72,22 +57,46 @@ double computed_seconds(const report::Run& original, const report::Run& again, d
   return report::seconds_at(cost, mbit);
 }
 
-Point measure(const ComparisonRecord& record, const Job& job, double mbit, const VerifyOptions& options) {
+Point measure(const ComparisonRecord& record, const Job& job, const report::Run* original, double mbit,
+              const VerifyOptions& options, const RunnerOptions& runner) {
   Point point{.title = job.title(), .mbit = mbit};
-  const report::Run original = report::read_run(record.path_of(job));
-  if (!original.summary || original.nodes() < 2) {
-    point.error = "wanted a finished run on two nodes or more, with its directory";
+  if (original == nullptr || !original->summary || original->nodes() < 2) {
+    point.error = "wanted a finished run on two nodes or more";
+    return point;
+  }
+  if (original->ranks() % original->nodes() != 0) {
+    point.error = "wanted nodes of equal size";
     return point;
   }
   const auto target = fmt::format("{}/verify/{}-{}-{}", record.directory(), job.name, job.seed, mbit);
   fs::remove_all(target);
   fs::create_directories(fs::path(target).parent_path());
-  point.error = run_to_end(words(job, original, target, mbit, options));
+  io::write_file_atomically(target + ".toml", config_of(job.options));
+  const auto command = words(*original, target, mbit, options, runner);
+  point.error = run_to_end(command.front(), command).error();
   const report::Run again = report::read_run(target);
   if (!again.summary) return point;
-  point.computed = computed_seconds(original, again, mbit);
+  point.computed = computed_seconds(*original, again, mbit);
   point.measured = report::training_seconds(again.summary->seconds);
   return point;
+}
+
+/// The points that DIRECTORY/verify.json holds.
+nlohmann::ordered_json known_points(const std::string& path) {
+  std::ifstream file(path);
+  auto known = file ? nlohmann::ordered_json::parse(file, nullptr, false) : nlohmann::ordered_json();
+  return known.is_array() ? known : nlohmann::ordered_json::array();
+}
+
+/// In the place of the same point, if there is one.
+void put(nlohmann::ordered_json& points, nlohmann::ordered_json point) {
+  for (auto& known : points) {
+    const auto same = [&](const char* key) { return known.value(key, nlohmann::ordered_json()) == point.at(key); };
+    if (!same("name") || !same("seed") || !same("mbit") || !same("exchanges")) continue;
+    known = std::move(point);
+    return;
+  }
+  points.push_back(std::move(point));
 }
 
 void print(const Point& point) {
@@ -102,26 +111,38 @@ void print(const Point& point) {
 
 }  // namespace
 
+void check_cluster(const VerifyOptions& options) {
+  if (access(options.script.c_str(), X_OK) == 0) return;
+  throw std::invalid_argument(
+      fmt::format("--cluster: got '{}', wanted a script that can be run, such as bench/cluster.sh of prunex's source",
+                  options.script));
+}
+
 size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
               const RunnerOptions& runner) {
   size_t failures = 0;
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  const auto path = record.directory() + "/verify.json";
+  nlohmann::ordered_json points = known_points(path);
+  const auto runs = report::find_runs({record.directory()}).runs;
   if (!runner.quiet)
     fmt::print(stderr, "verify: {} runs at {} rates by {}\n", jobs.size(), options.mbit.size(), options.script);
   fmt::print("{:<32} {:>8} {:>12} {:>12} {:>10}\n", "run", "Mbit/s", "computed s", "measured s", "ratio");
   for (const auto& job : jobs) {
+    const auto original = std::find_if(runs.begin(), runs.end(), [&](const report::Run& run) {
+      return fs::path(run.directory) == fs::path(record.path_of(job));
+    });
     for (const double mbit : options.mbit) {
-      const Point point = measure(record, job, mbit, options);
+      const Point point = measure(record, job, original == runs.end() ? nullptr : &*original, mbit, options, runner);
       print(point);
       if (!point.error.empty()) ++failures;
-      json.push_back({{"name", job.name},
-                      {"seed", job.seed},
-                      {"mbit", mbit},
-                      {"exchanges", options.exchanges},
-                      {"computed_seconds", point.computed},
-                      {"measured_seconds", point.measured},
-                      {"error", point.error}});
-      io::write_file_atomically(record.directory() + "/verify.json", json.dump(1) + "\n");
+      put(points, {{"name", job.name},
+                   {"seed", job.seed},
+                   {"mbit", mbit},
+                   {"exchanges", options.exchanges},
+                   {"computed_seconds", point.computed},
+                   {"measured_seconds", point.measured},
+                   {"error", point.error}});
+      io::write_file_atomically(path, points.dump(1) + "\n");
     }
   }
   return failures;

@@ -15,8 +15,11 @@ struct VerifyOptions {
   std::string script = "bench/cluster.sh";
 };
 
-/// Runs every finished job again over links of every rate, prints a table and writes DIRECTORY/verify.json. A run that
-/// fails there is a line of the table.
+/// Refuses a script that cannot be run.
+void check_cluster(const VerifyOptions& options);
+
+/// Runs every finished job again over links of every rate, prints a table and adds to DIRECTORY/verify.json. A run that
+/// fails there is a line of the table; how many did is returned.
 size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
               const RunnerOptions& runner);
 

@@ -1,0 +1,19 @@
+#include "prunex/train/check.h"
+
+#include "prunex/data/load.h"
+#include "prunex/train/network.h"
+#include "prunex/train/schedule.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+
+void check(const TrainOptions& options) {
+  validate(options);
+  const TrainOptions whole = with_defaults(options);
+  const auto data = data::load_datasets(whole.data);
+  const auto network = load_network(whole, data.train);
+  groups_to_prune(network.program.graph(), whole);
+  run_length(whole, data.train.size());
+}
+
+}  // namespace prunex::train
