@@ -350,6 +350,18 @@ def row(method, result):
             f"{pair('final_loss', 4)} | {result['largest_loss_difference']:.4f} |")
 
 
+def curves(methods, results):
+    """The losses of the last round, interval by interval."""
+    lines = ["| loss | side | " + " | ".join(str(i + 1) for i in range(len(
+        results[methods[0]]["rounds"][-1]["ours"]["losses"]))) + " |"]
+    lines.append("|---" * (lines[0].count("|") - 1) + "|")
+    for method in methods:
+        for side, name in (("ours", "ours"), ("theirs", "PyTorch's")):
+            losses = results[method]["rounds"][-1][side]["losses"]
+            lines.append(f"| {method} | {name} | " + " | ".join(f"{loss:.4f}" for loss in losses) + " |")
+    return "\n".join(lines)
+
+
 def compare(options, folder, isolated):
     torch.set_num_threads(1)
     model, results = prepare(options, folder), {}
@@ -361,6 +373,7 @@ def compare(options, folder, isolated):
         result["computed_bytes_per_step"] = computed_bytes(model, method, options.interval)
         check_network(model, ours.summary)
         print(row(method, result), flush=True)
+    print("\n" + curves(options.methods, results))
     forms = {method: ", ".join(theirs.form(method)) for method in options.methods}
     print(f"\nPyTorch's form: {forms}. A loopback of its own: {'yes' if isolated else 'no'}.")
     if options.json:
