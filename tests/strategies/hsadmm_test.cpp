@@ -22,10 +22,10 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-struct Shape {
-  int nodes, ranks_per_node;
-};
-const std::vector<Shape> kShapes{{1, 1}, {1, 4}, {2, 2}, {4, 1}, {3, 2}};
+using comm::Layout;
+
+const std::vector<Layout> kShapes{Layout::even(1, 1), Layout::even(1, 4), Layout::even(2, 2),
+                                  Layout::even(4, 1), Layout::even(3, 2), {.node_sizes = {2, 1}}};
 
 void expect_close(const at::Tensor& ours, const at::Tensor& theirs, const std::string& what) {
   EXPECT_LE((ours - theirs).norm().item<double>(), 1e-10 * std::max(1.0, theirs.norm().item<double>())) << what;
@@ -33,16 +33,15 @@ void expect_close(const at::Tensor& ours, const at::Tensor& theirs, const std::s
 
 class ReferenceComparison {
  public:
-  ReferenceComparison(Shape shape, const HsadmmOptions& options)
-      : shape_(shape), reference_(options, shape.nodes, shape.ranks_per_node) {}
+  ReferenceComparison(const Layout& shape, const HsadmmOptions& options) : shape_(shape), reference_(options, shape) {}
 
   void compare(const std::vector<History>& histories) {
     const int64_t exchanges = static_cast<int64_t>(histories[0].size()) - 1;  // the last entry is after finish()
     for (int64_t k = 0; k < exchanges && !testing::Test::HasFailure(); ++k) {
       reference_.iterate();
-      for (int i = 0; i < shape_.nodes; ++i) {
-        for (int j = 0; j < shape_.ranks_per_node; ++j) {
-          const int rank = i * shape_.ranks_per_node + j;
+      for (int i = 0; i < shape_.nodes(); ++i) {
+        for (int j = 0; j < shape_.node_sizes[i]; ++j) {
+          const int rank = shape_.first_rank(i) + j;
           SCOPED_TRACE("exchange " + std::to_string(k + 1) + " rank " + std::to_string(rank));
           compare(histories[rank][k], i, j);
         }
@@ -89,21 +88,21 @@ class ReferenceComparison {
     EXPECT_EQ(ours.exchange.residuals.size(), held);
   }
 
-  Shape shape_;
+  Layout shape_;
   Reference reference_;
 };
 
-void expect_equal_to_reference(Shape shape, const HsadmmOptions& options, const std::string& what) {
-  SCOPED_TRACE(what + " on " + std::to_string(shape.nodes) + "x" + std::to_string(shape.ranks_per_node));
-  ReferenceComparison(shape, options).compare(run_on_ranks(shape.nodes, shape.ranks_per_node, options));
+void expect_equal_to_reference(const Layout& shape, const HsadmmOptions& options, const std::string& what) {
+  SCOPED_TRACE(what + " on " + comm::describe(shape));
+  ReferenceComparison(shape, options).compare(run_on_ranks(shape, options));
 }
 
 TEST(Hsadmm, EqualsItsOneProcessReferenceWithTheDefaults) {
-  for (const Shape shape : kShapes) expect_equal_to_reference(shape, default_options(), "defaults");
+  for (const Layout& shape : kShapes) expect_equal_to_reference(shape, default_options(), "defaults");
 }
 
 TEST(Hsadmm, EqualsItsOneProcessReferenceInThePapersForm) {
-  for (const Shape shape : kShapes) expect_equal_to_reference(shape, paper_options(), "paper");
+  for (const Layout& shape : kShapes) expect_equal_to_reference(shape, paper_options(), "paper");
 }
 
 TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
@@ -114,21 +113,29 @@ TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
   options.after_freeze = AfterFreeze::kAverage;
   options.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = 0.2, .rho2 = 0.3};
   options.lambda = 0.05;
-  expect_equal_to_reference({2, 2}, options, "union, last global masks, geometric, lambda");
+  expect_equal_to_reference(Layout::even(2, 2), options, "union, last global masks, geometric, lambda");
   options.mask_theta = false;
   options.start_from = StartFrom::kTheta;
   options.after_freeze = AfterFreeze::kAdmm;
   options.penalty.rule = admm::PenaltyRule::kFixed;
-  expect_equal_to_reference({2, 2}, options, "theta unmasked, fixed");
+  expect_equal_to_reference(Layout::even(2, 2), options, "theta unmasked, fixed");
   options = default_options();
   options.outer_from = 2;
   options.aux = AuxTensors::kAdmm;
-  expect_equal_to_reference({2, 2}, options, "outer step before the freeze");
+  expect_equal_to_reference(Layout::even(2, 2), options, "outer step before the freeze");
   options = default_options();
   options.penalty.kappa = 0;
-  expect_equal_to_reference({2, 2}, options, "no ADMM");
+  expect_equal_to_reference(Layout::even(2, 2), options, "no ADMM");
   options.groups.clear();
-  expect_equal_to_reference({2, 2}, options, "no ADMM and no groups");
+  expect_equal_to_reference(Layout::even(2, 2), options, "no ADMM and no groups");
+}
+
+// docs/algorithm.md, "One node": rho2 is 0 and there is nothing to average.
+TEST(Hsadmm, FlatConsensusOfTwoNodesIsOneNodeOfTheReference) {
+  for (HsadmmOptions options : {default_options(), paper_options()}) {
+    options.flat = true;
+    ReferenceComparison(Layout::even(1, 4), options).compare(run_on_ranks(2, 2, options));
+  }
 }
 
 // Norms by a scorer of its own are those that ranks share the work of: it is given the whole candidate of the node.
@@ -139,7 +146,8 @@ TEST(Hsadmm, AScorerSeesTheWholeCandidateOfItsNode) {
     options.score_units = [groups = options.groups](const Weights& candidate, comm::Communicator&) {
       return sparsity::unit_scores(groups, candidate.params);
     };
-    for (const Shape shape : {Shape{2, 2}, Shape{3, 2}}) expect_equal_to_reference(shape, options, "own scorer");
+    for (const Layout& shape : {Layout::even(2, 2), Layout::even(3, 2)})
+      expect_equal_to_reference(shape, options, "own scorer");
   }
 }
 
@@ -152,7 +160,7 @@ TEST(Hsadmm, AScorerDecidesWhoSurvives) {
       for (const auto& group : groups) scores.push_back(at::arange(group.size, at::kDouble) * node.size());
       return scores;
     };
-    for (const auto& history : run_on_ranks(comm::Layout{.node_sizes = {2, 1}}, options)) {
+    for (const auto& history : run_on_ranks(Layout{.node_sizes = {2, 1}}, options)) {
       for (const auto& mask : history.back().masks) {
         const int64_t size = mask.value().numel(), kept = mask.value().sum().item<int64_t>();
         EXPECT_LT(kept, size);
@@ -321,7 +329,7 @@ TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
 }
 
 TEST(Hsadmm, StopsWhenTheResidualsAreBelowTheTolerance) {
-  for (const Shape shape : {Shape{1, 2}, Shape{2, 2}}) {
+  for (const Layout& shape : {Layout::even(1, 2), Layout::even(2, 2)}) {
     HsadmmOptions options = default_options();
     options.groups.clear();
     options.freeze_after = kNever;  // duals to the end
@@ -330,11 +338,11 @@ TEST(Hsadmm, StopsWhenTheResidualsAreBelowTheTolerance) {
     options.local_steps = 1;
     options.total_steps = 200;
     options.tolerance.relative = 1e-3;  // what the command line sets
-    const auto history = run_on_ranks(shape.nodes, shape.ranks_per_node, options, LocalPhase::kMinimise)[0];
+    const auto history = run_on_ranks(shape, options, LocalPhase::kMinimise)[0];
     const Exchange& last = history[history.size() - 2].exchange;
-    EXPECT_TRUE(last.converged) << shape.nodes;
-    EXPECT_LT(last.index, 200) << shape.nodes;
-    EXPECT_GT(last.index, 5) << shape.nodes;
+    EXPECT_TRUE(last.converged) << shape.nodes();
+    EXPECT_LT(last.index, 200) << shape.nodes();
+    EXPECT_GT(last.index, 5) << shape.nodes();
   }
 }
 

@@ -26,29 +26,38 @@ Masks all_alive(const std::vector<Group>& groups) {
 
 }  // namespace
 
-Reference::Reference(HsadmmOptions options, int nodes, int ranks_per_node)
-    : options_(std::move(options)), ranks_(nodes), nodes_(nodes), duals_(options_.penalty.kappa > 0) {
-  const Replica start = SmallProblem(0).initial_replica();
+Reference::Reference(HsadmmOptions options, const comm::Layout& shape, at::ScalarType type)
+    : options_(std::move(options)),
+      shape_(shape),
+      ranks_(shape.nodes()),
+      nodes_(shape.nodes()),
+      duals_(options_.penalty.kappa > 0) {
+  const Replica start = SmallProblem(0, type).initial_replica();
   z_ = {clones(start.weights.params), clones(start.weights.buffers)};
   masks_ = all_alive(options_.groups);
   TensorDict zero;
   for (const auto& tensor : z_.params) zero.insert(tensor.key(), at::zeros_like(tensor.value()));
   outer_ = clones(zero);
-  for (int i = 0; i < nodes; ++i) {
+  for (int i = 0; i < shape.nodes(); ++i) {
     nodes_[i] = {.candidate = TensorDict(),
                  .z_node = clones(z_.params),
                  .z_node_before = TensorDict(),
                  .v = clones(zero),
                  .masks = masks_};
-    for (int j = 0; j < ranks_per_node; ++j) {
-      ranks_[i].push_back({SmallProblem(i * ranks_per_node + j),
-                           {{clones(z_.params), clones(z_.buffers)}, clones(zero)},
-                           clones(zero)});
+    for (int j = 0; j < shape.node_sizes[i]; ++j) {
+      const Replica replica{{clones(z_.params), clones(z_.buffers)}, clones(zero)};
+      ranks_[i].push_back({SmallProblem(shape.first_rank(i) + j, type), replica, clones(zero)});
     }
   }
   for (const auto& name : z_.params.keys()) {
     if (in_admm(name)) rho_[name] = first_or_kappa_penalties(1);
   }
+  if (options_.payload != Payload::kFp32 && shape.nodes() > 1) rounded_mean_.emplace(shape, options_.payload, zero);
+}
+
+/// How much a node counts for: it has more or fewer ranks than the average.
+double Reference::weight(size_t i) const {
+  return static_cast<double>(ranks_[i].size()) * static_cast<double>(nodes_.size()) / shape_.world_size();
 }
 
 bool Reference::in_admm(const std::string& name) const {
@@ -103,9 +112,9 @@ void Reference::make_candidates() {
         nodes_[i].candidate.insert(name, S / P);
         continue;
       }
-      const auto [rho1, rho2] = rho_.at(name);
-      nodes_[i].candidate.insert(
-          name, (rho1 * S + rho2 * (z_.params[name] - nodes_[i].v[name])) / (P * options_.lambda + P * rho1 + rho2));
+      const double rho1 = rho_.at(name).rho1, rho2 = rho_.at(name).rho2 * weight(i);
+      const at::Tensor pulled = rho1 * S + rho2 * z_.params[name] - rho2 * nodes_[i].v[name];
+      nodes_[i].candidate.insert(name, pulled / (P * options_.lambda + P * rho1 + rho2));
     }
     at::Tensor mean = at::zeros_like(z_.buffers["mean"]);
     for (const Rank& rank : ranks_[i]) mean += rank.replica.weights.buffers["mean"] / P;
@@ -114,13 +123,13 @@ void Reference::make_candidates() {
 }
 
 at::Tensor Reference::masked(const at::Tensor& tensor, const std::string& name, const Masks& masks) const {
-  return tensor * tests::alive_entries(options_.groups, masks, name, tensor);
+  return tensor * tests::alive_entries(options_.groups, masks, name, tensor).to(tensor.scalar_type());
 }
 
 at::Tensor Reference::unit_scores(const Group& group, const TensorDict& tensors) const {
   at::Tensor scores = at::zeros({group.size}, at::kDouble);
   for (const auto& slice : group.slices) {
-    const at::Tensor& tensor = tensors[slice.tensor];
+    const at::Tensor tensor = tensors[slice.tensor].to(at::kDouble);
     const at::Tensor units = tests::unit_of_entries(group, slice, tensor);
     for (int64_t unit = 0; unit < group.size; ++unit) scores[unit] += sum_of_squares(tensor * units.eq(unit));
   }
@@ -155,9 +164,10 @@ void Reference::choose_masks() {
     const int64_t kept = sparsity::units_kept(group.size, freezes ? group.keep : options_.keep.share(k_, group.keep));
     const bool joint = freezes || options_.mask_rule == MaskRule::kJoint;
     at::Tensor sum = at::zeros({group.size}, at::kDouble), united = at::zeros({group.size}, at::kBool);
-    for (Node& node : nodes_) {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      Node& node = nodes_[i];
       const at::Tensor scores = unit_scores(group, node.candidate);
-      sum += scores;
+      sum += weight(i) * scores;
       united.logical_or_(best_units(scores, kept));
       node.masks.insert(group.name, best_units(scores, kept));
     }
@@ -190,21 +200,62 @@ void Reference::freeze() {
   if (drops) duals_ = false;
 }
 
-/// Eq. 10 and 11, over whole tensors: the v of all nodes cancel where nobody has support. Then the outer step.
+/// 1 where the global masks leave something, else 0.
+TensorDict Reference::alive() const {
+  TensorDict alive;
+  for (const auto& z : z_.params) alive.insert(z.key(), masked(at::ones_like(z.value()), z.key(), masks_));
+  return alive;
+}
+
+/// Eq. 11, over whole tensors: the v of all nodes cancel where nobody has support.
+TensorDict Reference::mean_over_nodes() {
+  TensorDict means;
+  for (const auto& name : z_.params.keys()) {
+    at::Tensor mean = at::zeros_like(z_.params[name]);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      mean += (nodes_[i].z_node[name] + nodes_[i].v[name]) * (weight(i) / static_cast<double>(nodes_.size()));
+    }
+    means.insert(name, mean);
+  }
+  return means;
+}
+
+/// The same, as far as messages tell of the change since z; where nobody has support v does not cancel quite.
+TensorDict Reference::rounded_mean_over_nodes() {
+  std::vector<TensorDict> changes(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (const auto& z : z_.params) {
+      const at::Tensor change = nodes_[i].z_node[z.key()] + nodes_[i].v[z.key()] - z.value();
+      changes[i].insert(z.key(), change * weight(i));
+    }
+  }
+  TensorDict means = (*rounded_mean_)(changes, alive());
+  for (auto& mean : means) {
+    mean.value() = masked(mean.value() + z_.params[mean.key()], mean.key(), masks_);
+  }
+  return means;
+}
+
+/// Eq. 10 and 11, and 13 with the mean that nodes agree on. Then the outer step.
 void Reference::update_z() {
-  const double M = static_cast<double>(nodes_.size());
   const bool outer =
       options_.outer_from > 0 ? k_ >= options_.outer_from : frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
   z_before_ = clones(z_.params);
-  for (const auto& name : z_.params.keys()) {
-    at::Tensor mean = at::zeros_like(z_.params[name]);
-    for (Node& node : nodes_) {
-      if (node.z_node_before.find(name) == nullptr) node.z_node_before.insert(name, at::Tensor());
-      node.z_node_before[name] = node.z_node[name];
-      node.z_node[name] = masked(node.candidate[name], name, node.masks);
-      mean += (node.z_node[name] + node.v[name]) / M;
+  for (Node& node : nodes_) {
+    node.z_node_before = node.z_node;
+    node.z_node = TensorDict();
+    for (const auto& name : z_.params.keys()) {
+      node.z_node.insert(name, masked(node.candidate[name], name, node.masks));
     }
-    for (Node& node : nodes_) node.v[name] = in_admm(name) ? node.v[name] + node.z_node[name] - mean : node.v[name];
+  }
+  const TensorDict means = rounded_mean_ ? rounded_mean_over_nodes() : mean_over_nodes();
+  for (const auto& name : z_.params.keys()) {
+    const at::Tensor& mean = means[name];
+    for (Node& node : nodes_) {
+      if (!in_admm(name)) continue;
+      node.v[name] = node.v[name] + node.z_node[name] - mean;
+      if (rounded_mean_) node.v[name] = masked(node.v[name], name, masks_);
+    }
     if (!outer) {
       z_.params[name] = mean;
       continue;
@@ -212,10 +263,12 @@ void Reference::update_z() {
     const at::Tensor z = masked(z_.params[name], name, masks_);
     const at::Tensor d = z - mean;
     outer_[name] = options_.outer_momentum * masked(outer_[name], name, masks_) + d;
-    z_.params[name] = z - options_.outer_rate * (d + options_.outer_momentum * outer_[name]);
+    z_.params[name] = z - options_.outer_rate * d - options_.outer_rate * options_.outer_momentum * outer_[name];
   }
   z_.buffers["mean"] = at::zeros_like(z_.buffers["mean"]);
-  for (const Node& node : nodes_) z_.buffers["mean"] += node.candidate["mean"] / M;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    z_.buffers["mean"] += nodes_[i].candidate["mean"] * (weight(i) / static_cast<double>(nodes_.size()));
+  }
 }
 
 /// Eq. 12; Eq. 13 stands where the mean is.
@@ -234,12 +287,12 @@ void Reference::update_duals() {
 }
 
 void Reference::measure_residuals() {
-  const double M = static_cast<double>(nodes_.size()), P = static_cast<double>(ranks_[0].size());
+  const double M = static_cast<double>(nodes_.size()), P = shape_.mean_node_size();
   for (const auto& [name, rho] : rho_) {
     double theta_gap = 0, node_step = 0, node_gap = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
-      node_step += sum_of_squares(node.z_node[name] - node.z_node_before[name]);
+      node_step += weight(i) * sum_of_squares(node.z_node[name] - node.z_node_before[name]);
       node_gap += sum_of_squares(node.z_node[name] - z_.params[name]);
       for (const Rank& rank : ranks_[i])
         theta_gap += sum_of_squares(rank.replica.weights.params[name] - node.z_node[name]);
@@ -260,7 +313,7 @@ admm::Penalties Reference::first_or_kappa_penalties(int64_t k) const {
   }
   const double cap = 0.05 / largest;
   const double rho1 = sum == 0 ? cap : std::min(cap, penalty.kappa * (1 - options_.momentum) / sum);
-  return {rho1, one_node ? 0 : 0.25 * static_cast<double>(ranks_[0].size()) * rho1};
+  return {rho1, one_node ? 0 : 0.25 * shape_.mean_node_size() * rho1};
 }
 
 void Reference::adapt_penalties() {
@@ -293,7 +346,7 @@ void Reference::restart() {
         const bool own = options_.start_from == StartFrom::kTheta && in_admm(name);
         if (!own) rank.replica.weights.params[name] = z_.params[name].clone();
       }
-      rank.replica.weights.buffers["mean"] = z_.buffers["mean"].clone();
+      if (!rounded_mean_) rank.replica.weights.buffers["mean"] = z_.buffers["mean"].clone();
       z_.buffers["counter"] = rank.replica.weights.buffers["counter"].clone();
     }
   }

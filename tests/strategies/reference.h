@@ -1,18 +1,21 @@
 // H-SADMM for all ranks in one process: docs/algorithm.md, section 3, as loops over nodes and ranks on whole tensors,
-// without communication, packing or supports. Slow and plain: the oracle of hsadmm_test.cpp.
+// without communication, packing or supports. Slow and plain: the oracle of hsadmm_test.cpp and, with rounded messages,
+// of rounded_reference_test.cpp.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "rounded_mean.h"
 #include "small_problem.h"
 
 namespace prunex::strategies {
 
 class Reference {
  public:
-  Reference(HsadmmOptions options, int nodes, int ranks_per_node);
+  Reference(HsadmmOptions options, const comm::Layout& shape, at::ScalarType type = at::kDouble);
 
   /// One outer iteration on all ranks.
   void iterate();
@@ -35,14 +38,20 @@ class Reference {
   bool frozen() const { return frozen_; }
   int64_t mask_changes() const { return changes_; }
   bool in_admm(const std::string& name) const;
+  /// What rounded messages left out so far; only with a payload other than fp32.
+  const RoundedMean& rounded_mean() const { return *rounded_mean_; }
 
  private:
+  double weight(size_t i) const;
   LocalTerms terms_of(int i, int j) const;
   void train();
   void make_candidates();
   void choose_masks();
+  TensorDict alive() const;
   void freeze();
   void update_z();
+  TensorDict mean_over_nodes();
+  TensorDict rounded_mean_over_nodes();
   void update_duals();
   void measure_residuals();
   void adapt_penalties();
@@ -54,6 +63,8 @@ class Reference {
   at::Tensor best_units(const at::Tensor& scores, int64_t kept) const;
 
   HsadmmOptions options_;
+  comm::Layout shape_;
+  std::optional<RoundedMean> rounded_mean_;
   std::vector<std::vector<Rank>> ranks_;
   std::vector<Node> nodes_;
   Weights z_;

@@ -1,219 +1,101 @@
 // Rounded messages between nodes against docs/strategies.md, "Rounded payloads", for all nodes in one process: which
-// change is rounded where, to what, and what is kept of it.
+// change is rounded where, to what, and what is kept of it; also where masks move, freeze and are cut, and with duals.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/strategies/hsadmm.h"
+#include "reference.h"
 #include "small_problem.h"
+#include "tests/groups.h"
 
 namespace prunex::strategies {
 namespace {
 
-constexpr int64_t kBlock = 128;
+constexpr double kTolerance = 1e-5;
 
-at::Tensor in_bf16(const at::Tensor& scale) {
-  return scale.to(at::kBFloat16).to(at::kFloat);
-}
-
-/// The nearest of 2^bits - 1 levels from minus the largest magnitude to it, or of four around zero. In the middle of
-/// two levels the last bit of a division in fp32 decides; that the level is the nearest one is checked against a list.
-at::Tensor rounded_block(const at::Tensor& values, Payload payload) {
-  const bool four = payload == Payload::kInt2;
-  const double highest = four ? 1.5 : payload == Payload::kInt8 ? 127 : 7;
-  const at::Tensor spacing =
-      four ? 0.9957 * in_bf16(values.square().mean().sqrt()) : in_bf16(values.abs().max()) / highest;
-  if (spacing.item<double>() == 0) return at::zeros_like(values);
-  const at::Tensor codes = (values / spacing + highest).round().clamp(0, 2 * highest);
-  const at::Tensor read = (codes - highest) * spacing;
-  const at::Tensor levels = at::arange(-highest, highest + 0.5, at::kFloat) * spacing;
-  const at::Tensor nearest = std::get<0>((values.unsqueeze(1) - levels).abs().min(1));
-  EXPECT_LT((((values - read).abs() - nearest) / spacing).max().item<double>(), 1e-4) << name_of(payload);
-  return read;
-}
-
-/// What is read of values of which the first `weights` belong to matrices, the others to vectors.
-at::Tensor rounded(const at::Tensor& values, int64_t weights, Payload payload) {
-  if (payload == Payload::kBf16) return values.to(at::kBFloat16).to(at::kFloat);
-  at::Tensor read = values.to(at::kHalf).to(at::kFloat);
-  if (payload == Payload::kFp16) return read;
-  for (int64_t begin = 0; begin < weights; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, weights);
-    read.slice(0, begin, end).copy_(rounded_block(values.slice(0, begin, end), payload));
-  }
-  return read;
-}
-
-/// Matrices, then vectors, in one line: rows follow one another, and in a row channels lie innermost.
-class Line {
+/// One exchange of one rank against the reference, which is never cut.
+class RankComparison {
  public:
-  explicit Line(const TensorDict& tensors) {
-    for (const bool matrices : {true, false}) {
-      for (const auto& item : tensors) {
-        if ((item.value().dim() > 1) != matrices) continue;
-        names_.push_back(item.key());
-        for (int64_t row = 0; row < item.value().size(0); ++row)
-          row_starts_.push_back(size_ + row * width(item.value()));
-        size_ += item.value().numel();
-        if (matrices) weights_ = size_;
-      }
-    }
-    row_starts_.push_back(size_);
-  }
+  RankComparison(const Snapshot& ours, const Reference& reference, int node, int j, const sparsity::Cut* cut)
+      : ours_(ours), reference_(reference), node_(node), rank_(reference.rank(node, j)), cut_(cut) {}
 
-  int64_t weights() const { return weights_; }
-  at::Tensor of(const TensorDict& tensors) const {
-    std::vector<at::Tensor> flat;
-    for (const auto& name : names_) {
-      const at::Tensor& tensor = tensors[name];
-      flat.push_back((tensor.dim() == 4 ? tensor.permute({0, 2, 3, 1}) : tensor).reshape({-1}));
-    }
-    return at::cat(flat);
-  }
-  /// Writes to tensors what `of` reads from them.
-  void write(const at::Tensor& line, TensorDict& tensors) const {
-    int64_t begin = 0;
-    for (const auto& name : names_) {
-      at::Tensor& tensor = tensors[name];
-      at::Tensor in_line = tensor.dim() == 4 ? tensor.permute({0, 2, 3, 1}) : tensor;
-      in_line.copy_(line.slice(0, begin, begin + tensor.numel()).view(in_line.sizes()));
-      begin += tensor.numel();
-    }
-  }
-
-  /// Where the parts of the local ranks begin and end: whole rows, nearest to equal parts.
-  std::vector<int64_t> parts(int rails) const {
-    std::vector<int64_t> ends{0};
-    for (int rail = 1; rail < rails; ++rail) {
-      const int64_t wanted = size_ * rail / rails;
-      ends.push_back(*std::min_element(row_starts_.begin(), row_starts_.end(), [&](int64_t a, int64_t b) {
-        return std::abs(a - wanted) < std::abs(b - wanted);
-      }));
-    }
-    ends.push_back(size_);
-    return ends;
+  void compare() const {
+    EXPECT_EQ(ours_.exchange.frozen, reference_.frozen());
+    EXPECT_EQ(sparsity::count_changes(ours_.masks, reference_.masks()), 0);
+    expect_close(rank_.replica.weights.params, ours_.theta, "");
+    expect_close(rank_.replica.momentum, ours_.momentum, "");
+    expect_close(reference_.z().params, ours_.state, "z/");
+    expect_close(reference_.rounded_mean().sent(node_), ours_.state, "feedback_sent/");
+    expect_close(reference_.rounded_mean().returned(node_), ours_.state, "feedback_returned/");
+    TensorDict statistic;
+    statistic.insert("mean", rank_.replica.weights.buffers["mean"]);
+    expect_close(statistic, ours_.buffers, "");
+    compare_duals();
   }
 
  private:
-  static int64_t width(const at::Tensor& tensor) { return tensor.numel() / tensor.size(0); }
+  void compare_duals() const {
+    TensorDict u, v, z_node;
+    for (const auto& name : reference_.z().params.keys()) {
+      EXPECT_EQ(ours_.state.find("u/" + name) != nullptr, reference_.in_admm(name)) << name;
+      if (!reference_.in_admm(name)) continue;
+      u.insert(name, rank_.u[name]);
+      v.insert(name, reference_.node(node_).v[name]);
+      z_node.insert(name, reference_.node(node_).z_node[name]);
+    }
+    expect_close(u, ours_.state, "u/");
+    expect_close(v, ours_.state, "v/");
+    expect_close(z_node, ours_.state, "z_node/");
+  }
 
-  std::vector<std::string> names_;
-  std::vector<int64_t> row_starts_;
-  int64_t size_ = 0, weights_ = 0;
+  void expect_close(const TensorDict& theirs, const TensorDict& ours, const std::string& room) const {
+    for (const auto& item : theirs) {
+      const at::Tensor& own = ours[room + item.key()];
+      const at::Tensor left =
+          cut_ ? sparsity::slice(item.value(), cut_->tensors.at(item.key()), item.key()) : item.value();
+      ASSERT_EQ(own.sizes(), left.sizes()) << room << item.key();
+      EXPECT_LT((own - left).abs().max().item<double>(), kTolerance) << room << item.key();
+    }
+  }
+
+  const Snapshot& ours_;
+  const Reference& reference_;
+  int node_;
+  const Reference::Rank& rank_;
+  const sparsity::Cut* cut_;
 };
 
-/// The rounded mean over nodes of changes since z, with what earlier messages left out.
-class RoundedMean {
- public:
-  RoundedMean(int nodes, Payload payload, const at::Tensor& like) : payload_(payload), returned_(at::zeros_like(like)) {
-    for (int node = 0; node < nodes; ++node) sent_.push_back(at::zeros_like(like));
-  }
-
-  /// changes[node] -> their mean; shares of every part belong to nodes in their order.
-  at::Tensor operator()(const std::vector<at::Tensor>& changes, const Line& line, const std::vector<int64_t>& parts) {
-    at::Tensor mean = at::empty_like(returned_);
-    const auto nodes = static_cast<int64_t>(changes.size());
-    for (size_t part = 0; part + 1 < parts.size(); ++part) {
-      const int64_t size = parts[part + 1] - parts[part];
-      for (int64_t owner = 0; owner < nodes; ++owner) {
-        const int64_t begin = parts[part] + size * owner / nodes, end = parts[part] + size * (owner + 1) / nodes;
-        const int64_t weights = std::clamp<int64_t>(line.weights() - begin, 0, end - begin);
-        mean.slice(0, begin, end).copy_(mean_of_share(changes, owner, begin, end, weights));
-      }
+/// Returns how many units changed sides in all.
+int64_t expect_reference(const comm::Layout& shape, const HsadmmOptions& options,
+                         LocalPhase phase = LocalPhase::kTrain) {
+  const auto ours = run_on_ranks(shape, options, phase, at::kFloat);
+  Reference reference(options, shape, at::kFloat);
+  std::optional<sparsity::Cut> cut;
+  int64_t changes = 0;
+  for (size_t k = 0; k + 1 < ours[0].size() && !testing::Test::HasFailure(); ++k) {  // the last is after finish()
+    if (reference.frozen() && phase == LocalPhase::kTrainAndCut) {
+      cut = cut_of(options, reference.masks(), SmallProblem(0, at::kFloat).initial_replica().weights);
     }
-    return mean;
-  }
-
- private:
-  at::Tensor mean_of_share(const std::vector<at::Tensor>& changes, int64_t owner, int64_t begin, int64_t end,
-                           int64_t weights) {
-    at::Tensor sum = at::zeros({end - begin});
-    for (size_t node = 0; node < changes.size(); ++node) {
-      at::Tensor owed = sent_[node].slice(0, begin, end);
-      const at::Tensor value = changes[node].slice(0, begin, end) + owed;
-      const bool own = static_cast<int64_t>(node) == owner;
-      const at::Tensor read = own ? value : rounded(value, weights, payload_);
-      owed.copy_(value - read);
-      sum += read;
-    }
-    at::Tensor owed = returned_.slice(0, begin, end);
-    const at::Tensor value = sum / static_cast<double>(changes.size()) + owed;
-    const at::Tensor read = rounded(value, weights, payload_);
-    owed.copy_(value - read);
-    return read;
-  }
-
-  Payload payload_;
-  std::vector<at::Tensor> sent_;  // of every node
-  at::Tensor returned_;           // of the owners
-};
-
-/// Local SGD or DiLoCo: from one z train apart, exchange, step.
-class RoundedReference {
- public:
-  RoundedReference(const comm::Layout& shape, const HsadmmOptions& options)
-      : shape_(shape),
-        options_(options),
-        line_(SmallProblem(0, at::kFloat).initial_replica().weights.params),
-        z_(line_.of(SmallProblem(0, at::kFloat).initial_replica().weights.params)),
-        outer_(at::zeros_like(z_)),
-        mean_(shape.nodes(), options.payload, z_) {
+    reference.iterate();
+    changes += reference.mask_changes();
     for (int rank = 0; rank < shape.world_size(); ++rank) {
-      problems_.emplace_back(rank, at::kFloat);
-      replicas_.push_back(SmallProblem(0, at::kFloat).initial_replica());
+      SCOPED_TRACE("exchange " + std::to_string(k + 1) + ", rank " + std::to_string(rank));
+      comm::Layout here = shape;
+      here.rank = rank;
+      RankComparison(ours[static_cast<size_t>(rank)][k], reference, here.node(), here.local_rank(),
+                     cut ? &*cut : nullptr)
+          .compare();
     }
   }
-
-  /// Steps first … last on all ranks, and an exchange.
-  void iterate(int64_t first, int64_t last) {
-    for (size_t rank = 0; rank < problems_.size(); ++rank)
-      problems_[rank].train(replicas_[rank], LocalTerms(), first, last);
-    std::vector<at::Tensor> changes;
-    for (int node = 0; node < shape_.nodes(); ++node) changes.push_back(change_of(node));
-    const int rails = *std::min_element(shape_.node_sizes.begin(), shape_.node_sizes.end());
-    step(z_ + mean_(changes, line_, line_.parts(rails)));
-    for (auto& replica : replicas_) line_.write(z_, replica.weights.params);
-  }
-
-  at::Tensor gap(const TensorDict& params) const { return (line_.of(params) - z_).abs().max(); }
-  const at::Tensor& statistic(size_t rank) const { return replicas_[rank].weights.buffers["mean"]; }
-
- private:
-  /// Of the mean over the node's ranks, which counts as many times as there are more of them than on average.
-  at::Tensor change_of(int node) const {
-    const int ranks = shape_.node_sizes[static_cast<size_t>(node)], first = shape_.first_rank(node);
-    at::Tensor sum = at::zeros_like(z_);
-    for (int rank = first; rank < first + ranks; ++rank) {
-      sum += line_.of(replicas_[static_cast<size_t>(rank)].weights.params);
-    }
-    const double average = static_cast<double>(shape_.world_size()) / shape_.nodes();
-    return (sum / ranks - z_) * (ranks / average);
-  }
-
-  /// z <- the mean, or DiLoCo's outer step towards it.
-  void step(const at::Tensor& mean) {
-    if (options_.outer_from == 0) {
-      z_ = mean;
-      return;
-    }
-    const at::Tensor gradient = z_ - mean;
-    outer_ = options_.outer_momentum * outer_ + gradient;
-    z_ = z_ - options_.outer_rate * gradient - options_.outer_rate * options_.outer_momentum * outer_;
-  }
-
-  comm::Layout shape_;
-  HsadmmOptions options_;
-  std::vector<SmallProblem> problems_;
-  std::vector<Replica> replicas_;
-  Line line_;
-  at::Tensor z_, outer_;
-  RoundedMean mean_;
-};
+  return changes;
+}
 
 /// 3 local steps, 6 exchanges, the last one short; the last three of them with final masks, which keep everything. The
-/// outer step multiplies by powers of two: a last bit that differs would now and then round to another fp16.
+/// outer step multiplies by powers of two: a last bit that differs would now and then round to another number.
 HsadmmOptions without_masks(Payload payload, int64_t outer_from) {
   HsadmmOptions options = default_options();
   options.groups.clear();
@@ -225,24 +107,22 @@ HsadmmOptions without_masks(Payload payload, int64_t outer_from) {
   return options;
 }
 
-TensorDict z_of(const Snapshot& snapshot) {
-  TensorDict z;
-  for (const auto& name : snapshot.theta.keys()) z.insert(name, snapshot.state["z/" + name]);
-  return z;
+/// 9 exchanges, the last one short: masks ramp from the second to the fifth and freeze in the seventh.
+HsadmmOptions with_masks(HsadmmOptions options, std::vector<sparsity::Group> groups) {
+  options.groups = std::move(groups);
+  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 5};
+  options.freeze_after = 6;
+  options.total_steps = 26;
+  return options;
 }
 
-void expect_reference(const comm::Layout& shape, const HsadmmOptions& options) {
-  const auto ours = run_on_ranks(shape, options, LocalPhase::kTrain, at::kFloat);
-  RoundedReference reference(shape, options);
-  for (int64_t k = 0; k < 6; ++k) {
-    reference.iterate(3 * k + 1, std::min<int64_t>(3 * k + 3, 17));
-    for (size_t rank = 0; rank < ours.size(); ++rank) {
-      const Snapshot& own = ours[rank][static_cast<size_t>(k)];
-      EXPECT_LT(reference.gap(z_of(own)).item<double>(), 1e-5) << "rank " << rank << ", exchange " << k + 1;
-      EXPECT_LT((own.buffers["mean"] - reference.statistic(rank)).abs().max().item<double>(), 1e-5)
-          << "statistics stay each rank's own: rank " << rank;
-    }
-  }
+/// Penalties that are powers of two, twice as large in every exchange, and for two ranks or one add up to another in
+/// Eq. 9: none of it rounds.
+HsadmmOptions with_duals(HsadmmOptions options, int ranks_per_node) {
+  const double rho1 = 1.0 / 64;
+  options.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = rho1, .rho2 = rho1 * ranks_per_node, .growth = 2};
+  options.after_freeze = AfterFreeze::kAdmm;
+  return options;
 }
 
 void expect_reference_everywhere(int64_t outer_from) {
@@ -261,6 +141,50 @@ TEST(RoundedExchange, OfLocalSgdIsItsReference) {
 
 TEST(RoundedExchange, OfDiLoCoIsItsReference) {
   expect_reference_everywhere(1);
+}
+
+const std::vector<Payload> kPayloads{Payload::kBf16, Payload::kInt8, Payload::kInt2};
+
+/// Joint masks of coupled groups, which are cut.
+void expect_reference_with_cut(const HsadmmOptions& options, const comm::Layout& shape) {
+  EXPECT_GE(expect_reference(shape, with_masks(options, default_options().groups), LocalPhase::kTrainAndCut), 5);
+}
+
+/// Every node its own masks, of groups of all kinds, which overlap.
+void expect_reference_with_union(HsadmmOptions options, const comm::Layout& shape) {
+  options.mask_rule = MaskRule::kUnion;
+  EXPECT_GE(expect_reference(shape, with_masks(options, tests::groups_of_every_kind(0.5))), 8);
+}
+
+void expect_reference_with_masks(int64_t outer_from) {
+  for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout::even(3, 1)}) {
+    for (const Payload payload : kPayloads) {
+      SCOPED_TRACE(comm::describe(shape) + ", " + name_of(payload));
+      expect_reference_with_cut(without_masks(payload, outer_from), shape);
+      expect_reference_with_union(without_masks(payload, outer_from), shape);
+    }
+  }
+}
+
+// What is dead neither travels nor is owed, and shares follow what is alive.
+TEST(RoundedExchange, OfLocalSgdWithMasksIsItsReference) {
+  expect_reference_with_masks(0);
+}
+
+TEST(RoundedExchange, OfDiLoCoWithMasksIsItsReference) {
+  expect_reference_with_masks(1);
+}
+
+// v is cleared where the global masks are dead: rounded, its sum over nodes would not be zero there.
+TEST(RoundedExchange, WithDualsIsItsReference) {
+  for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout::even(3, 1)}) {
+    for (const Payload payload : kPayloads) {
+      SCOPED_TRACE(comm::describe(shape) + ", " + name_of(payload));
+      const HsadmmOptions options = with_duals(without_masks(payload, 0), shape.node_sizes[0]);
+      expect_reference_with_cut(options, shape);
+      expect_reference_with_union(options, shape);
+    }
+  }
 }
 
 /// 18,000 weights and 90 entries of a vector.

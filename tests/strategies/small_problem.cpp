@@ -77,13 +77,17 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
   return history;
 }
 
-/// Every rank keeps v of its own rows; puts a node's together on all of its ranks.
-void assemble_v(std::vector<History>& histories, int first, int count) {
+bool kept_by_rows(const std::string& key) {
+  return key.starts_with("v/") || key.starts_with("feedback_");
+}
+
+/// Every rank keeps v, and what rounded messages left out, of its own rows; puts a node's together on all of its ranks.
+void assemble_rows(std::vector<History>& histories, int first, int count) {
   for (size_t k = 0; k < histories[first].size(); ++k) {
     std::map<std::string, std::vector<at::Tensor>> rows;
     for (int rank = first; rank < first + count; ++rank) {
       for (const auto& item : histories[rank][k].state) {
-        if (item.key().starts_with("v/")) rows[item.key()].push_back(item.value());
+        if (kept_by_rows(item.key())) rows[item.key()].push_back(item.value());
       }
     }
     for (int rank = first; rank < first + count; ++rank) {
@@ -225,8 +229,9 @@ std::vector<History> run_on_ranks(const comm::Layout& shape, const HsadmmOptions
     const int rank = ranks.layout.rank;
     histories[rank] = run_rank(ranks, options, phase, SmallProblem(rank, type));
   });
-  for (int node = 0; node < shape.nodes(); ++node) {
-    assemble_v(histories, shape.first_rank(node), shape.node_sizes[node]);
+  const comm::Layout seen = options.flat ? comm::Layout::even(1, shape.world_size()) : shape;
+  for (int node = 0; node < seen.nodes(); ++node) {
+    assemble_rows(histories, seen.first_rank(node), seen.node_sizes[node]);
   }
   return histories;
 }
