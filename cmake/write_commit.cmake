@@ -3,4 +3,4 @@ execute_process(COMMAND git describe --always --dirty --abbrev=10 WORKING_DIRECT
 if(failed)
   set(COMMIT unknown)
 endif()
-configure_file("${TEMPLATE}" "${HEADER}" @ONLY)
+configure_file("${TEMPLATE}" "${FILE}" @ONLY)

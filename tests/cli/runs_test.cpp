@@ -147,6 +147,16 @@ TEST(Train, OptionsBesideAPresetWin) {
   }
 }
 
+TEST(Train, ChecksWithoutStarting) {
+  const tests::Scratch scratch;
+  const Result fine = run(scratch.path(), short_run({"--check", "--nodes", "2", "--run-dir", "run"}));
+  EXPECT_EQ(fine.status, 0) << fine.errors;
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
+  const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));
+}
+
 TEST(Train, PrintsOnlyResultsIfQuiet) {
   const tests::Scratch scratch;
   const Result quiet = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "quiet", "--quiet"}));

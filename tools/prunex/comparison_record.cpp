@@ -150,7 +150,7 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   entry["options"] = options_json(job);
   if (state == JobState::kDone) {
     entry["processor"] = describe_host().value("processor", "");
-    entry["commit"] = kCommit;
+    entry["commit"] = commit();
     entry["summary"] = summary_of(job);
     if (job.kind != JobKind::kPilot) add_curves(entry, report::read_run(path_of(job)));
   }
