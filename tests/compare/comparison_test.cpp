@@ -118,6 +118,14 @@ TEST(Comparison, TimingsAreTheFirstSeedsCutShort) {
   }
 }
 
+TEST(Comparison, TimingsShortenWhatCountsExchanges) {
+  const Job run{.name = "a", .directory = "a/0", .options = {{"local-after", "20"}, {"prune-end", "52"}}};
+  const auto timing = timings_of({run}, 8).at(0);
+  EXPECT_EQ(timing.options.at("local-after"), "2");
+  EXPECT_EQ(timing.options.at("prune-end"), "4");
+  EXPECT_FALSE(timing.options.contains("freeze-after"));
+}
+
 TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(refusal("[common]\nwidht = 2\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:2: 'widht' is not an option"));
   EXPECT_THAT(refusal("[commun]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:1: 'commun' is not known here"));

@@ -214,7 +214,13 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
     job.directory = job.name + "/timing";
     job.options["exchanges"] = std::to_string(exchanges);
     for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = "0";
-    if (job.options.contains("local-after")) job.options["local-after"] = std::to_string((exchanges + 3) / 4);
+    // what counts exchanges of the whole run
+    const auto shorten = [&](const char* option, int64_t to) {
+      if (job.options.contains(option)) job.options[option] = std::to_string(to);
+    };
+    shorten("local-after", (exchanges + 3) / 4);
+    shorten("prune-end", (exchanges + 1) / 2);
+    shorten("freeze-after", (exchanges + 1) / 2);
   }
   return jobs;
 }
