@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -160,9 +161,24 @@ ordered_json to_json(const Section& section) {
 
 Figure pilot_figure(const std::vector<Pilot>& pilots) {
   Figure figure{.id = "pilots", .title = "Learning rates tried"};
-  figure.text = "Short runs; the rate with the best accuracy on held-out training images was taken for all seeds.";
-  figure.table.columns = {{"run", {}}, {"learning rate", {}}, {"held-out accuracy", Unit::kShare}};
-  for (const auto& [name, rate, accuracy] : pilots) figure.table.rows.push_back({name, rate, accuracy});
+  figure.text =
+      "Short runs, mean over their seeds; the rate with the best accuracy on held-out training images was taken for "
+      "all "
+      "seeds.";
+  figure.table.columns = {{"run", {}}, {"learning rate", {}}, {"held-out accuracy", {}}, {"seeds", {}}};
+  std::vector<std::pair<std::string, double>> order;
+  std::map<std::pair<std::string, double>, std::vector<double>> accuracies;
+  for (const auto& [name, rate, accuracy] : pilots) {
+    const auto [entry, is_new] = accuracies.try_emplace({name, rate});
+    if (is_new) order.push_back(entry->first);
+    if (accuracy) entry->second.push_back(*accuracy);
+  }
+  for (const auto& key : order) {
+    const Spread spread = spread_of(accuracies[key]);
+    figure.table.rows.push_back({key.first, key.second,
+                                 spread.count > 0 ? Cell(percent(spread.mean, spread.half_width)) : Cell(),
+                                 static_cast<double>(spread.count)});
+  }
   return figure;
 }
 

@@ -164,6 +164,39 @@ TEST(ComparisonRecord, TheBestRateOnHeldOutImagesIsChosenWhenAllPilotsHaveEnded)
   EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
 }
 
+constexpr const char* kTwoSeeds = R"([pilot]
+validation = 100
+seeds = [7, 8]
+[[run]]
+name = "a"
+rates = [0.1, 0.2]
+)";
+
+TEST(Comparison, PilotsMayHaveSeveralSeeds) {
+  const Scratch scratch;
+  const auto pilots = pilots_of(read(scratch, kTwoSeeds));
+  ASSERT_THAT(pilots, SizeIs(4));
+  EXPECT_EQ(pilots[1].directory, "a/pilot-0.1-8");
+  EXPECT_EQ(pilots[1].options.at("seed"), "8");
+  EXPECT_EQ(pilots[1].title(), "a pilot, lr 0.1, seed 8");
+  EXPECT_THAT(refusal("[pilot]\nvalidation = 1\nseeds = [1]\nseed = 2\n[[run]]\nname = \"a\"\n"),
+              HasSubstr("c.toml:4: 'seed' is set by seeds"));
+}
+
+TEST(ComparisonRecord, TheBestMeanOverThePilotsSeedsIsChosen) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, kTwoSeeds);
+  const auto pilots = pilots_of(comparison);
+  ComparisonRecord record(scratch / "out");
+  const std::vector<double> accuracies{0.5, 0.5, 0.6, 0.3};  // the best single one is of the worse rate
+  for (size_t i = 0; i < pilots.size(); ++i) {
+    EXPECT_FALSE(record.rate_of(comparison.runs[0], pilots)) << i;
+    finish(record, pilots[i], accuracies[i]);
+    record.note(pilots[i], JobState::kDone);
+  }
+  EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
+}
+
 TEST(ComparisonRecord, FailedPilotsAreNotChosen) {
   const Scratch scratch;
   const auto comparison = read(scratch, kFile);

@@ -22,7 +22,7 @@ class Reader {
     Comparison comparison{.path = path_};
     expect_keys(file, {"seeds", "common", "pilot", "run"});
     if (const auto* common = table(file, "common")) common_ = options_of(*common);
-    if (const auto* pilot = table(file, "pilot")) comparison.pilot = options_of(*pilot);
+    if (const auto* pilot = table(file, "pilot")) read_pilot(*pilot, comparison);
     const auto seeds = file.get("seeds") ? whole_numbers(*file.get("seeds"), "seeds") : std::vector<int64_t>{0};
     const auto* runs = file.get_as<toml::array>("run");
     if (runs == nullptr || runs->empty()) fail(file, "no [[run]]");
@@ -129,6 +129,17 @@ class Reader {
     return run;
   }
 
+  /// Its seed or its seeds.
+  void read_pilot(const toml::table& pilot, Comparison& comparison) const {
+    const auto* seeds = pilot.get("seeds");
+    if (seeds == nullptr) {
+      comparison.pilot = options_of(pilot);
+      return;
+    }
+    comparison.pilot = options_of(pilot, {"seeds"});
+    comparison.pilot_seeds = whole_numbers(*seeds, "seeds");
+  }
+
   /// Without held-out images a pilot has nothing to choose by.
   void expect_pilot(const toml::table& file, const Comparison& comparison) const {
     for (const auto& run : comparison.runs) {
@@ -150,7 +161,8 @@ class Reader {
 std::string Job::title() const {
   switch (kind) {
     case JobKind::kPilot:
-      return fmt::format("{} pilot, lr {}", name, rate);
+      return fmt::format("{} pilot, lr {}", name, rate) +
+             (options.contains("seed") ? ", seed " + options.at("seed") : "");
     case JobKind::kTiming:
       return fmt::format("{} timing", name);
     case JobKind::kRun:
@@ -174,7 +186,13 @@ std::vector<Job> pilots_of(const Comparison& comparison) {
               .options = run.options};
       for (const auto& [name, value] : comparison.pilot) job.options[name] = value;
       job.options["lr"] = fmt::format("{}", rate);
-      jobs.push_back(std::move(job));
+      if (comparison.pilot_seeds.empty()) jobs.push_back(job);
+      for (const int64_t seed : comparison.pilot_seeds) {
+        jobs.push_back(job);
+        jobs.back().seed = seed;
+        jobs.back().directory += fmt::format("-{}", seed);
+        jobs.back().options["seed"] = std::to_string(seed);
+      }
     }
   }
   return jobs;
@@ -213,7 +231,7 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
     job.kind = JobKind::kTiming;
     job.directory = job.name + "/timing";
     job.options["exchanges"] = std::to_string(exchanges);
-    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = "0";
+    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = std::string("0");
     // what counts exchanges of the whole run
     const auto shorten = [&](const char* option, int64_t to) {
       if (job.options.contains(option)) job.options[option] = std::to_string(to);

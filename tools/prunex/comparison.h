@@ -24,7 +24,8 @@ struct NamedRun {
 struct Comparison {
   std::string path;
   std::vector<NamedRun> runs;
-  OptionValues pilot;  ///< what a pilot sets differently: its length, its held-out images
+  OptionValues pilot;                ///< what a pilot sets differently: its length, its held-out images
+  std::vector<int64_t> pilot_seeds;  ///< of every rate; empty: one pilot, with the seed that `pilot` may set
 };
 
 enum class JobKind {
@@ -39,7 +40,7 @@ struct Job {
   JobKind kind = JobKind::kRun;
   int64_t seed = 0;
   double rate = 0;        ///< of a pilot
-  std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE or NAME/timing
+  std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
   OptionValues options;
 
   std::string title() const;

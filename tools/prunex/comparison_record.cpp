@@ -168,15 +168,21 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
 std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {
   std::optional<double> best;
   double most = -1;
-  for (const auto& pilot : pilots) {
-    if (pilot.name != run.name) continue;
-    const JobState state = state_of(pilot);
-    if (state == JobState::kWaiting) return std::nullopt;
-    const double accuracy = state == JobState::kDone ? summary_of(pilot).value("validation_accuracy", -1.0) : -1.0;
-    if (accuracy > most) {
-      most = accuracy;
-      best = pilot.rate;
+  for (const double rate : run.rates) {
+    double sum = 0;
+    int count = 0;
+    bool failed = false;
+    for (const auto& pilot : pilots) {
+      if (pilot.name != run.name || pilot.rate != rate) continue;
+      const JobState state = state_of(pilot);
+      if (state == JobState::kWaiting) return std::nullopt;
+      failed = failed || state == JobState::kFailed;
+      if (state == JobState::kDone) sum += summary_of(pilot).value("validation_accuracy", -1.0);
+      ++count;
     }
+    if (failed || count == 0 || sum / count <= most) continue;
+    most = sum / count;
+    best = rate;
   }
   return best;
 }

@@ -34,8 +34,8 @@ class ComparisonRecord {
   /// `what` is the error of a failed job. What is noted as done stays so.
   void note(const Job& job, JobState state, const std::string& what = "");
 
-  /// The rate with the best accuracy on held-out images among the finished pilots; nothing until all of them have
-  /// ended, or if none succeeded.
+  /// The rate with the best accuracy on held-out images, mean over the seeds of its pilots, among those whose pilots
+  /// all succeeded; nothing until all have ended, or if there is none.
   std::optional<double> rate_of(const NamedRun& run, const std::vector<Job>& pilots) const;
 
   /// Writes compare.json: `head`, then what was noted, now and before, a line each. Atomic.
