@@ -35,14 +35,13 @@ std::optional<double> crossing_within(const Cost& a, const Cost& b, Interval mbi
 Cost cost_of(const Run& run) {
   const auto& summary = *run.summary;
   const UsualSeconds usual = usual_seconds(run);
-  const bool counted = summary.messages + summary.flat_messages > 0;
-  const auto between = static_cast<double>(counted ? summary.messages : summary.exchanges);
-  const auto flat = static_cast<double>(summary.flat_messages);
+  const auto [messages, flat] = summary.messages;
+  const auto between = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges);
   return {
       .local = usual.local,
       .exchange = usual.work,
       .bytes = static_cast<double>(summary.inter_node_bytes),
-      .messages = 2 * (between * static_cast<double>(run.nodes() - 1) + flat * static_cast<double>(run.ranks() - 1)),
+      .messages = 2 * (between * static_cast<double>(run.nodes() - 1) + static_cast<double>(flat * (run.ranks() - 1))),
       .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
 }
 

@@ -28,17 +28,20 @@ Figure time_figure(const std::vector<Priced>& all) {
             {}};
   for (const auto& [variant, cost] : all) {
     Series series{variant->name, variant->style, {}, true, true};
+    std::vector<Cost> of_seeds;
+    for (const Run* run : variant->finished()) of_seeds.push_back(cost_of(*run));
     for (const double mbit : usual_bandwidths()) {
-      const auto of_a_run = [&](const Run& run) { return seconds_at(cost_of(run), mbit); };
-      series.points.push_back({mbit, seconds_at(cost, mbit), whisker(over_seeds(*variant, of_a_run))});
+      std::vector<double> seconds;
+      for (const auto& of_seed : of_seeds) seconds.push_back(seconds_at(of_seed, mbit));
+      series.points.push_back({mbit, seconds_at(cost, mbit), whisker(spread_of(seconds))});
     }
     plot.series.push_back(std::move(series));
   }
   Figure figure = figure_of("bandwidth", "Time at a bandwidth (computed)", plot);
   figure.text =
       "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
-      "the "
-      "link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to it. "
+      "the link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to "
+      "it. "
       "Of the mean over seeds; band: lowest to highest seed.";
   return figure;
 }

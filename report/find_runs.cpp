@@ -22,7 +22,10 @@ class Finder {
  public:
   void look_in(const fs::path& directory) {
     if (fs::is_regular_file(directory / "compare.json")) return add_comparison(directory);
-    if (is_run_directory(directory.string())) return add(directory, "");
+    if (is_run_directory(directory.string())) {
+      if (is_new(directory)) found.runs.push_back(read_run(directory.string()));
+      return;
+    }
     std::set<fs::path> below;
     for (const auto& entry : fs::directory_iterator(directory, fs::directory_options::skip_permission_denied)) {
       if (entry.is_directory() && !entry.is_symlink()) below.insert(entry.path());
@@ -79,30 +82,23 @@ class Finder {
     }
   }
 
+  /// What its directory holds, else what the record does.
   void add_entry(const fs::path& directory, const json& entry) {
-    const fs::path path = directory / entry.at("directory");
+    const std::string path = directory / entry.at("directory");
     if (entry.value("state", "") == "failed") {
       found.failures.push_back({entry.at("directory"), entry.value("error", "")});
-    } else if (is_run_directory(path.string()) || !entry.contains("summary")) {
-      add(path, entry.at("name"), declared_options(entry));
-    } else if (seen_.insert(fs::weakly_canonical(path)).second) {
-      found.runs.push_back(recorded_run(path.string(), entry));
-      found.runs.back().name = entry.at("name");
-    } else {
       return;
     }
-    if (!found.runs.empty() && found.runs.back().directory == path.string()) {
-      found.runs.back().processor = entry.value("processor", "");
-    }
+    const bool is_there = is_run_directory(path);
+    if ((!is_there && !entry.contains("summary")) || !is_new(path)) return;
+    Run run = is_there ? read_run(path) : recorded_run(path, entry);
+    run.name = entry.at("name");
+    run.declared = declared_options(entry);
+    run.processor = entry.value("processor", "");
+    found.runs.push_back(std::move(run));
   }
 
-  void add(const fs::path& directory, const std::string& name, std::map<std::string, std::string> declared = {}) {
-    if (!is_run_directory(directory.string())) return;
-    if (!seen_.insert(fs::weakly_canonical(directory)).second) return;
-    found.runs.push_back(read_run(directory.string()));
-    found.runs.back().name = name;
-    found.runs.back().declared = std::move(declared);
-  }
+  bool is_new(const fs::path& directory) { return seen_.insert(fs::weakly_canonical(directory)).second; }
 
   std::set<fs::path> seen_;
 };

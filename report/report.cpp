@@ -163,8 +163,7 @@ Figure pilot_figure(const std::vector<Pilot>& pilots) {
   Figure figure{.id = "pilots", .title = "Learning rates tried"};
   figure.text =
       "Short runs, mean over their seeds; the rate with the best accuracy on held-out training images was taken for "
-      "all "
-      "seeds.";
+      "all seeds.";
   figure.table.columns = {{"run", {}}, {"learning rate", {}}, {"held-out accuracy", {}}, {"seeds", {}}};
   std::vector<std::pair<std::string, double>> order;
   std::map<std::pair<std::string, double>, std::vector<double>> accuracies;

@@ -20,11 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string unquoted(std::string text) {
-  const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
-  return quoted ? text.substr(1, text.size() - 2) : text;
-}
-
 /// The lines `name=value` that a run writes.
 std::map<std::string, std::string> parse_options(std::istream& file) {
   std::map<std::string, std::string> options;
@@ -105,13 +100,13 @@ std::vector<Exchange> parse_exchanges(std::istream& file) {
   return exchanges;
 }
 
-int64_t count_messages(const json& traffic, const std::vector<const char*>& groups) {
-  int64_t messages = 0;
+int64_t count_operations(const json& traffic, const std::vector<const char*>& groups) {
+  int64_t count = 0;
   for (const char* group : groups) {
     const json operations = part(traffic, group);
-    for (const auto& [name, counts] : operations.items()) messages += whole(counts, "count");
+    for (const auto& [name, counts] : operations.items()) count += whole(counts, "count");
   }
-  return messages;
+  return count;
 }
 
 Summary parse_summary(const json& object) {
@@ -127,14 +122,7 @@ Summary parse_summary(const json& object) {
   summary.inter_node_bytes_bound = whole(object, "inter_node_bytes_bound");
   summary.inter_node_bytes_ddp = whole(object, "inter_node_bytes_ddp");
   summary.inter_node_bytes_ddp_flat = whole(object, "inter_node_bytes_ddp_flat");
-  if (object.contains("messages")) {
-    summary.messages = whole(object, "messages");
-    summary.flat_messages = whole(object, "flat_messages");
-  } else {
-    const json traffic = part(object, "traffic");
-    summary.messages = count_messages(traffic, {"rail", "site", "cross"});
-    summary.flat_messages = count_messages(traffic, {"flat"});
-  }
+  summary.messages = count_messages(object);
   summary.seconds = parse_seconds(part(object, "seconds"));
   return summary;
 }
@@ -173,6 +161,17 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
 }
 
 }  // namespace
+
+std::string unquoted(std::string text) {
+  const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+Messages count_messages(const json& summary) {
+  if (summary.contains("messages")) return {whole(summary, "messages"), whole(summary, "flat_messages")};
+  const json traffic = part(summary, "traffic");
+  return {count_operations(traffic, {"rail", "site", "cross"}), count_operations(traffic, {"flat"})};
+}
 
 std::string Run::option(const std::string& key) const {
   if (const auto found = options.find(key); found != options.end()) return found->second;
@@ -219,7 +218,7 @@ std::map<std::string, std::string> declared_options(const json& entry) {
 
 Run recorded_run(const std::string& directory, const json& entry) {
   Run run{.directory = directory};
-  run.options = run.declared = declared_options(entry);
+  run.options = declared_options(entry);
   run.summary = parse_summary(entry.at("summary"));
   if (entry.contains("exchanges")) run.exchanges = exchanges_of(entry["exchanges"]);
   if (entry.contains("groups")) run.groups = parse_groups(entry);

@@ -39,6 +39,11 @@ struct Exchange {
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, intra_node_bytes = 0;
 };
 
+/// Operations that rank 0 took part in; 0 where the run did not count them.
+struct Messages {
+  int64_t between_nodes = 0, among_all = 0;
+};
+
 /// summary.json.
 struct Summary {
   std::string strategy, model, dataset;
@@ -47,8 +52,7 @@ struct Summary {
   int64_t parameters_compact = 0, macs_compact = 0;
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
-  /// Operations that rank 0 took part in, between nodes and among all ranks; 0 where the run did not count them.
-  int64_t messages = 0, flat_messages = 0;
+  Messages messages;
   Seconds seconds;
 };
 
@@ -94,6 +98,12 @@ struct UsualSeconds {
   double local = 0, work = 0;
 };
 UsualSeconds usual_seconds(const Run& run);
+
+/// Of summary.json: counted from its traffic, or as an entry of compare.json has them.
+Messages count_messages(const nlohmann::json& summary);
+
+/// A TOML word without its quotes; anything else as it is.
+std::string unquoted(std::string text);
 
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.

@@ -30,18 +30,17 @@ Bars parts_of(const Task& task, const Axis& axis, const std::vector<std::pair<st
   Bars bars{axis, {}, {}};
   for (const auto& [name, part] : parts) bars.parts.push_back(name);
   for (const auto& variant : task.variants) {
-    Bar bar{variant.name, {}, {}};
-    for (const auto& [name, part] : parts) {
-      const auto mean = over_seeds(variant, [&, part = part](const Run& run) -> std::optional<double> {
-        return run.summary->seconds.*part / std::max(1.0, per(*run.summary));
+    const auto mean_of = [&](const std::vector<std::pair<std::string, Part>>& some) {
+      return over_seeds(variant, [&](const Run& run) -> std::optional<double> {
+        double sum = 0;
+        for (const auto& [name, part] : some) sum += run.summary->seconds.*part;
+        return sum / std::max(1.0, per(*run.summary));
       });
-      if (mean.count > 0) bar.parts.push_back(mean.mean);
+    };
+    Bar bar{variant.name, {}, whisker(mean_of(parts))};
+    for (const auto& part : parts) {
+      if (const Spread mean = mean_of({part}); mean.count > 0) bar.parts.push_back(mean.mean);
     }
-    bar.spread = whisker(over_seeds(variant, [&](const Run& run) -> std::optional<double> {
-      double sum = 0;
-      for (const auto& [name, part] : parts) sum += run.summary->seconds.*part / std::max(1.0, per(*run.summary));
-      return sum;
-    }));
     if (!bar.parts.empty()) bars.bars.push_back(bar);
   }
   return bars;

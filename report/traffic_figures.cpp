@@ -90,9 +90,7 @@ Figure volume_figure(const Task& task) {
   Figure figure = figure_of("volumes", "Total volume", bars);
   figure.text =
       "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. DDP: the "
-      "same steps, averaged in "
-      "every one, "
-      "fp32, computed: hierarchical, and one ring through all ranks.";
+      "same steps, averaged in every one, fp32, computed: hierarchical, and one ring through all ranks.";
   return figure;
 }
 

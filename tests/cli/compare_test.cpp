@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -33,6 +34,20 @@ kappa = 0
 
 void write(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
+}
+
+/// One run, "a", of so many exchanges.
+std::string one_run(int exchanges) {
+  return std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = " + std::to_string(exchanges) + "\n";
+}
+
+/// Until `seen`; a comparison that ends before is a failure.
+void wait_until(const Scratch& scratch, const std::function<bool()>& seen) {
+  while (!seen()) {
+    const bool over = fs::exists(scratch / "out/report.html");  // written when all runs have ended
+    ASSERT_FALSE(over);
+    usleep(20000);
+  }
 }
 
 nlohmann::json record(const Scratch& scratch) {
@@ -85,11 +100,9 @@ name = "long"
 exchanges = 60
 )");
   Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
-  while (!fs::exists(scratch / "out/long/0/checkpoint") || fs::is_empty(scratch / "out/long/0/checkpoint")) {
-    const bool over = fs::exists(scratch / "out/report.html");  // written when all runs have ended
-    ASSERT_FALSE(over);
-    usleep(20000);
-  }
+  ASSERT_NO_FATAL_FAILURE(wait_until(scratch, [&] {
+    return fs::exists(scratch / "out/long/0/checkpoint") && !fs::is_empty(scratch / "out/long/0/checkpoint");
+  }));
   ::kill(running.pid(), SIGINT);
   const auto stopped = running.finish();
   EXPECT_EQ(stopped.status, 130);
@@ -154,7 +167,7 @@ std::string no_cluster(const Scratch& scratch, const std::string& then) {
 
 TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 3\n");
+  write(scratch / "c.toml", one_run(3));
   const auto cluster = no_cluster(scratch, "exec \"$@\"");
   const auto result = compare(scratch, {"--verify", "25,100", "--verify-exchanges", "2", "--cluster", cluster});
   ASSERT_EQ(result.status, 0) << result.errors;
@@ -175,7 +188,7 @@ TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
 
 TEST(Compare, AClusterScriptThatIsNotThereIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  write(scratch / "c.toml", one_run(1));
   const auto refused = compare(scratch, {"--verify", "25", "--cluster", "nowhere.sh"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--cluster: got 'nowhere.sh'"));
@@ -184,7 +197,7 @@ TEST(Compare, AClusterScriptThatIsNotThereIsRefusedBeforeAnythingRuns) {
 
 TEST(Compare, AVerificationThatFailsIsNoSuccess) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  write(scratch / "c.toml", one_run(1));
   const auto cluster = no_cluster(scratch, "echo 'no such link' >&2; exit 3");
   const auto result = compare(scratch, {"--verify", "25", "--cluster", cluster});
   EXPECT_EQ(result.status, 1);
@@ -194,9 +207,9 @@ TEST(Compare, AVerificationThatFailsIsNoSuccess) {
 
 TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  write(scratch / "c.toml", one_run(1));
   ASSERT_EQ(compare(scratch).status, 0);
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 2\n");
+  write(scratch / "c.toml", one_run(2));
   const auto refused = compare(scratch);
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("out/a/0 was made with other options"));
@@ -257,13 +270,9 @@ TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
 
 TEST(Compare, TwoDoNotShareADirectory) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = 400\n");
+  write(scratch / "c.toml", one_run(400));
   Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
-  while (!fs::exists(scratch / "out/a/0/metrics.jsonl")) {
-    const bool over = fs::exists(scratch / "out/report.html");
-    ASSERT_FALSE(over);
-    usleep(20000);
-  }
+  ASSERT_NO_FATAL_FAILURE(wait_until(scratch, [&] { return fs::exists(scratch / "out/a/0/metrics.jsonl"); }));
   const auto second = compare(scratch);
   EXPECT_EQ(second.status, 1);
   EXPECT_THAT(second.errors, HasSubstr("compare: out: another prunex compare is at work in it"));

@@ -71,7 +71,7 @@ TEST(UsualSeconds, AreThoseOfTheTimingWhereThereIsOne) {
 
 TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
   auto run = run_with(0, 0);
-  run.summary->messages = 40;
+  run.summary->messages.between_nodes = 40;
   EXPECT_DOUBLE_EQ(cost_of(run).messages, 40 * 2 * 3);
 }
 
@@ -79,7 +79,7 @@ TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
 TEST(Bandwidth, MessagesAmongAllRanksGoRoundAllOfThem) {
   auto run = run_with(0, 0);
   run.options["ranks-per-node"] = "3";
-  run.summary->flat_messages = 10;
+  run.summary->messages.among_all = 10;
   EXPECT_DOUBLE_EQ(cost_of(run).messages, 10 * 2 * 11);
 }
 

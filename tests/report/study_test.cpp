@@ -170,7 +170,7 @@ TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   EXPECT_EQ(found.runs[1].name, "cut");
   EXPECT_EQ(found.runs[2].name, "gone");  // its directory is not there, its summary is
   EXPECT_EQ(found.runs[2].option("model"), "resnet8");
-  EXPECT_EQ(found.runs[2].summary->messages, 12);
+  EXPECT_EQ(found.runs[2].summary->messages.between_nodes, 12);
   EXPECT_THAT(found.failures, SizeIs(1));
   ASSERT_THAT(found.pilots, SizeIs(2));
   EXPECT_EQ(found.pilots[0].accuracy, 0.5);

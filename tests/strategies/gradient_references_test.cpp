@@ -44,12 +44,6 @@ std::vector<TensorDict> trajectory(int ranks, const Combine& combine, const Grad
   return steps;
 }
 
-double worst_gap(const TensorDict& a, const TensorDict& b) {
-  double worst = 0;
-  for (const auto& item : a) worst = std::max(worst, (item.value() - b[item.key()]).abs().max().item<double>());
-  return worst;
-}
-
 void expect_steps(const std::vector<std::vector<AfterStep>>& ours, const std::vector<TensorDict>& theirs) {
   for (size_t rank = 0; rank < ours.size(); ++rank) {
     for (size_t step = 0; step < theirs.size(); ++step) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/strategies/ddp.h"
 #include "prunex/strategies/post_local.h"
@@ -69,6 +71,12 @@ Make post_local(int64_t switch_after, const Reporting& reporting) {
 void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step) {
   velocity.mul_(momentum).add_(gradient);
   theta.sub_(velocity, learning_rate(step));
+}
+
+double worst_gap(const TensorDict& a, const TensorDict& b) {
+  double worst = 0;
+  for (const auto& item : a) worst = std::max(worst, (item.value() - b[item.key()]).abs().max().item<double>());
+  return worst;
 }
 
 }  // namespace prunex::strategies

@@ -36,4 +36,7 @@ Make post_local(int64_t switch_after, const Reporting& reporting);
 /// One step of momentum SGD at learning_rate(step), in place.
 void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradient, double momentum, int64_t step);
 
+/// The largest difference of two entries.
+double worst_gap(const TensorDict& a, const TensorDict& b);
+
 }  // namespace prunex::strategies

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "gradient_runs.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/strategies/ddp.h"
 #include "prunex/strategies/dictionaries.h"
@@ -20,8 +21,6 @@ namespace {
 constexpr double kRate = 0.1;
 constexpr int kSteps = 6;
 constexpr Reporting kReporting{.steps = 4, .total_steps = kSteps};
-
-using Make = std::function<std::unique_ptr<Strategy>(Replica&, comm::Hierarchy&)>;
 
 /// The gradient that a rank meets in a step: noise.
 TensorDict gradients(int rank, int64_t step) {
@@ -76,12 +75,6 @@ std::vector<TensorDict> run_all(const comm::Layout& layout, const Make& make) {
   std::vector<TensorDict> results(static_cast<size_t>(layout.world_size()));
   comm::run_ranks(layout, [&](comm::Hierarchy& h) { results[static_cast<size_t>(h.layout.rank)] = run_rank(h, make); });
   return results;
-}
-
-double worst_gap(const TensorDict& a, const TensorDict& b) {
-  double worst = 0;
-  for (const auto& item : a) worst = std::max(worst, (item.value() - b[item.key()]).abs().max().item<double>());
-  return worst;
 }
 
 /// What one process with all gradients gets, from rank 0's weights.

@@ -45,11 +45,11 @@ ordered_json read_json(const std::string& path) {
 ordered_json read_summary(const std::string& directory) {
   ordered_json summary = read_json(directory + "/summary.json");
   if (!summary.is_object()) return {};
-  const auto counted = report::read_run(directory).summary;
+  const auto [messages, flat_messages] = report::count_messages(summary);
   summary.erase("traffic");
   summary.erase("not_removed");
-  summary["messages"] = counted->messages;
-  summary["flat_messages"] = counted->flat_messages;
+  summary["messages"] = messages;
+  summary["flat_messages"] = flat_messages;
   return summary;
 }
 

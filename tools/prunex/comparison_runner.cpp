@@ -21,6 +21,7 @@
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
+#include "report/run.h"
 #include "tools/prunex/child_process.h"
 
 namespace prunex::tools {
@@ -103,10 +104,7 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
 
 void check_job(const Job& job, const RunnerOptions& options) {
   std::vector<std::string> words{"prunex", "train", "--check"};
-  for (const auto& [name, value] : job.options) {
-    const bool quoted = value.size() >= 2 && value.front() == '"';
-    words.push_back(fmt::format("--{}={}", name, quoted ? value.substr(1, value.size() - 2) : value));
-  }
+  for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, report::unquoted(value)));
   if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
   const std::string error = run_to_end(kThisProgram, words).error();
   if (!error.empty()) throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
