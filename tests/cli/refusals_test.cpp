@@ -77,6 +77,8 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--nodes", "2", "--ranks-per-node", "2,x"}), {"--ranks-per-node", "'2,x'", "2,1"});
   refused(2, train({"--nodes", "2", "--ranks-per-node", "2,0"}), {"--ranks-per-node", "0", "1 or more"});
   refused(2, train({"--nodes", "3", "--sites", "2"}), {"--sites", "2", "3 nodes"});
+  refused(2, train({"--nodes", "50000"}), {"--nodes", "50000 ranks", "at most", "torchrun"});
+  refused(2, {"bench", "all_reduce", "--nodes", "50000"}, {"--nodes", "50000 ranks", "at most", "torchrun"});
   refused(2, train({"--lr", "nan"}), {"--lr", "nan"});
   refused(2, train({"--lr", "fast"}), {"--lr", "fast"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});

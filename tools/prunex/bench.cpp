@@ -213,6 +213,7 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
   if (!command.interfaces.empty()) options.interfaces = CLI::detail::split(command.interfaces, ',');
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
+  if (!environment) expect_room_for(shape);
   if (!environment && shape.world_size() > 1) return launch({shape, 1}, invocation.argv);
   auto ranks =
       environment ? comm::connect(*environment, options) : comm::connect(shape, *comm::make_memory_store(), options);

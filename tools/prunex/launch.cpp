@@ -12,6 +12,7 @@
 #include <chrono>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "prunex/comm/communicator.h"
@@ -244,6 +245,16 @@ std::vector<std::string> environment_of(const comm::Layout& layout, int threads,
 }
 
 }  // namespace
+
+void expect_room_for(const comm::Layout& shape) {
+  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int most = std::max(32, 8 * processors);
+  if (shape.world_size() <= most) return;
+  throw std::invalid_argument(fmt::format(
+      "--nodes, --ranks-per-node: got {} ranks, wanted at most {} on this machine of {} processors; torchrun "
+      "or mpirun starts as many as you like",
+      shape.world_size(), most, processors));
+}
 
 int launch(const LaunchOptions& options, char** argv) {
   const BlockedSignals signals;

@@ -10,6 +10,10 @@ struct LaunchOptions {
   int threads = 1;     ///< per rank: OMP_NUM_THREADS
 };
 
+/// Throws std::invalid_argument if the shape has far more ranks than this machine has processors: such as a mistyped
+/// --nodes, which would bring it to a standstill.
+void expect_room_for(const comm::Layout& shape);
+
 /// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
 /// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C and SIGTERM are
 /// passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a second later

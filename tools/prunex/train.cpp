@@ -398,6 +398,9 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.shrink = !command.no_shrink;
   options.top_k.error_feedback = !command.no_error_feedback;
   train::validate(options);
+  const auto environment = comm::read_environment();
+  const comm::Layout shape = train::shape_of(options);
+  if (!environment) expect_room_for(shape);
   if (command.check) {
     train::check(options);
     return 0;
@@ -414,8 +417,6 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   }
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
-  const auto environment = comm::read_environment();
-  const comm::Layout shape = train::shape_of(options);
   if (!environment && shape.world_size() > 1) {
     warn_if_oversubscribed(options);
     return launch({shape, options.threads}, invocation.argv);
