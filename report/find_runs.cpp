@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "report/json_fields.h"
 #include "report/recorded_exchanges.h"
 #include "report/report.h"
 
@@ -34,71 +35,76 @@ class Finder {
   }
 
   Findings found;
+  bool has_repetitions = false;  ///< some run was come upon again
 
  private:
-  /// Its runs in its order, by its names.
   void add_comparison(const fs::path& directory) {
-    try {
-      const json comparison = read_json(directory / "compare.json");
-      const auto before = found.runs.size();
-      for (const auto& run : comparison.at("runs")) add_entry(directory, run);
-      if (comparison.contains("timings")) {
-        for (const auto& timing : comparison["timings"]) add_timing(timing, before);
-      }
-      for (const auto& pilot : comparison.at("pilots")) found.pilots.push_back(pilot_of(pilot));
-      add_checks(directory);
-      if (comparison.contains("command")) found.comparisons.push_back(comparison["command"]);
-    } catch (const json::exception& error) {
-      throw std::invalid_argument(fmt::format("report: {}/compare.json: {}", directory.string(), error.what()));
-    }
+    const auto record = directory / "compare.json", checks = directory / "verify.json";
+    within("report: " + record.string(), [&] { add_record(directory, read(record)); });
+    if (fs::exists(checks)) within("report: " + checks.string(), [&] { add_checks(read(checks)); });
   }
 
-  static json read_json(const fs::path& path) {
+  /// Its runs in its order, by its names.
+  void add_record(const fs::path& directory, const json& record) {
+    const auto before = found.runs.size();
+    each(record, "runs", [&](const json& run) { add_entry(directory, run); });
+    if (record.contains("timings")) each(record, "timings", [&](const json& timing) { add_timing(timing, before); });
+    each(record, "pilots", [&](const json& pilot) { found.pilots.push_back(pilot_of(pilot)); });
+    if (record.contains("command")) found.comparisons.push_back(required<std::string>(record, "command"));
+  }
+
+  static json read(const fs::path& path) {
     std::ifstream file(path);
-    return json::parse(file);
+    return read_json(file);
   }
 
   static Pilot pilot_of(const json& entry) {
-    Pilot pilot{entry.at("name"), entry.at("rate"), std::nullopt};
-    if (entry.contains("summary")) pilot.accuracy = entry["summary"].value("validation_accuracy", 0.0);
-    return pilot;
+    return {required<std::string>(entry, "name"), required<double>(entry, "rate"),
+            maybe(part(entry, "summary"), "validation_accuracy")};
   }
 
   /// To the runs of its name among those from the number `first` on.
   void add_timing(const json& entry, size_t first) {
     if (!entry.contains("exchanges")) return;
-    const auto timed = exchanges_of(entry["exchanges"]);
+    const auto name = required<std::string>(entry, "name");
+    const auto timed = within("exchanges", [&] { return exchanges_of(entry["exchanges"]); });
     for (size_t i = first; i < found.runs.size(); ++i) {
-      if (found.runs[i].name == entry.at("name")) found.runs[i].timed = timed;
+      if (found.runs[i].name == name) found.runs[i].timed = timed;
     }
   }
 
-  void add_checks(const fs::path& directory) {
-    if (!fs::exists(directory / "verify.json")) return;
-    for (const auto& check : read_json(directory / "verify.json")) {
-      if (check.at("measured_seconds") == 0) continue;
-      found.checks.push_back(
-          {check.at("name"), check.at("mbit"), check.at("computed_seconds"), check.at("measured_seconds")});
-    }
+  void add_checks(const json& checks) {
+    each(checks, [&](const json& check) {
+      const auto measured = required<double>(check, "measured_seconds");
+      if (measured == 0) return;
+      found.checks.push_back({required<std::string>(check, "name"), required<double>(check, "mbit"),
+                              required<double>(check, "computed_seconds"), measured});
+    });
   }
 
   /// What its directory holds, else what the record does.
   void add_entry(const fs::path& directory, const json& entry) {
-    const std::string path = directory / entry.at("directory");
-    if (entry.value("state", "") == "failed") {
-      found.failures.push_back({entry.at("directory"), entry.value("error", "")});
+    const auto place = required<std::string>(entry, "directory");
+    const std::string path = directory / place;
+    if (word(entry, "state") == "failed") {
+      found.failures.push_back({place, word(entry, "error")});
       return;
     }
     const bool is_there = is_run_directory(path);
     if ((!is_there && !entry.contains("summary")) || !is_new(path)) return;
-    Run run = is_there ? read_run(path) : recorded_run(path, entry);
-    run.name = entry.at("name");
+    Run run = is_there ? read_run(path) : recorded_run(directory, entry);
+    run.name = required<std::string>(entry, "name");
     run.declared = declared_options(entry);
-    run.processor = entry.value("processor", "");
+    run.options.insert(run.declared.begin(), run.declared.end());
+    run.processor = word(entry, "processor");
     found.runs.push_back(std::move(run));
   }
 
-  bool is_new(const fs::path& directory) { return seen_.insert(fs::weakly_canonical(directory)).second; }
+  bool is_new(const fs::path& directory) {
+    const bool inserted = seen_.insert(fs::weakly_canonical(directory)).second;
+    has_repetitions = has_repetitions || !inserted;
+    return inserted;
+  }
 
   std::set<fs::path> seen_;
 };
@@ -108,14 +114,18 @@ class Finder {
 Findings find_runs(const std::vector<std::string>& directories) {
   Finder finder;
   for (const auto& directory : directories) {
-    if (!fs::is_directory(directory))
-      throw std::invalid_argument(fmt::format("report: {}: no such directory", directory));
+    if (!fs::is_directory(directory)) {
+      throw std::invalid_argument(fmt::format(
+          "report: {}: {}", directory,
+          fs::exists(directory) ? "a file, wanted the directory of a run or of a comparison" : "no such directory"));
+    }
     const auto before = finder.found.runs.size();
+    finder.has_repetitions = false;
     finder.look_in(directory);
     if (finder.found.runs.size() == before) {
-      throw std::invalid_argument(fmt::format(
-          "report: {}: no run in it that was not named before; wanted metrics.jsonl or summary.json in it or below",
-          directory));
+      throw std::invalid_argument(
+          fmt::format("report: {}: no run in it{}; wanted metrics.jsonl or summary.json in it or below", directory,
+                      finder.has_repetitions ? " that was not named before" : ""));
     }
   }
   return std::move(finder.found);

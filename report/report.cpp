@@ -83,15 +83,23 @@ std::string processors_of(const Task& task) {
   return text.empty() ? "" : text + ".";
 }
 
+/// "2 nodes x 1 rank"; empty if the run does not hold it.
+std::string layout_of(const Run& run) {
+  const auto ranks = run.option("ranks-per-node");
+  if (ranks.empty() && run.option("nodes").empty()) return "";
+  const bool one = ranks.empty() || ranks == "1";
+  return fmt::format("{} x {}", count_of(static_cast<size_t>(run.nodes()), "node"), one ? "1 rank" : ranks + " ranks");
+}
+
 std::string setup_of(const Task& task) {
   std::set<std::string> layouts;
   for (const auto& variant : task.variants) {
-    const auto ranks = variant.first().option("ranks-per-node");
-    layouts.insert(fmt::format("{} x {} {}", count_of(static_cast<size_t>(variant.first().nodes()), "node"), ranks,
-                               ranks == "1" ? "rank" : "ranks"));
+    for (const Run* run : variant.runs) layouts.insert(layout_of(*run));
   }
+  layouts.erase("");
   std::string places;
   for (const auto& layout : layouts) places += (places.empty() ? "" : " or ") + layout;
+  if (places.empty()) places = "layout unknown";
   const auto counts = seed_counts(task);
   const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
@@ -119,13 +127,10 @@ Section section_of(const Task& task) {
       .command = shared_command(task),
       .summary = summary_table(task),
       .note =
-          "Accuracy: of the consensus model on the test images, mean over finished seeds ± half the 95 % "
-          "confidence interval "
-          "(Student's t). Bytes: counted, sent by one node, per training image; times fewer than averaging fp32 "
-          "gradients in every "
-          "one of the same steps (inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and "
-          "exchanges on the runs' own "
-          "machine. Parameters and MACs: of the product.",
+          "Accuracy: of the consensus model on the test images, mean over finished seeds ± half the 95 % confidence "
+          "interval (Student's t). Bytes: counted, sent by one node, per training image; times fewer than averaging "
+          "fp32 gradients in every one of the same steps (inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. "
+          "Measured: training and exchanges on the runs' own machine. Parameters and MACs: of the product.",
       .figures = figures_of(task),
       .runs = runs_table(task)};
 }
@@ -185,8 +190,7 @@ Figure check_figure(const std::vector<Check>& checks) {
   Figure figure{.id = "checks", .title = "Computed and measured time"};
   figure.text =
       "Runs repeated on the emulated cluster (bench/cluster.sh): seconds of training and exchanges. Computed: as "
-      "above, "
-      "with the bytes of the repeated run.";
+      "above, with the bytes of the repeated run.";
   figure.table.columns = {{"run", {}}, {"link", Unit::kMbit}, {"s computed", {}}, {"s measured", {}}, {"ratio", {}, 3}};
   for (const auto& [name, mbit, computed, measured] : checks) {
     figure.table.rows.push_back({name, mbit, computed, measured, measured / computed});

@@ -11,7 +11,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
+#include <utility>
 
+#include "report/json_fields.h"
 #include "report/recorded_exchanges.h"
 
 namespace prunex::report {
@@ -31,27 +34,6 @@ std::map<std::string, std::string> parse_options(std::istream& file) {
   return options;
 }
 
-double number(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
-}
-int64_t whole(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<int64_t>() : 0;
-}
-std::string word(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-std::optional<double> maybe(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-json part(const json& object, const char* key) {
-  return object.contains(key) ? object[key] : json::object();
-}
-
 Seconds parse_seconds(const json& object) {
   return {.local = number(object, "local"),
           .intra = number(object, "intra"),
@@ -67,13 +49,14 @@ Residuals parse_residuals(const json& object) {
 }
 
 Exchange parse_exchange(const json& line) {
+  if (!line.is_object()) throw std::invalid_argument(fmt::format("got {}, wanted an object", line.type_name()));
   Exchange exchange{.index = whole(line, "exchange"), .step = whole(line, "step"), .samples = whole(line, "samples")};
   exchange.loss = number(line, "loss");
   exchange.learning_rate = number(line, "lr");
   exchange.accuracy = maybe(line, "accuracy");
   exchange.keep = maybe(line, "keep").value_or(1);
   exchange.mask_changes = whole(line, "mask_changes");
-  exchange.frozen = line.value("frozen", false);
+  exchange.frozen = part(line, "frozen") == json(true);
   exchange.parameters = whole(line, "parameters");
   exchange.macs = whole(line, "macs");
   const json residuals = part(line, "residuals");
@@ -93,9 +76,12 @@ Exchange parse_exchange(const json& line) {
 /// A last line that is cut short belongs to a run that is being written.
 std::vector<Exchange> parse_exchanges(std::istream& file) {
   std::vector<Exchange> exchanges;
+  int64_t line_number = 0;
   for (std::string line; std::getline(file, line);) {
+    ++line_number;
     if (line.empty() || (file.eof() && !json::accept(line))) continue;
-    exchanges.push_back(parse_exchange(json::parse(line)));
+    const json exchange = parse_json(line, line_number);
+    exchanges.push_back(within(fmt::format("line {}", line_number), [&] { return parse_exchange(exchange); }));
   }
   return exchanges;
 }
@@ -109,13 +95,31 @@ int64_t count_operations(const json& traffic, const std::vector<const char*>& gr
   return count;
 }
 
+/// As one would write it on the command line: "4,2,1" for a list.
+std::string option_text(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.is_number() ? value.dump() : "";
+  std::string list;
+  for (const auto& one : value) list += (list.empty() ? "" : ",") + option_text(one);
+  return list;
+}
+
+std::map<std::string, std::string> summary_options(const json& object) {
+  std::map<std::string, std::string> options;
+  for (const std::string name : {"strategy", "model", "dataset", "seed", "nodes", "ranks-per-node", "sites"}) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (auto text = option_text(part(object, key.c_str())); !text.empty()) options[name] = std::move(text);
+  }
+  return options;
+}
+
 Summary parse_summary(const json& object) {
-  Summary summary{
-      .strategy = word(object, "strategy"), .model = word(object, "model"), .dataset = word(object, "dataset")};
+  Summary summary{.options = summary_options(object)};
   summary.exchanges = whole(object, "exchanges");
   summary.steps = whole(object, "steps");
   summary.samples = whole(object, "samples");
-  summary.accuracy = number(object, "accuracy");
+  summary.accuracy = required<double>(object, "accuracy");
   summary.parameters_compact = whole(object, "parameters_compact");
   summary.macs_compact = whole(object, "macs_compact");
   summary.inter_node_bytes = whole(object, "inter_node_bytes");
@@ -129,23 +133,24 @@ Summary parse_summary(const json& object) {
 
 std::vector<KeptUnits> parse_groups(const json& structure) {
   std::vector<KeptUnits> groups;
-  for (const auto& group : structure.at("groups")) {
-    groups.push_back({group.at("name"), group.at("size"), group.at("kept").get<std::vector<int64_t>>()});
-  }
+  each(structure, "groups", [&](const json& group) {
+    groups.push_back({required<std::string>(group, "name"), required<int64_t>(group, "size"),
+                      required<std::vector<int64_t>>(group, "kept")});
+  });
   return groups;
 }
 
 std::vector<Span> parse_trace(const json& trace) {
   std::vector<Span> spans;
-  for (const auto& event : trace.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    spans.push_back({.phase = event.at("name"),
-                     .node = event.at("pid"),
-                     .rank = event.at("tid"),
-                     .exchange = event.at("args").at("exchange"),
-                     .begin = event.at("ts").get<double>() / 1e6,
-                     .seconds = event.at("dur").get<double>() / 1e6});
-  }
+  each(trace, "traceEvents", [&](const json& event) {
+    if (member(event, "ph") != "X") return;
+    spans.push_back({.phase = required<std::string>(event, "name"),
+                     .node = required<int>(event, "pid"),
+                     .rank = required<int>(event, "tid"),
+                     .exchange = required<int64_t>(member(event, "args"), "exchange"),
+                     .begin = required<double>(event, "ts") / 1e6,
+                     .seconds = required<double>(event, "dur") / 1e6});
+  });
   return spans;
 }
 
@@ -156,7 +161,7 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
   try {
     read(file);
   } catch (const std::exception& error) {
-    run.problems.push_back(fmt::format("{}/{}: {}", run.directory, name, error.what()));
+    run.problems.push_back(fmt::format("{}/{}: {}", run.directory, name, reason(error)));
   }
 }
 
@@ -176,9 +181,8 @@ Messages count_messages(const json& summary) {
 std::string Run::option(const std::string& key) const {
   if (const auto found = options.find(key); found != options.end()) return found->second;
   if (!summary) return "";
-  if (key == "strategy") return summary->strategy;
-  if (key == "model") return summary->model;
-  return key == "dataset" ? summary->dataset : "";
+  const auto found = summary->options.find(key);
+  return found != summary->options.end() ? found->second : "";
 }
 
 int64_t Run::nodes() const {
@@ -203,24 +207,35 @@ Run read_run(const std::string& directory) {
   Run run{.directory = directory};
   read_file(run, "config.toml", [&](std::istream& file) { run.options = parse_options(file); });
   read_file(run, "metrics.jsonl", [&](std::istream& file) { run.exchanges = parse_exchanges(file); });
-  read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(json::parse(file)); });
-  read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(json::parse(file)); });
-  read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(json::parse(file)); });
+  read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(read_json(file)); });
+  read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(read_json(file)); });
+  read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(read_json(file)); });
   return run;
 }
 
 std::map<std::string, std::string> declared_options(const json& entry) {
   std::map<std::string, std::string> options;
-  if (!entry.contains("options")) return options;
-  for (const auto& [name, value] : entry["options"].items()) options[name] = unquoted(value.get<std::string>());
+  const json declared = part(entry, "options");
+  within("options", [&] {
+    for (const auto& [name, value] : declared.items()) {
+      options[name] = unquoted(required<std::string>(declared, name.c_str()));
+    }
+  });
   return options;
 }
 
-Run recorded_run(const std::string& directory, const json& entry) {
-  Run run{.directory = directory};
+Run recorded_run(const std::string& comparison, const json& entry) {
+  const auto directory = required<std::string>(entry, "directory");
+  Run run{.directory = fs::path(comparison) / directory};
   run.options = declared_options(entry);
-  run.summary = parse_summary(entry.at("summary"));
-  if (entry.contains("exchanges")) run.exchanges = exchanges_of(entry["exchanges"]);
+  try {
+    run.summary = parse_summary(member(entry, "summary"));
+  } catch (const std::invalid_argument& error) {
+    run.problems.push_back(fmt::format("{}/compare.json: {}: summary: {}", comparison, directory, error.what()));
+  }
+  if (entry.contains("exchanges")) {
+    run.exchanges = within("exchanges", [&] { return exchanges_of(entry["exchanges"]); });
+  }
   if (entry.contains("groups")) run.groups = parse_groups(entry);
   return run;
 }

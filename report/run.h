@@ -46,7 +46,8 @@ struct Messages {
 
 /// summary.json.
 struct Summary {
-  std::string strategy, model, dataset;
+  /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
+  std::map<std::string, std::string> options;
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   int64_t parameters_compact = 0, macs_compact = 0;
@@ -75,18 +76,19 @@ struct Run {
   std::string directory;
   std::string name;                            ///< given by a comparison; else empty
   std::string processor;                       ///< likewise
-  std::map<std::string, std::string> options;  ///< config.toml
+  std::map<std::string, std::string> options;  ///< config.toml, completed from what a comparison's file says
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;
   std::vector<Exchange> exchanges;
   std::vector<Exchange> timed;     ///< of a short run of the same options with the machine to itself; mostly empty
-  std::optional<Summary> summary;  ///< absent while the run is not finished
+  std::optional<Summary> summary;  ///< absent while the run is not finished, and where its accuracy cannot be read
   std::vector<KeptUnits> groups;
   std::vector<Span> trace;
   std::vector<std::string> problems;  ///< files that are there and could not be read, one line each
 
   /// Of config.toml, else of summary.json; empty if neither knows.
   std::string option(const std::string& key) const;
+  /// One node, and one rank on each, where nothing is said.
   int64_t nodes() const;
   int64_t ranks() const;
 };
@@ -109,9 +111,11 @@ bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);
 
-/// The options of an entry of compare.json; empty if it has none.
+/// The options of an entry of compare.json; empty if it has none. This and the next throw std::invalid_argument that
+/// says where in the entry something is missing or of another type.
 std::map<std::string, std::string> declared_options(const nlohmann::json& entry);
-/// A run of which only its entry in compare.json is left: options, summary, exchanges.
-Run recorded_run(const std::string& directory, const nlohmann::json& entry);
+/// A run of which only its entry in COMPARISON/compare.json is left: options, summary, exchanges. A broken summary is
+/// named in `problems`.
+Run recorded_run(const std::string& comparison, const nlohmann::json& entry);
 
 }  // namespace prunex::report

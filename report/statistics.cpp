@@ -8,6 +8,7 @@ namespace prunex::report {
 namespace {
 
 constexpr double kConfidence = 0.95;
+constexpr double kRounding = 1e-12;  // far more than rounding does to a few sums, far less than one image of a data set
 
 double quantile_at(double probability, int freedom) {
   double low = 0, high = 1;
@@ -17,6 +18,17 @@ double quantile_at(double probability, int freedom) {
     (student_two_sided(middle, freedom) < probability ? low : high) = middle;
   }
   return (low + high) / 2;
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+/// The value, or 0 if it is no more than rounding leaves of a difference of numbers of that magnitude.
+double without_rounding(double value, double magnitude) {
+  return std::abs(value) < kRounding * magnitude ? 0 : value;
 }
 
 }  // namespace
@@ -50,7 +62,10 @@ Spread spread_of(const std::vector<double>& values) {
   for (const double value : values) spread.mean += value / n;
   spread.low = *std::min_element(values.begin(), values.end());
   spread.high = *std::max_element(values.begin(), values.end());
-  if (values.size() < 2) return spread;
+  if (spread.low == spread.high) {
+    spread.mean = spread.low;  // exactly, which the sum need not be
+    return spread;
+  }
   double squares = 0;
   for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
   spread.deviation = std::sqrt(squares / (n - 1));
@@ -76,9 +91,11 @@ Difference difference(const std::map<std::string, double>& a, const std::map<std
     if (const auto other = b.find(seed); other != b.end()) pairs.push_back(value - other->second);
   }
   for (const auto& [seed, value] : b) of_b.push_back(value);
-  if (pairs.size() < 2) return difference(spread_of(of_a), spread_of(of_b));
-  const Spread spread = spread_of(pairs);
-  return {spread.mean, spread.half_width};
+  const Spread of_pairs = spread_of(pairs);
+  const Difference found =
+      pairs.size() < 2 ? difference(spread_of(of_a), spread_of(of_b)) : Difference{of_pairs.mean, of_pairs.half_width};
+  const double most = std::max(largest(of_a), largest(of_b));
+  return {without_rounding(found.mean, most), without_rounding(found.half_width, most)};
 }
 
 }  // namespace prunex::report

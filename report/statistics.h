@@ -31,7 +31,7 @@ struct Difference {
 Difference difference(const Spread& a, const Spread& b);
 
 /// Values by seed: over the pairs of equal seeds if there are two or more, which leaves out what a seed does to both;
-/// else as above.
+/// else as above. What rounding leaves of values that are the same is 0.
 Difference difference(const std::map<std::string, double>& a, const std::map<std::string, double>& b);
 
 }  // namespace prunex::report

@@ -145,7 +145,7 @@ TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {
 TEST(Page, LinesWithoutTheirFieldsAreNoErrors) {
   const Scratch scratch;
   write_text(scratch / "runs/a/metrics.jsonl", "{}\n{\"exchange\": 2, \"seconds\": null, \"loss\": null}\n");
-  write_text(scratch / "runs/a/summary.json", "{}");
+  write_text(scratch / "runs/a/summary.json", R"({"accuracy": 0.5})");
   EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
 }
 
@@ -180,6 +180,22 @@ TEST(Page, TheNumbersOfTheTablesAreInTheJson) {
   // 4 x (2 + 0.7) s of computing, 32 Mbit, and 4 exchanges of two messages of 0.1 ms
   EXPECT_NEAR(row.at("s at 100 Mbit/s"), 10.8 + 0.32 + 0.0008, 1e-9);
   EXPECT_GE(json.at("tasks").at(0).at("figures").size(), 18U);
+}
+
+TEST(Page, ADifferenceThatIsTheSameForAllSeedsHasNoInterval) {
+  const Scratch scratch;
+  const std::pair<double, double> accuracies[] = {{0.0, 0.07}, {0.5, 0.57}};  // seven points, and rounding
+  for (int seed = 0; seed < 2; ++seed) {
+    RunFiles run;
+    run.options["seed"] = std::to_string(seed);
+    run.accuracy = accuracies[seed].second;
+    write_run(scratch / fmt::format("runs/a-{}", seed), run);
+    run.options["strategy"] = "\"ddp\"";
+    run.accuracy = accuracies[seed].first;
+    write_run(scratch / fmt::format("runs/ddp-{}", seed), run);
+  }
+  const auto json = nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), "prunex report runs").json);
+  EXPECT_EQ(json.at("tasks").at(0).at("summary").at(0).at("points against ddp"), "+7");
 }
 
 TEST(Page, StatesSetUpAndCommandAtEveryFigure) {

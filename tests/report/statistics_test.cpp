@@ -58,5 +58,19 @@ TEST(Statistics, OfEqualSeedsThePairsAreCompared) {
   EXPECT_NEAR(difference(a, strangers).mean, 47.0 / 3 - 1.5, 1e-12);
 }
 
+TEST(Statistics, WhatRoundingLeavesIsNoSpread) {
+  ASSERT_NE(0.57 - 0.5, 0.07 - 0.0);  // both are 0.07 by hand
+  const std::map<std::string, double> a{{"0", 0.07}, {"1", 0.57}}, b{{"0", 0.0}, {"1", 0.5}};
+  EXPECT_NEAR(difference(a, b).mean, 0.07, 1e-15);
+  EXPECT_EQ(difference(a, b).half_width, 0);
+  ASSERT_NE((0.57 - 0.5) + (0.0 - 0.07), 0);  // 0.07 and -0.07
+  const std::map<std::string, double> c{{"0", 0.0}, {"1", 0.57}}, d{{"0", 0.07}, {"1", 0.5}};
+  EXPECT_EQ(difference(c, d).mean, 0);
+  EXPECT_NEAR(difference(c, d).half_width, 12.7062 * 0.07, 1e-4);
+  ASSERT_NE(0.9 / 3 + 0.9 / 3 + 0.9 / 3, 0.9);
+  EXPECT_EQ(spread_of({0.9, 0.9, 0.9}).mean, 0.9);
+  EXPECT_EQ(spread_of({0.9, 0.9, 0.9}).half_width, 0);
+}
+
 }  // namespace
 }  // namespace prunex::report

@@ -1,0 +1,74 @@
+#include "report/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace prunex::report {
+
+using nlohmann::json;
+
+std::string reason(const std::exception& error) {
+  const std::string text = error.what();
+  const auto end = text.find("] ");
+  return text.starts_with("[json.exception.") && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
+json parse_json(const std::string& text, int64_t first_line) {
+  try {
+    return json::parse(text);
+  } catch (const json::parse_error& error) {
+    // `byte` counts from 1, up to one behind the end.
+    const auto before = text.substr(0, std::max<size_t>(error.byte, 1) - 1);
+    const auto line = first_line + std::count(before.begin(), before.end(), '\n');
+    const auto column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+    throw std::invalid_argument(fmt::format("not valid JSON (line {}, column {})", line, column));
+  }
+}
+
+json read_json(std::istream& file) {
+  return parse_json({std::istreambuf_iterator<char>(file), {}});
+}
+
+const json& member(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw std::invalid_argument(fmt::format("{}: missing", key));
+  return *found;
+}
+
+void each(const json& list, const std::function<void(const json&)>& use) {
+  if (!list.is_array()) throw std::invalid_argument(fmt::format("got {}, wanted a list", list.type_name()));
+  for (size_t i = 0; i < list.size(); ++i) within(fmt::format("entry {}", i + 1), [&] { use(list[i]); });
+}
+
+void each(const json& object, const char* key, const std::function<void(const json&)>& use) {
+  const auto& list = member(object, key);
+  within(key, [&] { each(list, use); });
+}
+
+std::optional<double> maybe(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+double number(const json& object, const char* key) {
+  return maybe(object, key).value_or(0);
+}
+
+int64_t whole(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<int64_t>() : 0;
+}
+
+std::string word(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+json part(const json& object, const char* key) {
+  return object.contains(key) ? object[key] : json::object();
+}
+
+}  // namespace prunex::report

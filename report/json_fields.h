@@ -1,0 +1,53 @@
+// Fields of JSON files, and errors that say where they are.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace prunex::report {
+
+/// What was wrong, without the JSON library's name for it.
+std::string reason(const std::exception& error);
+
+/// The call's result. Throws std::invalid_argument "PLACE: REASON" for whatever the call throws.
+auto within(const std::string& place, const auto& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(place + ": " + reason(error));
+  }
+}
+
+/// Throws std::invalid_argument "not valid JSON (line L, column C)"; the text begins in line `first_line`.
+nlohmann::json parse_json(const std::string& text, int64_t first_line = 1);
+nlohmann::json read_json(std::istream& file);
+
+/// What must be there. Throws std::invalid_argument "KEY: missing".
+const nlohmann::json& member(const nlohmann::json& object, const char* key);
+/// Likewise; "KEY: REASON" if it is of another type.
+template <class T>
+T required(const nlohmann::json& object, const char* key) {
+  const auto& value = member(object, key);
+  return within(key, [&] { return value.get<T>(); });
+}
+
+/// Throws std::invalid_argument "entry N: REASON", counted from 1, for what `use` throws of an entry.
+void each(const nlohmann::json& list, const std::function<void(const nlohmann::json&)>& use);
+/// Of the list under a key, which must be there.
+void each(const nlohmann::json& object, const char* key, const std::function<void(const nlohmann::json&)>& use);
+
+/// What may be missing, or be of another type: then nothing, zero or "".
+std::optional<double> maybe(const nlohmann::json& object, const char* key);
+double number(const nlohmann::json& object, const char* key);
+int64_t whole(const nlohmann::json& object, const char* key);
+std::string word(const nlohmann::json& object, const char* key);
+/// What may be missing: then an empty object.
+nlohmann::json part(const nlohmann::json& object, const char* key);
+
+}  // namespace prunex::report

@@ -1,0 +1,160 @@
+// What is wrong with a file is one line that names the file; lines and columns are counted by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "report/report.h"
+#include "tests/report/run_files.h"
+#include "tests/scratch.h"
+
+namespace prunex::report {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using tests::Scratch;
+using tests::write_run;
+using tests::write_text;
+
+/// Of a run in which this file has this text.
+Run run_with(const Scratch& scratch, const std::string& file, const std::string& text) {
+  write_run(scratch / "a", {});
+  write_text(scratch / ("a/" + file), text);
+  return read_run(scratch / "a");
+}
+
+std::string problem_with(const std::string& file, const std::string& text) {
+  const Scratch scratch;
+  const auto problems = run_with(scratch, file, text).problems;
+  if (problems.size() != 1) return std::to_string(problems.size()) + " problems";
+  const std::string start = scratch / ("a/" + file) + ": ";
+  return problems[0].starts_with(start) ? problems[0].substr(start.size()) : problems[0];
+}
+
+/// What find_runs throws; empty if nothing.
+std::string refusal(const std::vector<std::string>& directories) {
+  try {
+    find_runs(directories);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string refusal_of(const std::string& file, const std::string& text) {
+  const Scratch scratch;
+  write_text(scratch / "compare.json", R"({"pilots": [], "runs": []})");
+  write_text(scratch / file, text);
+  const std::string said = refusal({scratch.path()}), start = "report: " + (scratch / file) + ": ";
+  return said.starts_with(start) ? said.substr(start.size()) : said;
+}
+
+TEST(BrokenFiles, ASummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
+  const std::pair<const char*, const char*> texts[] = {
+      {"null", "accuracy: missing"},
+      {"[]", "accuracy: missing"},
+      {"{}", "accuracy: missing"},
+      {R"({"accuracy": "high"})", "accuracy: type must be number, but is string"},
+      {R"({"accuracy": null})", "accuracy: type must be number, but is null"}};
+  for (const auto& [text, problem] : texts) {
+    const Scratch scratch;
+    const auto run = run_with(scratch, "summary.json", text);
+    EXPECT_FALSE(run.summary) << text;
+    EXPECT_THAT(run.problems, ElementsAre(scratch / "a/summary.json: " + problem)) << text;
+  }
+}
+
+TEST(BrokenFiles, ARecordedSummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
+  for (const char* summary : {"null", "3", R"({"nodes": 2})"}) {
+    const Scratch scratch;
+    write_text(
+        scratch / "compare.json",
+        std::string(R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0", "state": "done", "summary": )") +
+            summary + "}]}");
+    const auto report = make_report(find_runs({scratch.path()}), "prunex report");
+    EXPECT_THAT(report.problems, ElementsAre(scratch / "compare.json: a/0: summary: accuracy: missing")) << summary;
+    const auto task = nlohmann::json::parse(report.json).at("tasks").at(0);
+    EXPECT_EQ(task.at("runs").at(0).at("state"), "0 exchanges, not finished") << summary;
+  }
+}
+
+TEST(BrokenFiles, SyntaxErrorsHaveLineAndColumn) {
+  for (const char* file : {"summary.json", "structure.json", "trace.json"}) {
+    EXPECT_EQ(problem_with(file, "{\n  \"groups\": ]\n}"), "not valid JSON (line 2, column 13)") << file;
+    EXPECT_EQ(problem_with(file, "{"), "not valid JSON (line 1, column 2)") << file;
+    EXPECT_EQ(problem_with(file, ""), "not valid JSON (line 1, column 1)") << file;
+  }
+  EXPECT_EQ(problem_with("metrics.jsonl", "{\"exchange\": 1}\n{\"exchange\" 2}\n{\"exchange\": 3}\n"),
+            "not valid JSON (line 2, column 13)");
+}
+
+TEST(BrokenFiles, WrongTypesAreNamedByKey) {
+  EXPECT_EQ(problem_with("metrics.jsonl", "{\"exchange\": 1}\n5\n"), "line 2: got number, wanted an object");
+  EXPECT_EQ(problem_with("structure.json", "null"), "groups: missing");
+  EXPECT_EQ(problem_with("structure.json", R"({"groups": 3})"), "groups: got number, wanted a list");
+  EXPECT_EQ(problem_with("structure.json", R"({"groups": [{"name": "g", "size": 4, "kept": "all"}]})"),
+            "groups: entry 1: kept: type must be array, but is string");
+  EXPECT_EQ(problem_with("trace.json", R"({"traceEvents": [{"ph": "M"}, {"ph": "X", "name": "local"}]})"),
+            "traceEvents: entry 2: pid: missing");
+}
+
+TEST(BrokenFiles, OfComparisonsAreRefusedByNameAndKey) {
+  const std::pair<const char*, const char*> texts[] = {
+      {"{\"runs\": ", "not valid JSON (line 1, column 10)"},
+      {"null", "runs: missing"},
+      {R"({"runs": 5, "pilots": "x"})", "runs: got number, wanted a list"},
+      {R"({"runs": [], "pilots": "x"})", "pilots: got string, wanted a list"},
+      {R"({"runs": []})", "pilots: missing"},
+      {R"({"runs": ["x"], "pilots": []})", "runs: entry 1: directory: missing"},
+      {R"({"runs": [{"name": "a", "directory": "a/0"}, {"name": "b"}], "pilots": []})",
+       "runs: entry 2: directory: missing"},
+      {R"({"runs": [{"directory": "a/0", "summary": {"accuracy": 1}}], "pilots": []})", "runs: entry 1: name: missing"},
+      {R"({"runs": [{"name": "a", "directory": "a/0", "summary": {"accuracy": 1}, "options": {"lr": 1}}]})",
+       "runs: entry 1: options: lr: type must be string, but is number"},
+      {R"({"runs": [{"name": "a", "directory": "a/0", "summary": {"accuracy": 1}, "exchanges": {}}]})",
+       "runs: entry 1: exchanges: key 'count' not found"},
+      {R"({"runs": [], "pilots": [{"name": "a"}]})", "pilots: entry 1: rate: missing"},
+      {R"({"runs": [], "pilots": [], "command": 1})", "command: type must be string, but is number"}};
+  for (const auto& [text, problem] : texts) EXPECT_EQ(refusal_of("compare.json", text), problem) << text;
+}
+
+TEST(BrokenFiles, OfCheckedTimesAreRefusedByTheirOwnName) {
+  EXPECT_EQ(refusal_of("verify.json", "[{}, 5]"), "entry 1: measured_seconds: missing");
+  EXPECT_EQ(refusal_of("verify.json", "["), "not valid JSON (line 1, column 2)");
+}
+
+TEST(FindRuns, APilotWithoutItsAccuracyHasNone) {
+  const Scratch scratch;
+  write_run(scratch / "a/0", {});
+  write_text(scratch / "compare.json", R"({"runs": [{"name": "a", "directory": "a/0"}],
+    "pilots": [{"name": "a", "rate": 0.1, "summary": null}]})");
+  EXPECT_FALSE(find_runs({scratch.path()}).pilots.at(0).accuracy);
+}
+
+TEST(FindRuns, FilesInPlaceOfDirectoriesAreCalledThat) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  EXPECT_EQ(refusal({scratch / "a/summary.json"}),
+            "report: " + (scratch / "a/summary.json") + ": a file, wanted the directory of a run or of a comparison");
+  EXPECT_THAT(refusal({scratch / "b"}), EndsWith("/b: no such directory"));
+}
+
+TEST(FindRuns, WhatWasNamedBeforeIsSaidOnlyOfRepetitions) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  std::filesystem::create_directory(scratch / "empty");
+  const auto in_empty = AllOf(StartsWith("report: " + (scratch / "empty") + ": no run in it; wanted metrics.jsonl"),
+                              Not(HasSubstr("before")));
+  EXPECT_THAT(refusal({scratch / "empty"}), in_empty);
+  EXPECT_THAT(refusal({scratch / "a", scratch / "empty"}), in_empty);
+  EXPECT_THAT(refusal({scratch / "a", scratch / "a"}), HasSubstr("/a: no run in it that was not named before; wanted"));
+}
+
+}  // namespace
+}  // namespace prunex::report
