@@ -13,6 +13,22 @@
 namespace prunex::data {
 namespace {
 
+/// What trains, but on something else than was meant.
+void check_plausible(const Dataset& dataset, const std::string& path) {
+  constexpr int64_t kMostColours = 4;
+  const auto& images = dataset.images;
+  if (images.size(1) > kMostColours && images.size(2) > kMostColours && images.size(3) <= kMostColours) {
+    throw std::invalid_argument(
+        fmt::format("{}: images are [{}], wanted N x channels x height x width: channels come first", path,
+                    fmt::join(images.sizes(), " x ")));
+  }
+  constexpr int64_t kFew = 1000;  // a small file may lack most of its classes
+  if (dataset.classes > std::max(kFew, dataset.size())) {
+    throw std::invalid_argument(fmt::format("{}: labels go up to {}, more classes than the {} images", path,
+                                            dataset.classes - 1, dataset.size()));
+  }
+}
+
 // Labels are checked against the classes of this file alone, so that only negative ones can be wrong.
 Dataset read(const std::string& path) {
   io::SafeTensors file = io::read_safetensors(path);
@@ -25,6 +41,7 @@ Dataset read(const std::string& path) {
                   .augmentation = {.padding = 4, .flip = true}};
   if (dataset.labels.numel() > 0) dataset.classes = dataset.labels.max().item().toLong() + 1;
   check_dataset(dataset, path);
+  check_plausible(dataset, path);
   dataset.images = dataset.images.contiguous(at::MemoryFormat::ChannelsLast);
   return dataset;
 }

@@ -18,9 +18,29 @@ namespace {
 
 constexpr size_t kLargestWrite = size_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB per call
 
+namespace fs = std::filesystem;
+
+// A rename would put a file in its place.
+bool is_stream(const std::string& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  const bool named_by_number = path.starts_with("/dev/std") || path.starts_with("/dev/fd/");
+  return named_by_number || (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status));
+}
+
+// A link may lead to a file that is not there yet.
+std::string follow_links(const std::string& path) {
+  constexpr int kMost = 40;  // as the kernel
+  std::error_code error;
+  fs::path target = path;
+  for (int i = 0; i < kMost && fs::is_symlink(target, error); ++i)
+    target = target.parent_path() / fs::read_symlink(target);
+  return target.string();
+}
+
 // The rename itself must survive a power cut: it is an entry of the folder. Some file systems cannot sync folders.
 void sync_folder_of(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
+  std::string folder = fs::path(path).parent_path().string();
   int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
   ::fsync(descriptor);
@@ -31,8 +51,11 @@ void sync_folder_of(const std::string& path) {
 
 // The thread's id keeps ranks apart, be they processes or threads.
 AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), temporary_(fmt::format("{}.{}.tmp", path_, ::gettid())) {
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    : path_(std::move(path)),
+      target_(is_stream(path_) ? path_ : follow_links(path_)),
+      temporary_(is_stream(path_) ? "" : fmt::format("{}.{}.tmp", target_, ::gettid())) {
+  const std::string& opened = temporary_.empty() ? target_ : temporary_;
+  descriptor_ = ::open(opened.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail();
 }
 
@@ -55,11 +78,12 @@ void AtomicFile::append(const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   TORCH_CHECK(descriptor_ >= 0, "[io] second commit of ", path_);
-  if (::fsync(descriptor_) != 0) fail();
+  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail();
   if (::close(std::exchange(descriptor_, -1)) != 0) fail();
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail();
   temporary_.clear();
-  sync_folder_of(path_);
+  sync_folder_of(target_);
 }
 
 void AtomicFile::fail() const {

@@ -8,7 +8,8 @@
 namespace prunex::io {
 
 /// A file under construction: bytes go to a temporary name in the same folder until commit() renames it to `path`.
-/// Without commit() the destructor removes it, and what stood at `path` before is untouched.
+/// Without commit() the destructor removes it, and what stood at `path` before is untouched. A symbolic link stays one:
+/// what it leads to is replaced. A device or a pipe is written as it is.
 /// Every failure (no such folder, no permission, full disk) is a std::runtime_error that names `path`.
 class AtomicFile {
  public:
@@ -27,7 +28,8 @@ class AtomicFile {
   [[noreturn]] void fail() const;
 
   std::string path_;
-  std::string temporary_;
+  std::string target_;     // where links lead from `path_`
+  std::string temporary_;  // empty once there is nothing to rename or remove
   int descriptor_;
 };
 

@@ -1,7 +1,11 @@
 #include "prunex/io/run_directory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
@@ -24,6 +28,21 @@ bool make_directory(const fs::path& path) {
 }
 
 }  // namespace
+
+// Some file systems have no locks: then there is none.
+DirectoryLock::DirectoryLock(const std::string& path, const std::string& who)
+    : descriptor_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) {
+    throw std::runtime_error(fmt::format("cannot open {}: {}", path, std::generic_category().message(errno)));
+  }
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw std::runtime_error(fmt::format("{}: another {} is at work in it", path, who));
+}
+
+DirectoryLock::~DirectoryLock() {
+  ::close(descriptor_);
+}
 
 void create_run_directory(const std::string& path) {
   if (fs::exists(path) && !fs::is_directory(path)) {

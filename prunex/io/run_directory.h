@@ -12,6 +12,19 @@ struct RunName {
   std::string strategy;
 };
 
+/// Keeps other processes out of a directory as long as it lives; the kernel lets go of it when a process is killed.
+class DirectoryLock {
+ public:
+  /// Throws std::runtime_error, "PATH: another WHO is at work in it", if there is one.
+  DirectoryLock(const std::string& path, const std::string& who);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 /// Creates `path` and its parents. An existing empty directory will do; anything else at `path` is a
 /// std::invalid_argument that names --run-dir.
 void create_run_directory(const std::string& path);

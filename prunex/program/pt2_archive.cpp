@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 
 namespace prunex::program {
 namespace {
@@ -89,7 +91,9 @@ ArchiveWriter::~ArchiveWriter() {
 }
 
 void ArchiveWriter::check() const {
-  if (!zip_->file) throw std::runtime_error(fmt::format("{}: cannot be written", temporary_));
+  if (zip_->file) return;
+  const std::string reason = errno != 0 ? ": " + std::generic_category().message(errno) : "";
+  throw std::runtime_error(fmt::format("{}: cannot be written{}", path_, reason));
 }
 
 void ArchiveWriter::write(const std::string& record, const void* data, size_t bytes) {

@@ -115,10 +115,11 @@ class Ddp final : public GradientStrategy {
 }  // namespace
 
 void check(const DdpOptions& options) {
-  const bool floating = options.payload <= Payload::kFp16;
-  if (!floating || (options.exchange == ExchangeForm::kFlat && options.payload != Payload::kFp32)) {
-    throw std::invalid_argument(
-        fmt::format("--payload: got {}, ddp has fp32, and between nodes bf16 and fp16", name_of(options.payload)));
+  const bool flat = options.exchange == ExchangeForm::kFlat;
+  if (options.payload > (flat ? Payload::kFp32 : Payload::kFp16)) {
+    throw std::invalid_argument(fmt::format("--payload: got {}, ddp{} has {}", name_of(options.payload),
+                                            flat ? " with --exchange flat" : "",
+                                            flat ? "fp32 alone" : "fp32, and between nodes bf16 and fp16"));
   }
 }
 

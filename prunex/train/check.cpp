@@ -3,6 +3,7 @@
 #include "prunex/data/load.h"
 #include "prunex/train/network.h"
 #include "prunex/train/schedule.h"
+#include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -13,7 +14,7 @@ void check(const TrainOptions& options) {
   const auto data = data::load_datasets(whole.data);
   const auto network = load_network(whole, data.train);
   groups_to_prune(network.program.graph(), whole);
-  run_length(whole, data.train.size());
+  ScheduledPruning(whole, run_length(whole, data.train.size()), network);
 }
 
 }  // namespace prunex::train

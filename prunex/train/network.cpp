@@ -49,8 +49,11 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
         fmt::format("{}: takes {} inputs, wanted one image batch", source, graph.inputs.size()));
   }
   const auto& input = graph.values[graph.inputs.front()];
+  if (input.dtype != at::kFloat) {
+    throw std::invalid_argument(fmt::format("{}: its input is {}, wanted Float", source, at::toString(input.dtype)));
+  }
   const auto wanted = dataset.images.sizes().slice(1).vec();
-  if (input.dtype != at::kFloat || input.shape.size() != 4 || sizes_after_batch(input.shape) != wanted) {
+  if (input.shape.size() != 4 || sizes_after_batch(input.shape) != wanted) {
     throw std::invalid_argument(fmt::format("{}: its input is [batch, {}], the images of {} are [batch, {}]", source,
                                             fmt::join(sizes_after_batch(input.shape), ", "), dataset.name,
                                             fmt::join(wanted, ", ")));

@@ -76,9 +76,9 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
       first_(first_cut(options, length)) {
   if (options.round_to != kAutomatic) options_.plan.limits.round_to = options.round_to;
   if (options_.target.empty()) return;
+  const auto [name, value] = parse_target(options_.target);
   const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
   whole_.emplace(whole.program.graph(), dependencies, options_.plan);
-  const auto [name, value] = parse_target(options_.target);
   target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
   check_reach(options_.target, *whole_, *target_);
   if (last() > length.exchanges) {

@@ -88,6 +88,7 @@ class Trainer {
   bool bf16_;
 
   std::string directory_;
+  std::optional<io::DirectoryLock> lock_;  // rank 0
   std::unique_ptr<io::JsonLines> metrics_file_;
   std::unique_ptr<Progress> progress_;
   std::optional<Trace> trace_;
@@ -180,8 +181,8 @@ Summary Trainer::run(const std::string& config) {
 /// Rank 0 chooses and makes it; the others need its name for their checkpoints.
 void Trainer::open_directory(const std::string& config) {
   directory_ = options_.resume;
-  if (!directory_.empty()) return;
-  if (writes()) {
+  const bool resumes = !directory_.empty();
+  if (writes() && !resumes) {
     directory_ = options_.run_dir;
     if (directory_.empty()) {
       directory_ = io::create_next_run_directory("runs", {options_.data.dataset, options_.model, options_.strategy});
@@ -190,7 +191,8 @@ void Trainer::open_directory(const std::string& config) {
     }
     io::write_file_atomically(directory_ + "/config.toml", config);
   }
-  directory_ = broadcast_text(*ranks_.world, directory_);
+  if (writes()) lock_.emplace(directory_, "prunex train");
+  if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
 }
 
 void Trainer::open_reports() {

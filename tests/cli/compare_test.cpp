@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::StartsWith;
 using tests::Scratch;
 
 constexpr const char* kCommon = R"([common]
@@ -263,9 +264,9 @@ TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
     EXPECT_FALSE(fs::exists(scratch / "out/good"));
     return refused.errors;
   };
-  EXPECT_THAT(refusal("strategy = \"dpp\""), HasSubstr("compare: run 'a': prunex: --strategy: got 'dpp'"));
-  EXPECT_THAT(refusal("dataset = \"cifar10\""), HasSubstr("compare: run 'a': prunex: --data-dir data: "));
-  EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': prunex: --model"));
+  EXPECT_THAT(refusal("strategy = \"dpp\""), HasSubstr("compare: run 'a': --strategy: got 'dpp'"));
+  EXPECT_THAT(refusal("dataset = \"cifar10\""), HasSubstr("compare: run 'a': --data-dir data: "));
+  EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': --model"));
 }
 
 TEST(Compare, TwoDoNotShareADirectory) {
@@ -275,7 +276,10 @@ TEST(Compare, TwoDoNotShareADirectory) {
   ASSERT_NO_FATAL_FAILURE(wait_until(scratch, [&] { return fs::exists(scratch / "out/a/0/metrics.jsonl"); }));
   const auto second = compare(scratch);
   EXPECT_EQ(second.status, 1);
-  EXPECT_THAT(second.errors, HasSubstr("compare: out: another prunex compare is at work in it"));
+  EXPECT_THAT(second.errors, HasSubstr("prunex: out: another prunex compare is at work in it"));
+  const auto resumed = run(scratch.path(), {"train", "--resume", "out/a/0"});
+  EXPECT_EQ(resumed.status, 1);
+  EXPECT_THAT(resumed.errors, HasSubstr("out/a/0: another prunex train is at work in it"));
   ::kill(running.pid(), SIGINT);
   EXPECT_EQ(running.finish().status, 130);
 }
@@ -288,6 +292,25 @@ TEST(Compare, DryRunPrintsThePlanAndWritesNothing) {
   EXPECT_THAT(plan.output, HasSubstr("a seed 4"));
   EXPECT_THAT(plan.output, HasSubstr("prunex train --config out/a/4.toml --run-dir out/a/4"));
   EXPECT_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST(Compare, DryRunShowsWhatWouldBeMadeAnewAndKeepsIt) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1));
+  ASSERT_EQ(compare(scratch).status, 0);
+  EXPECT_THAT(compare(scratch, {"--dry-run"}).output, StartsWith("done "));
+  EXPECT_THAT(compare(scratch, {"--dry-run", "--again", "a"}).output, StartsWith("to do "));
+  EXPECT_TRUE(fs::exists(scratch / "out/a/0/summary.json"));
+}
+
+TEST(Compare, OptionsThatMakeNoSenseGetOneLine) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1));
+  EXPECT_THAT(compare(scratch, {"--jobs", "0"}).errors, "prunex: --jobs: got '0', wanted a number above 0\n");
+  EXPECT_THAT(compare(scratch, {"--again", ""}).errors, HasSubstr("--again: got ''"));
+  EXPECT_THAT(compare(scratch, {"--verify-exchanges", "2"}).errors, HasSubstr("needs --verify"));
+  write(scratch / "out", "a file");
+  EXPECT_THAT(compare(scratch).errors, HasSubstr("--output: cannot create out: "));
 }
 
 TEST(Compare, TheShippedFilesAreValid) {

@@ -80,11 +80,37 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--nodes", "50000"}), {"--nodes", "50000 ranks", "at most", "torchrun"});
   refused(2, {"bench", "all_reduce", "--nodes", "50000"}, {"--nodes", "50000 ranks", "at most", "torchrun"});
   refused(2, train({"--lr", "nan"}), {"--lr", "nan"});
-  refused(2, train({"--lr", "fast"}), {"--lr", "fast"});
+  refused(2, train({"--lr", "fast"}), {"--lr: got 'fast', wanted a number"});
+  refused(2, train({"--batch-size", "10", "--batch-size", "2.5"}), {"--batch-size: got '2.5', wanted a whole number"});
+  refused(2, train({"--seed", "-1"}), {"--seed: got '-1', wanted a whole number from 0"});
+  refused(2, train({"--seed", "99999999999999999999"}), {"--seed: got '9999", "whole number from 0"});
+  refused(2, train({"--comm-timeout", "0"}), {"--comm-timeout: got '0', wanted a number above 0"});
+  refused(2, {"bench", "all_reduce", "-b", "4K", "-e", "1K"}, {"-b: got 4K", "at most -e, 1K"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});
   refused(2, train({"--prune-end", "soon"}), {"--prune-end", "soon", "auto"});
   refused(2, train({"--groups", "filters"}), {"--groups", "filters", "coupled"});
   refused(2, train({"--batch-size", "41"}), {"--batch-size"});
+}
+
+TEST_F(Refusals, OfCutsThatCannotBeBeforeAnythingStarts) {
+  for (const std::string check : {"--quiet", "--check"}) {
+    refused(2, train({check, "--groups", "none", "--prune-to", "rato=0.5"}), {"--prune-to rato: got 'rato'", "ratio"});
+    refused(2, train({check, "--groups", "none", "--prune-to", "ratio"}), {"--prune-to: got 'ratio'", "speed-up=X"});
+    refused(2, train({check, "--groups", "none", "--prune-to", "speed-up=1000"}), {"--prune-to", "MACs are left"});
+    refused(2, train({check, "--groups", "none", "--prune-to", "ratio=0.5", "--prune-steps", "5"}), {"--prune-steps"});
+  }
+}
+
+TEST_F(Refusals, OfOneFileForTwoPurposes) {
+  write("x.safetensors", "data");
+  refused(2, {"predict", "--model", "resnet8", "--input", "x.safetensors", "--output", "./x.safetensors"},
+          {"--output: got ./x.safetensors, which is --input"});
+  refused(2, {"report", ".", "--output", "x.html", "--json", "x.html"}, {"--json: got x.html, which is --output"});
+}
+
+TEST_F(Refusals, OfAResumeFromNowhere) {
+  refused(2, train({"--resume", ""}), {"--resume: got ''"});
+  refused(2, train({"--resume-exchange", "3"}), {"--resume-exchange: needs --resume"});
 }
 
 TEST_F(Refusals, OfModels) {
@@ -126,6 +152,8 @@ TEST_F(Refusals, OfConfigurationFiles) {
   refused(2, train({"--config", "value.toml"}), {"--lr", "fast"});
   write("range.toml", "keep = 1.5\n");
   refused(2, train({"--config", "range.toml"}), {"--keep", "1.5"});
+  std::filesystem::create_directory(scratch_ / "folder");
+  refused(2, train({"--config", "folder"}), {"--config: got folder, a directory"});
   write("place.toml", "run-dir = \"here\"\n");
   refused(2, train({"--config", "place.toml"}), {"place.toml", "run-dir"});
 }

@@ -131,6 +131,11 @@ TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(refusal("[commun]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:1: 'commun' is not known here"));
   EXPECT_THAT(refusal("[[run]]\nname = \"a\"\n\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:4: there are two"));
   EXPECT_THAT(refusal("[[run]]\nname = \"../a\"\n"), HasSubstr("c.toml:1: name: got '../a'"));
+  EXPECT_THAT(refusal("[[run]]\nname = \"compare.json\"\n"),
+              HasSubstr("c.toml:1: name: got 'compare.json', a file of"));
+  EXPECT_THAT(refusal("[[run]]\nname = \"" + std::string(101, 'a') + "\"\n"), HasSubstr("at most 100 letters"));
+  EXPECT_THAT(refusal("seeds = [1,\n1]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:2: seeds: 1 is there twice"));
+  EXPECT_THAT(refusal("[[run]]\nname = \"a\"\nrates = [0.1, 0.1]\n"), HasSubstr("c.toml:3: rates: 0.1 is there twice"));
   EXPECT_THAT(refusal("[[run]]\nkeep = 1\n"), HasSubstr("c.toml:1: a [[run]] wants name"));
   EXPECT_THAT(refusal("[[run]]\nname = \"a\"\nkeep = [1]\n"), HasSubstr("c.toml:3: keep: wanted a word"));
   EXPECT_THAT(refusal("[[run]]\nname = \"a\"\nrates = [\"x\"]\n"), HasSubstr("c.toml:3: rates: wanted a list"));

@@ -65,6 +65,8 @@ TEST(ImageFile, NamesTheFileThatIsNotImages) {
   refused(grey(2), labels({0, -1}), "got -1");
   refused(grey(2), at::empty({0}, at::kLong), "one per image");
   refused(grey(2), labels({0, 1}).to(at::kFloat), "int64");
+  refused(grey(2), labels({0, 1000}), "labels go up to 1000, more classes than the 2 images");
+  refused(at::zeros({2, 8, 8, 3}, at::kByte), labels({0, 1}), "channels come first");
 }
 
 TEST(ImageFile, RefusesTwoShapes) {

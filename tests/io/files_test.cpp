@@ -77,6 +77,35 @@ TEST(AtomicFile, HasThePermissionsOfAnOrdinaryFile) {
   EXPECT_EQ(static_cast<mode_t>(fs::status(scratch / "a").permissions()), 0666 & ~mask);
 }
 
+TEST(AtomicFile, ALinkStaysALink) {
+  Scratch scratch;
+  fs::create_symlink("file", scratch / "link");
+  write_file_atomically(scratch / "link", "x");  // to nothing yet
+  EXPECT_TRUE(fs::is_symlink(scratch / "link"));
+  EXPECT_EQ(content(scratch / "file"), "x");
+  fs::create_directory(scratch / "folder");
+  fs::create_symlink("../link", scratch / "folder/second");
+  write_file_atomically(scratch / "folder/second", "y");
+  EXPECT_EQ(content(scratch / "file"), "y");
+  EXPECT_EQ(entries(scratch.path()), 3);
+}
+
+TEST(AtomicFile, ADeviceOrAPipeIsWrittenAsItIs) {
+  Scratch scratch;
+  ASSERT_EQ(::mkfifo(std::string(scratch / "pipe").c_str(), 0600), 0);
+  const int reader = ::open(std::string(scratch / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomically(scratch / "pipe", "through");
+  char buffer[16] = {};
+  EXPECT_EQ(::read(reader, buffer, sizeof(buffer)), 7);
+  EXPECT_STREQ(buffer, "through");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(scratch / "pipe"));
+  EXPECT_EQ(entries(scratch.path()), 1);
+  fs::create_symlink("/dev/full", scratch / "full");
+  EXPECT_THAT([&] { write_file_atomically(scratch / "full", "x"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("No space left")));
+}
+
 TEST(AtomicFile, AFullDiskLeavesTheOldFileAndNamesIt) {
   Scratch scratch;
   write_file_atomically(scratch / "a", "old");

@@ -14,6 +14,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/rail_exchange.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/launch.h"
@@ -202,8 +203,9 @@ int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
 }
 
 int run_bench(BenchCommand& command, const Invocation& invocation) {
-  bytes_of("-b", command.least);
-  bytes_of("-e", command.most);
+  if (bytes_of("-b", command.least) > bytes_of("-e", command.most)) {
+    throw std::invalid_argument(fmt::format("-b: got {}, wanted at most -e, {}", command.least, command.most));
+  }
   at::set_num_threads(1);
   comm::GlooOptions options{.shared_memory = !command.no_shared_memory};
   if (command.device == "cuda") {
@@ -227,21 +229,19 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
   sub->require_subcommand(1);
   auto* all_reduce = sub->add_subcommand("all_reduce", "sums over all ranks, by form and size; results are verified");
   auto command = std::make_shared<BenchCommand>();
-  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")
-      ->check(CLI::PositiveNumber);
-  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(CLI::PositiveNumber);
+  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")->check(above_zero());
+  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(above_zero());
   all_reduce->add_option("--form", command->forms, "several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"flat", "leader", "sharded"}));
   all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
   all_reduce->add_option("-e,--end", command->most, "largest size");
   all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(CLI::Range(1.0, 1e9));
-  all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")
-      ->check(CLI::PositiveNumber);
-  all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(CLI::NonNegativeNumber);
+  all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")->check(above_zero());
+  all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(zero_or_more());
   all_reduce->add_option("-c,--check", command->check, "verify every result: 0 or 1");
   all_reduce->add_option("--line-rate", command->line_rate, "of a node's interface, Mbit/s: adds bound and model")
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
   all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
   all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
   all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")

@@ -11,6 +11,7 @@
 #include "prunex/version.h"
 #include "report/report.h"
 #include "report/study.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
@@ -70,15 +71,15 @@ void refuse_stale(const ComparisonRecord& record, const std::vector<Job>& jobs) 
   }
 }
 
-void forget(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record) {
-  if (command.again.empty()) return;
-  size_t count = 0;
+/// The names of --again.
+std::vector<std::string> names_again(const CompareCommand& command, const Comparison& comparison) {
+  std::vector<std::string> names;
+  if (command.again.empty()) return names;
   for (const auto& run : comparison.runs) {
-    if (!fits(command.again, run.name)) continue;
-    record.forget(run.name);
-    ++count;
+    if (fits(command.again, run.name)) names.push_back(run.name);
   }
-  if (count == 0) throw std::invalid_argument(fmt::format("--again: got '{}', which fits no run", command.again));
+  if (names.empty()) throw std::invalid_argument(fmt::format("--again: got '{}', which fits no run", command.again));
+  return names;
 }
 
 size_t count_jobs(const Comparison& comparison) {
@@ -189,15 +190,20 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
 }
 
 int run_compare(const CompareCommand& command, const CLI::App& train) {
+  if (command.verify.exchanges > 0 && command.verify.mbit.empty()) {
+    throw std::invalid_argument("--verify-exchanges: needs --verify, which says at which Mbit/s");
+  }
   const Comparison comparison = read(command, train);
   ComparisonRecord record(directory_of(command));
+  const auto again = names_again(command, comparison);
   if (command.dry_run) {
+    for (const auto& name : again) record.forget(name);
     print_plan(comparison, record, command.runner);
     return 0;
   }
   if (!command.verify.mbit.empty()) check_cluster(command.verify);
   record.claim();
-  forget(command, comparison, record);
+  for (const auto& name : again) record.remove(name);
   refuse_stale(record, pilots_of(comparison));
   refuse_stale(record, ready_jobs(comparison, record));
   check_runs(command, comparison, record);
@@ -231,21 +237,22 @@ void add_compare(CLI::App& app, int& status) {
   auto command = std::make_shared<CompareCommand>();
   sub->add_option("FILE", command->file, "FILE.toml with the runs: docs/report.md")->required();
   sub->add_option("--output", command->output, "results; default: runs/ and the name of the file");
-  sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'");
-  sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew");
-  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(CLI::PositiveNumber);
+  sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'")->check(not_empty());
+  sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew")
+      ->check(not_empty());
+  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(above_zero());
   sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
   sub->add_flag("--dry-run", command->dry_run, "only print the plan");
   sub->add_option("--time-exchanges", command->time_exchanges,
                   "then time so many exchanges of every run, one run after the other, for computed seconds; with the "
                   "machine to itself")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   sub->add_option("--verify", command->verify.mbit,
                   "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   sub->add_option("--verify-exchanges", command->verify.exchanges, "only so many exchanges of each; 0 = all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
   sub->add_option("--cluster", command->verify.script, "the script of the emulated cluster");
   sub->add_flag("--quiet", command->runner.quiet, "no progress, only results");
   sub->callback([&app, command, &status] { status = run_compare(*command, *app.get_subcommand("train")); });

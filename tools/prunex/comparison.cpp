@@ -12,6 +12,9 @@
 namespace prunex::tools {
 namespace {
 
+constexpr size_t kLongestName = 100;  // it becomes a directory
+const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify.json"};
+
 class Reader {
  public:
   Reader(const std::string& path, const std::function<bool(const std::string&)>& is_option)
@@ -90,6 +93,9 @@ class Reader {
     for (const auto& item : *list) {
       const auto value = item.value<double>();
       if (!value) fail(item, fmt::format("{}: wanted a list of numbers, [1, 2]", name));
+      if (std::find(found.begin(), found.end(), *value) != found.end()) {
+        fail(item, fmt::format("{}: {} is there twice", name, *value));
+      }
       found.push_back(*value);
     }
     return found;
@@ -111,9 +117,11 @@ class Reader {
     const bool plain = !name->empty() && name->find_first_not_of(
                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                              "0123456789-_.+") == std::string::npos;
-    if (!plain || name->front() == '.') {
-      fail(run, fmt::format("name: got '{}', wanted letters, digits, and any of - _ . +", *name));
+    if (!plain || name->front() == '.' || name->size() > kLongestName) {
+      fail(run,
+           fmt::format("name: got '{}', wanted at most {} letters, digits, and any of - _ . +", *name, kLongestName));
     }
+    if (kOwnFiles.contains(*name)) fail(run, fmt::format("name: got '{}', a file of the comparison itself", *name));
     if (!names_.insert(*name).second) fail(run, fmt::format("there are two runs of the name '{}'", *name));
     return *name;
   }

@@ -1,15 +1,13 @@
 #include "tools/prunex/comparison_record.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -77,30 +75,35 @@ ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move
   const auto path = directory_ + "/compare.json";
   if (!fs::exists(path)) return;
   const ordered_json record = read_json(path);
-  if (!record.is_object() || !record.contains("runs") || !record.contains("pilots")) {
-    throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
-  }
+  const auto refuse = [&path](bool condition) {
+    if (condition) throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
+  };
+  refuse(!record.is_object() || !record.contains("runs") || !record.contains("pilots"));
   for (const auto& [kind, list] : kLists) {
-    if (record.contains(list)) entries_[kind] = record[list].get<std::vector<ordered_json>>();
+    if (!record.contains(list)) continue;
+    refuse(!record[list].is_array());
+    for (const auto& entry : record[list]) {
+      refuse(!entry.is_object() || !entry.contains("options") || !entry.contains("state"));
+      entries_[kind].push_back(entry);
+    }
   }
-}
-
-ComparisonRecord::~ComparisonRecord() {
-  if (lock_ >= 0) close(lock_);
 }
 
 void ComparisonRecord::claim() {
-  fs::create_directories(directory_);
-  lock_ = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    throw std::runtime_error(fmt::format("compare: {}: another prunex compare is at work in it", directory_));
-  }
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) throw std::runtime_error(fmt::format("--output: cannot create {}: {}", directory_, error.message()));
+  lock_.emplace(directory_, "prunex compare");
 }
 
 void ComparisonRecord::forget(const std::string& name) {
   for (auto& [kind, entries] : entries_) {
     std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });
   }
+}
+
+void ComparisonRecord::remove(const std::string& name) {
+  forget(name);
   fs::remove_all(fs::path(directory_) / name);
 }
 

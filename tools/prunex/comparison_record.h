@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/io/run_directory.h"
 #include "tools/prunex/comparison.h"
 
 namespace prunex::tools {
@@ -17,14 +18,13 @@ class ComparisonRecord {
  public:
   /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument.
   explicit ComparisonRecord(std::string directory);
-  ~ComparisonRecord();
-  ComparisonRecord(const ComparisonRecord&) = delete;
-  ComparisonRecord& operator=(const ComparisonRecord&) = delete;
 
   /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
   void claim();
-  /// Removes all that is known of the runs of a name, their directories too.
+  /// As if nothing had been done of the runs of a name.
   void forget(const std::string& name);
+  /// The same, and removes their directories.
+  void remove(const std::string& name);
 
   /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
   /// finished when the last comparison was killed counts, too.
@@ -50,7 +50,7 @@ class ComparisonRecord {
   const nlohmann::ordered_json* find(const Job& job) const;
 
   std::string directory_;
-  int lock_ = -1;
+  std::optional<io::DirectoryLock> lock_;
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };
 

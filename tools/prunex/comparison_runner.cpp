@@ -106,8 +106,10 @@ void check_job(const Job& job, const RunnerOptions& options) {
   std::vector<std::string> words{"prunex", "train", "--check"};
   for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, report::unquoted(value)));
   if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
-  const std::string error = run_to_end(kThisProgram, words).error();
-  if (!error.empty()) throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
+  std::string error = run_to_end(kThisProgram, words).error();
+  if (error.empty()) return;
+  if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
+  throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
 }
 
 class ComparisonRunner::State {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -46,6 +47,9 @@ void add_config_option(CLI::App& command) {
 void apply_config_file(CLI::App& command, const std::string& source, const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::invalid_argument(fmt::format("{}: cannot read {}", source, path));
+  if (std::filesystem::is_directory(path)) {
+    throw std::invalid_argument(fmt::format("{}: got {}, a directory, wanted a file", source, path));
+  }
   apply(command, fmt::format("{} {}", source, path), file);
 }
 

@@ -11,6 +11,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/network.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/data_options.h"
 
@@ -55,8 +56,8 @@ void add_eval(CLI::App& app, int& status) {
   auto command = std::make_shared<EvalCommand>();
   sub->add_option("--model", command->model, "FILE.pt2")->required();
   add_data_options(*sub, command->data);
-  sub->add_option("--batch-size", command->batch_size, "images per batch of the timing")->check(CLI::PositiveNumber);
-  sub->add_option("--threads", command->threads, "threads")->check(CLI::PositiveNumber);
+  sub->add_option("--batch-size", command->batch_size, "images per batch of the timing")->check(above_zero());
+  sub->add_option("--threads", command->threads, "threads")->check(above_zero());
   sub->add_option("--json", command->json, "write the result to this file");
   sub->callback([command, &status] { status = run_eval(*command); });
 }

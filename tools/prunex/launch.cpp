@@ -88,6 +88,12 @@ class Supervisor {
     ranks_.push_back(rank);
   }
 
+  // Whether a signal came while ranks were being started.
+  bool interrupted() {
+    handle_signals();
+    return interrupted_by_ != 0;
+  }
+
   // Returns when all ranks have ended.
   int run() {
     while (running() > 0) {
@@ -266,6 +272,7 @@ int launch(const LaunchOptions& options, char** argv) {
     const auto environment = environment_of(layout, options.threads, server.port);
     const bool capture_error = layout.rank > 0 || !terminal;
     supervisor.add(spawn_rank(layout.rank, {argv, environment, signals.previous(), capture_error}));
+    if (supervisor.interrupted()) break;
   }
   return supervisor.run();
 }

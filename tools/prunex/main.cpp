@@ -9,6 +9,7 @@
 #include <string>
 
 #include "prunex/version.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 
 namespace {
@@ -53,6 +54,8 @@ int main(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
+  } catch (const CLI::ConversionError& error) {
+    return fail(kUsage, prunex::tools::explain(error, app));
   } catch (const CLI::ParseError& error) {
     return fail(kUsage, error.what());
   } catch (const std::invalid_argument& error) {

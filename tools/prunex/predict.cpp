@@ -9,6 +9,7 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/train/network.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/model_options.h"
 
@@ -40,6 +41,8 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
 
 int run_predict(const PredictCommand& command) {
   at::NoGradGuard no_grad;
+  refuse_same_file("--output", command.output, "--input", command.input);
+  if (!command.weights.empty()) refuse_same_file("--output", command.output, "--weights", command.weights);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const at::Tensor input = read_input(command, model.program.graph());

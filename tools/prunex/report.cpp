@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "prunex/io/atomic_file.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 
 namespace prunex::tools {
@@ -25,6 +26,7 @@ std::string line_of(const ReportCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
+  if (!command.json.empty()) refuse_same_file("--json", command.json, "--output", command.output);
   const auto findings = report::find_runs(command.directories);
   const auto report = report::make_report(findings, line_of(command));
   for (const auto& problem : report.problems) fmt::print(stderr, "prunex: report: {}\n", problem);

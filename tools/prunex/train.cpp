@@ -15,6 +15,7 @@
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/config_file.h"
@@ -99,10 +100,12 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_flag("--no-shared-memory", command.no_shared_memory, "loopback inside a node, as where there is no /dev/shm")
       ->group(group);
-  app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")->group(group);
+  app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")
+      ->check(above_zero())
+      ->group(group);
   app.add_option("--heartbeat-timeout", command.heartbeat_timeout,
                  "seconds of silence after which a rank counts as lost; 0 = off")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->group(group);
   add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}, {"cuda", "cuda"}},
                           "where to compute; cuda: the i-th rank of a machine on its i-th GPU, in turn")
@@ -135,7 +138,7 @@ void add_sgd_options(CLI::App& app, TrainCommand& command) {
       {{"auto", train::Precision::kAuto}, {"fp32", train::Precision::kFp32}, {"bf16", train::Precision::kBf16}},
       "arithmetic of the local steps; auto: bf16 if every processor has it")
       ->group(group);
-  app.add_option("--seed", options.seed, "of weights, order and augmentation")->group(group);
+  app.add_option("--seed", options.seed, "of weights, order and augmentation")->check(seed_number())->group(group);
 }
 
 void add_pruning_options(CLI::App& app, TrainCommand& command) {
@@ -326,6 +329,7 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
       ->group(group);
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
+      ->check(not_empty())
       ->group(group)
       ->configurable(false);
   app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
@@ -401,6 +405,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
   if (!environment) expect_room_for(shape);
+  if (command.device == "cuda") {
+    comm::check_gpu();  // before ranks are started
+    command.gloo.device = at::kCUDA;
+  }
   if (command.check) {
     train::check(options);
     return 0;
@@ -411,10 +419,6 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   command.gloo.reports = true;
   command.gloo.shared_memory = !command.no_shared_memory;
   command.gloo.report_signal = SIGUSR1;
-  if (command.device == "cuda") {
-    comm::check_gpu();  // before ranks are started
-    command.gloo.device = at::kCUDA;
-  }
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
@@ -448,7 +452,11 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_run_options(*sub, *command);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
-    if (!command->options.resume.empty()) apply_config_file(*sub, "--resume", command->options.resume + "/config.toml");
+    const auto& options = command->options;
+    if (!options.resume.empty()) apply_config_file(*sub, "--resume", options.resume + "/config.toml");
+    if (options.resume.empty() && options.resume_exchange != 0) {
+      throw std::invalid_argument("--resume-exchange: needs --resume, which says where to go on");
+    }
     if (command->preset == "paper") apply_config_text(*sub, "--preset paper", kPaper);
     status = run_train(*command, sub->config_to_str(true, false), invocation);
   });
