@@ -141,6 +141,12 @@ TEST(Launch, PassesInterruptsOn) {
   }
 }
 
+TEST(Launch, AnInterruptWhileRanksAreStartedEndsTheStart) {
+  Driver driver("interrupted");
+  EXPECT_EQ(driver.finish(), 128 + SIGTERM);
+  EXPECT_EQ(driver.output(), "prunex: interrupted by signal 15; ended 1 rank\n");
+}
+
 TEST(Launch, LeavesNoOrphanWhenItIsKilled) {
   Driver driver("run");
   const auto pids = driver.wait_for_ranks();

@@ -45,11 +45,21 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
   sum_for_ever(h);
 }
 
+/// SIGTERM is there before the launcher starts ranks, which inherit that it is blocked.
+void interrupt_launcher(bool is_rank) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(is_rank ? SIG_UNBLOCK : SIG_BLOCK, &signals, nullptr);
+  if (!is_rank) kill(getpid(), SIGTERM);
+}
+
 }  // namespace
 
 int main(int, char** argv) {
   try {
     const auto environment = comm::read_environment();
+    if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
     if (!environment) return tools::launch({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);

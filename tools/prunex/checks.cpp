@@ -53,8 +53,9 @@ CLI::Validator seed_number() {
             const char* end = text.data() + text.size();
             const auto [rest, error] = std::from_chars(text.data(), end, value);
             const bool fits = error == std::errc() && rest == end && value >= 0;
-            return fits ? "" : fmt::format("got '{}', wanted a whole number from 0 to {}", text,
-                                           std::numeric_limits<int64_t>::max());
+            return fits ? ""
+                        : fmt::format("got '{}', wanted a whole number from 0 to {}", text,
+                                      std::numeric_limits<int64_t>::max());
           },
           ""};
 }

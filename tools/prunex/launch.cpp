@@ -199,7 +199,8 @@ class Supervisor {
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
-      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} ranks\n", interrupted_by_, ranks_.size());
+      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
+                 ranks_.size() == 1 ? "" : "s");
       return 128 + interrupted_by_;
     }
     if (failure.killed()) {
