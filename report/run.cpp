@@ -100,7 +100,10 @@ std::string option_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return value.is_number() ? value.dump() : "";
   std::string list;
-  for (const auto& one : value) list += (list.empty() ? "" : ",") + option_text(one);
+  for (const auto& one : value) {
+    if (!list.empty()) list += ',';
+    list += option_text(one);
+  }
   return list;
 }
 
