@@ -75,7 +75,7 @@ sweep() {
 finish() {
   [[ -z $timer ]] || kill "$timer" 2>/dev/null || true
   exec {alive}>&-
-  wait "$janitor" "${prefixers[@]}" || true
+  wait "$janitor" "${prefixers[@]}" 2>/dev/null || true  # some may have ended long ago
 }
 
 # The janitor sweeps when the pipe from this script ends, so also if this script is killed.

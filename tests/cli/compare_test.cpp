@@ -168,7 +168,7 @@ std::string no_cluster(const Scratch& scratch, const std::string& then) {
 
 TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
   const Scratch scratch;
-  write(scratch / "c.toml", one_run(3));
+  write(scratch / "c.toml", one_run(3) + "warmup-epochs = 0.5\n");  // longer than two exchanges
   const auto cluster = no_cluster(scratch, "exec \"$@\"");
   const auto result = compare(scratch, {"--verify", "25,100", "--verify-exchanges", "2", "--cluster", cluster});
   ASSERT_EQ(result.status, 0) << result.errors;

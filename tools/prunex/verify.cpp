@@ -42,7 +42,9 @@ std::vector<std::string> words(const report::Run& run, const std::string& target
                                  "--quiet",
                                  "--eval-every",
                                  "0"};
-  if (options.exchanges > 0) words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges)});
+  if (options.exchanges > 0) {  // perhaps fewer steps than the warm-up of the whole run
+    words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges), "--warmup-epochs", "0"});
+  }
   if (!runner.data_dir.empty()) words.insert(words.end(), {"--data-dir", runner.data_dir});
   return words;
 }
