@@ -230,7 +230,6 @@ std::map<std::string, std::string> declared_options(const json& entry) {
 Run recorded_run(const std::string& comparison, const json& entry) {
   const auto directory = required<std::string>(entry, "directory");
   Run run{.directory = fs::path(comparison) / directory};
-  run.options = declared_options(entry);
   try {
     run.summary = parse_summary(member(entry, "summary"));
   } catch (const std::invalid_argument& error) {

@@ -114,8 +114,8 @@ Run read_run(const std::string& directory);
 /// The options of an entry of compare.json; empty if it has none. This and the next throw std::invalid_argument that
 /// says where in the entry something is missing or of another type.
 std::map<std::string, std::string> declared_options(const nlohmann::json& entry);
-/// A run of which only its entry in COMPARISON/compare.json is left: options, summary, exchanges. A broken summary is
-/// named in `problems`.
+/// A run of which only its entry in COMPARISON/compare.json is left: summary, exchanges, kept units. A broken summary
+/// is named in `problems`.
 Run recorded_run(const std::string& comparison, const nlohmann::json& entry);
 
 }  // namespace prunex::report

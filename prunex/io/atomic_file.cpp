@@ -33,8 +33,9 @@ std::string follow_links(const std::string& path) {
   constexpr int kMost = 40;  // as the kernel
   std::error_code error;
   fs::path target = path;
-  for (int i = 0; i < kMost && fs::is_symlink(target, error); ++i)
-    target = target.parent_path() / fs::read_symlink(target);
+  for (int i = 0; i < kMost && fs::is_symlink(target, error); ++i) {
+    target = target.parent_path() / fs::read_symlink(target, error);
+  }
   return target.string();
 }
 
@@ -50,11 +51,12 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 // The thread's id keeps ranks apart, be they processes or threads.
-AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)),
-      target_(is_stream(path_) ? path_ : follow_links(path_)),
-      temporary_(is_stream(path_) ? "" : fmt::format("{}.{}.tmp", target_, ::gettid())) {
-  const std::string& opened = temporary_.empty() ? target_ : temporary_;
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  if (!is_stream(path_)) {
+    target_ = follow_links(path_);
+    temporary_ = fmt::format("{}.{}.tmp", target_, ::gettid());
+  }
+  const std::string& opened = temporary_.empty() ? path_ : temporary_;
   descriptor_ = ::open(opened.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail();
 }

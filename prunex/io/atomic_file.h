@@ -28,8 +28,8 @@ class AtomicFile {
   [[noreturn]] void fail() const;
 
   std::string path_;
-  std::string target_;     // where links lead from `path_`
-  std::string temporary_;  // empty once there is nothing to rename or remove
+  std::string target_;     // where links lead from `path_`; empty for a device or a pipe
+  std::string temporary_;  // likewise, and empty once it is renamed
   int descriptor_;
 };
 
