@@ -6,16 +6,23 @@ add_library(prunex_base INTERFACE)
 target_include_directories(prunex_base INTERFACE
   "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 target_compile_features(prunex_base INTERFACE cxx_std_20)
-# Header-only: the wheel brings fmt's headers of another version, which win over the system's in the search order.
-target_link_libraries(prunex_base INTERFACE fmt::fmt-header-only)
 
-# Warnings for our own code; errors in development and CI builds.
-add_library(prunex_warnings INTERFACE)
-target_compile_options(prunex_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
+# What our own sources need and those that use the library do not: warnings, errors in development and CI builds; fmt,
+# as a library, since header-only it costs two to four seconds in every source. The wheel brings headers of another fmt,
+# which would win in the search order: a folder that has nothing but the system's goes before them.
+get_target_property(_fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+list(GET _fmt_headers 0 _fmt_headers)
+set(_fmt_before_torch "${PROJECT_BINARY_DIR}/fmt_before_torch")
+file(MAKE_DIRECTORY "${_fmt_before_torch}")
+file(CREATE_LINK "${_fmt_headers}/fmt" "${_fmt_before_torch}/fmt" SYMBOLIC)
+add_library(prunex_private INTERFACE)
+target_compile_options(prunex_private INTERFACE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
+target_include_directories(prunex_private INTERFACE "${_fmt_before_torch}")
+target_link_libraries(prunex_private INTERFACE fmt::fmt)
 
 # ATen/ATen.h costs 9 s in every source that includes it: precompile it once for all rooms.
 add_library(prunex_pch OBJECT "${PROJECT_SOURCE_DIR}/cmake/pch.cpp")
-target_link_libraries(prunex_pch PRIVATE prunex_base prunex_warnings LibTorch::torch)
+target_link_libraries(prunex_pch PRIVATE prunex_base prunex_private LibTorch::torch)
 target_precompile_headers(prunex_pch PRIVATE "${PROJECT_SOURCE_DIR}/cmake/pch.h")
 
 # The precompiled header is position-independent code, so a program that reuses it must be, too (not -fPIE).
@@ -38,7 +45,7 @@ function(prunex_room name)
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   target_link_libraries(prunex_${name}
     PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
-    PRIVATE $<BUILD_INTERFACE:prunex_warnings> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+    PRIVATE fmt::fmt $<BUILD_INTERFACE:prunex_private> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   target_precompile_headers(prunex_${name} REUSE_FROM prunex_pch)
   set(PRUNEX_ROOMS ${PRUNEX_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()

@@ -216,6 +216,16 @@ Run read_run(const std::string& directory) {
   return run;
 }
 
+bool is_summary(const json& object) {
+  if (!object.is_object()) return false;
+  try {
+    parse_summary(object);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
 std::map<std::string, std::string> declared_options(const json& entry) {
   std::map<std::string, std::string> options;
   const json declared = part(entry, "options");

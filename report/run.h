@@ -110,6 +110,8 @@ std::string unquoted(std::string text);
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);
+/// Whether this is the summary.json of a finished run: it has an accuracy, and what else it has is of the right type.
+bool is_summary(const nlohmann::json& object);
 
 /// The options of an entry of compare.json; empty if it has none. This and the next throw std::invalid_argument that
 /// says where in the entry something is missing or of another type.

@@ -2,14 +2,13 @@
 
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <system_error>
+
+#include "prunex/io/atomic_file.h"
 
 namespace prunex::program {
 namespace {
@@ -64,36 +63,38 @@ c10::Storage ArchiveReader::storage(const std::string& record) const {
   }
 }
 
-// LibTorch's writer finishes the file in its destructor, where a failed write would end the process: `file` remembers
-// failures instead.
+// LibTorch's writer finishes the archive in its destructor, where a failed write would end the process: `failure` keeps
+// the first one for check().
 struct ArchiveWriter::Zip {
   explicit Zip(const std::string& path)
-      : file(path, std::ios::binary), writer([this](const void* data, size_t bytes) {
-          file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+      : file(path), writer([this](const void* data, size_t bytes) {
+          append(data, bytes);
           return bytes;
         }) {}
 
-  std::ofstream file;
+  void append(const void* data, size_t bytes) noexcept {
+    if (failure) return;
+    try {
+      file.append(data, bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+
+  io::AtomicFile file;
+  std::exception_ptr failure;
   caffe2::serialize::PyTorchStreamWriter writer;
 };
 
-ArchiveWriter::ArchiveWriter(const std::string& path)
-    : path_(path), temporary_(fmt::format("{}.{}.tmp", path, getpid())), zip_(std::make_unique<Zip>(temporary_)) {
+ArchiveWriter::ArchiveWriter(const std::string& path) : zip_(std::make_unique<Zip>(path)) {
   check();
   zip_->writer.setMinVersion(6);
 }
 
-ArchiveWriter::~ArchiveWriter() {
-  if (!zip_) return;
-  zip_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-}
+ArchiveWriter::~ArchiveWriter() = default;
 
 void ArchiveWriter::check() const {
-  if (zip_->file) return;
-  const std::string reason = errno != 0 ? ": " + std::generic_category().message(errno) : "";
-  throw std::runtime_error(fmt::format("{}: cannot be written{}", path_, reason));
+  if (zip_->failure) std::rethrow_exception(zip_->failure);
 }
 
 void ArchiveWriter::write(const std::string& record, const void* data, size_t bytes) {
@@ -103,10 +104,8 @@ void ArchiveWriter::write(const std::string& record, const void* data, size_t by
 
 void ArchiveWriter::finish() {
   zip_->writer.writeEndOfFile();
-  zip_->file.close();
   check();
-  std::filesystem::rename(temporary_, path_);
-  zip_.reset();
+  zip_->file.commit();
 }
 
 }  // namespace prunex::program

@@ -40,7 +40,6 @@ class ArchiveWriter {
   struct Zip;
   void check() const;
 
-  std::string path_, temporary_;
   std::unique_ptr<Zip> zip_;
 };
 

@@ -1,10 +1,6 @@
 // Words that options are told, and what they mean.
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +18,7 @@ std::vector<std::string> names_of(const Words<T>& words) {
 }
 
 /// Throws a std::invalid_argument that names the option and lists the words.
-[[noreturn]] inline void refuse_word(const std::string& word, const std::vector<std::string>& names,
-                                     const char* option) {
-  throw std::invalid_argument(fmt::format("{}: got '{}', wanted one of {}", option, word, fmt::join(names, ", ")));
-}
+[[noreturn]] void refuse_word(const std::string& word, const std::vector<std::string>& names, const char* option);
 
 /// An unknown word is refused.
 template <class T>

@@ -169,6 +169,17 @@ TEST(ComparisonRecord, TheBestRateOnHeldOutImagesIsChosenWhenAllPilotsHaveEnded)
   EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
 }
 
+TEST(ComparisonRecord, WhatTheReportCannotReadIsNotFinished) {
+  const Scratch scratch;
+  const auto pilots = pilots_of(read(scratch, kFile));
+  ComparisonRecord record(scratch / "out");
+  record.note(pilots[0], JobState::kWaiting);
+  write(record.path_of(pilots[0]) + "/summary.json", R"({"strategy": "ddp"})");
+  EXPECT_EQ(record.state_of(pilots[0]), JobState::kWaiting);
+  finish(record, pilots[0], 0.4);
+  EXPECT_EQ(record.state_of(pilots[0]), JobState::kDone);
+}
+
 constexpr const char* kTwoSeeds = R"([pilot]
 validation = 100
 seeds = [7, 8]

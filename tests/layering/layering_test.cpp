@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 // What a room includes besides itself and prunex/tensors.h.
 const std::map<std::string, std::set<std::string>> kRooms = {
-    {"program", {}},
+    {"program", {"io"}},
     {"models", {"program"}},
     {"sparsity", {}},
     {"comm", {}},

@@ -331,5 +331,21 @@ TEST(Pt2, FailedWritesLeaveNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
+TEST(Pt2, LinksStayLinksAndAFullDiskIsOneLine) {
+  const tests::Scratch scratch;
+  const auto model = read_pt2(stored_pt2("net"));
+  std::filesystem::create_symlink("model.pt2", scratch / "link.pt2");
+  write_pt2(scratch / "link.pt2", model);
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link.pt2"));
+  EXPECT_EQ(error_of_read(scratch / "model.pt2"), "no error");
+  std::filesystem::create_symlink("/dev/full", scratch / "full.pt2");
+  try {
+    write_pt2(scratch / "full.pt2", model);
+    FAIL() << "was written";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("full.pt2"), HasSubstr("No space left"), Not(HasSubstr("\n"))));
+  }
+}
+
 }  // namespace
 }  // namespace prunex::program

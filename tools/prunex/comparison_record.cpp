@@ -119,9 +119,8 @@ const ordered_json* ComparisonRecord::find(const Job& job) const {
 JobState ComparisonRecord::state_of(const Job& job) const {
   const auto* entry = find(job);
   if (entry == nullptr || entry->at("options") != options_json(job)) return JobState::kWaiting;
-  if (entry->value("state", "") == "done" || read_json(path_of(job) + "/summary.json").is_object()) {
-    return JobState::kDone;
-  }
+  if (entry->value("state", "") == "done") return JobState::kDone;
+  if (report::is_summary(read_json(path_of(job) + "/summary.json"))) return JobState::kDone;
   return entry->value("state", "") == "failed" ? JobState::kFailed : JobState::kWaiting;
 }
 
