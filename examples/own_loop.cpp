@@ -1,7 +1,8 @@
 // Your own network, data, optimizer and loop; prunex averages the ranks and prunes while you train.
 // Alone it runs two nodes as threads of one process; under `torchrun --no-python` every process is a rank.
-#include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <cstdio>
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/strategies/hsadmm.h"
@@ -87,8 +88,8 @@ void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
     optimizer.step();
     const auto exchange = strategy->after_update(replica, step);
     if (exchange.exchanged && prints) {
-      fmt::print("exchange {:2}  loss {:.3f}  channels kept {:.0f} %{}\n", exchange.index, loss.item<double>(),
-                 100 * exchange.keep, exchange.frozen ? ", final" : "");
+      std::printf("exchange %2ld  loss %.3f  channels kept %.0f %%%s\n", exchange.index, loss.item<double>(),
+                  100 * exchange.keep, exchange.frozen ? ", final" : "");
     }
   }
   strategy->finish();  // the network now holds z, the model all ranks agree on
@@ -97,8 +98,8 @@ void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
   const auto [images, labels] = draw_batch(random);
   const double accuracy = network->forward(images).argmax(1).eq(labels).to(at::kDouble).mean().item<double>();
   if (prints) {
-    fmt::print("accuracy {:.1f} %, {} of 48 channels kept, {:.1f} kB sent to the other node\n", 100 * accuracy,
-               sparsity::count_alive(strategy->masks()), static_cast<double>(ranks.rail->traffic().bytes.sent) / 1e3);
+    std::printf("accuracy %.1f %%, %ld of 48 channels kept, %.1f kB sent to the other node\n", 100 * accuracy,
+                sparsity::count_alive(strategy->masks()), static_cast<double>(ranks.rail->traffic().bytes.sent) / 1e3);
   }
   ranks.world->barrier();
 }
