@@ -43,6 +43,7 @@ function(prunex_room name)
   list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/prunex/${name}/")
   add_library(prunex_${name} STATIC ${sources} ${ARG_SOURCES})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
+  # fmt by name, since prunex_private is not installed: who links the archive needs the library.
   target_link_libraries(prunex_${name}
     PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
     PRIVATE fmt::fmt $<BUILD_INTERFACE:prunex_private> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)

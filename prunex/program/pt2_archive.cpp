@@ -87,7 +87,6 @@ struct ArchiveWriter::Zip {
 };
 
 ArchiveWriter::ArchiveWriter(const std::string& path) : zip_(std::make_unique<Zip>(path)) {
-  check();
   zip_->writer.setMinVersion(6);
 }
 

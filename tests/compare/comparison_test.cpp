@@ -176,6 +176,7 @@ TEST(ComparisonRecord, WhatTheReportCannotReadIsNotFinished) {
   record.note(pilots[0], JobState::kWaiting);
   write(record.path_of(pilots[0]) + "/summary.json", R"({"strategy": "ddp"})");
   EXPECT_EQ(record.state_of(pilots[0]), JobState::kWaiting);
+  EXPECT_TRUE(record.summary_of(pilots[0]).is_null());
   finish(record, pilots[0], 0.4);
   EXPECT_EQ(record.state_of(pilots[0]), JobState::kDone);
 }

@@ -40,9 +40,10 @@ ordered_json read_json(const std::string& path) {
   return file ? ordered_json::parse(file, nullptr, false) : ordered_json();
 }
 
+/// Null if the run is not finished.
 ordered_json read_summary(const std::string& directory) {
   ordered_json summary = read_json(directory + "/summary.json");
-  if (!summary.is_object()) return {};
+  if (!report::is_summary(summary)) return {};
   const auto [messages, flat_messages] = report::count_messages(summary);
   summary.erase("traffic");
   summary.erase("not_removed");
@@ -119,8 +120,7 @@ const ordered_json* ComparisonRecord::find(const Job& job) const {
 JobState ComparisonRecord::state_of(const Job& job) const {
   const auto* entry = find(job);
   if (entry == nullptr || entry->at("options") != options_json(job)) return JobState::kWaiting;
-  if (entry->value("state", "") == "done") return JobState::kDone;
-  if (report::is_summary(read_json(path_of(job) + "/summary.json"))) return JobState::kDone;
+  if (entry->value("state", "") == "done" || read_summary(path_of(job)).is_object()) return JobState::kDone;
   return entry->value("state", "") == "failed" ? JobState::kFailed : JobState::kWaiting;
 }
 
