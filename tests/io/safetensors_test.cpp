@@ -168,7 +168,9 @@ TEST(SafeTensors, RefusesEveryTruncation) {
 // Every byte of the file counts: of the header, of the checksums, of the data.
 TEST(SafeTensors, FindsEveryByteThatChanged) {
   Scratch scratch;
-  const TensorDict tensors = one_of_each_type();
+  TensorDict tensors;
+  tensors.insert("w", at::arange(6, at::kFloat).reshape({2, 3}));
+  tensors.insert("mask", at::tensor({1, 0}, at::kBool));
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
   const std::string bytes = content(scratch / "good");
   for (const auto& flipped : tests::flips(bytes, bytes.size())) {
