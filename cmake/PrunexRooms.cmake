@@ -1,5 +1,5 @@
-# prunex_room(NAME [ROOMS other…] [SOURCES file…] [LIBRARIES lib…]): static library prunex_NAME from prunex/NAME/*.cpp and
-# the files named.
+# prunex_room(NAME [WITHOUT_TORCH] [ROOMS other…] [SOURCES file…] [LIBRARIES lib…]): static library prunex_NAME from
+# prunex/NAME/*.cpp and the files named.
 # prunex_library(): prunex::prunex, all rooms behind one name.
 
 add_library(prunex_base INTERFACE)
@@ -35,19 +35,25 @@ endfunction()
 set(PRUNEX_ROOMS "" CACHE INTERNAL "")
 
 function(prunex_room name)
-  cmake_parse_arguments(ARG "" "" "ROOMS;SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "WITHOUT_TORCH" "" "ROOMS;SOURCES;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp"
     "${PROJECT_SOURCE_DIR}/prunex/${name}/shm/*.cpp")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
+  set(torch LibTorch::torch)
+  if(ARG_WITHOUT_TORCH)
+    set(torch "")
+  endif()
   list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/prunex/${name}/")
   add_library(prunex_${name} STATIC ${sources} ${ARG_SOURCES})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   # fmt by name, since prunex_private is not installed: who links the archive needs the library.
   target_link_libraries(prunex_${name}
-    PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} LibTorch::torch
+    PUBLIC prunex_base ${ARG_ROOMS} ${ARG_LIBRARIES} ${torch}
     PRIVATE fmt::fmt $<BUILD_INTERFACE:prunex_private> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
-  target_precompile_headers(prunex_${name} REUSE_FROM prunex_pch)
+  if(torch)
+    target_precompile_headers(prunex_${name} REUSE_FROM prunex_pch)
+  endif()
   set(PRUNEX_ROOMS ${PRUNEX_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
+
+#include "prunex/text/json.h"
 
 namespace prunex::report {
 
@@ -15,20 +16,8 @@ std::string reason(const std::exception& error) {
   return text.starts_with("[json.exception.") && end != std::string::npos ? text.substr(end + 2) : text;
 }
 
-json parse_json(const std::string& text, int64_t first_line) {
-  try {
-    return json::parse(text);
-  } catch (const json::parse_error& error) {
-    // `byte` counts from 1, up to one behind the end.
-    const auto before = text.substr(0, std::max<size_t>(error.byte, 1) - 1);
-    const auto line = first_line + std::count(before.begin(), before.end(), '\n');
-    const auto column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
-    throw std::invalid_argument(fmt::format("not valid JSON (line {}, column {})", line, column));
-  }
-}
-
 json read_json(std::istream& file) {
-  return parse_json({std::istreambuf_iterator<char>(file), {}});
+  return text::parse_json(std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
 const json& member(const json& object, const char* key) {

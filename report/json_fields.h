@@ -24,8 +24,7 @@ auto within(const std::string& place, const auto& call) {
   }
 }
 
-/// Throws std::invalid_argument "not valid JSON (line L, column C)"; the text begins in line `first_line`.
-nlohmann::json parse_json(const std::string& text, int64_t first_line = 1);
+/// All of the file, as text::parse_json.
 nlohmann::json read_json(std::istream& file);
 
 /// What must be there. Throws std::invalid_argument "KEY: missing".

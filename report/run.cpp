@@ -8,12 +8,15 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/text/json.h"
+#include "prunex/text/settings.h"
 #include "report/json_fields.h"
 #include "report/recorded_exchanges.h"
 
@@ -23,14 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The lines `name=value` that a run writes.
 std::map<std::string, std::string> parse_options(std::istream& file) {
   std::map<std::string, std::string> options;
-  for (std::string line; std::getline(file, line);) {
-    const auto equals = line.find('=');
-    if (line.empty() || line.front() == '#' || equals == std::string::npos) continue;
-    options[line.substr(0, equals)] = unquoted(line.substr(equals + 1));
-  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const auto& setting : text::read_settings(text, "line")) options[setting.name] = setting.value;
   return options;
 }
 
@@ -79,8 +78,8 @@ std::vector<Exchange> parse_exchanges(std::istream& file) {
   int64_t line_number = 0;
   for (std::string line; std::getline(file, line);) {
     ++line_number;
-    if (line.empty() || (file.eof() && !json::accept(line))) continue;
-    const json exchange = parse_json(line, line_number);
+    if (line.empty() || (file.eof() && !text::is_json(line))) continue;
+    const json exchange = text::parse_json(line, line_number);
     exchanges.push_back(within(fmt::format("line {}", line_number), [&] { return parse_exchange(exchange); }));
   }
   return exchanges;
@@ -170,11 +169,6 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
 
 }  // namespace
 
-std::string unquoted(std::string text) {
-  const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
-  return quoted ? text.substr(1, text.size() - 2) : text;
-}
-
 Messages count_messages(const json& summary) {
   if (summary.contains("messages")) return {whole(summary, "messages"), whole(summary, "flat_messages")};
   const json traffic = part(summary, "traffic");
@@ -231,7 +225,7 @@ std::map<std::string, std::string> declared_options(const json& entry) {
   const json declared = part(entry, "options");
   within("options", [&] {
     for (const auto& [name, value] : declared.items()) {
-      options[name] = unquoted(required<std::string>(declared, name.c_str()));
+      options[name] = text::word_of(required<std::string>(declared, name.c_str()));
     }
   });
   return options;

@@ -104,9 +104,6 @@ UsualSeconds usual_seconds(const Run& run);
 /// Of summary.json: counted from its traffic, or as an entry of compare.json has them.
 Messages count_messages(const nlohmann::json& summary);
 
-/// A TOML word without its quotes; anything else as it is.
-std::string unquoted(std::string text);
-
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);

@@ -11,22 +11,27 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/io/tensor_checksums.h"
+#include "prunex/text/json.h"
+#include "prunex/text/one_line.h"
 
 namespace prunex::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
-using Json = nlohmann::ordered_json;  // keeps the order of the header
+using Json = nlohmann::json;
 
 constexpr uint64_t kLargestHeader = 100'000'000;  // the limit of the reference implementation
-constexpr const char* kMetadataKey = "__metadata__";
+constexpr size_t kMostDimensions = 64;            // of ATen's loops
 
 constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kTypes = {{
     {"F64", at::kDouble},
@@ -60,26 +65,41 @@ std::vector<const TensorDict::Item*> by_item_size(const TensorDict& tensors) {
   return order;
 }
 
-Json describe(const TensorDict& tensors, const std::vector<const TensorDict::Item*>& order) {
+at::Tensor row_major(const at::Tensor& tensor) {
+  return tensor.detach().cpu().contiguous();
+}
+
+std::string head_of(const std::string& name, const char* dtype, at::IntArrayRef shape) {
+  return fmt::format("{} {} [{}]\n", name, dtype, fmt::join(shape, ","));
+}
+
+Metadata with_checksums(const TensorDict& tensors, Metadata metadata) {
+  Checksums checksums{{kMetadataName, metadata_checksum(metadata)}};
+  for (auto& item : tensors) {
+    const auto& name = item.key();
+    TORCH_CHECK(name != kMetadataName, "[io] ", kMetadataName, " cannot be the name of a tensor");
+    const at::Tensor values = row_major(item.value());
+    const auto head = head_of(name, name_of(values.scalar_type(), name), values.sizes());
+    checksums[name] = tensor_checksum(head, values.const_data_ptr(), values.nbytes());
+  }
+  metadata[kChecksumsKey] = checksums_text(checksums);
+  return metadata;
+}
+
+std::string header_text(const TensorDict& tensors, const std::vector<const TensorDict::Item*>& order,
+                        const Metadata& metadata) {
   std::map<std::string, size_t> begin;
   size_t position = 0;
   for (auto* item : order) begin[item->key()] = std::exchange(position, position + item->value().nbytes());
-  Json header = Json::object();
+  std::string text = fmt::format("{{\"{}\":{}", kMetadataName, Json(metadata).dump());
   for (auto& item : tensors) {
-    const std::string& name = item.key();
-    TORCH_CHECK(name != kMetadataKey, "[io] ", kMetadataKey, " cannot be the name of a tensor");
-    header[name] = {{"dtype", name_of(item.value().scalar_type(), name)},
-                    {"shape", item.value().sizes().vec()},
-                    {"data_offsets", {begin[name], begin[name] + item.value().nbytes()}}};
+    const auto& name = item.key();
+    const auto& tensor = item.value();
+    text += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", Json(name).dump(),
+                        name_of(tensor.scalar_type(), name), fmt::join(tensor.sizes(), ","), begin[name],
+                        begin[name] + tensor.nbytes());
   }
-  return header;
-}
-
-std::string header_text(const Json& tensors, const Metadata& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadataKey] = metadata;
-  header.update(tensors);
-  std::string text = header.dump();
+  text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }
@@ -88,10 +108,16 @@ std::string header_text(const Json& tensors, const Metadata& metadata) {
 
 struct Entry {
   std::string name;
-  at::ScalarType type;
+  at::ScalarType type = at::kByte;
   std::vector<int64_t> shape;
-  uint64_t begin;
-  uint64_t end;
+  uint64_t begin = 0, end = 0;
+  std::string checksum;  ///< empty if the file has none
+};
+
+struct Header {
+  Json json;
+  std::vector<std::string> names;  ///< in the order of the file
+  uint64_t data_begin = 0;
 };
 
 /// Reads one file front to back and knows its name for the errors.
@@ -124,7 +150,8 @@ class Reader {
   uint64_t size_ = 0;
 };
 
-Json read_header(Reader& reader, uint64_t& length) {
+Header read_header(Reader& reader) {
+  uint64_t length = 0;
   if (reader.size() < sizeof(length)) reader.fail("{} bytes are too few for a safetensors file", reader.size());
   reader.read(&length, sizeof(length));
   if (length > reader.size() - sizeof(length) || length > kLargestHeader) {
@@ -132,8 +159,14 @@ Json read_header(Reader& reader, uint64_t& length) {
   }
   std::string text(length, '\0');
   reader.read(text.data(), length);
-  Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) reader.fail("the header is not a JSON object");
+  Header header{.data_begin = sizeof(length) + length};
+  try {
+    header.json = text::parse_json(text);
+  } catch (const std::invalid_argument& error) {
+    reader.fail("the header is not a JSON object: {}", error.what());
+  }
+  if (!header.json.is_object()) reader.fail("the header is not a JSON object");
+  header.names = text::member_names(text);
   return header;
 }
 
@@ -141,46 +174,50 @@ at::ScalarType type_of(const Json& dtype, const std::string& tensor, const Reade
   for (auto& [name, type] : kTypes) {
     if (dtype == name) return type;
   }
-  reader.fail("tensor {} has dtype {}, which is not supported", tensor, dtype.dump());
+  reader.fail("tensor {} has dtype {}, which is not supported", tensor, text::one_line(dtype.dump()));
 }
 
 std::vector<uint64_t> integers(const Json& list, const std::string& tensor, const Reader& reader) {
   bool good =
       list.is_array() && std::all_of(list.begin(), list.end(), [](auto& item) { return item.is_number_unsigned(); });
-  if (!good) reader.fail("tensor {}: {} is not a list of non-negative integers", tensor, list.dump());
+  if (!good) reader.fail("tensor {}: {} is not a list of non-negative integers", tensor, text::one_line(list.dump()));
   return list.get<std::vector<uint64_t>>();
 }
 
 Metadata read_metadata(const Json& json, const Reader& reader) {
   bool good = json.is_object() && std::all_of(json.begin(), json.end(), [](auto& value) { return value.is_string(); });
-  if (!good) reader.fail("{} is not an object of strings", kMetadataKey);
+  if (!good) reader.fail("{} is not an object of strings", kMetadataName);
   return json.get<Metadata>();
 }
 
-// The number of bytes, or nothing if it does not fit 63 bits.
-bool bytes_of(const std::vector<uint64_t>& shape, uint64_t item_size, uint64_t& bytes) {
+// Nothing if sizes or strides do not fit 63 bits. Strides count an extent of 0 as 1.
+std::optional<uint64_t> bytes_of(const std::vector<uint64_t>& shape, uint64_t item_size) {
   constexpr uint64_t kLimit = std::numeric_limits<int64_t>::max();
-  bytes = item_size;
+  uint64_t bytes = item_size;
   for (uint64_t extent : shape) {
-    if (extent > kLimit || (extent != 0 && bytes > kLimit / extent)) return false;
-    bytes *= extent;
+    if (extent > kLimit || bytes > kLimit / std::max<uint64_t>(extent, 1)) return std::nullopt;
+    bytes *= std::max<uint64_t>(extent, 1);
   }
-  return true;
+  return std::find(shape.begin(), shape.end(), 0) == shape.end() ? bytes : 0;
 }
 
-Entry read_entry(const std::string& name, const Json& json, uint64_t data_size, const Reader& reader) {
+Entry read_entry(const std::string& key, const Json& json, uint64_t data_size, const Reader& reader) {
+  const std::string name = text::one_line(key);
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!json.is_object() || !json.contains(key)) reader.fail("tensor {} has no {}", name, key);
   }
-  Entry entry{.name = name, .type = type_of(json["dtype"], name, reader), .shape = {}, .begin = 0, .end = 0};
+  Entry entry{.name = key, .type = type_of(json["dtype"], name, reader)};
   auto shape = integers(json["shape"], name, reader);
   auto offsets = integers(json["data_offsets"], name, reader);
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_size) {
-    reader.fail("tensor {} lies at {} of {} bytes of data", name, json["data_offsets"].dump(), data_size);
+    reader.fail("tensor {} lies at {} of {} bytes of data", name, text::one_line(json["data_offsets"].dump()),
+                data_size);
   }
-  uint64_t bytes = 0;
-  if (!bytes_of(shape, c10::elementSize(entry.type), bytes) || bytes != offsets[1] - offsets[0]) {
-    reader.fail("tensor {} of shape {} and dtype {} does not take {} bytes", name, json["shape"].dump(),
+  if (shape.size() > kMostDimensions) {
+    reader.fail("tensor {} has {} dimensions, wanted at most {}", name, shape.size(), kMostDimensions);
+  }
+  if (bytes_of(shape, c10::elementSize(entry.type)) != offsets[1] - offsets[0]) {
+    reader.fail("tensor {} of shape {} and dtype {} does not take {} bytes", name, text::one_line(json["shape"].dump()),
                 json["dtype"].dump(), offsets[1] - offsets[0]);
   }
   entry.shape.assign(shape.begin(), shape.end());
@@ -193,11 +230,39 @@ void check_coverage(std::vector<Entry> entries, uint64_t data_size, const Reader
             [](auto& a, auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t position = 0;
   for (auto& entry : entries) {
-    if (entry.begin < position) reader.fail("tensor {} overlaps the one before it", entry.name);
-    if (entry.begin > position) reader.fail("the bytes before tensor {} belong to no tensor", entry.name);
+    const auto name = text::one_line(entry.name);
+    if (entry.begin < position) reader.fail("tensor {} overlaps the one before it", name);
+    if (entry.begin > position) reader.fail("the bytes before tensor {} belong to no tensor", name);
     position = entry.end;
   }
   if (position != data_size) reader.fail("the last {} bytes belong to no tensor", data_size - position);
+}
+
+/// What the file says of its own bytes; nothing if prunex did not write it.
+std::optional<Checksums> take_checksums(Metadata& metadata, const Reader& reader) {
+  const auto found = metadata.extract(kChecksumsKey);
+  if (found.empty()) return std::nullopt;
+  Checksums checksums;
+  try {
+    checksums = parse_checksums(found.mapped());
+  } catch (const std::invalid_argument& error) {
+    reader.fail("is damaged: {}: {}", kChecksumsKey, error.what());
+  }
+  if (checksums[kMetadataName] != metadata_checksum(metadata)) {
+    reader.fail("is damaged: the checksum of {} does not match", kMetadataName);
+  }
+  checksums.erase(kMetadataName);
+  return checksums;
+}
+
+void expect_checksums(std::vector<Entry>& entries, Checksums checksums, const Reader& reader) {
+  for (auto& entry : entries) {
+    const auto found = checksums.extract(entry.name);
+    if (found.empty()) reader.fail("is damaged: tensor {} has no checksum", text::one_line(entry.name));
+    entry.checksum = found.mapped();
+  }
+  if (checksums.empty()) return;
+  reader.fail("is damaged: tensor {} is missing", text::one_line(checksums.begin()->first));
 }
 
 at::Tensor read_tensor(const Entry& entry, uint64_t data_begin, Reader& reader) {
@@ -206,6 +271,10 @@ at::Tensor read_tensor(const Entry& entry, uint64_t data_begin, Reader& reader) 
   at::Tensor tensor = at::empty(entry.shape, is_bool ? at::kByte : entry.type);
   reader.seek(data_begin + entry.begin);
   reader.read(tensor.data_ptr(), tensor.nbytes());
+  const auto head = head_of(entry.name, name_of(entry.type, entry.name), tensor.sizes());
+  if (!entry.checksum.empty() && tensor_checksum(head, tensor.const_data_ptr(), tensor.nbytes()) != entry.checksum) {
+    reader.fail("tensor {} is damaged: its checksum does not match", text::one_line(entry.name));
+  }
   return is_bool ? tensor.ne(0) : tensor;
 }
 
@@ -213,13 +282,13 @@ at::Tensor read_tensor(const Entry& entry, uint64_t data_begin, Reader& reader) 
 
 void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata) {
   auto order = by_item_size(tensors);
-  std::string header = header_text(describe(tensors, order), metadata);
+  std::string header = header_text(tensors, order, with_checksums(tensors, metadata));
   uint64_t length = header.size();
   AtomicFile file(path);
   file.append(&length, sizeof(length));
   file.append(header);
   for (auto* item : order) {
-    at::Tensor values = item->value().detach().cpu().contiguous();
+    at::Tensor values = row_major(item->value());
     file.append(values.data_ptr(), values.nbytes());
   }
   file.commit();
@@ -227,20 +296,22 @@ void write_safetensors(const std::string& path, const TensorDict& tensors, const
 
 SafeTensors read_safetensors(const std::string& path) {
   Reader reader(path);
-  uint64_t length = 0;
-  Json header = read_header(reader, length);
-  uint64_t data_begin = sizeof(length) + length;
+  const Header header = read_header(reader);
+  const uint64_t data_size = reader.size() - header.data_begin;
   SafeTensors result;
   std::vector<Entry> entries;
-  for (auto& [name, json] : header.items()) {
-    if (name == kMetadataKey) {
-      result.metadata = read_metadata(json, reader);
+  std::set<std::string_view> seen;
+  for (auto& name : header.names) {
+    if (!seen.insert(name).second) reader.fail("{} is there twice", text::one_line(name));
+    if (name == kMetadataName) {
+      result.metadata = read_metadata(header.json[name], reader);
     } else {
-      entries.push_back(read_entry(name, json, reader.size() - data_begin, reader));
+      entries.push_back(read_entry(name, header.json[name], data_size, reader));
     }
   }
-  check_coverage(entries, reader.size() - data_begin, reader);
-  for (auto& entry : entries) result.tensors.insert(entry.name, read_tensor(entry, data_begin, reader));
+  check_coverage(entries, data_size, reader);
+  if (auto checksums = take_checksums(result.metadata, reader)) expect_checksums(entries, *checksums, reader);
+  for (auto& entry : entries) result.tensors.insert(entry.name, read_tensor(entry, header.data_begin, reader));
   return result;
 }
 

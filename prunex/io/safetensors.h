@@ -17,12 +17,14 @@ struct SafeTensors {
   Metadata metadata;
 };
 
-/// Writes the values row-major whatever their memory layout, atomically; equal input gives equal bytes.
+/// Writes the values row-major whatever their memory layout, atomically; equal input gives equal bytes. The metadata
+/// of the file also has a checksum of every tensor, tensor_checksums.h.
 /// Types: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool.
 void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata = {});
 
 /// Throws std::runtime_error, one line that names `path`, if the file is missing or is not exactly what the format
-/// describes: the tensors must cover the data without gap or overlap.
+/// describes: the tensors must cover the data without gap or overlap; or if it has checksums and a byte has changed:
+/// the line names the tensor. The metadata is without the checksums.
 SafeTensors read_safetensors(const std::string& path);
 
 /// The entry `name` of a file read from `path`; std::runtime_error with the names that exist if it is absent.

@@ -8,13 +8,12 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "prunex/io/checksum.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/text/settings.h"
 
 namespace prunex::train {
 namespace {
@@ -45,12 +44,8 @@ bool may_differ(const std::string& option) {
 
 std::map<std::string, std::string> options_in(const std::string& config) {
   std::map<std::string, std::string> options;
-  std::istringstream lines(config);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t equals = line.find('=');
-    if (equals != std::string::npos && !may_differ(line.substr(0, equals))) {
-      options[line.substr(0, equals)] = line.substr(equals + 1);
-    }
+  for (const auto& setting : text::read_settings(config, "configuration")) {
+    if (!may_differ(setting.name)) options[setting.name] = setting.value;
   }
   return options;
 }
@@ -66,26 +61,10 @@ void check_same_options(const std::string& saved, const std::string& now, const 
   }
 }
 
-/// Over everything in a file but the checksum itself.
-std::string checksum_of(const TensorDict& tensors, const io::Metadata& metadata) {
-  std::string text;
-  for (const auto& [key, value] : metadata) text += key + '=' + value + '\n';
-  return io::checksum(tensors, text);
-}
-
-void write(const std::string& path, const TensorDict& tensors, io::Metadata metadata) {
-  metadata["checksum"] = checksum_of(tensors, metadata);
-  io::write_safetensors(path, tensors, metadata);
-}
-
-io::SafeTensors read(const std::string& path) {
-  io::SafeTensors file = io::read_safetensors(path);
-  const std::string wanted = file.metadata["checksum"];
-  file.metadata.erase("checksum");
-  if (checksum_of(file.tensors, file.metadata) != wanted) {
-    throw std::runtime_error(fmt::format("{} is damaged: its checksum does not match", path));
-  }
-  return file;
+const std::string& entry_of(const io::SafeTensors& file, const std::string& key, const std::string& path) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) throw std::runtime_error(fmt::format("{} has no {}: no checkpoint", path, key));
+  return found->second;
 }
 
 }  // namespace
@@ -117,10 +96,10 @@ void Checkpoints::save(const Checkpoint& checkpoint) {
     io::Metadata with_progress = metadata;
     with_progress["structure"] = checkpoint.structure;
     with_progress["progress"] = checkpoint.progress;
-    write(product_file(k), checkpoint.product, with_progress);
-    write(node_file(k), checkpoint.node, metadata);
+    io::write_safetensors(product_file(k), checkpoint.product, with_progress);
+    io::write_safetensors(node_file(k), checkpoint.node, metadata);
   }
-  write(rank_file(k), checkpoint.rank, metadata);
+  io::write_safetensors(rank_file(k), checkpoint.rank, metadata);
   ranks_.world->barrier();
   if (ranks_.layout.local_rank() == 0) remove_before(k);
 }
@@ -166,14 +145,14 @@ Checkpoint Checkpoints::load(int64_t exchange) {
                       : fmt::format("--resume-exchange {}: no complete checkpoint in {}", exchange, directory_));
   }
   try {
-    const io::SafeTensors product = read(product_file(k));
-    check_same_options(product.metadata.at("config"), config_, directory_);
+    const io::SafeTensors product = io::read_safetensors(product_file(k));
+    check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
     return {.exchange = k,
             .product = product.tensors,
-            .node = read(node_file(k)).tensors,
-            .rank = read(rank_file(k)).tensors,
-            .structure = product.metadata.at("structure"),
-            .progress = product.metadata.at("progress")};
+            .node = io::read_safetensors(node_file(k)).tensors,
+            .rank = io::read_safetensors(rank_file(k)).tensors,
+            .structure = entry_of(product, "structure", product_file(k)),
+            .progress = entry_of(product, "progress", product_file(k))};
   } catch (const std::runtime_error& damaged) {
     const int64_t earlier = newest_here(k - 1);
     const std::string way_out =

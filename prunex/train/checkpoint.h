@@ -25,7 +25,7 @@ struct Checkpoint {
 /// checksum and the run's configuration. A checkpoint counts once all ranks have written; the last two are kept.
 class Checkpoints {
  public:
-  /// `config`: the resolved options, as lines `name=value`; a run goes on only from a checkpoint with the same ones.
+  /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
   Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks);
 
   /// Collective.

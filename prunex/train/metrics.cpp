@@ -7,6 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "prunex/text/json.h"
 #include "prunex/version.h"
 
 namespace prunex::train {
@@ -90,7 +91,7 @@ void add_record(ordered_json& json, const char* key, const std::optional<Record>
 }
 
 template <class Record>
-void read_record(const ordered_json& json, const char* key, std::optional<Record>& record) {
+void read_record(const nlohmann::json& json, const char* key, std::optional<Record>& record) {
   if (!json.contains(key)) return;
   record.emplace();
   each_field(*record, [&](const char* name, auto& value) { json[key].at(name).get_to(value); });
@@ -159,7 +160,7 @@ std::string progress_json(const Summary& summary) {
 }
 
 void restore_progress(Summary& summary, const std::string& text) {
-  const auto json = ordered_json::parse(text);
+  const auto json = text::parse_json(text);
   summary.exchanges = json.at("exchanges");
   summary.steps = json.at("steps");
   summary.samples = json.at("samples");

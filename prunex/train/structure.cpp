@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/text/json.h"
 
 namespace prunex::train {
 namespace {
@@ -36,7 +37,7 @@ int64_t parse_axis(const std::string& text) {
   return axis;
 }
 
-sparsity::TensorCut parse_tensor(const Json& json) {
+sparsity::TensorCut parse_tensor(const nlohmann::json& json) {
   sparsity::TensorCut tensor{json.at("shape").get<Positions>(), {}};
   for (const auto& [axis, positions] : json.at("kept").items()) {
     tensor.kept[parse_axis(axis)] = positions.get<Positions>();
@@ -44,8 +45,8 @@ sparsity::TensorCut parse_tensor(const Json& json) {
   return tensor;
 }
 
-sparsity::GroupCut parse_group(const Json& json) {
-  const Json& place = json.at("at");
+sparsity::GroupCut parse_group(const nlohmann::json& json) {
+  const auto& place = json.at("at");
   return {json.at("name"),
           json.at("size"),
           json.at("kept").get<Positions>(),
@@ -69,12 +70,12 @@ std::string structure_json(const Structure& structure) {
 
 Structure parse_structure(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const auto json = text::parse_json(text);
     Structure structure{json.at("model"), json.at("input").get<Positions>(), {}};
     for (const auto& [name, tensor] : json.at("tensors").items()) {
       structure.cut.tensors[name] = parse_tensor(tensor);
     }
-    for (const Json& group : json.at("groups")) structure.cut.groups.push_back(parse_group(group));
+    for (const auto& group : json.at("groups")) structure.cut.groups.push_back(parse_group(group));
     return structure;
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(fmt::format("no structure of a pruned network: {}", error.what()));

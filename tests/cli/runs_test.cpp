@@ -130,7 +130,7 @@ TEST(Train, LetsTheLastOfRepeatedOptionsWin) {
   const tests::Scratch scratch;
   const auto arguments = short_run({"--lr", "0.1", "--lr", "0.25", "--quiet", "--run-dir", "run"}, "1");
   EXPECT_EQ(run(scratch.path(), arguments).status, 0);
-  EXPECT_THAT(text_of(scratch / "run/config.toml"), HasSubstr("\nlr=0.25\n"));
+  EXPECT_THAT(text_of(scratch / "run/config.toml"), HasSubstr("\nlr = 0.25\n"));
 }
 
 TEST(Train, OptionsBesideAPresetWin) {
@@ -141,8 +141,8 @@ TEST(Train, OptionsBesideAPresetWin) {
   EXPECT_EQ(result.status, 0) << result.errors;
   const auto config = text_of(scratch / "run/config.toml");
   for (const char* line :
-       {"mask-rule=\"union\"", "penalty=\"residual\"", "rho1=0.0015", "lr=0.001", "groups=\"channel\"",
-        "after-freeze=\"admm\"", "as-printed=true", "keep=0.75", "batch-size=8"}) {
+       {"mask-rule = \"union\"", "penalty = \"residual\"", "rho1 = 0.0015", "lr = 0.001", "groups = \"channel\"",
+        "after-freeze = \"admm\"", "as-printed = true", "keep = 0.75", "batch-size = 8"}) {
     EXPECT_THAT(config, HasSubstr(std::string("\n") + line + "\n"));
   }
 }

@@ -1,5 +1,7 @@
 """check_safetensors.py WRITTEN TO_READ: reads what C++ wrote, writes the same for C++ to read."""
+import json
 import sys
+import zlib
 
 import torch
 
@@ -20,9 +22,16 @@ expected = {name: (torch.arange(6).reshape(2, 3) % (2 if name == "Bool" else 7))
 metadata = {"key": "välue"}
 
 with safe_open(sys.argv[1], framework="pt") as file:
-    assert file.metadata() == metadata, file.metadata()
+    found = file.metadata()
+    checksums = json.loads(found.pop("prunex.crc32"))
+    assert found == metadata, found
+    assert checksums.pop("__metadata__") == "%08x" % zlib.crc32("key=välue\n".encode())
+    assert sorted(checksums) == sorted(expected), checksums
     assert sorted(file.keys()) == sorted(expected), list(file.keys())
     for name, tensor in expected.items():
         got = file.get_tensor(name)
         assert got.dtype == tensor.dtype and torch.equal(got, tensor), (name, got)
+        entry = file.get_slice(name)
+        head = f"{name} {entry.get_dtype()} [{','.join(map(str, entry.get_shape()))}]\n"
+        assert checksums[name] == "%08x" % zlib.crc32(head.encode() + got.view(torch.uint8).numpy().tobytes()), name
 save_file(expected, sys.argv[2], metadata)

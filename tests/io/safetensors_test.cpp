@@ -2,6 +2,7 @@
 #include "prunex/io/safetensors.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,23 +10,31 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
+#include "tests/mutations.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::io {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 using testing::ThrowsMessage;
+using tests::message;
 using tests::Scratch;
 
 std::string content(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
+}
+
+void write(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 TensorDict one_of_each_type() {
@@ -45,7 +54,7 @@ std::string file_of(const std::string& header, size_t bytes) {
 
 void expect_refused(const std::string& bytes, const std::string& reason) {
   Scratch scratch;
-  write_file_atomically(scratch / "bad", bytes);
+  write(scratch / "bad", bytes);
   EXPECT_THAT(
       [&] { read_safetensors(scratch / "bad"); },
       ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "bad"), HasSubstr(reason), Not(HasSubstr("\n")))))
@@ -94,7 +103,8 @@ TEST(SafeTensors, RoundTripsScalarsAndEmptyTensors) {
   EXPECT_TRUE(at::equal(back.tensors["last"], at::ones({2})));
 }
 
-// https://huggingface.co/docs/safetensors: 8 bytes of header length, the header padded by spaces, the data.
+// https://huggingface.co/docs/safetensors: 8 bytes of header length, the header padded by spaces, the data. The
+// checksums are from Python: zlib.crc32(b"a U8 [2]\n\x01\x02"), zlib.crc32(b"b I16 [1]\n\xff\xff").
 TEST(SafeTensors, WritesTheBytesOfTheSpecification) {
   Scratch scratch;
   TensorDict tensors;
@@ -102,7 +112,8 @@ TEST(SafeTensors, WritesTheBytesOfTheSpecification) {
   tensors.insert("b", at::tensor({-1}, at::kShort));
   write_safetensors(scratch / "a", tensors);
   std::string header =
-      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"b":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
+      R"({"__metadata__":{"prunex.crc32":"{\"__metadata__\":\"00000000\",\"a\":\"6a9d9fbf\",\"b\":\"9e0409e6\"}"},)"
+      R"("a":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"b":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   EXPECT_EQ(content(scratch / "a"), file_of(header, 0) + "\xff\xff\x01\x02");
 }
@@ -149,8 +160,102 @@ TEST(SafeTensors, RefusesEveryTruncation) {
   write_safetensors(scratch / "good", one_of_each_type());
   std::string bytes = content(scratch / "good");
   for (size_t size = 0; size < bytes.size(); size += 13) {
-    write_file_atomically(scratch / "bad", bytes.substr(0, size));
+    write(scratch / "bad", bytes.substr(0, size));
     EXPECT_THROW(read_safetensors(scratch / "bad"), std::runtime_error) << size;
+  }
+}
+
+// Every byte of the file counts: of the header, of the checksums, of the data.
+TEST(SafeTensors, FindsEveryByteThatChanged) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("w", at::arange(6, at::kFloat).reshape({2, 3}));
+  tensors.insert("mask", at::tensor({1, 0}, at::kBool));
+  write_safetensors(scratch / "good", tensors, {{"key", "value"}});
+  const std::string bytes = content(scratch / "good");
+  for (const auto& flipped : tests::flips(bytes, bytes.size())) {
+    write(scratch / "bad", flipped);
+    const auto said = message([&] {
+      const SafeTensors back = read_safetensors(scratch / "bad");
+      for (auto& item : tensors) {
+        if (!at::equal(back.tensors[item.key()], item.value())) throw std::logic_error("other values");
+      }
+    });
+    EXPECT_THAT(said, AnyOf("no exception", StartsWith("cannot read " + (scratch / "bad"))));
+  }
+}
+
+TEST(SafeTensors, NamesTheTensorThatAByteChangedIn) {
+  Scratch scratch;
+  write_safetensors(scratch / "good", one_of_each_type());
+  std::string bytes = content(scratch / "good");
+  bytes[bytes.size() - 1] ^= 1;  // of the last of the narrow ones in the order of the dictionary
+  expect_refused(bytes, "tensor Bool is damaged: its checksum does not match");
+  bytes = content(scratch / "good");
+  const auto header_end = bytes.find("}}") + 2;
+  bytes[(header_end + 7) / 8 * 8] ^= 1;  // the widest come first
+  expect_refused(bytes, "tensor Double is damaged");
+}
+
+TEST(SafeTensors, ChecksumsAreOfTheseTensorsAndOfTheMetadata) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("a", at::ones({2}));
+  tensors.insert("b", at::ones({2}));
+  write_safetensors(scratch / "good", tensors, {{"key", "value"}});
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string bytes = content(scratch / "good");
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  expect_refused(with("\"value\"", "\"Value\""), "the checksum of __metadata__ does not match");
+  expect_refused(with("\"a\":{", "\"c\":{"), "tensor c has no checksum");
+  expect_refused(with("\"dtype\":\"F32\"", "\"dtype\":\"I32\""), "tensor a is damaged");
+  const std::string entry = R"("b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]})";
+  std::string another = R"("__metadata__":{})";
+  another.resize(entry.size(), ' ');
+  expect_refused(with(entry, another), "__metadata__ is there twice");
+}
+
+TEST(SafeTensors, ReadsFilesWithoutChecksums) {
+  Scratch scratch;
+  write(scratch / "a", file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2));
+  EXPECT_TRUE(at::equal(read_safetensors(scratch / "a").tensors["w"], at::zeros({2}, at::kByte)));
+}
+
+// A header is read in time in proportion to its length: one of so many tensors would not end otherwise.
+TEST(SafeTensors, ReadsManyTensorsInTheirOrder) {
+  constexpr int kMany = 100'000;
+  Scratch scratch;
+  std::string header = "{";
+  for (int i = kMany; i > 0; --i) {
+    header += fmt::format(R"("{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}{})", i, i > 1 ? "," : "}");
+  }
+  write(scratch / "a", file_of(header, 0));
+  const auto names = read_safetensors(scratch / "a").tensors.keys();
+  ASSERT_EQ(names.size(), static_cast<size_t>(kMany));
+  EXPECT_EQ(names.front(), std::to_string(kMany));
+  EXPECT_EQ(names.back(), "1");
+}
+
+TEST(SafeTensors, DamagedFilesAreReadOrRefusedInOneLine) {
+  Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("conv.weight", at::arange(6, at::kFloat).reshape({2, 3}));
+  tensors.insert("step", at::scalar_tensor(7, at::kLong));
+  write_safetensors(scratch / "good", tensors, {{"key", "value"}});
+  const std::string ours = content(scratch / "good");
+  const std::string theirs = file_of(R"({"w":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]},"__metadata__":{}})", 2);
+  for (const auto& bytes : {ours, theirs}) {
+    auto damaged = tests::mutations(bytes, 300);
+    for (const auto& more : {tests::truncations(bytes, 50), tests::flips(bytes, 200)}) {
+      damaged.insert(damaged.end(), more.begin(), more.end());
+    }
+    for (auto& one : damaged) {
+      write(scratch / "bad", one);
+      const auto said = message([&] { read_safetensors(scratch / "bad"); });
+      EXPECT_THAT(said, AnyOf("no exception", StartsWith("cannot read " + (scratch / "bad") + ": ")));
+      EXPECT_THAT(said, Not(HasSubstr("\n")));
+    }
   }
 }
 
@@ -160,10 +265,23 @@ TEST(SafeTensors, RefusesHeadersThatAreNone) {
   expect_refused(std::string("\x03\0\0\0\0\0\0\0{}", 10), "header of 3 bytes in a file of 10");
   expect_refused(file_of("{\"a\":", 0), "not a JSON object");
   expect_refused(file_of("[1]", 0), "not a JSON object");
+  expect_refused(file_of(std::string(200'000, '['), 0), "nested deeper than 100 levels (line 1, column 101)");
+  expect_refused(file_of("{\"__metadata__\":" + std::string(200'000, '['), 0), "nested deeper than 100 levels");
   expect_refused(file_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__");
 }
 
 TEST(SafeTensors, RefusesEntriesThatAreWrong) {
+  expect_refused(file_of(R"({"a\nb":3})", 0), "tensor a\\x0ab has no dtype");
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                         R"("w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                         0),
+                 "w is there twice");
+  expect_refused(file_of(R"({"w":{"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+                 "0 bytes");
+  std::string ones = "1";
+  for (int i = 1; i < 65; ++i) ones += ",1";
+  expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[)" + ones + R"(],"data_offsets":[0,1]}})", 1),
+                 "tensor w has 65 dimensions, wanted at most 64");
   expect_refused(file_of(R"({"w":3})", 0), "tensor w has no dtype");
   expect_refused(file_of(R"({"w":{"dtype":"U8","shape":[2]}})", 2), "tensor w has no data_offsets");
   expect_refused(file_of(R"({"w":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2), "F8_E4M3");

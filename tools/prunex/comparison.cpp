@@ -1,13 +1,16 @@
 #include "tools/prunex/comparison.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <stdexcept>
+
+#include "prunex/text/one_line.h"
+#include "prunex/text/toml.h"
 
 namespace prunex::tools {
 namespace {
@@ -40,18 +43,16 @@ class Reader {
   }
 
   toml::table parse() const {
-    try {
-      return toml::parse_file(path_);
-    } catch (const toml::parse_error& error) {
-      const auto line = error.source().begin.line;
-      const std::string where = line > 0 ? fmt::format(":{}", line) : "";
-      throw std::invalid_argument(fmt::format("compare: {}{}: {}", path_, where, error.description()));
+    std::ifstream file(path_);
+    if (!file || std::filesystem::is_directory(path_)) {
+      throw std::invalid_argument(fmt::format("compare: {}: cannot be read, wanted a TOML file", path_));
     }
+    return text::parse_toml(std::string{std::istreambuf_iterator<char>(file), {}}, "compare: " + path_);
   }
 
   void expect_keys(const toml::table& table, const std::set<std::string_view>& known) const {
     for (const auto& [key, value] : table) {
-      if (!known.contains(key.str())) fail(value, fmt::format("'{}' is not known here", key.str()));
+      if (!known.contains(key.str())) fail(value, fmt::format("'{}' is not known here", text::one_line(key.str())));
     }
   }
 
@@ -66,8 +67,9 @@ class Reader {
     for (const auto& [key, value] : table) {
       const std::string name(key.str());
       if (others.contains(name)) continue;
-      if (!is_option_(name))
-        fail(value, fmt::format("'{}' is not an option of prunex train that a file may set", name));
+      if (!is_option_(name)) {
+        fail(value, fmt::format("'{}' is not an option of prunex train that a file may set", text::one_line(name)));
+      }
       if (name == "seed" && others.contains("seeds")) fail(value, "'seed' is set by seeds = [...]");
       options[name] = text_of(value, name);
     }
@@ -78,12 +80,8 @@ class Reader {
     if (!node.is_string() && !node.is_number() && !node.is_boolean()) {
       fail(node, fmt::format("{}: wanted a word, a number, true or false", name));
     }
-    std::ostringstream text;
-    node.visit([&](const auto& value) {
-      if constexpr (!toml::is_table<decltype(value)> && !toml::is_array<decltype(value)>) text << value;
-    });
     if (const auto number = node.as_floating_point()) return fmt::format("{}", number->get());
-    return node.is_string() ? fmt::format("\"{}\"", node.as_string()->get()) : text.str();
+    return text::toml_text(node);
   }
 
   std::vector<double> numbers(const toml::node& node, const char* name) const {
@@ -118,8 +116,8 @@ class Reader {
                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                              "0123456789-_.+") == std::string::npos;
     if (!plain || name->front() == '.' || name->size() > kLongestName) {
-      fail(run,
-           fmt::format("name: got '{}', wanted at most {} letters, digits, and any of - _ . +", *name, kLongestName));
+      fail(run, fmt::format("name: got '{}', wanted at most {} letters, digits, and any of - _ . +",
+                            text::one_line(*name), kLongestName));
     }
     if (kOwnFiles.contains(*name)) fail(run, fmt::format("name: got '{}', a file of the comparison itself", *name));
     if (!names_.insert(*name).second) fail(run, fmt::format("there are two runs of the name '{}'", *name));

@@ -6,12 +6,14 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/text/json.h"
 #include "report/recorded_exchanges.h"
 #include "report/run.h"
 #include "tools/prunex/commit.h"
@@ -34,10 +36,15 @@ const char* name_of(JobState state) {
   return "waiting";
 }
 
-/// Null if the file is not there or not whole.
+/// Null if the file is not there or no JSON.
 ordered_json read_json(const std::string& path) {
   std::ifstream file(path);
-  return file ? ordered_json::parse(file, nullptr, false) : ordered_json();
+  if (!file) return {};
+  try {
+    return text::parse_ordered_json(std::string{std::istreambuf_iterator<char>(file), {}});
+  } catch (const std::invalid_argument&) {
+    return {};
+  }
 }
 
 /// Null if the run is not finished.
@@ -64,6 +71,13 @@ void add_curves(ordered_json& entry, const report::Run& run) {
   }
 }
 
+bool is_entry(const ordered_json& entry) {
+  if (!entry.is_object() || !entry.contains("options")) return false;
+  if (entry.contains("summary") && !entry["summary"].is_object()) return false;
+  const auto is_word = [&](const char* key) { return entry.contains(key) && entry[key].is_string(); };
+  return is_word("name") && is_word("directory") && is_word("state");
+}
+
 ordered_json options_json(const Job& job) {
   ordered_json options = ordered_json::object();
   for (const auto& [name, value] : job.options) options[name] = value;
@@ -84,7 +98,7 @@ ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move
     if (!record.contains(list)) continue;
     refuse(!record[list].is_array());
     for (const auto& entry : record[list]) {
-      refuse(!entry.is_object() || !entry.contains("options") || !entry.contains("state"));
+      refuse(!is_entry(entry));
       entries_[kind].push_back(entry);
     }
   }

@@ -21,7 +21,7 @@
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
-#include "report/run.h"
+#include "prunex/text/settings.h"
 #include "tools/prunex/child_process.h"
 
 namespace prunex::tools {
@@ -104,7 +104,7 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
 
 void check_job(const Job& job, const RunnerOptions& options) {
   std::vector<std::string> words{"prunex", "train", "--check"};
-  for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, report::unquoted(value)));
+  for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
   if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
   std::string error = run_to_end(kThisProgram, words).error();
   if (error.empty()) return;

@@ -5,35 +5,64 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <optional>
 #include <stdexcept>
-#include <string>
+#include <string_view>
+
+#include "prunex/text/one_line.h"
+#include "prunex/text/settings.h"
+#include "tools/prunex/checks.h"
 
 namespace prunex::tools {
 namespace {
 
 constexpr const char* kOption = "--config";
+constexpr std::streamsize kLargest = 1 << 20;  // a file that is larger is refused by its reader
 
-void set(CLI::Option& option, const CLI::ConfigItem& item) {
-  const bool is_flag = option.get_expected_min() == 0;
-  if (is_flag) {
-    option.add_result(option.get_flag_value(item.name, CLI::ConfigTOML().to_flag(item)));
-  } else {
-    option.add_result(fmt::format("{}", fmt::join(item.inputs, ",")));  // an array, as the command line writes it
-  }
-  option.run_callback();
+bool is_flag(const CLI::Option& option) {
+  return option.get_expected_min() == 0;
 }
 
-// CLI11 reads configuration files for the program's own options only, not for those of a sub-command.
-void apply(CLI::App& command, const std::string& source, std::istream& text) {
-  for (const auto& item : CLI::ConfigTOML().from_config(text)) {
-    CLI::Option* option = item.parents.empty() ? command.get_option_no_throw("--" + item.name) : nullptr;
-    if (option == nullptr || !option->get_configurable()) {
-      throw std::invalid_argument(fmt::format("{}: '{}' is not an option of {} that a file may set", source,
-                                              item.fullname(), command.get_name()));
-    }
-    if (option->count() == 0) set(*option, item);
+void expect_kind(const CLI::Option& option, const text::Setting& setting) {
+  if (!is_flag(option) || setting.kind == text::SettingKind::kSwitch) return;
+  throw std::invalid_argument(
+      fmt::format("--{}: got '{}', wanted true or false, without quotes", setting.name, text::one_line(setting.value)));
+}
+
+void set(CLI::App& command, CLI::Option& option, const text::Setting& setting) {
+  expect_kind(option, setting);
+  try {
+    option.add_result(is_flag(option) ? option.get_flag_value(setting.name, setting.value) : setting.value);
+    option.run_callback();
+  } catch (const CLI::ConversionError& error) {
+    throw std::invalid_argument(explain(error, command));
+  } catch (const CLI::ParseError& error) {
+    throw std::invalid_argument(error.what());
   }
+}
+
+void apply(CLI::App& command, const std::string& source, std::string_view text) {
+  for (const auto& setting : text::read_settings(text, source)) {
+    try {
+      CLI::Option* option = command.get_option_no_throw("--" + setting.name);
+      if (option == nullptr || !option->get_configurable()) {
+        throw std::invalid_argument(fmt::format("'{}' is not an option of {} that a file may set",
+                                                text::one_line(setting.name), command.get_name()));
+      }
+      if (option->count() == 0) set(command, *option, setting);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("{}:{}: {}", source, setting.line, error.what()));
+    }
+  }
+}
+
+/// What the option has now, as on a command line; nothing if it was neither given nor has a default.
+std::optional<std::string> value_of(const CLI::Option& option) {
+  const auto given = option.reduced_results();
+  if (!given.empty()) return fmt::format("{}", fmt::join(given, ","));
+  if (!option.get_default_str().empty()) return option.get_default_str();
+  if (is_flag(option)) return "false";
+  return option.get_run_callback_for_default() ? std::optional<std::string>("") : std::nullopt;
 }
 
 }  // namespace
@@ -50,16 +79,27 @@ void apply_config_file(CLI::App& command, const std::string& source, const std::
   if (std::filesystem::is_directory(path)) {
     throw std::invalid_argument(fmt::format("{}: got {}, a directory, wanted a file", source, path));
   }
-  apply(command, fmt::format("{} {}", source, path), file);
+  std::string text(kLargest + 1, '\0');
+  file.read(text.data(), kLargest + 1);
+  text.resize(static_cast<size_t>(file.gcount()));
+  apply(command, fmt::format("{} {}", source, path), text);
 }
 
 void apply_config_text(CLI::App& command, const std::string& source, const std::string& text) {
-  std::istringstream stream(text);
-  apply(command, source, stream);
+  apply(command, source, text);
 }
 
 void apply_config(CLI::App& command) {
   if (command.count(kOption) > 0) apply_config_file(command, kOption, command[kOption]->as<std::string>());
+}
+
+std::string configuration_of(const CLI::App& command) {
+  std::string lines;
+  for (const CLI::Option* option : command.get_options({})) {
+    const auto value = option->get_configurable() ? value_of(*option) : std::nullopt;
+    if (value) lines += text::setting_line(option->get_single_name(), *value);
+  }
+  return lines;
 }
 
 }  // namespace prunex::tools

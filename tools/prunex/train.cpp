@@ -487,7 +487,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
       throw std::invalid_argument("--resume-exchange: needs --resume, which says where to go on");
     }
     if (command->preset == "paper") apply_config_text(*sub, "--preset paper", kPaper);
-    status = run_train(*command, sub->config_to_str(true, false), invocation);
+    status = run_train(*command, configuration_of(*sub), invocation);
   });
 }
 

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/text/json.h"
 #include "report/bandwidth.h"
 #include "report/figures.h"
 #include "report/report.h"
@@ -86,8 +88,15 @@ Point measure(const ComparisonRecord& record, const Job& job, const report::Run*
 /// The points that DIRECTORY/verify.json holds.
 nlohmann::ordered_json known_points(const std::string& path) {
   std::ifstream file(path);
-  auto known = file ? nlohmann::ordered_json::parse(file, nullptr, false) : nlohmann::ordered_json();
-  return known.is_array() ? known : nlohmann::ordered_json::array();
+  if (!file) return nlohmann::ordered_json::array();
+  try {
+    auto known = text::parse_ordered_json(std::string{std::istreambuf_iterator<char>(file), {}});
+    const bool good =
+        known.is_array() && std::all_of(known.begin(), known.end(), [](auto& p) { return p.is_object(); });
+    return good ? known : throw std::invalid_argument("wanted a list of objects");
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("compare: {}: {}", path, error.what()));
+  }
 }
 
 /// In the place of the same point, if there is one.

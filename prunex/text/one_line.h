@@ -1,0 +1,15 @@
+// Words of strangers in our own lines.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace prunex::text {
+
+/// As it is, but for control characters, which become \xNN, and what is longer than some 100 bytes, which is cut.
+std::string one_line(std::string_view words);
+
+/// Whether this is UTF-8, as JSON and TOML must be.
+bool is_utf8(std::string_view words);
+
+}  // namespace prunex::text

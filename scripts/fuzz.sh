@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds the fuzzers and runs them one after the other: what they read are files and messages of strangers.
+#
+#   scripts/fuzz.sh [SECONDS] [FUZZER…]     default: 3600 seconds each, all of tests/fuzz
+#
+# A finding (a crash, a sanitizer's report, an error that is not one line, 20 s for one input, or more memory than 64 times
+# the input and 32 MiB) is left in build/fuzz/found-FUZZER-*; build/fuzz/fuzz_FUZZER FILE shows it. Inputs that reached new
+# code are kept in build/fuzz/corpus/FUZZER.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=${1:-3600}
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: got '$seconds', wanted seconds" >&2; exit 2; }
+shift || true
+mapfile -t known < <(sed -n 's/^prunex_fuzzer(\([a-z0-9_]*\).*/\1/p' tests/fuzz/CMakeLists.txt)
+fuzzers=("$@")
+[[ $# -gt 0 ]] || fuzzers=("${known[@]}")
+for name in "${fuzzers[@]}"; do
+  [[ " ${known[*]} " == *" $name "* ]] || { echo "fuzz.sh: got '$name', wanted ${known[*]}" >&2; exit 2; }
+done
+
+cmake --preset fuzz >/dev/null
+cmake --build build/fuzz -j "$(nproc)" --target "${fuzzers[@]/#/fuzz_}"
+
+export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
+TMPDIR=$(mktemp -d "$([[ -w /dev/shm ]] && echo /dev/shm || echo /tmp)/prunex-fuzz-XXXXXX")
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+
+number() { sed -n "s/^stat::$1: *//p" "$2"; }
+coverage() { sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -n 1; }
+
+findings=0
+printf '%-12s %12s %10s %8s  %s\n' fuzzer executions coverage MiB found
+for name in "${fuzzers[@]}"; do
+  corpus=build/fuzz/corpus/$name log=build/fuzz/$name.log found=
+  build/fuzz/fuzz_"$name" --seeds "$corpus"
+  build/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -seed=1 \
+    -print_final_stats=1 -artifact_prefix=build/fuzz/found-"$name"- "$corpus" >"$log" 2>&1 ||
+    found=$(sed -n 's/.*Test unit written to //p' "$log" | grep . || echo "see $log")
+  printf '%-12s %12s %10s %8s  %s\n' "$name" "$(number number_of_executed_units "$log")" "$(coverage "$log")" \
+    "$(number peak_rss_mb "$log")" "${found:-none}"
+  if [[ $found ]]; then
+    findings=$((findings + 1))
+    grep -m 3 -E 'ERROR|runtime error|SUMMARY|not one line|holds' "$log" || true
+  fi
+done
+exit $((findings > 0))

@@ -1,0 +1,72 @@
+// What a run leaves in config.toml is what --config and --resume read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "command.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+
+namespace prunex::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using tests::text_of;
+
+std::string error_of(const tests::Scratch& scratch, const std::string& config) {
+  std::ofstream(scratch / "c.toml", std::ios::binary) << config;
+  const Result result = run(scratch.path(), {"train", "--config", "c.toml"});
+  EXPECT_EQ(result.status, 2);
+  return result.errors;
+}
+
+TEST(Config, PathsOfAnyKindSurviveAndAreResumed) {
+  const tests::Scratch scratch;
+  const std::string folder = "a#b \"c\" 'd' \\n\n[\u00e4] = 1";
+  fs::create_directory(scratch / folder);
+  const std::string first = folder + "/first";
+  const Result run_of_it = run(scratch.path(), {"train",     "--samples",
+                                                "16",        "--model",
+                                                "resnet8",   "--width",
+                                                "0.25",      "--batch-size",
+                                                "8",         "--exchanges",
+                                                "2",         "--local-steps",
+                                                "1",         "--warmup-epochs",
+                                                "0",         "--checkpoint-every",
+                                                "1",         "--data-dir",
+                                                folder,      "--quiet",
+                                                "--run-dir", first});
+  ASSERT_EQ(run_of_it.status, 0) << run_of_it.errors;
+  const Result again = run(scratch.path(), {"train", "--config", first + "/config.toml", "--run-dir", "second"});
+  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(text_of(scratch / "second/config.toml"), text_of(scratch / first + "/config.toml"));
+  fs::remove(scratch / first + "/summary.json");
+  const Result resumed = run(scratch.path(), {"train", "--resume", first, "--resume-exchange", "1"});
+  EXPECT_EQ(resumed.status, 0) << resumed.errors;
+  EXPECT_TRUE(fs::exists(scratch / first + "/summary.json"));
+}
+
+TEST(Config, ErrorsNameFileAndLine) {
+  const tests::Scratch scratch;
+  EXPECT_THAT(error_of(scratch, "seed = 1\nlr = \n"), HasSubstr("--config c.toml:2: "));
+  EXPECT_THAT(error_of(scratch, "lr = 1\nlr = 2\n"), HasSubstr("--config c.toml:2: "));
+  EXPECT_THAT(error_of(scratch, "\xef\xbb\xbf\nlr = \"fast\"\n"),
+              HasSubstr("--config c.toml:2: --lr: got 'fast', wanted a number"));
+  EXPECT_THAT(error_of(scratch, "quiet = \"yes\"\n"), HasSubstr("--config c.toml:1: --quiet: got 'yes', wanted true"));
+  EXPECT_THAT(error_of(scratch, "\nlearning-rate = 1\n"), HasSubstr("--config c.toml:2: 'learning-rate' is not"));
+  EXPECT_THAT(error_of(scratch, "\n[lr]\nx = 1\n"), HasSubstr("--config c.toml:2: 'lr' is a table"));
+}
+
+TEST(Config, APathThatAFileCannotHoldIsRefusedAtTheStart) {
+  const tests::Scratch scratch;
+  const Result result = run(scratch.path(), {"train", "--data-dir", "\xff", "--run-dir", "run"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors, HasSubstr("--data-dir: got"));
+  EXPECT_FALSE(fs::exists(scratch / "run"));
+}
+
+}  // namespace
+}  // namespace prunex::cli

@@ -1,0 +1,20 @@
+// .pt2 files, byte for byte.
+#include "prunex/program/pt2.h"
+
+#include "tests/fuzz/harness.h"
+#include "tests/program/graphs.h"
+
+namespace prunex::fuzz {
+
+void write_seeds(const std::string& directory) {
+  program::write_pt2(directory + "/small", {program::Program(program::small_graph()), program::small_weights()});
+}
+
+}  // namespace prunex::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace prunex;
+  const auto path = fuzz::file_of({reinterpret_cast<const char*>(data), size});
+  fuzz::expect_clear(size, [&] { program::read_pt2(path); });
+  return 0;
+}
