@@ -15,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly venv=.venv
 readonly unfinished=$venv/unfinished
 readonly pip_version=25.3
-packages=(g++ cmake ninja-build libgloo-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
+packages=(g++ cmake ninja-build libgloo-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libzip-dev
   libgtest-dev libgmock-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }

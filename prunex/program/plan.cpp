@@ -142,7 +142,7 @@ class Compiler {
   }
 
   Call operator_call() {
-    Call call{.operation = find_operation()};
+    Call call{.operation = find_operation(), .guard = find_guard(node_->target)};
     if (node_->target == "aten::sym_size.int") call.kind = Call::Kind::kSize;
     const auto& schema = call.operation->schema();
     size_t matched = 0;
