@@ -190,10 +190,6 @@ void check_operation(const Graph& graph, const Node& node) {
   if (node.target.starts_with("aten::conv")) check_groups(graph, node);
 }
 
-Guard find_guard(const std::string&) {
-  return nullptr;
-}
-
 std::vector<std::string> listed_operations() {
   return {operations().begin(), operations().end()};
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "prunex/program/program.h"
 
@@ -15,6 +16,8 @@ namespace prunex::program {
 /// records, and those have the archive's CRC-32s. Records that are larger than `most_bytes` together are refused; 0:
 /// than eight times the file.
 Model read_pt2(const std::string& path, int64_t most_bytes = 0);
+/// The same of a file's bytes; `name` stands for the path.
+Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0);
 
 /// Writes a program that stock PyTorch loads, trains and compiles; write a graph in_mode(kEval) to ship it. The weights
 /// are stored row-major whatever their memory layout. A temporary name, then a rename; equal models give equal bytes.

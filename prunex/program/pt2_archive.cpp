@@ -19,7 +19,7 @@ namespace {
 // Torch stores records as they are; a file that was packed again by another tool may be smaller than its records.
 constexpr int64_t kMostUnfolding = 8;
 constexpr int64_t kSmallFile = 1 << 20;
-// Documents of networks reach 12.
+// Documents of networks reach 11, with control flow 16.
 constexpr int kMostNesting = 128;
 
 // Throws before the parser builds what other functions would descend into.
@@ -49,30 +49,49 @@ struct CloseEntry {
 };
 using Zip = std::unique_ptr<zip_t, CloseZip>;
 
-Zip open(const std::string& path) {
-  if (!std::filesystem::exists(path)) throw std::runtime_error("no such file");
-  if (!std::filesystem::is_regular_file(path)) throw std::runtime_error("is not a file");
-  int code = 0;
-  Zip zip(zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code));
-  if (zip) return zip;
+struct Error {
+  Error() { zip_error_init(&error); }
+  ~Error() { zip_error_fini(&error); }
   zip_error_t error;
-  zip_error_init_with_code(&error, code);
-  const std::string text = zip_error_strerror(&error);
-  zip_error_fini(&error);
+};
+
+Zip open(zip_source_t* source, Error& error) {
+  zip_t* zip = source ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error.error) : nullptr;
+  if (zip) return Zip(zip);
+  const std::string text = zip_error_strerror(&error.error);
+  zip_source_free(source);
   throw std::runtime_error(fmt::format("is not a program saved by torch.export.save, or is truncated ({})", text));
 }
 
-int64_t limit_of(const std::string& path, int64_t most_bytes) {
-  if (most_bytes > 0) return most_bytes;
-  return kMostUnfolding * std::max(static_cast<int64_t>(std::filesystem::file_size(path)), kSmallFile);
+Zip open(const std::string& path) {
+  if (!std::filesystem::exists(path)) throw std::runtime_error("no such file");
+  if (!std::filesystem::is_regular_file(path)) throw std::runtime_error("is not a file");
+  Error error;
+  return open(zip_source_file_create(path.c_str(), 0, -1, &error.error), error);
+}
+
+Zip open(std::string_view bytes) {
+  Error error;
+  return open(zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error.error), error);
+}
+
+int64_t limit_of(uint64_t file_bytes, int64_t most_bytes) {
+  return most_bytes > 0 ? most_bytes : kMostUnfolding * std::max(static_cast<int64_t>(file_bytes), kSmallFile);
 }
 
 }  // namespace
 
 struct ArchiveReader::Archive {
+  Archive(prunex::program::Zip opened, int64_t most_bytes) : zip(std::move(opened)), limit(most_bytes) {
+    if (zip_get_num_entries(zip.get(), 0) < 1) throw std::runtime_error("is an empty archive");
+    const std::string first = stat(0).name;
+    folder = first.substr(0, first.find('/') + 1);
+    check_sizes();
+  }
+
   prunex::program::Zip zip;
   int64_t limit;
-  std::string folder{};  // "NAME/", in which all records are
+  std::string folder;  // "NAME/", in which all records are
 
   zip_stat_t stat(zip_uint64_t index) const {
     zip_stat_t stat;
@@ -102,12 +121,11 @@ struct ArchiveReader::Archive {
 };
 
 ArchiveReader::ArchiveReader(const std::string& path, int64_t most_bytes)
-    : archive_(std::make_unique<Archive>(Archive{open(path), limit_of(path, most_bytes)})) {
-  if (zip_get_num_entries(archive_->zip.get(), 0) < 1) throw std::runtime_error("is an empty archive");
-  const std::string first = archive_->stat(0).name;
-  archive_->folder = first.substr(0, first.find('/') + 1);
-  archive_->check_sizes();
-}
+    : archive_(std::make_unique<Archive>(open(path), limit_of(std::filesystem::file_size(path), most_bytes))) {}
+
+ArchiveReader::ArchiveReader(std::string_view bytes, int64_t most_bytes)
+    : archive_(std::make_unique<Archive>(open(bytes), limit_of(bytes.size(), most_bytes))) {}
+
 ArchiveReader::~ArchiveReader() = default;
 
 int64_t ArchiveReader::limit() const {

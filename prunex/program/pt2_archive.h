@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 namespace prunex::program {
 
@@ -16,6 +17,8 @@ class ArchiveReader {
  public:
   /// Refuses an archive whose records are larger than `most_bytes` together; 0: than eight times the file, or 8 MiB.
   explicit ArchiveReader(const std::string& path, int64_t most_bytes = 0);
+  /// `bytes` must outlive the reader.
+  explicit ArchiveReader(std::string_view bytes, int64_t most_bytes = 0);
   ~ArchiveReader();
 
   int64_t limit() const;  ///< bytes of all records together

@@ -101,6 +101,7 @@ class GraphReader {
 
   Graph read() {
     const auto& specs = module_.at("signature").at("input_specs");
+    check_output_kinds();
     for (const auto& spec : specs) find_batch(spec);
     if (batch_.empty()) refuse("has no tensor input");
     for (const auto& spec : specs) read_input(spec);
@@ -269,16 +270,21 @@ class GraphReader {
     return add({.name = name, .role = Role::kSymInt, .dtype = at::kLong, .number = number});
   }
 
-  void read_outputs() {
-    const auto& specs = module_.at("signature").at("output_specs");
-    for (const auto& spec : specs) {
-      const auto [kind, body] = to_tagged(spec);
+  void check_output_kinds() const {
+    for (const auto& spec : module_.at("signature").at("output_specs")) {
+      const auto& kind = to_tagged(spec).tag;
       if (kind.ends_with("_mutation")) {
         refuse(
             fmt::format("has an output of kind '{}': it was decomposed; save what torch.export.export returns", kind));
       }
       if (kind != "user_output") refuse(fmt::format("has an output of kind '{}', which is not supported", kind));
-      const auto& arg = body.at("arg");
+    }
+  }
+
+  void read_outputs() {
+    const auto& specs = module_.at("signature").at("output_specs");
+    for (const auto& spec : specs) {
+      const auto& arg = to_tagged(spec).body.at("arg");
       if (arg.contains("as_tensor")) graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
     }
     if (graph_.outputs.empty()) refuse("has no tensor output");

@@ -216,8 +216,7 @@ class TensorReader {
   std::map<std::string, Owners> owners_;  // by record
 };
 
-Model read(const std::string& path, int64_t most_bytes) {
-  const ArchiveReader archive(path, most_bytes);
+Model read(const ArchiveReader& archive) {
   if (!archive.has(kDocument)) {
     throw std::invalid_argument(
         fmt::format("has no {}: it was not saved by torch.export.save of PyTorch 2.8 or later", kDocument));
@@ -237,23 +236,32 @@ std::string one_line(const std::string& path, std::string text) {
   return fmt::format("{}: {}", path, text);
 }
 
+template <typename Source>
+Model read(const std::string& name, const Source& source, int64_t most_bytes) {
+  try {
+    return read(ArchiveReader(source, most_bytes));
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument(
+        one_line(name, fmt::format("is not laid out like a file of torch.export.save ({})", error.what())));
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(one_line(name, error.what()));
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(one_line(name, error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    throw std::runtime_error(one_line(name, "needs more memory than there is"));
+  } catch (const std::exception& error) {
+    throw std::runtime_error(one_line(name, error.what()));
+  }
+}
+
 }  // namespace
 
 Model read_pt2(const std::string& path, int64_t most_bytes) {
-  try {
-    return read(path, most_bytes);
-  } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(
-        one_line(path, fmt::format("is not laid out like a file of torch.export.save ({})", error.what())));
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(one_line(path, error.what()));
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(one_line(path, error.what_without_backtrace()));
-  } catch (const std::bad_alloc&) {
-    throw std::runtime_error(one_line(path, "needs more memory than there is"));
-  } catch (const std::exception& error) {
-    throw std::runtime_error(one_line(path, error.what()));
-  }
+  return read(path, path, most_bytes);
+}
+
+Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes) {
+  return read(name, bytes, most_bytes);
 }
 
 }  // namespace prunex::program
