@@ -24,6 +24,18 @@ void guard_batch_norm(const Stack& arguments) {
   }
 }
 
+/// v, g, dim: a length for every position of an axis that is the first or the last.
+void guard_weight_norm(const Stack& arguments) {
+  const auto v = arguments.at(0).toTensor(), g = arguments.at(1).toTensor();
+  const int64_t axis = arguments.at(2).toInt();
+  if (axis < 0 || axis >= v.dim()) return;  // is computed by checked operations
+  std::vector<int64_t> wanted(v.dim(), 1);
+  wanted[axis] = v.size(axis);
+  check_sizes(g, wanted, "the length");
+  TORCH_CHECK(v.numel() > 0 && v.scalar_type() == g.scalar_type(), "[program] lengths are ", g.scalar_type(), ", ",
+              v.numel(), " directions ", v.scalar_type());
+}
+
 /// The arguments of lstm, gru and rnn: input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
 /// batch_first.
 struct Recurrent {
@@ -85,6 +97,7 @@ void guard_recurrent(const Stack& arguments) {
 Guard find_guard(const std::string& target) {
   static const std::map<std::string, Guard> guards{
       {"aten::_native_batch_norm_legit_no_training", guard_batch_norm},
+      {"aten::_weight_norm", guard_weight_norm},
       {"aten::lstm.input", guard_recurrent<4>},
       {"aten::gru.input", guard_recurrent<3>},
       {"aten::rnn_tanh.input", guard_recurrent<1>},

@@ -155,6 +155,9 @@ class Compiler {
     if (matched != node_->arguments.size())
       fail(fmt::format("an argument is unknown to the schema {}", to_text(schema)));
     call.output_is_list = node_->output_is_list;
+    const auto& returns = schema.returns();
+    const bool gives_list = returns.size() == 1 && element_of(returns[0].type());
+    if (call.output_is_list != gives_list) fail(gives_list ? "gives a list of tensors" : "gives no list of tensors");
     if (!call.output_is_list && node_->outputs.size() > schema.returns().size()) {
       fail(fmt::format("has {} outputs, but the schema returns {}", node_->outputs.size(), schema.returns().size()));
     }

@@ -2,6 +2,7 @@
 #include "tests/program/hostile.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
