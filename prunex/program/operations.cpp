@@ -85,7 +85,7 @@ const std::unordered_set<std::string>& operations() {
 // Elements of a tensor, for one image: more than any network of images has.
 constexpr int64_t kMostElements = 1 << 28;
 constexpr int64_t kMostSteps = 1 << 16;
-constexpr double kMostScale = 1024;
+constexpr double kMostScale = 64;
 
 /// Arguments that are numbers of something, whatever the operation: where wrong ones end the process, or make a tensor
 /// as large as a number in the file.

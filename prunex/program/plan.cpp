@@ -198,12 +198,31 @@ class Compiler {
     fail(fmt::format("argument '{}' is of an unknown kind", argument.name));
   }
 
+  static TypeKind kind_of(const c10::Argument& formal) { return without_optional(formal.real_type())->kind(); }
+
+  static bool is_enumeration(const c10::Argument& formal) {
+    const auto kind = kind_of(formal);
+    return kind == TypeKind::ScalarTypeType || kind == TypeKind::MemoryFormatType || kind == TypeKind::LayoutType;
+  }
+
+  // ATen takes them for integers, and uses them as positions in tables.
+  void check_enumeration(const c10::Argument& formal, const IValue& literal) const {
+    if (!is_enumeration(formal) || !literal.isInt()) return;
+    const int64_t value = literal.toInt();
+    const auto kind = kind_of(formal);
+    const int64_t end = kind == TypeKind::ScalarTypeType     ? static_cast<int64_t>(at::ScalarType::NumOptions)
+                        : kind == TypeKind::MemoryFormatType ? static_cast<int64_t>(at::MemoryFormat::NumOptions)
+                                                             : static_cast<int64_t>(at::Layout::NumOptions);
+    if (value < 0 || value >= end) wrong_type(formal, fmt::format("the number {}", value));
+  }
+
   Operand literal_operand(const c10::Argument& formal, const IValue& given) const {
     if (given.isDevice()) return {.kind = Operand::Kind::kDevice};
     // Recorded false on a CPU export; it says which kernel CUDA takes and changes nothing elsewhere.
     if (formal.name() == "cudnn_enabled") return {.literal = true};
     auto literal = convert(given, formal);
     if (!accepts(formal, literal)) wrong_type(formal, given.type()->repr_str());
+    check_enumeration(formal, literal);
     return {.literal = std::move(literal)};
   }
 
@@ -219,7 +238,8 @@ class Compiler {
       return {.kind = Operand::Kind::kSlot, .slots = argument.values};
     }
     if (kind == TypeKind::TensorType) return {.kind = Operand::Kind::kNumber, .slots = argument.values};
-    if (kind != TypeKind::IntType && kind != TypeKind::NumberType) wrong_type(formal, "a symbolic integer");
+    const bool number = kind == TypeKind::IntType || kind == TypeKind::NumberType;
+    if (!number || is_enumeration(formal)) wrong_type(formal, "a symbolic integer");
     return {.kind = Operand::Kind::kSlot, .slots = argument.values};
   }
 

@@ -104,6 +104,16 @@ TEST(HostileFile, OperationsThatAreListedExist) {
   }
 }
 
+TEST(HostileFile, EnumerationsAreNoNumbers) {
+  for (const auto* name : {"dtype", "memory_format"}) {
+    const auto error = error_of_edit([&](json& document) {
+      add_node(document, make_node("aten._to_copy.default", {{"self", tensor("x")}, {name, {{"as_int", 99}}}}, "guest"),
+               "x");
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr("node guest (aten::_to_copy)"), HasSubstr("is the number 99")));
+  }
+}
+
 /// Changes an argument of the first node, conv2d, or adds it.
 auto with_argument(const std::string& name, const json& value) {
   return [=](json& document) {
