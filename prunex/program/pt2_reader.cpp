@@ -228,9 +228,11 @@ Model read(const ArchiveReader& archive) {
   return {Program(std::move(graph)), std::move(weights)};
 }
 
-// The file's own words may be in it.
+// The file's own words may be in it, of any length.
 std::string one_line(const std::string& path, std::string text) {
+  constexpr size_t kMost = 400;
   text = text.substr(0, text.find('\n'));
+  if (text.size() > kMost) text = text.substr(0, kMost) + " ...";
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return fmt::format("{}: {}", path, text);
