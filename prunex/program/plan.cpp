@@ -4,9 +4,12 @@
 #include <ATen/core/jit_type.h>
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <unordered_set>
+
+#include "prunex/program/pt2_codes.h"
 
 namespace prunex::program {
 namespace {
@@ -209,11 +212,17 @@ class Compiler {
   void check_enumeration(const c10::Argument& formal, const IValue& literal) const {
     if (!is_enumeration(formal) || !literal.isInt()) return;
     const int64_t value = literal.toInt();
+    if (value < 0 || value > std::numeric_limits<int8_t>::max())
+      wrong_type(formal, fmt::format("the number {}", value));
     const auto kind = kind_of(formal);
-    const int64_t end = kind == TypeKind::ScalarTypeType     ? static_cast<int64_t>(at::ScalarType::NumOptions)
-                        : kind == TypeKind::MemoryFormatType ? static_cast<int64_t>(at::MemoryFormat::NumOptions)
-                                                             : static_cast<int64_t>(at::Layout::NumOptions);
-    if (value < 0 || value >= end) wrong_type(formal, fmt::format("the number {}", value));
+    try {
+      if (kind == TypeKind::ScalarTypeType) code_of_dtype(static_cast<at::ScalarType>(value));
+      if (kind == TypeKind::MemoryFormatType) code_of_memory_format(static_cast<at::MemoryFormat>(value));
+    } catch (const std::invalid_argument& error) {
+      fail(fmt::format("argument '{}': {}", formal.name(), error.what()));
+    }
+    const bool strided = static_cast<at::Layout>(value) == at::kStrided;
+    if (kind == TypeKind::LayoutType && !strided) wrong_type(formal, "another layout than strided");
   }
 
   Operand literal_operand(const c10::Argument& formal, const IValue& given) const {

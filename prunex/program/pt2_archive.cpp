@@ -63,9 +63,13 @@ Zip open(zip_source_t* source, Error& error) {
   throw std::runtime_error(fmt::format("is not a program saved by torch.export.save, or is truncated ({})", text));
 }
 
-Zip open(const std::string& path) {
+uint64_t size_of(const std::string& path) {
   if (!std::filesystem::exists(path)) throw std::runtime_error("no such file");
   if (!std::filesystem::is_regular_file(path)) throw std::runtime_error("is not a file");
+  return std::filesystem::file_size(path);
+}
+
+Zip open(const std::string& path) {
   Error error;
   return open(zip_source_file_create(path.c_str(), 0, -1, &error.error), error);
 }
@@ -120,8 +124,10 @@ struct ArchiveReader::Archive {
   }
 };
 
-ArchiveReader::ArchiveReader(const std::string& path, int64_t most_bytes)
-    : archive_(std::make_unique<Archive>(open(path), limit_of(std::filesystem::file_size(path), most_bytes))) {}
+ArchiveReader::ArchiveReader(const std::string& path, int64_t most_bytes) {
+  const auto limit = limit_of(size_of(path), most_bytes);
+  archive_ = std::make_unique<Archive>(open(path), limit);
+}
 
 ArchiveReader::ArchiveReader(std::string_view bytes, int64_t most_bytes)
     : archive_(std::make_unique<Archive>(open(bytes), limit_of(bytes.size(), most_bytes))) {}

@@ -199,14 +199,16 @@ class GraphReader {
 
   // Extents are multiplied wherever costs are counted. Weights are held against their records.
   static void check_shape(const Value& value) {
-    constexpr int64_t kMostElements = 1 << 28, kMostWeights = int64_t{1} << 40;
+    constexpr int64_t kMostElements = 1 << 28, kMostPositions = 1 << 24, kMostWeights = int64_t{1} << 40;
     const bool stored = value.role != Role::kInput && value.role != Role::kComputed;
     int64_t elements = 1;
     for (const auto& extent : value.shape) {
       if (extent.factor < 0) refuse(fmt::format("value '{}' has the size {}", value.name, extent.factor));
       const bool overflows = __builtin_mul_overflow(elements, std::max<int64_t>(extent.factor, 1), &elements);
-      if (!overflows && elements <= (stored ? kMostWeights : kMostElements)) continue;
-      refuse(fmt::format("value '{}' is recorded with more than {} elements per image", value.name, kMostElements));
+      const bool small = elements <= kMostElements && extent.factor <= kMostPositions;
+      if (!overflows && (stored ? elements <= kMostWeights : small)) continue;
+      refuse(fmt::format("value '{}' is recorded with more than {} elements per image, or {} on an axis", value.name,
+                         kMostElements, kMostPositions));
     }
   }
 

@@ -231,7 +231,6 @@ Model read(const ArchiveReader& archive) {
 // The file's own words may be in it, of any length.
 std::string one_line(const std::string& path, std::string text) {
   constexpr size_t kMost = 400;
-  text = text.substr(0, text.find('\n'));
   if (text.size() > kMost) text = text.substr(0, kMost) + " ...";
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
@@ -248,7 +247,8 @@ Model read(const std::string& name, const Source& source, int64_t most_bytes) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(one_line(name, error.what()));
   } catch (const c10::Error& error) {
-    throw std::runtime_error(one_line(name, error.what_without_backtrace()));
+    const std::string text = error.what_without_backtrace();
+    throw std::runtime_error(one_line(name, text.substr(0, text.find('\n'))));
   } catch (const std::bad_alloc&) {
     throw std::runtime_error(one_line(name, "needs more memory than there is"));
   } catch (const std::exception& error) {
