@@ -26,7 +26,8 @@ constexpr Family kFamilies[] = {
      "rnn_relu.input _weight_norm prelu"},
     {"norms", "batch_norm instance_norm layer_norm rms_norm group_norm"},
     {"products of tensors",
-     "matmul bmm mm mv dot outer addmm addmv baddbmm einsum scaled_dot_product_attention linalg_vector_norm"},
+     "matmul bmm mm mv dot outer addmm addmv baddbmm einsum scaled_dot_product_attention linalg_vector_norm "
+     "norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
     {"activations",
      "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
      "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ softplus "
@@ -42,7 +43,7 @@ constexpr Family kFamilies[] = {
      "eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar "
      "le.Tensor isnan isinf logical_not logical_and logical_or logical_xor bitwise_not bitwise_and.Tensor "
      "bitwise_or.Tensor where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar masked_fill_.Scalar "
-     "masked_fill.Tensor fill_.Scalar tril triu"},
+     "masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
     {"noise of training, and what mode.h makes of it in evaluation",
      "dropout dropout_ feature_dropout feature_dropout_ alpha_dropout bernoulli bernoulli_.float"},
     {"copies and types",
@@ -56,9 +57,9 @@ constexpr Family kFamilies[] = {
      "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim argmax argmin any any.dim "
      "all all.dim std.dim std.correction var.dim var.correction var_mean.correction logsumexp cumsum topk sort"},
     {"rearranging, by axes and positions that ATen checks",
-     "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze permute transpose.int t "
-     "movedim.int movedim.intlist cat stack slice.Tensor narrow select.int index.Tensor index_select gather roll flip "
-     "chunk split.Tensor split_with_sizes unbind.int unfold im2col col2im expand expand_as repeat tile "
+     "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze permute transpose.int "
+     "swapaxes t movedim.int movedim.intlist cat stack slice.Tensor narrow select.int index.Tensor index_select gather "
+     "roll flip chunk split.Tensor split_with_sizes unbind.int unfold im2col col2im expand expand_as repeat tile "
      "repeat_interleave.self_int pad constant_pad_nd pixel_shuffle pixel_unshuffle channel_shuffle"},
     {"tensors of a given size",
      "zeros ones full empty.memory_format new_zeros new_ones new_full new_empty zeros_like ones_like full_like "
@@ -94,6 +95,7 @@ struct Numbers {
   int64_t least, most;         // of each
   bool multiplied = false;     // together they are a number of elements
 };
+constexpr Numbers kOfSizes{"a b", -kMostElements, kMostElements};
 constexpr Numbers kNumbers[] = {
     {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor", 1, kMostElements},
     {"stride dilation kernel_size", 1, kMostSteps},
@@ -178,6 +180,10 @@ void check_operation(const Graph& graph, const Node& node) {
     refuse("is not among the operations that a program from a file may hold");
   }
   if (node.target.starts_with("aten::arange")) return check_range(node);
+  if (node.target.starts_with("sym::")) {
+    for (const auto& argument : node.arguments) check_numbers(argument, kOfSizes);
+    return;
+  }
   const bool tiles = node.target == "aten::tile";
   for (const auto& argument : node.arguments) {
     for (const auto& numbers : kNumbers) {

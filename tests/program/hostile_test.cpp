@@ -168,6 +168,16 @@ TEST(HostileFile, TensorsOfAnySizeAreNotMade) {
   }
 }
 
+TEST(HostileFile, NorAreSizesOfAnySizeComputed) {
+  auto records = records_of(stored_pt2("structures"));
+  edit(records, kDocument, [](json& document) {
+    for (auto& node : document["graph_module"]["graph"]["nodes"]) {
+      if (node["target"] == "_operator.mul") node["inputs"][1]["arg"] = {{"as_int", int64_t{1} << 40}};
+    }
+  });
+  EXPECT_THAT(error_of(pack(records)), HasSubstr("(_operator.mul): argument 'b': got 1099511627776, wanted"));
+}
+
 TEST(HostileFile, NestingIsBounded) {
   const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   for (const auto& text : {deep, std::string(200000, '['), R"({"graph_module": )" + deep + "}"}) {
