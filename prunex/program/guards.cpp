@@ -36,6 +36,16 @@ void guard_weight_norm(const Stack& arguments) {
               v.numel(), " directions ", v.scalar_type());
 }
 
+/// query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: shared heads are counted by dividing.
+void guard_attention(const Stack& arguments) {
+  if (!arguments.at(7).toBool()) return;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto factor = arguments[i].toTensor();
+    TORCH_CHECK(factor.dim() >= 3 && factor.size(-3) > 0, "[program] attention with shared heads has none in ",
+                factor.sizes());
+  }
+}
+
 /// The arguments of lstm, gru and rnn: input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
 /// batch_first.
 struct Recurrent {
@@ -98,6 +108,7 @@ Guard find_guard(const std::string& target) {
   static const std::map<std::string, Guard> guards{
       {"aten::_native_batch_norm_legit_no_training", guard_batch_norm},
       {"aten::_weight_norm", guard_weight_norm},
+      {"aten::scaled_dot_product_attention", guard_attention},
       {"aten::lstm.input", guard_recurrent<4>},
       {"aten::gru.input", guard_recurrent<3>},
       {"aten::rnn_tanh.input", guard_recurrent<1>},

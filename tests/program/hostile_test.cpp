@@ -110,7 +110,8 @@ TEST(HostileFile, EnumerationsAreNoNumbers) {
       add_node(document, make_node("aten._to_copy.default", {{"self", tensor("x")}, {name, {{"as_int", 99}}}}, "guest"),
                "x");
     });
-    EXPECT_THAT(error, AllOf(HasSubstr("node guest (aten::_to_copy)"), testing::ContainsRegex("99|strided")));
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("node guest (aten::_to_copy)"), testing::ContainsRegex("99|strided|UNKNOWN_SCALAR")));
   }
 }
 
@@ -326,6 +327,28 @@ TEST(HostileProgram, WeightsOfALayerTooSmallForItsInputAreNotReadBeyondTheirEnd)
   arguments.push_back(literal("momentum", 0.1));
   arguments.push_back(literal("eps", 1e-5));
   graph.outputs = {add_node(graph, "aten::_native_batch_norm_legit_no_training", arguments, "norm")};
+  EXPECT_THROW(Program(graph).run({at::ones({1, 64})}, weights, Mode::kEval), c10::Error);
+}
+
+TEST(HostileProgram, AttentionWithSharedHeadsHasHeads) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {8}, {1}}})};
+  graph.outputs = {add_node(graph, "aten::scaled_dot_product_attention",
+                            {value("query", 0), value("key", 0), value("value", 0), literal("enable_gqa", true)}, "y")};
+  Weights none;
+  EXPECT_THROW(Program(graph).run({at::ones({0, 8, 1})}, none, Mode::kEval), c10::Error);
+}
+
+TEST(HostileProgram, LengthsOfDirectionsHaveTheirShape) {
+  Weights weights;
+  weights.params.insert("v", at::ones({64, 64}));
+  weights.params.insert("g", at::ones({1, 1}));
+  Graph graph = rows_graph(64);
+  for (const auto* name : {"v", "g"}) {
+    add_value(graph, {.name = name, .role = Role::kParameter, .weight = name, .shape = {{1}, {1}}});
+  }
+  const auto weight = add_node(graph, "aten::_weight_norm", {value("v", 1), value("g", 2)}, "w");
+  graph.outputs = {add_node(graph, "aten::linear", {value("input", 0), value("weight", weight)}, "y")};
   EXPECT_THROW(Program(graph).run({at::ones({1, 64})}, weights, Mode::kEval), c10::Error);
 }
 

@@ -28,11 +28,9 @@ void run(Model& model) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> inputs;
   for (const auto id : model.program.graph().inputs) inputs.push_back(input_of(model.program.graph().values[id]));
-  for (const auto mode : {Mode::kEval, Mode::kTrain}) {
-    try {
-      model.program.run(inputs, model.weights, mode);
-    } catch (const std::exception&) {
-    }
+  try {
+    model.program.run(inputs, model.weights, Mode::kEval);
+  } catch (const std::exception&) {
   }
 }
 
@@ -64,7 +62,7 @@ TEST(MutatedFile, WithDamagedBytesNeverEndsTheProcess) {
   std::mt19937 random(2);
   for (const auto* name : {"net", "structures"}) {
     auto bytes = read_bytes(stored_pt2(name));
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 250; ++i) {
       const auto at = random() % bytes.size();
       const char before = bytes[at];
       bytes[at] = static_cast<char>(before ^ (1 << (random() % 8)));
@@ -79,7 +77,7 @@ TEST(MutatedFile, WithARewrittenDocumentNeverEndsTheProcess) {
   int read = 0, refused = 0;
   for (const std::string name : {"pt2/net", "pt2/structures", "prune/cases/lstm_linear"}) {
     const auto records = records_of(PRUNEX_TEST_DATA "/" + name + ".pt2");
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 120; ++i) {
       auto mutated = records;
       const auto* record = i % 4 == 0 ? kWeights : kDocument;
       edit(mutated, record, [&](json& document) {
@@ -88,8 +86,8 @@ TEST(MutatedFile, WithARewrittenDocumentNeverEndsTheProcess) {
       ++(reads(pack(mutated), name + " " + std::to_string(i)) ? read : refused);
     }
   }
-  EXPECT_GT(read, 50);
-  EXPECT_GT(refused, 200);
+  EXPECT_GT(read, 30);
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace
