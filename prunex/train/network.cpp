@@ -15,7 +15,7 @@ namespace prunex::train {
 namespace {
 
 program::Model named_model(const TrainOptions& options, const data::Dataset& training) {
-  if (options.model.ends_with(".pt2")) return program::read_pt2(options.model);
+  if (options.model.ends_with(".pt2")) return program::read_pt2(options.model, options.max_model_size << 20);
   const auto& images = training.images;
   return models::make_model(options.model, {.classes = training.classes,
                                             .channels = images.size(1),

@@ -71,6 +71,14 @@ void refuse_same_file(const char* option, const std::string& path, const char* o
   throw std::invalid_argument(fmt::format("{}: got {}, which is {}: wanted another file", option, path, other));
 }
 
+CLI::Option* add_model_limit(CLI::App& app, int64_t& mebibytes) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  return app
+      .add_option("--max-model-size", mebibytes,
+                  "MiB that the records of a FILE.pt2 may have together; 0: eight times the file")
+      ->check(CLI::Range(int64_t{0}, kMost));
+}
+
 std::string explain(const CLI::ConversionError& error, const CLI::App& app) {
   // "Could not convert: --lr = fast"
   const std::string text = error.what();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
 namespace prunex::tools {
@@ -16,6 +17,9 @@ CLI::Validator not_empty();
 
 /// Throws std::invalid_argument if two options name one file, which the second would overwrite.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
+
+/// --max-model-size, in MiB: for program::read_pt2().
+CLI::Option* add_model_limit(CLI::App& app, int64_t& mebibytes);
 
 /// What CLI11 says of a value that is no number, with what was wanted.
 std::string explain(const CLI::ConversionError& error, const CLI::App& app);

@@ -20,6 +20,7 @@ namespace {
 
 struct EvalCommand {
   std::string model;
+  int64_t max_model_size = 0;
   data::DataOptions data;
   int64_t batch_size = 128;
   int threads = 1;
@@ -29,7 +30,7 @@ struct EvalCommand {
 int run_eval(const EvalCommand& command) {
   at::set_num_threads(command.threads);
   const auto data = data::load_datasets(command.data);
-  const auto model = program::read_pt2(command.model);
+  const auto model = program::read_pt2(command.model, command.max_model_size << 20);
   train::check_fits(model.program.graph(), data.test, "--model " + command.model);
   const auto score = train::evaluate(model.program, model.weights, data.test);
   const double milliseconds =
@@ -55,6 +56,7 @@ void add_eval(CLI::App& app, int& status) {
   auto* sub = app.add_subcommand("eval", "score a model on a test set");
   auto command = std::make_shared<EvalCommand>();
   sub->add_option("--model", command->model, "FILE.pt2")->required();
+  add_model_limit(*sub, command->max_model_size);
   add_data_options(*sub, command->data);
   sub->add_option("--batch-size", command->batch_size, "images per batch of the timing")->check(above_zero());
   sub->add_option("--threads", command->threads, "threads")->check(above_zero());

@@ -79,6 +79,7 @@ void add_network_options(CLI::App& app, TrainCommand& command) {
   const std::string group = "Model";
   app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
   app.add_option("--width", options.width, "multiplies the channels of the CIFAR ResNets")->group(group);
+  add_model_limit(app, options.max_model_size)->group(group);
   app.add_option("--weights", options.weights, "FILE.safetensors to start from")->group(group);
 }
 
