@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/text/json.h"
 
 namespace prunex::program {
 namespace {
@@ -19,28 +20,6 @@ namespace {
 // Torch stores records as they are; a file that was packed again by another tool may be smaller than its records.
 constexpr int64_t kMostUnfolding = 8;
 constexpr int64_t kSmallFile = 1 << 20;
-// Documents of networks reach 11, with control flow 16.
-constexpr int kMostNesting = 128;
-
-// Throws before the parser builds what other functions would descend into.
-void check_nesting(std::string_view text) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMostNesting) throw std::runtime_error(fmt::format("is nested more than {} deep", kMostNesting));
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
-
 struct CloseZip {
   void operator()(zip_t* zip) const { zip_discard(zip); }
 };
@@ -144,10 +123,8 @@ bool ArchiveReader::has(const std::string& record) const {
 
 nlohmann::json ArchiveReader::json(const std::string& record) const {
   const auto bytes = storage(record);
-  const std::string_view text(static_cast<const char*>(bytes.data()), bytes.nbytes());
   try {
-    check_nesting(text);
-    return nlohmann::json::parse(text);
+    return text::parse_json({static_cast<const char*>(bytes.data()), bytes.nbytes()});
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("record '{}': {}", record, error.what()));
   }

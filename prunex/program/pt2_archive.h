@@ -23,7 +23,7 @@ class ArchiveReader {
 
   int64_t limit() const;  ///< bytes of all records together
   bool has(const std::string& record) const;
-  /// Refuses a document that is nested more than 128 deep.
+  /// As text::parse_json: bounded in depth.
   nlohmann::json json(const std::string& record) const;
   /// The record's bytes in storage of its own.
   c10::Storage storage(const std::string& record) const;

@@ -185,7 +185,7 @@ TEST(HostileFile, NestingIsBounded) {
     auto records = records_of(stored_pt2("net"));
     for (const auto* record : {kDocument, kWeights}) {
       records[record] = text;
-      EXPECT_THAT(error_of(pack(records)), AllOf(HasSubstr(kGuest), HasSubstr("is nested more than 128 deep")))
+      EXPECT_THAT(error_of(pack(records)), AllOf(HasSubstr(kGuest), HasSubstr("nested deeper than 100 levels")))
           << record;
     }
   }
