@@ -233,7 +233,8 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
   all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(above_zero());
   all_reduce->add_option("--form", command->forms, "several with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"flat", "leader", "sharded"}));
+      ->check(one_of({"flat", "leader", "sharded"}))
+      ->type_name("");
   all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
   all_reduce->add_option("-e,--end", command->most, "largest size");
   all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(CLI::Range(1.0, 1e9));
@@ -245,7 +246,8 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
   all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
   all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
   all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}))
+      ->type_name("");
   all_reduce->add_option("--json", command->json, "write the results to this file");
   all_reduce->callback([command, invocation, &status] { status = run_bench(*command, invocation); });
 }

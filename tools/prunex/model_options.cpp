@@ -6,6 +6,7 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/shape.h"
 
 namespace prunex::tools {
@@ -19,7 +20,10 @@ bool is_for_cifar(const std::string& model) {
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelChoice& choice) {
-  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")->required();
+  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")
+      ->required()
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("");
   app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for");
   app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
 }

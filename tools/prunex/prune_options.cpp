@@ -68,15 +68,15 @@ void add_plan_options(CLI::App& app, PruneCommand& command) {
 
 void add_importance_options(CLI::App& app, PruneCommand& command) {
   app.add_option("--importance", command.importance, "what ranks the units")
-      ->check(CLI::IsMember(prune::importance_names()))
+      ->check(one_of(prune::importance_names()))
       ->type_name("")
       ->group("Importance");
   app.add_option("--reduction", command.reduction, "how the layers of a group make one score (the criterion's own)")
-      ->check(CLI::IsMember(prune::names_of(reductions())))
+      ->check(one_of(prune::names_of(reductions())))
       ->type_name("")
       ->group("Importance");
   app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
-      ->check(CLI::IsMember(prune::normalizer_names()))
+      ->check(one_of(prune::normalizer_names()))
       ->type_name("")
       ->group("Importance");
   app.add_option("--importance-samples", command.importance_samples, "training images that gradients are taken of")

@@ -10,6 +10,7 @@
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
+#include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
@@ -20,6 +21,7 @@
 #include "tools/prunex/commands.h"
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
+#include "tools/prunex/help.h"
 #include "tools/prunex/launch.h"
 
 namespace prunex::tools {
@@ -72,10 +74,32 @@ weight-decay = 0.0001
 batch-size = 128
 )";
 
+const std::vector<std::string> kUsedMost{"--config",         "--dataset",       "--test",
+                                         "--data-dir",       "--model",         "--weights",
+                                         "--nodes",          "--device",        "--threads",
+                                         "--epochs",         "--local-steps",   "--lr",
+                                         "--ranks-per-node", "--batch-size",    "--precision",
+                                         "--lr-schedule",    "--warmup-epochs", "--seed",
+                                         "--groups",         "--keep",          "--strategy",
+                                         "--payload",        "--eval-every",    "--run-dir",
+                                         "--resume",         "--check",         "--checkpoint-every",
+                                         "--quiet"};
+
+constexpr const char* kExamples = R"(Examples:
+  prunex train --nodes 2                      built-in images, two ranks on this machine
+  prunex train --dataset cifar10 --data-dir data --model resnet20 --nodes 2 --epochs 20
+  prunex train --model net.pt2 --dataset train.safetensors --test test.safetensors --keep 0.7
+  prunex train --strategy diloco --payload int4 --nodes 2 --lr 0.05
+  prunex train --config experiment.toml --check     what it would do
+  prunex train --resume runs/cifar10-resnet20-hsadmm-1)";
+
 void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Model";
-  app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
+  app.add_option("--model", options.model, "a built-in network, or a program saved by torch.export.save")
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("")
+      ->group(group);
   app.add_option("--width", options.width, "multiplies the channels of the CIFAR ResNets")->group(group);
   app.add_option("--weights", options.weights, "FILE.safetensors to start from")->group(group);
 }
@@ -152,6 +176,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--keep", options.keep, "share of units kept per group, in (0, 1]")->group(group);
   app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
   add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
@@ -160,7 +185,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--mask-importance", options.mask_importance,
                  "what ranks units for masks: norm (of all their weights), or as --importance")
-      ->check(CLI::IsMember(train::mask_importance_names()))
+      ->check(one_of(train::mask_importance_names()))
       ->type_name("")
       ->group(group);
   add_choice<sparsity::KeepRamp>(app, "--keep-schedule", options.keep_ramp,
@@ -169,8 +194,10 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--prune-start", options.prune_start, "first exchange that prunes")->group(group);
   app.add_option("--prune-end", command.prune_end, "first exchange at the final share; auto: half of the run")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_option("--freeze-after", command.freeze_after, "last exchange that changes masks; auto: --prune-end; never")
+      ->type_name("INT|auto|never")
       ->group(group);
   app.add_option("--freeze-when-stable", hsadmm.freeze_when_stable,
                  "freeze after so many exchanges without a change; 0 = off")
@@ -193,7 +220,10 @@ void add_automatic_option(CLI::App& app, const char* name, std::string& word, co
 void add_sparse_options(CLI::App& app, TrainCommand& command) {
   auto& [penalty, epochs, strength, growth, share, warmup, refresh, rate, schedule, decay] = command.options.sparse;
   const std::string group = "Sparse training";
-  app.add_option("--sparse", penalty, fmt::format("{}", fmt::join(prune::penalty_names(), ", ")))->group(group);
+  app.add_option("--sparse", penalty, "what is added to the gradients")
+      ->check(one_of(prune::penalty_names()))
+      ->type_name("")
+      ->group(group);
   add_automatic_option(app, "--sparse-reg", command.sparse_reg, "its strength; auto: what is usual for it", group);
   app.add_option("--sparse-epochs", epochs, "of a phase of its own after the training; 0 = during the training")
       ->group(group);
@@ -222,7 +252,7 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--prune-every", pruning.every, "exchanges between cuts; 0: all steps after one exchange")
       ->group(group);
   app.add_option("--importance", pruning.importance, "what ranks the units")
-      ->check(CLI::IsMember(prune::importance_names()))
+      ->check(one_of(prune::importance_names()))
       ->type_name("")
       ->group(group);
   app.add_option("--normalizer", pruning.normalizer, "what makes groups comparable (the importance's own)")
@@ -290,10 +320,13 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
 void add_strategy_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Strategy";
-  app.add_option("--strategy", options.strategy, fmt::format("{}", fmt::join(train::strategy_names(), ", ")))
+  app.add_option("--strategy", options.strategy, "what ranks say to each other, and when: docs/strategies.md")
+      ->check(one_of(train::strategy_names()))
+      ->type_name("")
       ->group(group);
   app.add_option("--preset", command.preset, "paper: the published form and hyper-parameters; other options win")
-      ->check(CLI::IsMember({"", "paper"}))
+      ->check(one_of({"", "paper"}))
+      ->type_name("")
       ->group(group);
   add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
                                   {{"fp32", strategies::Payload::kFp32},
@@ -450,6 +483,8 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
+  show_first(*sub, kUsedMost);
+  sub->footer(kExamples);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
     const auto& options = command->options;

@@ -1,0 +1,23 @@
+// What is wrong with a command line, in one line that names the option, what was got and what was wanted.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace prunex::tools {
+
+/// What CLI11 refuses, with what may have been meant.
+std::string explain(const CLI::ParseError& error, const CLI::App& app);
+
+/// What LibTorch says: its first line, or, of memory that there is not, how much was asked for.
+std::string explain_torch(const std::string& message);
+std::string out_of_memory();
+
+/// Control characters as escapes: a value from the command line may hold any.
+std::string one_line(const std::string& text);
+
+/// "--name=" as the two words "--name" and "": CLI11 would take the next word for the value.
+std::vector<std::string> separate_empty_values(const std::vector<std::string>& words, const CLI::App& app);
+
+}  // namespace prunex::tools
