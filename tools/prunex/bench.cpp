@@ -63,18 +63,18 @@ Form form_of(const std::string& name) {
   return name == "leader" ? Form::kLeader : Form::kSharded;
 }
 
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+
 /// "64K", "16M", "1G" or bytes.
 int64_t bytes_of(const char* option, const std::string& text) {
   const std::string units = "KMG";
   const size_t unit = text.empty() ? std::string::npos : units.find(static_cast<char>(std::toupper(text.back())));
-  int64_t number = 0;
   const bool scaled = unit != std::string::npos;
-  if (CLI::detail::lexical_cast(scaled ? text.substr(0, text.size() - 1) : text, number) && number >= 4) {
-    return scaled ? number << (10 * (unit + 1)) : number;
-  }
-  if (number > 0 && scaled) return number << (10 * (unit + 1));
+  const auto number = whole_number(scaled ? text.substr(0, text.size() - 1) : text).value_or(0);
+  const int shift = scaled ? 10 * (static_cast<int>(unit) + 1) : 0;
+  if (number > 0 && number <= kMostBytes >> shift && number << shift >= 4) return number << shift;
   throw std::invalid_argument(
-      fmt::format("{}: got '{}', wanted bytes, 4 or more, such as 4096, 64K or 16M", option, text));
+      fmt::format("{}: got '{}', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M", option, text));
 }
 
 class AllReduceBench {
@@ -229,15 +229,17 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
   sub->require_subcommand(1);
   auto* all_reduce = sub->add_subcommand("all_reduce", "sums over all ranks, by form and size; results are verified");
   auto command = std::make_shared<BenchCommand>();
-  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")->check(above_zero());
-  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(above_zero());
+  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")
+      ->check(between(1, comm::kMostRanks));
+  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")
+      ->check(between(1, comm::kMostRanks));
   all_reduce->add_option("--form", command->forms, "several with commas")
       ->delimiter(',')
       ->check(one_of({"flat", "leader", "sharded"}))
       ->type_name("");
   all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
   all_reduce->add_option("-e,--end", command->most, "largest size");
-  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(CLI::Range(1.0, 1e9));
+  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(between(1, 1e6));
   all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")->check(above_zero());
   all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(zero_or_more());
   all_reduce->add_option("-c,--check", command->check, "verify every result: 0 or 1");

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -35,7 +36,7 @@ bool is_any_of(const std::string& text, const std::vector<std::string>& words) {
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-CLI::Validator number(const char* wanted, const std::function<bool(double)>& fits) {
+CLI::Validator number(const std::string& wanted, const std::function<bool(double)>& fits) {
   return {[wanted, fits](const std::string& text) {
             const auto value = number_in<double>(text);
             return value && fits(*value) ? "" : fmt::format("got '{}', wanted {}", text, wanted);
@@ -73,6 +74,9 @@ void check_numbers(CLI::Option& option) {
   const auto parts = parts_of(option.get_type_name());
   const std::string type = parts.empty() ? "" : parts.front();
   const std::vector<std::string> words(parts.begin() + (parts.empty() ? 0 : 1), parts.end());
+  const bool has_other_forms =
+      std::any_of(words.begin(), words.end(), [](const auto& word) { return std::isupper(word[0]); });
+  if (has_other_forms) return;  // such as "INT|TIME": its command reads it
   const auto wanted = [&words](const std::string& number) {
     return words.empty() ? number : fmt::format("{} or {}", number, fmt::join(words, " or "));
   };
@@ -109,6 +113,11 @@ CLI::Validator above_zero() {
   return number("a number above 0", [](double value) { return value > 0; });
 }
 
+CLI::Validator between(double least, double most) {
+  return number(fmt::format("a number from {:.15g} to {:.15g}", least, most),
+                [least, most](double value) { return value >= least && value <= most; });
+}
+
 CLI::Validator zero_or_more() {
   return number("a number from 0 on", [](double value) { return value >= 0; });
 }
@@ -128,6 +137,10 @@ CLI::Validator seed_number() {
 
 CLI::Validator not_empty() {
   return {[](const std::string& text) { return std::string(text.empty() ? "got '', wanted a name" : ""); }, ""};
+}
+
+std::optional<int64_t> whole_number(const std::string& text) {
+  return number_in<int64_t>(text);
 }
 
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {

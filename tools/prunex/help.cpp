@@ -1,6 +1,7 @@
 #include "tools/prunex/help.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -13,6 +14,7 @@ namespace prunex::tools {
 namespace {
 
 constexpr size_t kDescriptions = 34;  // column
+constexpr size_t kLongestType = 50;   // a list of more words goes behind the description
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -26,8 +28,8 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    const std::string heading = is_positional ? option->get_name(true) : heading_of(*option);
-    return entry(heading, option->get_description());
+    const OptionText text = text_of(*option);
+    return entry(is_positional ? option->get_name(true) : text.heading, text.description);
   }
 
   std::string make_subcommand(const CLI::App* command) const override {
@@ -85,13 +87,19 @@ void show_first(CLI::App& command, const std::vector<std::string>& options) {
   command.formatter(std::make_shared<HelpFormatter>(std::move(first)));
 }
 
-std::string heading_of(const CLI::Option& option) {
-  std::string text = option.get_name(false, true);
+OptionText text_of(const CLI::Option& option) {
+  OptionText text{option.get_name(false, true), option.get_description()};
   if (option.get_items_expected_max() == 0) return text;
-  if (const std::string type = type_of(option); !type.empty()) text += " " + type;
-  if (!option.get_default_str().empty()) text += "=" + option.get_default_str();
-  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) text += " ...";
-  if (option.get_required()) text += " REQUIRED";
+  const auto words = words_of(option);
+  std::string type = type_of(option);
+  if (type.size() > kLongestType) {
+    type = "WORD";
+    text.description += fmt::format(": {}", fmt::join(words, ", "));
+  }
+  if (!type.empty()) text.heading += " " + type;
+  if (!option.get_default_str().empty()) text.heading += "=" + option.get_default_str();
+  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) text.heading += " ...";
+  if (option.get_required()) text.heading += " REQUIRED";
   return text;
 }
 

@@ -39,7 +39,7 @@ std::string options_page(const CLI::App& app) {
     if (group.empty() || options.empty()) continue;
     if (group != "Options") page += fmt::format(".PP\n.I {}\n", roff(group));
     for (const auto* option : options) {
-      page += fmt::format(".TP\n.B {}\n{}\n", roff(heading_of(*option)), roff(option->get_description()));
+      page += fmt::format(".TP\n.B {}\n{}\n", roff(text_of(*option).heading), roff(text_of(*option).description));
     }
   }
   return page;

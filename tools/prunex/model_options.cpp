@@ -24,7 +24,8 @@ void add_model_options(CLI::App& app, ModelChoice& choice) {
       ->required()
       ->check(one_of(models::model_names(), ".pt2"))
       ->type_name("");
-  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for");
+  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for")
+      ->check(between(0, 1'000'000));
   app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
 }
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -21,8 +23,8 @@
 #include "tools/prunex/commands.h"
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
-#include "tools/prunex/help.h"
 #include "tools/prunex/launch.h"
+#include "tools/prunex/train_help.h"
 
 namespace prunex::tools {
 namespace {
@@ -73,25 +75,6 @@ momentum = 0.9
 weight-decay = 0.0001
 batch-size = 128
 )";
-
-const std::vector<std::string> kUsedMost{"--config",         "--dataset",       "--test",
-                                         "--data-dir",       "--model",         "--weights",
-                                         "--nodes",          "--device",        "--threads",
-                                         "--epochs",         "--local-steps",   "--lr",
-                                         "--ranks-per-node", "--batch-size",    "--precision",
-                                         "--lr-schedule",    "--warmup-epochs", "--seed",
-                                         "--groups",         "--keep",          "--strategy",
-                                         "--payload",        "--eval-every",    "--run-dir",
-                                         "--resume",         "--check",         "--checkpoint-every",
-                                         "--quiet"};
-
-constexpr const char* kExamples = R"(Examples:
-  prunex train --nodes 2                      built-in images, two ranks on this machine
-  prunex train --dataset cifar10 --data-dir data --model resnet20 --nodes 2 --epochs 20
-  prunex train --model net.pt2 --dataset train.safetensors --test test.safetensors --keep 0.7
-  prunex train --strategy diloco --payload int4 --nodes 2 --lr 0.05
-  prunex train --config experiment.toml --check     what it would do
-  prunex train --resume runs/cifar10-resnet20-hsadmm-1)";
 
 void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
@@ -368,10 +351,16 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
       ->group(group)
       ->configurable(false);
-  app.add_flag("--check", command.check, "only look whether options, data and network would do; nothing is started")
+  app.add_flag("--check", command.check,
+               "look whether options, data and network would do, and print the plan; nothing is started")
       ->group(group)
       ->configurable(false);
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
+  add_choice<train::LogForm>(
+      app, "--log", options.log,
+      {{"plain", train::LogForm::kPlain}, {"timestamps", train::LogForm::kTimestamps}, {"json", train::LogForm::kJson}},
+      "form of the progress: lines, lines with the time, or JSON objects")
+      ->group(group);
 }
 
 /// Nothing for "auto".
@@ -394,7 +383,9 @@ int64_t exchange_or_never(const char* option, const std::string& word) {
 std::vector<int> numbers_of(const char* option, const std::string& list) {
   std::vector<int> numbers;
   for (const auto& word : CLI::detail::split(list, ',')) {
-    if (!CLI::detail::lexical_cast(word, numbers.emplace_back())) {
+    const auto number = whole_number(word);
+    numbers.push_back(static_cast<int>(std::clamp<int64_t>(number.value_or(0), -1, std::numeric_limits<int>::max())));
+    if (!number) {
       throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number, or several such as 2,1", option, list));
     }
   }
@@ -443,7 +434,8 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     command.gloo.device = at::kCUDA;
   }
   if (command.check) {
-    train::check(options);
+    const train::Plan plan = train::check(options);
+    if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
@@ -483,8 +475,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
-  show_first(*sub, kUsedMost);
-  sub->footer(kExamples);
+  explain_train(*sub);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
     const auto& options = command->options;
