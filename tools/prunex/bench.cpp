@@ -155,20 +155,23 @@ Expected expected(const BenchCommand& command, const Result& result, const comm:
           comm::predicted_seconds(result.form, bytes, shape, {.link = link})};
 }
 
+/// 100 columns.
+constexpr const char* kRow = "{:>7} {:>11} {:>10} {:>5} {:>10} {:>8} {:>8} {:>5} {:>9} {:>9} {:>8}\n";
+
 void print_head() {
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "form", "size", "count",
-             "type", "time", "algbw", "busbw", "wrong", "bound", "model", "of bound");
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "", "(B)", "(elements)", "",
-             "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
+  const auto row = fmt::runtime(kRow);
+  fmt::print(row, "form", "size", "count", "type", "time", "algbw", "busbw", "wrong", "bound", "model", "of bound");
+  fmt::print(row, "", "(B)", "(elements)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
 }
 
 void print_line(const Result& result, const Expected& expected, int world_size) {
   const double algorithm = static_cast<double>(result.bytes) / result.seconds / 1e9;
-  const auto or_dash = [](double value) { return value > 0 ? fmt::format("{:.1f}", value) : std::string("-"); };
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12.1f} {:>10.4f} {:>10.4f} {:>6} {:>12} {:>12} {:>8}\n",
-             name_of(result.form), result.bytes, result.bytes / 4, "float", result.seconds * 1e6, algorithm,
-             algorithm * 2 * (world_size - 1) / world_size, result.wrong, or_dash(expected.bound * 1e6),
-             or_dash(expected.model * 1e6), or_dash(100 * expected.bound / result.seconds));
+  const auto text = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
+  const auto or_dash = [&](double value) { return value > 0 ? text(value, 1) : std::string("-"); };
+  fmt::print(fmt::runtime(kRow), name_of(result.form), result.bytes, result.bytes / 4, "float",
+             text(result.seconds * 1e6, 1), text(algorithm, 4), text(algorithm * 2 * (world_size - 1) / world_size, 4),
+             result.wrong, or_dash(expected.bound * 1e6), or_dash(expected.model * 1e6),
+             or_dash(100 * expected.bound / result.seconds));
   std::fflush(stdout);
 }
 

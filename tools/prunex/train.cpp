@@ -368,8 +368,9 @@ template <class Number>
 std::optional<Number> number_or_auto(const char* option, const std::string& word, const char* others = "auto") {
   if (word == "auto") return std::nullopt;
   Number number{};
-  if (!CLI::detail::lexical_cast(word, number)) {
-    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or {}", option, word, others));
+  const bool is_number = CLI::detail::lexical_cast(word, number);
+  if (!is_number || (std::is_integral_v<Number> && number < 0)) {
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number from 0 on or {}", option, word, others));
   }
   return number;
 }
