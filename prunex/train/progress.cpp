@@ -36,6 +36,11 @@ ordered_json event(const char* name) {
   return {{"event", name}, {"time", now()}};
 }
 
+/// One line; a path need not be UTF-8.
+std::string text_of(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 int64_t dense_bytes_of(Summary run) {
   run.exchanges = 1;
   return dense_exchange_bytes(run);
@@ -77,7 +82,7 @@ void Progress::start(const std::string& directory, bool bf16) {
                  {"local_steps", run_.local_steps},
                  {"precision", precision},
                  {"run_directory", directory_}});
-    return say_line(json.dump());
+    return say_line(text_of(json));
   }
   const std::string from = run_.exchanges > 0 ? fmt::format(", going on after exchange {}", run_.exchanges) : "";
   say_line(fmt::format("{}: {} parameters, {}, {} exchanges of {} steps{}, {}, run directory {}", run_.model,
@@ -112,7 +117,7 @@ std::string Progress::json_of(const Metrics& metrics, double seconds_left, doubl
                {"samples_per_second", samples_per_second},
                {"inter_node_bytes", metrics.bytes.inter_node},
                {"seconds_left", seconds_left}});
-  return json.dump();
+  return text_of(json);
 }
 
 void Progress::report(const Metrics& metrics, double seconds_so_far, double samples_per_second) {
@@ -138,7 +143,7 @@ void Progress::done() {
   }
   ordered_json json = event("end");
   json.update({{"model", model_file()}, {"report", report_command()}});
-  say_line(json.dump());
+  say_line(text_of(json));
 }
 
 }  // namespace prunex::train

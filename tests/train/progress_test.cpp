@@ -91,6 +91,12 @@ TEST(RunProgress, WritesObjectsOnRequest) {
   EXPECT_EQ(end["model"], "runs/a/model.pt2");
 }
 
+TEST(RunProgress, WritesObjectsOfAPathThatIsNotUtf8) {
+  testing::internal::CaptureStderr();
+  Progress(two_nodes(), 4, LogForm::kJson, false).start("runs/\xff", false);
+  EXPECT_TRUE(json::accept(testing::internal::GetCapturedStderr()));
+}
+
 TEST(RunProgress, SaysNothingIfQuiet) {
   for (const LogForm form : {LogForm::kPlain, LogForm::kTimestamps, LogForm::kJson}) {
     EXPECT_THAT(lines_of_a_run(form, true), IsEmpty());

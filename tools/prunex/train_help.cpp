@@ -17,7 +17,8 @@ const std::vector<std::string> kUsedMost{
     "--config",    "--dataset",     "--test",          "--data-dir", "--model",  "--weights",          "--nodes",
     "--device",    "--threads",     "--epochs",        "--lr",       "--groups", "--ranks-per-node",   "--batch-size",
     "--precision", "--lr-schedule", "--warmup-epochs", "--seed",     "--keep",   "--local-steps",      "--strategy",
-    "--payload",   "--eval-every",  "--run-dir",       "--resume",   "--check",  "--checkpoint-every", "--quiet"};
+    "--payload",   "--eval-every",  "--run-dir",       "--resume",   "--check",  "--checkpoint-every", "--quiet",
+    "--log"};
 
 constexpr const char* kExamples = R"(Examples:
   prunex train --nodes 2
@@ -42,8 +43,10 @@ std::string length_of(const train::Plan& plan, const train::TrainOptions& option
 
 std::string pruning_of(const train::Plan& plan, const train::TrainOptions& options) {
   if (plan.last_cut > 0) {
-    return fmt::format("to {} in {} cuts, after exchanges {} to {}", options.pruning.target, options.pruning.steps,
-                       plan.first_cut, plan.last_cut);
+    const auto& pruning = options.pruning;
+    if (pruning.steps == 1) return fmt::format("to {} in one cut, after exchange {}", pruning.target, plan.first_cut);
+    return fmt::format("to {} in {} cuts, after exchanges {} to {}", pruning.target, pruning.steps, plan.first_cut,
+                       plan.last_cut);
   }
   if (options.pruning.below > 0) {
     return fmt::format("units below {}, every {} exchanges", options.pruning.below, options.pruning.every);
