@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
@@ -137,7 +139,8 @@ TEST_F(Completion, OffersFilesWhereOnesAreWanted) {
 TEST(ManPage, HoldsEveryOptionOfEveryCommand) {
   const Result page = run({"man"});
   EXPECT_EQ(page.status, 0);
-  for (const auto* command : tools::app()->get_subcommands(nullptr)) {
+  const auto app = tools::app();
+  for (const auto* command : std::as_const(*app).get_subcommands(nullptr)) {
     if (command->get_group().empty()) continue;
     EXPECT_THAT(page.output, HasSubstr(".SH \"prunex " + command->get_name() + "\"\n"));
     for (const auto* option : command->get_options(nullptr)) {
@@ -153,12 +156,13 @@ TEST(ManPage, IsRoffOfKnownRequestsOnly) {
   const std::string page = run({"man"}).output;
   for (const auto& line : lines_of(page)) {
     EXPECT_FALSE(line.starts_with('\'')) << line;
-    if (line.starts_with('.')) EXPECT_THAT(known, Contains(line.substr(0, line.find(' ')))) << line;
+    if (!line.starts_with('.')) continue;
+    EXPECT_THAT(known, Contains(line.substr(0, line.find(' ')))) << line;
   }
   if (std::filesystem::exists("/usr/bin/groff")) {
     const tests::Scratch scratch;
     write(scratch / "prunex.1", page);
-    const std::string shown = shell("groff -man -ww -Tascii " + (scratch / "prunex.1"));
+    const std::string shown = shell("groff -man -ww -Tascii -P-cbou " + (scratch / "prunex.1"));
     EXPECT_THAT(shown, HasSubstr("EXIT STATUS"));
     EXPECT_THAT(shown, Not(HasSubstr("warning")));
   }

@@ -62,7 +62,7 @@ Words wrong_values(const CLI::Option& option) {
   if (whole || type.starts_with("FLOAT"))
     wrong = {"", "word", "nan", "inf", "-inf", "0,1", "3x", "0x10", "1e400", " 1", "1\n2"};
   if (whole) wrong.insert(wrong.end(), {"2.5", "1e300", "99999999999999999999", "-99999999999999999999"});
-  if (option.get_name() == "--preset" || option.get_name() == "--normalizer") std::erase(wrong, "");  // as the default
+  if (option.get_delimiter() != '\0') std::erase(wrong, "0,1");
   return wrong;
 }
 
@@ -103,6 +103,8 @@ TEST_P(WrongOptions, WithoutAValueAreNamed) {
     if (!option->nonpositional() || option->get_items_expected_max() == 0) continue;
     const std::string name = option->get_name();
     refused(with(without(command_line(GetParam()), name), {name}), {name + ": got nothing, wanted "});
+    refused(with(without(command_line(GetParam()), name), {name, ""}), {name + ": got '', wanted "});
+    refused(with(without(command_line(GetParam()), name), {name + "=", "--quiet"}), {name + ": got '', wanted "});
   }
 }
 
@@ -275,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"bench", {"--nodes", "100000", "--ranks-per-node", "100000"}, {"--nodes", "100000 ranks", "at most"}},
         {"bench", {"-b", "3"}, {"-b: got '3'"}},
         {"bench", {"-b", "-1"}, {"-b: got '-1'"}},
-        {"bench", {"-b", ""}, {"-b: got ''"}},
+        {"bench", {"-b", ""}, {"--begin: got ''"}},
         {"bench", {"-b", "1.5K"}, {"-b: got '1.5K'"}},
         {"bench", {"-b", "9999999999G"}, {"-b: got '9999999999G'"}},
         {"bench", {"-e", "99999999999999999999"}, {"-e: got '99999999999999999999'"}},

@@ -4,7 +4,7 @@
 
 namespace prunex::tools {
 
-std::string wrap(std::string_view text, size_t used, size_t indent) {
+std::string wrap(std::string_view text, size_t used, size_t indent, size_t width) {
   std::string lines;
   size_t column = used;
   bool first_in_line = true;
@@ -13,7 +13,7 @@ std::string wrap(std::string_view text, size_t used, size_t indent) {
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word.empty()) continue;
-    if (!first_in_line && column + 1 + word.size() > kTerminalWidth) {
+    if (!first_in_line && column + 1 + word.size() > width) {
       lines += '\n' + std::string(indent, ' ');
       column = indent;
     } else if (!first_in_line) {

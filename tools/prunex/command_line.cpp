@@ -73,8 +73,8 @@ int run_command_line(int argc, char** argv) {
   int status = 0;
   const auto app = make_app(argv, status);
   try {
-    std::vector<std::string> words = separate_empty_values({argv + 1, argv + argc}, *app);
-    app->parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    refuse_empty_values({argv + 1, argv + argc}, *app);
+    app->parse(argc, argv);
     if (app->get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");
     return status;
   } catch (...) {

@@ -13,8 +13,9 @@
 namespace prunex::tools {
 namespace {
 
-constexpr size_t kDescriptions = 34;  // column
-constexpr size_t kLongestType = 50;   // a list of more words goes behind the description
+constexpr size_t kDescriptions = 34;           // column
+constexpr size_t kWidth = kTerminalWidth - 2;  // prunex --help-all indents commands
+constexpr size_t kLongestType = 50;            // a list of more words goes behind the description
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -55,11 +56,11 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   static std::string entry(const std::string& heading, const std::string& description) {
-    std::string text = "  " + wrap(heading, 2, 6);
+    std::string text = "  " + wrap(heading, 2, 6, kWidth);
     const size_t last_line = text.size() - (text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1);
     const bool fits = text.find('\n') == std::string::npos && last_line + 2 <= kDescriptions;
     text += fits ? std::string(kDescriptions - last_line, ' ') : '\n' + std::string(kDescriptions, ' ');
-    return text + wrap(description, kDescriptions, kDescriptions) + '\n';
+    return text + wrap(description, kDescriptions, kDescriptions, kWidth) + '\n';
   }
 
   std::set<std::string> first_;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <stdexcept>
 #include <string_view>
 
 #include "tools/prunex/did_you_mean.h"
@@ -190,24 +191,20 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-std::vector<std::string> separate_empty_values(const std::vector<std::string>& words, const CLI::App& app) {
-  std::vector<std::string> separated;
+void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& app) {
   const CLI::App* command = &app;
-  for (const auto& word : words) {
+  for (size_t i = 0; i < words.size(); ++i) {
     for (const auto* below : command->get_subcommands(nullptr)) {
-      if (below->get_name() != word) continue;
+      if (below->get_name() != words[i]) continue;
       command = below;
       break;
     }
-    const std::string name = word.substr(0, word.find('='));
-    const auto* option = word == name + "=" ? command->get_option_no_throw(name) : nullptr;
-    if (option == nullptr || option->get_items_expected_max() == 0) {
-      separated.push_back(word);
-    } else {
-      separated.insert(separated.end(), {name, ""});
-    }
+    const std::string name = words[i].substr(0, words[i].find('='));
+    const bool is_empty = words[i] == name + "=" || (i + 1 < words.size() && words[i] == name && words[i + 1].empty());
+    const auto* option = is_empty && name.starts_with('-') ? command->get_option_no_throw(name) : nullptr;
+    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    throw std::invalid_argument(fmt::format("{}: got '', wanted {}", option->get_name(), wanted_by(*option)));
   }
-  return separated;
 }
 
 }  // namespace prunex::tools

@@ -17,7 +17,8 @@ std::string out_of_memory();
 /// Control characters as escapes: a value from the command line may hold any.
 std::string one_line(const std::string& text);
 
-/// "--name=" as the two words "--name" and "": CLI11 would take the next word for the value.
-std::vector<std::string> separate_empty_values(const std::vector<std::string>& words, const CLI::App& app);
+/// Throws std::invalid_argument for an option with nothing for its value, as of a shell's variable that is not set:
+/// what is to be left alone is not named. Of "--name=" CLI11 would take the next word.
+void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& app);
 
 }  // namespace prunex::tools
