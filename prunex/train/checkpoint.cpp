@@ -5,6 +5,8 @@
 
 #include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -38,7 +40,7 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
 /// Options that may change between a run and its continuation.
 bool may_differ(const std::string& option) {
   static const std::set<std::string> kHarmless{"quiet",     "eval-every",   "checkpoint-every", "resume-exchange",
-                                               "interface", "comm-timeout", "threads"};
+                                               "interface", "comm-timeout", "threads",          "log"};
   return kHarmless.contains(option);
 }
 
@@ -133,7 +135,16 @@ int64_t Checkpoints::smallest(int64_t mine) {
   return -negative.item<int64_t>();
 }
 
+/// Before looking for files: of another layout there are none.
+void Checkpoints::check_options() const {
+  std::ifstream file(fs::path(directory_).parent_path() / "config.toml");
+  if (!file) return;
+  const std::string saved{std::istreambuf_iterator<char>(file), {}};
+  if (!config_.empty()) check_same_options(saved, config_, fs::path(directory_).parent_path());
+}
+
 Checkpoint Checkpoints::load(int64_t exchange) {
+  check_options();
   int64_t k = exchange != 0 ? exchange : std::numeric_limits<int64_t>::max();
   for (int64_t before = -1; k != before;) {  // until all ranks have the same newest one
     before = k;

@@ -41,6 +41,7 @@ class Checkpoints {
   std::string node_file(int64_t exchange) const;
   std::string rank_file(int64_t exchange) const;
   std::string product_file(int64_t exchange) const;
+  void check_options() const;
   bool complete_here(int64_t exchange) const;
   int64_t newest_here(int64_t at_most) const;
   int64_t smallest(int64_t mine);

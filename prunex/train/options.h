@@ -29,6 +29,13 @@ enum class Precision {
   kBf16,
 };
 
+/// What progress looks like on standard error.
+enum class LogForm {
+  kPlain,       ///< lines; on a terminal one that redraws itself
+  kTimestamps,  ///< lines that begin with the time, UTC
+  kJson,        ///< an object per line: events start, exchange, end
+};
+
 /// Exchange numbers that follow from the length of the run.
 inline constexpr int64_t kAutomatic = -1;
 
@@ -127,6 +134,7 @@ struct TrainOptions {
   int64_t resume_exchange = 0;   ///< go on from this checkpoint instead; 0: the newest
   bool trace = false;            ///< write trace.json: when every rank did what
   bool quiet = false;            ///< no progress on standard error
+  LogForm log = LogForm::kPlain;
 };
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.

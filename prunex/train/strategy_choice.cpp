@@ -138,8 +138,7 @@ Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& repli
   auto top_k = options.top_k;
   top_k.reporting = reporting_of(options, plan);
   top_k.dgc_options.momentum = options.momentum;
-  top_k.dgc_options.warmup_steps =
-      std::llround(options.dgc_warmup_epochs * static_cast<double>(plan.length.steps_per_epoch));
+  top_k.dgc_options.warmup_steps = steps_of("--dgc-warmup-epochs", options.dgc_warmup_epochs, plan.length);
   return strategies::make_top_k(replica, ranks, top_k);
 }
 
@@ -159,6 +158,10 @@ const std::vector<std::string>& strategy_names() {
     return all;
   }();
   return names;
+}
+
+bool averages_gradients(const std::string& strategy) {
+  return kind_of(strategy).averages_gradients();
 }
 
 std::string group_words(const TrainOptions& options) {

@@ -17,6 +17,9 @@ namespace prunex::train {
 /// In the order of docs/strategies.md.
 const std::vector<std::string>& strategy_names();
 
+/// Whether it averages gradients in every step instead of weights in every exchange.
+bool averages_gradients(const std::string& strategy);
+
 /// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
 

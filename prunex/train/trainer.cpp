@@ -177,6 +177,7 @@ Summary Trainer::run(const std::string& config) {
   if (progress_) progress_->finish();
   traced("evaluate", [&] { summarise(evaluated_product()); });
   write_trace();
+  if (progress_) progress_->done();
   ranks_.world->barrier();  // no rank leaves while another still needs it
   return summary_;
 }
@@ -202,9 +203,8 @@ void Trainer::open_reports() {
   const std::string metrics = directory_ + "/metrics.jsonl";
   if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
   metrics_file_ = std::make_unique<io::JsonLines>(metrics);
-  Summary one_exchange = summary_;
-  one_exchange.exchanges = 1;
-  progress_ = std::make_unique<Progress>(length_.exchanges, dense_exchange_bytes(one_exchange), options_.quiet);
+  progress_ = std::make_unique<Progress>(summary_, length_.exchanges, options_.log, options_.quiet);
+  progress_->start(directory_, bf16_);
 }
 
 void Trainer::train_steps(Checkpoints& checkpoints) {

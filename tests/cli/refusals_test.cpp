@@ -114,7 +114,7 @@ TEST_F(Refusals, OfAResumeFromNowhere) {
 }
 
 TEST_F(Refusals, OfModels) {
-  refused(2, train({"--model", "resnet9"}), {"--model resnet9", "resnet8", ".pt2"});
+  refused(2, train({"--model", "resnet9"}), {"--model: got 'resnet9'", "resnet8", ".pt2"});
   write("net.pt2", "not a program");
   refused(1, train({"--model", "net.pt2"}), {"net.pt2", "torch.export.save"});
   refused(1, {"graph", "--model", "net.pt2"}, {"net.pt2", "torch.export.save"});

@@ -53,7 +53,7 @@ TEST(Help, ExistsForEveryCommand) {
 }
 
 TEST(Help, ShowsDefaults) {
-  const std::string text = run(".", {"train", "--help"}).output;
+  const std::string text = run(".", {"train", "--help-all"}).output;
   for (const char* part : {"--lr FLOAT=0.1", "--kappa FLOAT=0.3", "--mask-rule", "joint", "--config"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -147,10 +147,14 @@ TEST(Train, OptionsBesideAPresetWin) {
   }
 }
 
-TEST(Train, ChecksWithoutStarting) {
+TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   const tests::Scratch scratch;
   const Result fine = run(scratch.path(), short_run({"--check", "--nodes", "2", "--run-dir", "run"}));
   EXPECT_EQ(fine.status, 0) << fine.errors;
+  for (const char* part : {"network ", "parameters", "MACs", "images ", "steps", "per epoch", "exchanges",
+                           "prune-start 2", "final after exchange", "MB per exchange and node"}) {
+    EXPECT_THAT(fine.output, HasSubstr(part));
+  }
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
   const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
   EXPECT_EQ(refused.status, 2);
@@ -166,7 +170,9 @@ TEST(Train, PrintsOnlyResultsIfQuiet) {
   EXPECT_THAT(quiet.output, HasSubstr("sent between nodes"));
   const Result loud = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "loud"}));
   EXPECT_EQ(loud.status, 0);
+  EXPECT_THAT(loud.errors, HasSubstr("run directory loud\n"));
   EXPECT_THAT(loud.errors, HasSubstr("exchange 4/4"));
+  EXPECT_THAT(loud.errors, HasSubstr("loud/model.pt2; prunex report loud"));
   EXPECT_EQ(loud.output, quiet.output);
 }
 

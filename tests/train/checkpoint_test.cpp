@@ -125,6 +125,13 @@ TEST_F(Checkpointing, AnotherOptionIsRefusedByName) {
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--seed: got 7"), HasSubstr("had 0"))));
 }
 
+/// There are no files for a third node: its number is what differs, and what is said.
+TEST_F(Checkpointing, AnotherLayoutIsRefusedByNameBeforeItsFilesAreLookedFor) {
+  std::ofstream(scratch_ / "config.toml") << "nodes=2\nseed=0\n";
+  EXPECT_THAT([&] { load(0, "nodes=3\nseed=0\n"); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--nodes: got 3"), HasSubstr("had 2"))));
+}
+
 TEST_F(Checkpointing, NoneIsOneLine) {
   EXPECT_THAT([&] { load(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("no complete checkpoint")));
   save(2);

@@ -240,19 +240,19 @@ void add_compare(CLI::App& app, int& status) {
   sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'")->check(not_empty());
   sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew")
       ->check(not_empty());
-  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(above_zero());
+  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(between(1, kMostThreads));
   sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
   sub->add_flag("--dry-run", command->dry_run, "only print the plan");
   sub->add_option("--time-exchanges", command->time_exchanges,
                   "then time so many exchanges of every run, one run after the other, for computed seconds; with the "
                   "machine to itself")
-      ->check(above_zero());
+      ->check(between(1, 1e9));
   sub->add_option("--verify", command->verify.mbit,
                   "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
       ->delimiter(',')
       ->check(above_zero());
   sub->add_option("--verify-exchanges", command->verify.exchanges, "only so many exchanges of each; 0 = all")
-      ->check(zero_or_more());
+      ->check(between(0, 1e9));
   sub->add_option("--cluster", command->verify.script, "the script of the emulated cluster");
   sub->add_flag("--quiet", command->runner.quiet, "no progress, only results");
   sub->callback([&app, command, &status] { status = run_compare(*command, *app.get_subcommand("train")); });

@@ -103,7 +103,7 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
 }
 
 void check_job(const Job& job, const RunnerOptions& options) {
-  std::vector<std::string> words{"prunex", "train", "--check"};
+  std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
   for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
   if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
   std::string error = run_to_end(kThisProgram, words).error();

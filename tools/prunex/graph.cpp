@@ -8,6 +8,7 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/groups.h"
+#include "tools/prunex/columns.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/model_options.h"
 
@@ -37,8 +38,10 @@ ordered_json to_json(const prune::DependencyGroup& group) {
 }
 
 void print(const prune::DependencyGroup& group) {
-  fmt::print("{:<32} {:>6}  {:<7} {:<4} {:>3} slices  {}\n", group.name, group.size, prune::name_of(group.kind),
-             group.prunable ? "yes" : "no", group.slices.size(), group.reason);
+  std::string row = fmt::format("{:<32} {:>6}  {:<7} {:<4} {:>3} slices", shorten(group.name, 32), group.size,
+                                prune::name_of(group.kind), group.prunable ? "yes" : "no", group.slices.size());
+  if (!group.reason.empty()) row += "  " + wrap(group.reason, row.size() + 2, row.size() + 2);
+  fmt::print("{}\n", row);
 }
 
 int run_graph(const GraphCommand& command) {

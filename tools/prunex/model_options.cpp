@@ -20,9 +20,13 @@ bool is_for_cifar(const std::string& model) {
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelChoice& choice) {
-  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")->required();
+  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")
+      ->required()
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("");
   add_model_limit(app, choice.max_model_size);
-  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for");
+  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for")
+      ->check(between(0, 1'000'000));
   app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
 }
 

@@ -2,14 +2,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
+#include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/prune/target.h"
 #include "prunex/train/check.h"
@@ -22,6 +25,7 @@
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
+#include "tools/prunex/train_help.h"
 
 namespace prunex::tools {
 namespace {
@@ -77,7 +81,10 @@ batch-size = 128
 void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Model";
-  app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
+  app.add_option("--model", options.model, "a built-in network, or a program saved by torch.export.save")
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("")
+      ->group(group);
   app.add_option("--width", options.width, "multiplies the channels of the CIFAR ResNets")->group(group);
   add_model_limit(app, options.max_model_size)->group(group);
   app.add_option("--weights", options.weights, "FILE.safetensors to start from")->group(group);
@@ -160,6 +167,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->type_name("SHARE|NAME=NUMBER")
       ->group(group);
   app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
   add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
@@ -168,7 +176,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--mask-importance", options.mask_importance,
                  "what ranks units for masks: norm (of all their weights), or as --importance")
-      ->check(CLI::IsMember(train::mask_importance_names()))
+      ->check(one_of(train::mask_importance_names()))
       ->type_name("")
       ->group(group);
   add_choice<sparsity::KeepRamp>(app, "--keep-schedule", options.keep_ramp,
@@ -177,8 +185,10 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--prune-start", options.prune_start, "first exchange that prunes")->group(group);
   app.add_option("--prune-end", command.prune_end, "first exchange at the final share; auto: half of the run")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_option("--freeze-after", command.freeze_after, "last exchange that changes masks; auto: --prune-end; never")
+      ->type_name("INT|auto|never")
       ->group(group);
   app.add_option("--freeze-when-stable", hsadmm.freeze_when_stable,
                  "freeze after so many exchanges without a change; 0 = off")
@@ -201,7 +211,10 @@ void add_automatic_option(CLI::App& app, const char* name, std::string& word, co
 void add_sparse_options(CLI::App& app, TrainCommand& command) {
   auto& [penalty, epochs, strength, growth, share, warmup, refresh, rate, schedule, decay] = command.options.sparse;
   const std::string group = "Sparse training";
-  app.add_option("--sparse", penalty, fmt::format("{}", fmt::join(prune::penalty_names(), ", ")))->group(group);
+  app.add_option("--sparse", penalty, "what is added to the gradients")
+      ->check(one_of(prune::penalty_names()))
+      ->type_name("")
+      ->group(group);
   add_automatic_option(app, "--sparse-reg", command.sparse_reg, "its strength; auto: what is usual for it", group);
   app.add_option("--sparse-epochs", epochs, "of a phase of its own after the training; 0 = during the training")
       ->group(group);
@@ -230,7 +243,7 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--prune-every", pruning.every, "exchanges between cuts; 0: all steps after one exchange")
       ->group(group);
   app.add_option("--importance", pruning.importance, "what ranks the units")
-      ->check(CLI::IsMember(prune::importance_names()))
+      ->check(one_of(prune::importance_names()))
       ->type_name("")
       ->group(group);
   app.add_option("--normalizer", pruning.normalizer, "what makes groups comparable (the importance's own)")
@@ -300,10 +313,13 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
 void add_strategy_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Strategy";
-  app.add_option("--strategy", options.strategy, fmt::format("{}", fmt::join(train::strategy_names(), ", ")))
+  app.add_option("--strategy", options.strategy, "what ranks say to each other, and when: docs/strategies.md")
+      ->check(one_of(train::strategy_names()))
+      ->type_name("")
       ->group(group);
   app.add_option("--preset", command.preset, "paper: the published form and hyper-parameters; other options win")
-      ->check(CLI::IsMember({"", "paper"}))
+      ->check(one_of({"", "paper"}))
+      ->type_name("")
       ->group(group);
   add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
                                   {{"fp32", strategies::Payload::kFp32},
@@ -345,10 +361,16 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
       ->group(group)
       ->configurable(false);
-  app.add_flag("--check", command.check, "only look whether options, data and network would do; nothing is started")
+  app.add_flag("--check", command.check,
+               "look whether options, data and network would do, and print the plan; nothing is started")
       ->group(group)
       ->configurable(false);
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
+  add_choice<train::LogForm>(
+      app, "--log", options.log,
+      {{"plain", train::LogForm::kPlain}, {"timestamps", train::LogForm::kTimestamps}, {"json", train::LogForm::kJson}},
+      "form of the progress: lines, lines with the time, or JSON objects")
+      ->group(group);
 }
 
 /// Nothing for "auto".
@@ -356,8 +378,9 @@ template <class Number>
 std::optional<Number> number_or_auto(const char* option, const std::string& word, const char* others = "auto") {
   if (word == "auto") return std::nullopt;
   Number number{};
-  if (!CLI::detail::lexical_cast(word, number)) {
-    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or {}", option, word, others));
+  const bool is_number = CLI::detail::lexical_cast(word, number);
+  if (!is_number || (std::is_integral_v<Number> && number < 0)) {
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number from 0 on or {}", option, word, others));
   }
   return number;
 }
@@ -371,7 +394,9 @@ int64_t exchange_or_never(const char* option, const std::string& word) {
 std::vector<int> numbers_of(const char* option, const std::string& list) {
   std::vector<int> numbers;
   for (const auto& word : CLI::detail::split(list, ',')) {
-    if (!CLI::detail::lexical_cast(word, numbers.emplace_back())) {
+    const auto number = whole_number(word);
+    numbers.push_back(static_cast<int>(std::clamp<int64_t>(number.value_or(0), -1, std::numeric_limits<int>::max())));
+    if (!number) {
       throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number, or several such as 2,1", option, list));
     }
   }
@@ -440,7 +465,8 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     command.gloo.device = at::kCUDA;
   }
   if (command.check) {
-    train::check(options);
+    const train::Plan plan = train::check(options);
+    if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
@@ -480,6 +506,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
+  explain_train(*sub);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
     const auto& options = command->options;
