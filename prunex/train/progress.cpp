@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
+
+#include "prunex/say.h"
 
 namespace prunex::train {
 namespace {
@@ -49,12 +50,11 @@ void Progress::report(const Metrics& metrics, double seconds_so_far, double samp
                         100 * std::max(0.0, 1 - share));
   }
   line += fmt::format("  {} left", clock_time(left));
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  say(terminal_ ? "\r\033[K" + line : line + "\n");
 }
 
 void Progress::finish() {
-  if (!quiet_ && terminal_) fmt::print(stderr, "\n");
+  if (!quiet_ && terminal_) say("\n");
 }
 
 }  // namespace prunex::train

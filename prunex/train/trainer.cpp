@@ -18,6 +18,7 @@
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
+#include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
 #include "prunex/train/checkpoint.h"
@@ -146,9 +147,9 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
 void Trainer::mention_detours() const {
   if (!writes() || options_.quiet) return;
   if (!ranks_.no_shared_memory.empty()) {
-    fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
+    say(fmt::format("prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory));
   }
-  if (!ranks_.staged.empty()) fmt::print(stderr, "prunex: {}: they exchange by way of the CPU\n", ranks_.staged);
+  if (!ranks_.staged.empty()) say(fmt::format("prunex: {}: they exchange by way of the CPU\n", ranks_.staged));
 }
 
 Summary Trainer::run(const std::string& config) {

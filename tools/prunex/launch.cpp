@@ -17,6 +17,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/store.h"
+#include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
 #include "tools/prunex/rank_process.h"
 
@@ -199,8 +200,8 @@ class Supervisor {
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
-      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
-                 ranks_.size() == 1 ? "" : "s");
+      say(fmt::format("prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
+                      ranks_.size() == 1 ? "" : "s"));
       return 128 + interrupted_by_;
     }
     if (failure.killed()) {
@@ -224,8 +225,8 @@ class Supervisor {
     comm::Layout place = shape_;
     place.rank = failure.rank;
     const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
-    fmt::print(stderr, "prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
-               others == 1 ? "" : "s");
+    say(fmt::format("prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
+                    others == 1 ? "" : "s"));
   }
 
   const BlockedSignals& signals_;

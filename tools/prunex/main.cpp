@@ -7,10 +7,13 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
+#include "prunex/say.h"
 #include "prunex/version.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace {
 
@@ -18,7 +21,7 @@ constexpr int kFailure = 1, kUsage = 2;
 
 int fail(int status, std::string message) {
   message = message.substr(0, message.find('\n'));
-  fmt::print(stderr, "prunex: {}\n", message);
+  prunex::say(fmt::format("prunex: {}\n", message));
   return status;
 }
 
@@ -29,10 +32,7 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  keep_freed_memory();
+int run(int argc, char** argv) {
   CLI::App app("Trains CNNs across machines over slow links and prunes them structurally while they train.", "prunex");
   app.require_subcommand(0, 1);  // a word that is none should be named, which a missing one would hide
   app.set_version_flag("--version", prunex::kVersion);
@@ -62,7 +62,20 @@ int main(int argc, char** argv) {
     return fail(kUsage, error.what());
   } catch (const c10::Error& error) {
     return fail(kFailure, error.what_without_backtrace());
+  } catch (const std::system_error& error) {
+    const std::string output = prunex::tools::output_problem();  // printing throws, and does not say where to
+    return fail(kFailure, output.empty() ? error.what() : output);
   } catch (const std::exception& error) {
     return fail(kFailure, error.what());
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  prunex::tools::prepare_standard_streams();
+  keep_freed_memory();
+  const int status = run(argc, argv);
+  const std::string problem = status == 0 ? prunex::tools::output_problem() : "";
+  return problem.empty() ? status : fail(kFailure, problem);
 }

@@ -11,6 +11,7 @@
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
@@ -21,6 +22,7 @@
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace prunex::tools {
 namespace {
@@ -368,22 +370,31 @@ std::vector<int> numbers_of(const char* option, const std::string& list) {
   return numbers;
 }
 
+std::string result_of(const train::Summary& summary) {
+  const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };
+  std::string text = fmt::format("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n",
+                                 100 * summary.accuracy, summary.parameters_compact, summary.parameters_dense,
+                                 mega(summary.macs_compact), mega(summary.macs_dense));
+  if (summary.shape.nodes() == 1) return text;
+  return text + fmt::format("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n",
+                            mega(summary.bytes.inter_node), mega(train::ddp_bytes(summary)));
+}
+
+/// The run directory has it all: a launcher is not to start a finished run again for want of a reader.
 void print_result(const train::Summary& summary) {
-  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
-             summary.parameters_compact, summary.parameters_dense, static_cast<double>(summary.macs_compact) / 1e6,
-             static_cast<double>(summary.macs_dense) / 1e6);
-  if (summary.shape.nodes() == 1) return;
-  fmt::print("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n", mb(summary.bytes.inter_node),
-             mb(train::ddp_bytes(summary)));
+  std::fputs(result_of(summary).c_str(), stdout);
+  const std::string problem = output_problem();
+  if (problem.empty()) return;
+  say(fmt::format("prunex: warning: {}; the results are in the run's summary.json\n", problem));
+  forget_output();
 }
 
 void warn_if_oversubscribed(const TrainOptions& options) {
   const unsigned cores = std::thread::hardware_concurrency();
   const unsigned wanted = static_cast<unsigned>(train::shape_of(options).world_size() * options.threads);
   if (cores > 0 && wanted > cores && !options.quiet) {
-    fmt::print(stderr, "prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
-               cores);
+    say(fmt::format("prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
+                    cores));
   }
 }
 
