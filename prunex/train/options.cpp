@@ -53,7 +53,10 @@ void validate_exchange_numbers(const TrainOptions& options) {
   if (options.freeze_after != kAutomatic) at_least("--freeze-after", static_cast<double>(options.freeze_after), 0);
   at_least("--freeze-when-stable", static_cast<double>(options.hsadmm.freeze_when_stable), 0);
   at_least("--outer-from", static_cast<double>(options.outer_from.value_or(0)), 0);
-  at_least("--checkpoint-every", static_cast<double>(options.checkpoint_every), 0);
+  if (options.checkpoint_every != kAutomatic) {
+    at_least("--checkpoint-every", static_cast<double>(options.checkpoint_every), 0);
+  }
+  positive("--checkpoint-every", options.checkpoint_seconds);
   at_least("--resume-exchange", static_cast<double>(options.resume_exchange), 0);
   at_least("--eval-every", static_cast<double>(options.eval_every), 0);
 }

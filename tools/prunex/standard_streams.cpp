@@ -25,7 +25,7 @@ void prepare_standard_streams() {
 std::string output_problem() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return "";
-  const auto why = errno == 0 ? "a part is missing" : std::generic_category().message(errno);
+  const auto why = errno == 0 ? "it is full or closed, or nobody reads it" : std::generic_category().message(errno);
   return fmt::format("cannot write standard output: {}", why);
 }
 

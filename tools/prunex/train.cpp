@@ -23,6 +23,7 @@
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
 #include "tools/prunex/standard_streams.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -42,6 +43,7 @@ struct TrainCommand {
   bool no_shrink = false;
   bool no_error_feedback = false;
   std::string outer_from = "auto", outer_momentum = "auto";
+  std::string checkpoint_every = "auto";
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
   std::string ignore;
   std::string preset;
@@ -328,8 +330,11 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
       ->group(group)
       ->configurable(false);
   app.add_flag("--trace", options.trace, "write trace.json: when every rank did what, for Perfetto")->group(group);
-  app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
-      ->group(group);
+  app.add_option(
+         "--checkpoint-every", command.checkpoint_every,
+         "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, not at a signal either")
+      ->group(group)
+      ->type_name("INT|TIME|auto");
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
       ->check(not_empty())
       ->group(group)
@@ -357,6 +362,22 @@ std::optional<Number> number_or_auto(const char* option, const std::string& word
 int64_t exchange_or_never(const char* option, const std::string& word) {
   if (word == "never") return strategies::kNever;
   return number_or_auto<int64_t>(option, word, "auto or never").value_or(train::kAutomatic);
+}
+
+/// "auto", exchanges, or a time.
+void set_checkpoints(TrainOptions& options, const std::string& word) {
+  if (word == "auto") return;
+  const size_t unit = word.find_first_not_of("0123456789.");
+  double number = 0;
+  if (unit == std::string::npos && CLI::detail::lexical_cast(word, options.checkpoint_every)) return;
+  for (const auto& [name, seconds] : {std::pair{"s", 1}, {"min", 60}, {"h", 3600}}) {
+    if (unit == std::string::npos || word.substr(unit) != name) continue;
+    if (!CLI::detail::lexical_cast(word.substr(0, unit), number)) break;
+    options.checkpoint_seconds = number * seconds;
+    return;
+  }
+  throw std::invalid_argument(fmt::format(
+      "--checkpoint-every: got '{}', wanted a number of exchanges, a time such as 90s, 10min or 1h, or auto", word));
 }
 
 /// "2" or "2,1".
@@ -406,6 +427,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.round_to = number_or_auto<int64_t>("--round-to", command.round_to).value_or(train::kAutomatic);
   options.outer_from = number_or_auto<int64_t>("--outer-from", command.outer_from);
   options.outer_momentum = number_or_auto<double>("--outer-momentum", command.outer_momentum);
+  set_checkpoints(options, command.checkpoint_every);
   options.sparse.strength = number_or_auto<double>("--sparse-reg", command.sparse_reg);
   options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
   options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);
@@ -436,11 +458,18 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     warn_if_oversubscribed(options);
     return launch({shape, options.threads}, invocation.argv);
   }
+  train::StopRequest stop;
+  const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
   auto ranks = environment ? comm::connect(*environment, command.gloo, shape)
                            : comm::connect(shape, *comm::make_memory_store(), command.gloo);
-  const auto summary = train::train(options, ranks, config);
-  if (ranks.layout.rank == 0) print_result(summary);
-  return 0;
+  try {
+    const auto summary = train::train(options, ranks, config, &stop);
+    if (ranks.layout.rank == 0) print_result(summary);
+    return 0;
+  } catch (const train::Interrupted& end) {
+    if (ranks.layout.rank == 0) say(fmt::format("prunex: {}\n", end.what()));
+    return 128 + end.signal;
+  }
 }
 
 }  // namespace
