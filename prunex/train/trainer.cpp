@@ -29,6 +29,7 @@
 #include "prunex/train/metrics_file.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
+#include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
 #include "prunex/train/replica_state.h"
@@ -55,7 +56,7 @@ class Trainer {
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_detours() const;
+  void mention_doubts_and_detours() const;
   void train_steps(Safekeeping& safe);
   void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
@@ -90,6 +91,7 @@ class Trainer {
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
   bool bf16_;
+  std::vector<std::string> doubts_;  // of what is to be pruned
 
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0
@@ -132,6 +134,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   if (options.pruning.any()) {
     pruning_.emplace(options, length_, model);
   }
+  doubts_ = check_plan(options, length_, groups_);
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -146,9 +149,10 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-/// Said once: the run is the same, a little slower.
-void Trainer::mention_detours() const {
+/// Said once. Detours: the run is the same, a little slower.
+void Trainer::mention_doubts_and_detours() const {
   if (!writes() || options_.quiet) return;
+  for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
   if (!ranks_.no_shared_memory.empty()) {
     say(fmt::format("prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory));
   }
@@ -168,7 +172,7 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
     after_exchange({}, 0);
   }
   if (writes()) open_reports();
-  mention_detours();
+  mention_doubts_and_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();

@@ -16,6 +16,7 @@
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/checkpoint_option.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
@@ -332,7 +333,7 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_flag("--trace", options.trace, "write trace.json: when every rank did what, for Perfetto")->group(group);
   app.add_option(
          "--checkpoint-every", command.checkpoint_every,
-         "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, not at a signal either")
+         "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
       ->group(group)
       ->type_name("INT|TIME|auto");
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
@@ -362,22 +363,6 @@ std::optional<Number> number_or_auto(const char* option, const std::string& word
 int64_t exchange_or_never(const char* option, const std::string& word) {
   if (word == "never") return strategies::kNever;
   return number_or_auto<int64_t>(option, word, "auto or never").value_or(train::kAutomatic);
-}
-
-/// "auto", exchanges, or a time.
-void set_checkpoints(TrainOptions& options, const std::string& word) {
-  if (word == "auto") return;
-  const size_t unit = word.find_first_not_of("0123456789.");
-  double number = 0;
-  if (unit == std::string::npos && CLI::detail::lexical_cast(word, options.checkpoint_every)) return;
-  for (const auto& [name, seconds] : {std::pair{"s", 1}, {"min", 60}, {"h", 3600}}) {
-    if (unit == std::string::npos || word.substr(unit) != name) continue;
-    if (!CLI::detail::lexical_cast(word.substr(0, unit), number)) break;
-    options.checkpoint_seconds = number * seconds;
-    return;
-  }
-  throw std::invalid_argument(fmt::format(
-      "--checkpoint-every: got '{}', wanted a number of exchanges, a time such as 90s, 10min or 1h, or auto", word));
 }
 
 /// "2" or "2,1".
@@ -410,13 +395,15 @@ void print_result(const train::Summary& summary) {
   forget_output();
 }
 
-void warn_if_oversubscribed(const TrainOptions& options) {
-  const unsigned cores = std::thread::hardware_concurrency();
-  const unsigned wanted = static_cast<unsigned>(train::shape_of(options).world_size() * options.threads);
-  if (cores > 0 && wanted > cores && !options.quiet) {
-    say(fmt::format("prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
-                    cores));
-  }
+void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
+  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t wanted = static_cast<int64_t>(ranks_here) * options.threads;
+  if (cores == 0 || wanted <= cores || options.quiet) return;
+  const auto who = ranks_here == 1 ? "threads" : "ranks x threads";
+  const auto advice =
+      options.threads > 1 ? fmt::format("; try --threads {}", std::max<int64_t>(1, cores / ranks_here)) : "";
+  say(fmt::format("prunex: warning: {} {} on {} cores: they will wait for one another{}\n", wanted, who, cores,
+                  advice));
 }
 
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
@@ -442,8 +429,9 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     comm::check_gpu();  // before ranks are started
     command.gloo.device = at::kCUDA;
   }
+  if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
-    train::check(options);
+    for (const auto& doubt : train::check(options)) say(fmt::format("prunex: warning: {}\n", doubt));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
@@ -455,7 +443,6 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    warn_if_oversubscribed(options);
     return launch({shape, options.threads}, invocation.argv);
   }
   train::StopRequest stop;
