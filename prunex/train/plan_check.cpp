@@ -82,7 +82,9 @@ std::string doubt_about_cuts(const TrainOptions& options, const RunLength& lengt
 /// Shares that are rounded up to everything.
 std::string doubt_about_rounding(const TrainOptions& options, const std::vector<sparsity::Group>& groups) {
   const bool asked = options.keep < 1 || options.groups.find(':') != std::string::npos;
-  const auto stays = [](const sparsity::Group& group) { return units_kept(group.size, group.keep) == group.size; };
+  const auto stays = [](const sparsity::Group& group) {
+    return sparsity::units_kept(group.size, group.keep) == group.size;
+  };
   if (!asked || !std::all_of(groups.begin(), groups.end(), stays)) return "";
   int64_t widest = 0;
   for (const auto& group : groups) widest = std::max(widest, group.size);
