@@ -26,9 +26,13 @@ void end_by(int signal) {
 }  // namespace
 
 StopSignals::StopSignals(train::StopRequest& request, bool says) : request_(request), says_(says) {
+  std::vector<int> stops;
   for (const int signal : kStops) {
-    if (ignores(signal)) continue;
-    comm::block_signal(signal);
+    if (!ignores(signal)) stops.push_back(signal);
+  }
+  // all before the first thread, which would take the others
+  for (const int signal : stops) comm::block_signal(signal);
+  for (const int signal : stops) {
     threads_.push_back(std::make_unique<comm::SignalThread>(signal, [this, signal] { receive(signal); }));
   }
 }
