@@ -4,6 +4,7 @@
 #include "prunex/train/mask_plan.h"
 #include "prunex/strategies/payload.h"
 #include "prunex/train/network.h"
+#include "prunex/train/plan_check.h"
 #include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -54,6 +55,7 @@ Plan check(const TrainOptions& options) {
   }
   steps_of("--dgc-warmup-epochs", whole.dgc_warmup_epochs, plan.length);
   plan.exchange_bytes = exchange_bytes(whole, network.weights, plan.gradients);
+  plan.doubts = check_plan(whole, plan.length, plan.groups);
   return plan;
 }
 

@@ -127,13 +127,14 @@ struct TrainOptions {
   /// --exchange of all; groups, exchange numbers, steps, rates and the two before are filled in from above.
   strategies::HsadmmOptions hsadmm;
 
-  int64_t eval_every = 5;        ///< exchanges between evaluations of z; 0: only at the end
-  std::string run_dir;           ///< empty: runs/<dataset>-<model>-<strategy>-<n>
-  int64_t checkpoint_every = 0;  ///< exchanges between checkpoints; 0: none
-  std::string resume;            ///< run directory to go on in, from its newest checkpoint
-  int64_t resume_exchange = 0;   ///< go on from this checkpoint instead; 0: the newest
-  bool trace = false;            ///< write trace.json: when every rank did what
-  bool quiet = false;            ///< no progress on standard error
+  int64_t eval_every = 5;                 ///< exchanges between evaluations of z; 0: only at the end
+  std::string run_dir;                    ///< empty: runs/<dataset>-<model>-<strategy>-<n>
+  int64_t checkpoint_every = kAutomatic;  ///< exchanges between checkpoints; 0: none; automatic: by time
+  double checkpoint_seconds = 300;        ///< between automatic ones, which go once the results are there
+  std::string resume;                     ///< run directory to go on in, from its newest checkpoint
+  int64_t resume_exchange = 0;            ///< go on from this checkpoint instead; 0: the newest
+  bool trace = false;                     ///< write trace.json: when every rank did what
+  bool quiet = false;                     ///< no progress on standard error
   LogForm log = LogForm::kPlain;
 };
 

@@ -8,8 +8,11 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "prunex/say.h"
 
 namespace prunex::train {
 namespace {
@@ -58,8 +61,7 @@ Progress::Progress(Summary run, int64_t exchanges, LogForm form, bool quiet)
 
 /// The one place that writes.
 void Progress::print(const std::string& text) const {
-  fmt::print(stderr, "{}", text);
-  std::fflush(stderr);
+  say(text);
 }
 
 void Progress::say_line(const std::string& text) {

@@ -41,7 +41,7 @@ void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
 /// Nothing is pruned until the exchange after --prune-at of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
-  options.freeze_after = std::llround(train.prune_at * static_cast<double>(plan.length.exchanges));
+  options.freeze_after = last_open_exchange(train, plan.length);
   options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
 }
 
@@ -167,6 +167,11 @@ bool averages_gradients(const std::string& strategy) {
 std::string group_words(const TrainOptions& options) {
   if (options.groups != "auto") return options.groups;
   return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
+}
+
+int64_t last_open_exchange(const TrainOptions& options, const RunLength& length) {
+  if (options.strategy != "one_shot") return length.freeze_after;
+  return std::llround(options.prune_at * static_cast<double>(length.exchanges));
 }
 
 std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options) {

@@ -30,6 +30,9 @@ std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const 
 /// it has driven to zero.
 TrainOptions with_defaults(TrainOptions options);
 
+/// The last exchange that may change masks; the next one cuts the network. strategies::kNever if none does.
+int64_t last_open_exchange(const TrainOptions& options, const RunLength& length);
+
 /// Throws std::invalid_argument for options that the strategy does not have.
 void validate_strategy(const TrainOptions& options);
 

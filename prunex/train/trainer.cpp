@@ -18,19 +18,23 @@
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
+#include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
-#include "prunex/train/checkpoint.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/mask_plan.h"
+#include "prunex/train/metrics_file.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
+#include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
+#include "prunex/train/replica_state.h"
+#include "prunex/train/safekeeping.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/sgd.h"
@@ -48,20 +52,20 @@ constexpr int64_t kTimedImages = 128;
 class Trainer {
  public:
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
-  Summary run(const std::string& config);
+  Summary run(const std::string& config, StopRequest* stop);
 
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_detours() const;
-  void train_steps(Checkpoints& checkpoints);
+  void mention_doubts_and_detours() const;
+  void train_steps(Safekeeping& safe);
   void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
   void traced(const char* name, const std::function<void()>& work);
   void write_trace();
-  void record(const strategies::Exchange& exchange, int64_t step);
+  void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes);
   void evaluate_into(Metrics& metrics);
   Weights evaluated_product();
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
@@ -72,6 +76,7 @@ class Trainer {
   void cut(const sparsity::Cut& cut);
   void restart_speed();
   bool writes() const { return ranks_.layout.rank == 0; }
+  std::string missing_metrics() { return metrics_file_ ? metrics_file_->problem() : ""; }
 
   TrainOptions options_;
   comm::Hierarchy& ranks_;
@@ -88,10 +93,11 @@ class Trainer {
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
   bool bf16_;
+  std::vector<std::string> doubts_;  // of what is to be pruned
 
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0
-  std::unique_ptr<io::JsonLines> metrics_file_;
+  std::unique_ptr<MetricsFile> metrics_file_;
   std::unique_ptr<Progress> progress_;
   std::optional<Trace> trace_;
   Stopwatch lap_, run_;
@@ -131,6 +137,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   if (options.pruning.any()) {
     pruning_.emplace(options, length_, model);
   }
+  doubts_ = check_plan(options, length_, groups_);
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -145,21 +152,21 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-/// Said once: the run is the same, a little slower.
-void Trainer::mention_detours() const {
+/// Said once. Detours: the run is the same, a little slower.
+void Trainer::mention_doubts_and_detours() const {
   if (!writes() || options_.quiet) return;
+  for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
   if (!ranks_.no_shared_memory.empty()) {
-    fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
+    say(fmt::format("prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory));
   }
-  if (!ranks_.staged.empty()) fmt::print(stderr, "prunex: {}: they exchange by way of the CPU\n", ranks_.staged);
+  if (!ranks_.staged.empty()) say(fmt::format("prunex: {}: they exchange by way of the CPU\n", ranks_.staged));
 }
 
-Summary Trainer::run(const std::string& config) {
+Summary Trainer::run(const std::string& config, StopRequest* stop) {
   open_directory(config);
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
-  Checkpoints checkpoints(directory_, config, ranks_);
-  std::optional<Checkpoint> before;
-  if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
+  Safekeeping safe(options_, directory_, config, ranks_, stop);
+  const std::optional<Checkpoint> before = safe.load();
   strategy_ = make_strategy(options_, {length_, groups_, score_units_, select_units_, before ? before->exchange : 0},
                             network_.replica(), ranks_);
   if (before) {
@@ -168,17 +175,23 @@ Summary Trainer::run(const std::string& config) {
     after_exchange({}, 0);
   }
   if (writes()) open_reports();
-  mention_detours();
+  mention_doubts_and_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
-  train_steps(checkpoints);
+  safe.begin();
+  train_steps(safe);
   strategy_->finish();
   if (progress_) progress_->finish();
-  traced("evaluate", [&] { summarise(evaluated_product()); });
-  write_trace();
-  if (progress_) progress_->done();
+  try {
+    traced("evaluate", [&] { summarise(evaluated_product()); });
+    write_trace();
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(error.what() + safe.way_on());
+  }
   ranks_.world->barrier();  // no rank leaves while another still needs it
+  safe.finish();
+  if (progress_) progress_->done();
   return summary_;
 }
 
@@ -193,21 +206,25 @@ void Trainer::open_directory(const std::string& config) {
     } else {
       io::create_run_directory(directory_);
     }
-    io::write_file_atomically(directory_ + "/config.toml", config);
   }
-  if (writes()) lock_.emplace(directory_, "prunex train");
+  if (writes()) {
+    lock_.emplace(directory_, "prunex train");
+    if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
+    io::remove_temporaries(directory_);
+    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
+  }
   if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
 }
 
 void Trainer::open_reports() {
   const std::string metrics = directory_ + "/metrics.jsonl";
   if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
-  metrics_file_ = std::make_unique<io::JsonLines>(metrics);
+  metrics_file_ = std::make_unique<MetricsFile>(metrics);
   progress_ = std::make_unique<Progress>(summary_, length_.exchanges, options_.log, options_.quiet);
   progress_->start(directory_, bf16_);
 }
 
-void Trainer::train_steps(Checkpoints& checkpoints) {
+void Trainer::train_steps(Safekeeping& safe) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     loss_since_exchange_ += local_step(step);
@@ -217,11 +234,11 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
     if (!exchange.exchanged) continue;
     if (trace_) trace_->add({"local", begin, end - begin}, exchange.index);
     if (trace_) trace_->add(exchange.phases, exchange.index);
-    record(exchange, step);
+    Wishes wishes = safe.wishes(exchange.index, step == length_.steps);
+    record(exchange, step, wishes);
     after_exchange(exchange, step);
-    if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) {
-      traced("checkpoint", [&] { checkpoints.save(snapshot()); });
-    }
+    if (wishes.ends() && progress_) progress_->finish();
+    if (wishes.any()) traced("checkpoint", [&] { safe.heed(wishes, snapshot(), missing_metrics()); });
     lap_.lap();
     if (exchange.converged) return;
     begin = Stopwatch::now();
@@ -255,26 +272,13 @@ Checkpoint Trainer::snapshot() const {
   if (const auto& total = network_.total()) {
     checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
   }
-  for (const auto& item : strategy_->state()) {
-    const auto& name = item.key();
-    const auto role = strategies::role_of(name);
-    if (name.starts_with("z/")) {
-      checkpoint.product.insert(name.substr(2), item.value());
-    } else {
-      (role == strategies::Role::kRank ? checkpoint.rank : checkpoint.node).insert(name, item.value());
-    }
-  }
+  store_state(checkpoint, *strategy_, network_.replica());
   if (sparse_) sparse_->save(checkpoint.node);
-  const Replica& replica = network_.replica();
-  for (const auto& item : replica.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
-  for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
   return checkpoint;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  at::NoGradGuard no_grad;
   restore_progress(summary_, checkpoint.progress);
-  Replica& replica = network_.replica();
   std::optional<sparsity::Cut> cut;
   if (!checkpoint.structure.empty()) {
     cut = parse_structure(checkpoint.structure).cut;
@@ -282,13 +286,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     restart_speed();
     if (cut->empty()) cut.reset();
   }
-  TensorDict state = checkpoint.node;
-  for (const auto& item : checkpoint.product) state.insert("z/" + item.key(), item.value());
-  for (const auto& item : checkpoint.rank) state.insert(item.key(), item.value());
-  strategy_->load(state, cut ? &*cut : nullptr, replica);
-  for (auto& item : replica.weights.params) item.value().copy_(state["theta/" + item.key()]);
-  for (auto& item : replica.weights.buffers) item.value().copy_(state["z/" + item.key()]);
-  for (auto& item : replica.momentum) item.value().copy_(state["momentum/" + item.key()]);
+  load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
   if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
   if (sparse_) sparse_->load(checkpoint.node);
   last_step_ = summary_.steps;
@@ -370,7 +368,7 @@ double Trainer::local_step(int64_t step) {
 }
 
 /// Everyone measures and adds up; rank 0 writes.
-void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
+void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes) {
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
   const Size& size = network_.size();
@@ -391,7 +389,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   metrics.seconds.exchange.inter += gradient_seconds;
   metrics.seconds.total = metrics.seconds.local + gradient_seconds + exchange_seconds + metrics.seconds.evaluate;
   const comm::Volume all = comm::moved_by_exchanges(ranks_);
-  average_over_ranks(metrics, all - moved_, ranks_);
+  average_over_ranks(metrics, all - moved_, wishes, ranks_);
   moved_ = all;
   if (!exchange.residuals.empty()) metrics.residuals_by_rank = gather(exchange.own, *ranks_.world);
 
@@ -405,7 +403,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   if (writes()) {
-    metrics_file_->append(to_json(metrics));
+    metrics_file_->append(metrics);
     progress_->report(metrics, summary_.seconds.total, rate);
   }
   last_step_ = step;
@@ -469,6 +467,7 @@ void Trainer::summarise(const Weights& product) {
   // rank 0 alone reads the file back, as any user of it would
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
+    if (const auto problem = missing_metrics(); !problem.empty()) throw std::runtime_error(problem);
     write_product(directory_, compact);
     write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(directory_), ranks_.device);
@@ -486,13 +485,13 @@ void Trainer::summarise(const Weights& product) {
 
 }  // namespace
 
-Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
+Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop) {
   validate(options);
   check_device(options, ranks.device);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
-  return Trainer(with_defaults(options), ranks).run(config);
+  return Trainer(with_defaults(options), ranks).run(config, stop);
 }
 
 }  // namespace prunex::train

@@ -87,6 +87,9 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--comm-timeout", "0"}), {"--comm-timeout: got '0', wanted a number above 0"});
   refused(2, {"bench", "all_reduce", "-b", "4K", "-e", "1K"}, {"-b: got 4K", "at most -e, 1K"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});
+  for (const char* word : {"often", "-1", "5 min", "0s", "nanh"}) {
+    refused(2, train({"--checkpoint-every", word}), {"--checkpoint-every: got '" + std::string(word), "10min"});
+  }
   refused(2, train({"--prune-end", "soon"}), {"--prune-end", "soon", "auto"});
   refused(2, train({"--groups", "filters"}), {"--groups", "filters", "coupled"});
   refused(2, train({"--batch-size", "41"}), {"--batch-size"});
@@ -99,6 +102,12 @@ TEST_F(Refusals, OfCutsThatCannotBeBeforeAnythingStarts) {
     refused(2, train({check, "--groups", "none", "--prune-to", "speed-up=1000"}), {"--prune-to", "MACs are left"});
     refused(2, train({check, "--groups", "none", "--prune-to", "ratio=0.5", "--prune-steps", "5"}), {"--prune-steps"});
   }
+}
+
+TEST_F(Refusals, OfPlansThatCannotPruneAsAsked) {
+  refused(2, train({"--check", "--prune-start", "5"}), {"--prune-start: got 5, wanted at most 1"});
+  refused(2, train({"--freeze-after", "9", "--exchanges", "8"}), {"--freeze-after: got 9, wanted at most 8", "never"});
+  refused(2, train({"--check", "--round-to", "128", "--exchanges", "8"}), {"--round-to: got 128", "has 64 units"});
 }
 
 TEST_F(Refusals, OfOneFileForTwoPurposes) {

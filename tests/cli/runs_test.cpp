@@ -17,6 +17,7 @@ namespace prunex::cli {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -159,6 +160,14 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));
+}
+
+TEST(Train, WarnsOfWhatWillDisappoint) {
+  const Result result = run(".", short_run({"--check", "--threads", "9999"}, "1"));
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, ContainsRegex("warning: 9999 threads on [0-9]+ cores: .*; try --threads [0-9]+\n"));
+  EXPECT_THAT(result.errors, HasSubstr("warning: 1 exchange: masks need at least 4"));
+  EXPECT_THAT(result.errors, HasSubstr("try --exchanges 8\n"));
 }
 
 TEST(Train, PrintsOnlyResultsIfQuiet) {

@@ -39,9 +39,14 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
   if (behaviour == "all throw") throw std::runtime_error("no such folder");
   if (behaviour == "exit silently" && culprit) _exit(7);
   if (behaviour == "kill" && culprit) raise(SIGKILL);
-  if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
+  if (behaviour == "end on request") {
+    if (h.layout.rank == 0) fmt::print(stderr, "goes on\n");
+    h.world->barrier();
+    _exit(128 + SIGINT);
+  }
+  if (behaviour == "deaf" || behaviour == "stubborn") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "deaf" && culprit) raise(SIGKILL);
-  if (behaviour == "deaf") std::this_thread::sleep_for(std::chrono::minutes(10));
+  if (behaviour == "deaf" || behaviour == "stubborn") std::this_thread::sleep_for(std::chrono::minutes(10));
   sum_for_ever(h);
 }
 

@@ -7,11 +7,14 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "prunex/say.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
+#include "tools/prunex/standard_streams.h"
 #include "tools/prunex/usage_errors.h"
 #include "tools/prunex/version.h"
 
@@ -21,7 +24,7 @@ namespace {
 constexpr int kFailure = 1, kUsage = 2;
 
 int fail(int status, const std::string& message) {
-  fmt::print(stderr, "prunex: {}\n", one_line(message));
+  say(fmt::format("prunex: {}\n", one_line(message)));
   return status;
 }
 
@@ -41,8 +44,24 @@ int explain_failure(const CLI::App& app) {
     return fail(kFailure, out_of_memory());
   } catch (const std::logic_error& error) {  // of the standard library: an index out of range, a vector too long
     return fail(kFailure, fmt::format("internal error ({}): please report it with the command line", error.what()));
+  } catch (const std::system_error& error) {
+    const std::string output = output_problem();  // printing throws, and does not say where to
+    return fail(kFailure, output.empty() ? error.what() : output);
   } catch (const std::exception& error) {
     return fail(kFailure, error.what());
+  }
+}
+
+int parse_and_run(int argc, char** argv) {
+  int status = 0;
+  const auto app = make_app(argv, status);
+  try {
+    refuse_empty_values({argv + 1, argv + argc}, *app);
+    app->parse(argc, argv);
+    if (app->get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");
+    return status;
+  } catch (...) {
+    return explain_failure(*app);
   }
 }
 
@@ -70,16 +89,9 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
 }
 
 int run_command_line(int argc, char** argv) {
-  int status = 0;
-  const auto app = make_app(argv, status);
-  try {
-    refuse_empty_values({argv + 1, argv + argc}, *app);
-    app->parse(argc, argv);
-    if (app->get_subcommands().empty()) return fail(kUsage, "no command given; prunex --help lists them");
-    return status;
-  } catch (...) {
-    return explain_failure(*app);
-  }
+  const int status = parse_and_run(argc, argv);
+  const std::string problem = status == 0 ? output_problem() : "";
+  return problem.empty() ? status : fail(kFailure, problem);
 }
 
 }  // namespace prunex::tools

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
 #include "prunex/version.h"
 #include "report/report.h"
 #include "report/study.h"
@@ -210,8 +211,7 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   const Outcome outcome = run_and_time(command, comparison, record);
   fmt::print("{}", write_report(command));
   if (outcome.signal != 0) {
-    fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n",
-               outcome.signal);
+    say(fmt::format("prunex: compare: interrupted by signal {}; the same command goes on from here\n", outcome.signal));
     return 128 + outcome.signal;
   }
   if (!command.verify.mbit.empty()) {

@@ -17,8 +17,10 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/store.h"
+#include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
 #include "tools/prunex/rank_process.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -32,7 +34,8 @@ constexpr std::chrono::milliseconds kFromTerminateToKill{700};
 sigset_t supervised_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
+  if (!ignores(SIGHUP)) sigaddset(&signals, SIGHUP);  // blocked, it would come even under nohup
   return signals;
 }
 
@@ -147,8 +150,13 @@ class Supervisor {
   // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already.
   void pass_on(const signalfd_siginfo& info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (interrupted_by_ != 0) return signal_all(SIGKILL);
+    const auto now = Clock::now();
+    if (interrupted_by_ != 0) {
+      if (now - interrupted_at_ >= kOneSignal) signal_all(SIGKILL);
+      return;
+    }
     interrupted_by_ = signal;
+    interrupted_at_ = now;
     if (info.ssi_code != SI_KERNEL) signal_all(signal);
   }
 
@@ -157,7 +165,8 @@ class Supervisor {
     if (rank.pid == 0 || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
     rank.pid = 0;
     read_errors(rank);
-    if (status == 0) return;
+    if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
+    if (status == 0 || ended_on_request(status)) return;
     if (failures_.empty()) failed_at_ = Clock::now();
     if (!terminated_at_) failures_.push_back({rank.rank, status});
   }
@@ -193,14 +202,14 @@ class Supervisor {
   int conclude() {
     if (failures_.empty()) {
       lines_.show_all();
-      return 0;
+      return stopped_;
     }
     const auto failure = reason();
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
-      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
-                 ranks_.size() == 1 ? "" : "s");
+      say(fmt::format("prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
+                      ranks_.size() == 1 ? "" : "s"));
       return 128 + interrupted_by_;
     }
     if (failure.killed()) {
@@ -224,8 +233,8 @@ class Supervisor {
     comm::Layout place = shape_;
     place.rank = failure.rank;
     const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
-    fmt::print(stderr, "prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
-               others == 1 ? "" : "s");
+    say(fmt::format("prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
+                    others == 1 ? "" : "s"));
   }
 
   const BlockedSignals& signals_;
@@ -236,6 +245,8 @@ class Supervisor {
   Clock::time_point failed_at_;
   std::optional<Clock::time_point> terminated_at_;
   int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
+  int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
 };
 
 std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port) {

@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include "tools/prunex/command_line.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace {
 
@@ -15,6 +16,7 @@ void keep_freed_memory() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prunex::tools::prepare_standard_streams();
   keep_freed_memory();
   return prunex::tools::run_command_line(argc, argv);
 }

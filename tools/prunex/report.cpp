@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 
@@ -29,7 +30,7 @@ int run_report(const ReportCommand& command) {
   if (!command.json.empty()) refuse_same_file("--json", command.json, "--output", command.output);
   const auto findings = report::find_runs(command.directories);
   const auto report = report::make_report(findings, line_of(command));
-  for (const auto& problem : report.problems) fmt::print(stderr, "prunex: report: {}\n", problem);
+  for (const auto& problem : report.problems) say(fmt::format("prunex: report: {}\n", problem));
   io::write_file_atomically(command.output, report.html);
   if (!command.json.empty()) io::write_file_atomically(command.json, report.json);
   fmt::print("{}\n{}: {} runs\n", report.summary, command.output, findings.runs.size());

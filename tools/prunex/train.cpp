@@ -15,10 +15,12 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/prune/target.h"
+#include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/checkpoint_option.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
@@ -26,6 +28,8 @@
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
 #include "tools/prunex/train_help.h"
+#include "tools/prunex/standard_streams.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -46,6 +50,7 @@ struct TrainCommand {
   bool no_shrink = false;
   bool no_error_feedback = false;
   std::string outer_from = "auto", outer_momentum = "auto";
+  std::string checkpoint_every = "auto";
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
   std::string ignore, layer_ratios;
   std::string preset;
@@ -352,8 +357,11 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
       ->group(group)
       ->configurable(false);
   app.add_flag("--trace", options.trace, "write trace.json: when every rank did what, for Perfetto")->group(group);
-  app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
-      ->group(group);
+  app.add_option(
+         "--checkpoint-every", command.checkpoint_every,
+         "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
+      ->group(group)
+      ->type_name("INT|TIME|auto");
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
       ->check(not_empty())
       ->group(group)
@@ -421,23 +429,34 @@ void set_layer_ratios(TrainOptions& options, const std::string& list) {
   }
 }
 
-void print_result(const train::Summary& summary) {
-  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
-             summary.parameters_compact, summary.parameters_dense, static_cast<double>(summary.macs_compact) / 1e6,
-             static_cast<double>(summary.macs_dense) / 1e6);
-  if (summary.shape.nodes() == 1) return;
-  fmt::print("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n", mb(summary.bytes.inter_node),
-             mb(train::ddp_bytes(summary)));
+std::string result_of(const train::Summary& summary) {
+  const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };
+  std::string text = fmt::format("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n",
+                                 100 * summary.accuracy, summary.parameters_compact, summary.parameters_dense,
+                                 mega(summary.macs_compact), mega(summary.macs_dense));
+  if (summary.shape.nodes() == 1) return text;
+  return text + fmt::format("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n",
+                            mega(summary.bytes.inter_node), mega(train::ddp_bytes(summary)));
 }
 
-void warn_if_oversubscribed(const TrainOptions& options) {
-  const unsigned cores = std::thread::hardware_concurrency();
-  const unsigned wanted = static_cast<unsigned>(train::shape_of(options).world_size() * options.threads);
-  if (cores > 0 && wanted > cores && !options.quiet) {
-    fmt::print(stderr, "prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
-               cores);
-  }
+/// The run directory has it all: a launcher is not to start a finished run again for want of a reader.
+void print_result(const train::Summary& summary) {
+  std::fputs(result_of(summary).c_str(), stdout);
+  const std::string problem = output_problem();
+  if (problem.empty()) return;
+  say(fmt::format("prunex: warning: {}; the results are in the run's summary.json\n", problem));
+  forget_output();
+}
+
+void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
+  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t wanted = static_cast<int64_t>(ranks_here) * options.threads;
+  if (cores == 0 || wanted <= cores || options.quiet) return;
+  const auto who = ranks_here == 1 ? "threads" : "ranks x threads";
+  const auto advice =
+      options.threads > 1 ? fmt::format("; try --threads {}", std::max<int64_t>(1, cores / ranks_here)) : "";
+  say(fmt::format("prunex: warning: {} {} on {} cores: they will wait for one another{}\n", wanted, who, cores,
+                  advice));
 }
 
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
@@ -448,6 +467,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.round_to = number_or_auto<int64_t>("--round-to", command.round_to).value_or(train::kAutomatic);
   options.outer_from = number_or_auto<int64_t>("--outer-from", command.outer_from);
   options.outer_momentum = number_or_auto<double>("--outer-momentum", command.outer_momentum);
+  set_checkpoints(options, command.checkpoint_every);
   options.sparse.strength = number_or_auto<double>("--sparse-reg", command.sparse_reg);
   options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
   options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);
@@ -464,8 +484,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     comm::check_gpu();  // before ranks are started
     command.gloo.device = at::kCUDA;
   }
+  if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     const train::Plan plan = train::check(options);
+    for (const auto& doubt : plan.doubts) say(fmt::format("prunex: warning: {}\n", doubt));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
@@ -478,14 +500,20 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    warn_if_oversubscribed(options);
     return launch({shape, options.threads}, invocation.argv);
   }
+  train::StopRequest stop;
+  const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
   auto ranks = environment ? comm::connect(*environment, command.gloo, shape)
                            : comm::connect(shape, *comm::make_memory_store(), command.gloo);
-  const auto summary = train::train(options, ranks, config);
-  if (ranks.layout.rank == 0) print_result(summary);
-  return 0;
+  try {
+    const auto summary = train::train(options, ranks, config, &stop);
+    if (ranks.layout.rank == 0) print_result(summary);
+    return 0;
+  } catch (const train::Interrupted& end) {
+    if (ranks.layout.rank == 0) say(fmt::format("prunex: {}\n", end.what()));
+    return 128 + end.signal;
+  }
 }
 
 }  // namespace
