@@ -1,6 +1,8 @@
 // Programs in files, as torch.export.save writes and torch.export.load reads them (.pt2, schema major version 8).
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 
 #include "prunex/program/program.h"
@@ -12,8 +14,14 @@ namespace prunex::program {
 /// std::invalid_argument, an unreadable file std::runtime_error; both name the file.
 Model read_pt2(const std::string& path);
 
+/// Texts by name, beside the program: what torch.export.save and torch.export.load call extra_files.
+using ExtraFiles = std::map<std::string, std::string>;
+
+/// Nothing if the file has no such text. Throws as read_pt2 does.
+std::optional<std::string> read_extra_file(const std::string& path, const std::string& name);
+
 /// Writes a program that stock PyTorch loads, trains and compiles; write a graph in_mode(kEval) to ship it. The weights
 /// are stored row-major whatever their memory layout. A temporary name, then a rename; equal models give equal bytes.
-void write_pt2(const std::string& path, const Model& model);
+void write_pt2(const std::string& path, const Model& model, const ExtraFiles& extra_files = {});
 
 }  // namespace prunex::program

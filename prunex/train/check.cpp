@@ -1,6 +1,6 @@
 #include "prunex/train/check.h"
 
-#include "prunex/data/load.h"
+#include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/scheduled_pruning.h"
@@ -8,13 +8,14 @@
 
 namespace prunex::train {
 
-void check(const TrainOptions& options) {
+std::vector<std::string> check(const TrainOptions& options) {
   validate(options);
   const TrainOptions whole = with_defaults(options);
-  const auto data = data::load_datasets(whole.data);
+  const auto data = load_images(whole.data, carried_description(whole.model, whole.weights)).sets;
   const auto network = load_network(whole, data.train);
-  groups_to_prune(network.program.graph(), whole);
-  ScheduledPruning(whole, run_length(whole, data.train.size()), network);
+  groups_to_prune(network.model.program.graph(), whole);
+  ScheduledPruning(whole, run_length(whole, data.train.size()), network.model);
+  return network.remarks;
 }
 
 }  // namespace prunex::train

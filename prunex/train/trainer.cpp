@@ -18,18 +18,21 @@
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
+#include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
 #include "prunex/train/checkpoint.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
+#include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
+#include "prunex/train/remarks.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/sgd.h"
@@ -52,7 +55,7 @@ class Trainer {
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_detours() const;
+  void say_remarks() const;
   void train_steps(Checkpoints& checkpoints);
   void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
@@ -75,7 +78,9 @@ class Trainer {
   TrainOptions options_;
   comm::Hierarchy& ranks_;
   comm::InterfaceCounters interfaces_;
-  data::Datasets data_;
+  const RunImages images_;
+  const data::Datasets& data_;
+  Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
@@ -102,16 +107,14 @@ class Trainer {
   Summary summary_;
 };
 
-int64_t samples_per_step(const TrainOptions& options) {
-  return options.batch_size * shape_of(options).world_size();
-}
-
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      data_(data::load_datasets(options.data)),
-      network_(on_device(load_network(options, data_.train), ranks.device)),
+      images_(load_images(options.data, carried_description(options.model, options.weights))),
+      data_(images_.sets),
+      loaded_(load_network(options, data_.train)),
+      network_(on_device(std::move(loaded_.model), ranks.device)),
       groups_(groups_to_prune(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
@@ -135,6 +138,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
+              .description = images_.description,
+              .classes = data_.train.classes,
               .parameters_dense = size.parameters,
               .macs_dense = size.macs};
   for (const auto& buffer : network_.replica().weights.buffers) {
@@ -142,17 +147,16 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-/// Said once: the run is the same, a little slower.
-void Trainer::mention_detours() const {
+void Trainer::say_remarks() const {
   if (!writes() || options_.quiet) return;
-  if (!ranks_.no_shared_memory.empty()) {
-    fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
-  }
-  if (!ranks_.staged.empty()) fmt::print(stderr, "prunex: {}: they exchange by way of the CPU\n", ranks_.staged);
+  if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
+  for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
+  for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
 Summary Trainer::run(const std::string& config) {
   open_directory(config);
+  say_remarks();
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
   Checkpoints checkpoints(directory_, config, ranks_);
   std::optional<Checkpoint> before;
@@ -165,7 +169,6 @@ Summary Trainer::run(const std::string& config) {
     after_exchange({}, 0);
   }
   if (writes()) open_reports();
-  mention_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
@@ -373,7 +376,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   const Size& size = network_.size();
   Metrics metrics{.phase = phase.name,
                   .step = step,
-                  .samples = step * samples_per_step(options_),
+                  .samples = step * options_.batch_size * ranks_.layout.world_size(),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
                   .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_at(phase, step),
@@ -466,7 +469,7 @@ void Trainer::summarise(const Weights& product) {
   // rank 0 alone reads the file back, as any user of it would
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
-    write_product(directory_, compact);
+    write_product(directory_, compact, images_.description);
     write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(directory_), ranks_.device);
     accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);

@@ -11,6 +11,7 @@
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
@@ -410,7 +411,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     command.gloo.device = at::kCUDA;
   }
   if (command.check) {
-    train::check(options);
+    for (const auto& remark : train::check(options)) say(fmt::format("prunex: warning: {}\n", remark));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
