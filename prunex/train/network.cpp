@@ -50,7 +50,7 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
     if (!theta.value().requires_grad()) frozen.push_back(theta.key());
   }
   if (frozen.empty()) return "";
-  return fmt::format("{}: {} train, though frozen in the file (requires_grad is False)", source, some_of(frozen));
+  return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
 }
 
 std::string cut_remark(const program::Graph& graph, const TrainOptions& options, const std::string& source) {

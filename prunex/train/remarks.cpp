@@ -111,16 +111,20 @@ Weights leaves_of(const Weights& weights) {
   return leaves;
 }
 
+at::Tensor noise(at::IntArrayRef sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed));
+}
+
 at::Tensor noise_for(const program::Model& model) {
   constexpr int64_t kImages = 2;
   const Value& input = model.program.graph().values[model.program.graph().inputs.front()];
   std::vector<int64_t> sizes;
   for (const auto& extent : input.shape) sizes.push_back(extent.per_image ? kImages * extent.factor : extent.factor);
-  return at::randn(sizes, at::detail::createCPUGenerator(0)).to(device_of(model.weights));
+  return noise(sizes, 0).to(device_of(model.weights));
 }
 
-/// The parameters that a change of would not change the loss, as far as autograd knows.
-std::vector<std::string> without_gradient(const program::Model& model, const std::string& source) {
+/// Of a loss that no symmetry of the network's output hides, by parameter; undefined where none leads to it.
+std::vector<at::Tensor> gradients_of(const program::Model& model, const std::string& source) {
   Weights leaves = leaves_of(model.weights);
   const at::Tensor logits = model.program.run({noise_for(model)}, leaves, program::Mode::kTrain).front();
   if (!logits.requires_grad()) {
@@ -130,12 +134,45 @@ std::vector<std::string> without_gradient(const program::Model& model, const std
   }
   std::vector<at::Tensor> thetas;
   for (const auto& item : leaves.params) thetas.push_back(item.value());
-  const auto gradients = torch::autograd::grad({logits.sum()}, thetas, {}, std::nullopt, false, /*allow_unused=*/true);
-  std::vector<std::string> names;
-  for (size_t p = 0; p < thetas.size(); ++p) {
-    if (!gradients[p].defined()) names.push_back(leaves.params[p].key());
+  const at::Tensor directions = noise(logits.sizes(), 1).to(logits.options());
+  return torch::autograd::grad({(logits * directions).sum()}, thetas, {}, std::nullopt, false, /*allow_unused=*/true);
+}
+
+std::string gradient_remark(const program::Model& model, const std::string& source) {
+  const auto gradients = gradients_of(model, source);
+  std::vector<std::string> without;
+  bool all_zero = true;
+  for (size_t p = 0; p < gradients.size(); ++p) {
+    if (!gradients[p].defined()) {
+      without.push_back(model.weights.params[p].key());
+    } else {
+      all_zero = all_zero && gradients[p].eq(0).all().item<bool>();
+    }
   }
-  return names;
+  if (all_zero) return fmt::format("{}: all gradients are 0 on two images of noise: nothing may train", source);
+  if (without.empty()) return "";
+  return fmt::format("{}: no gradient leads to {}: {} as in the file", source, some_of(without),
+                     without.size() == 1 ? "it stays" : "they stay");
+}
+
+std::string norm_remark(const Graph& graph, const std::string& source) {
+  const auto fixed = fixed_norms(graph);
+  if (fixed.empty()) return "";
+  std::vector<std::string> layers;
+  for (const auto& [layer, operation] : fixed) layers.push_back(layer);
+  return fmt::format(
+      "{}: batch norm of {} keeps the statistics of the file ({}, as decomposed in eval mode): export without "
+      "run_decompositions() to train them",
+      source, some_of(layers), fixed[0].second);
+}
+
+std::string head_remark(const Graph& graph, const std::string& source) {
+  const ValueId head = head_of(graph, producers_of(graph));
+  if (head == program::kNoValue) return "";
+  const auto& [role, name] = std::pair{graph.values[head].role, graph.values[head].weight};
+  if (role != Role::kBuffer && role != Role::kConstant) return "";
+  return fmt::format("{}: its last layer does not train: '{}' is a {}, not a parameter", source, name,
+                     role == Role::kBuffer ? "buffer" : "constant");
 }
 
 }  // namespace
@@ -151,27 +188,9 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::vector<std::string> training_remarks(const program::Model& model, const std::string& source) {
   const Graph& graph = model.program.graph();
-  std::vector<std::string> remarks;
-  const auto fixed = fixed_norms(graph);
-  if (!fixed.empty()) {
-    std::vector<std::string> layers;
-    for (const auto& [layer, operation] : fixed) layers.push_back(layer);
-    remarks.push_back(fmt::format(
-        "{}: the statistics of {} stay as they are: {} is made of them, as in what was decomposed in eval mode; save "
-        "what torch.export.export returns to train them",
-        source, some_of(layers), fixed[0].second));
-  }
-  const ValueId head = head_of(graph, producers_of(graph));
-  if (head != program::kNoValue &&
-      (graph.values[head].role == Role::kBuffer || graph.values[head].role == Role::kConstant)) {
-    remarks.push_back(fmt::format("{}: its last layer does not train: its weight '{}' is a {}, not a parameter", source,
-                                  graph.values[head].weight,
-                                  graph.values[head].role == Role::kBuffer ? "buffer" : "constant"));
-  }
-  const auto still = without_gradient(model, source);
-  if (!still.empty()) {
-    remarks.push_back(fmt::format("{}: {} do not train: no gradient leads to them", source, some_of(still)));
-  }
+  std::vector<std::string> remarks{norm_remark(graph, source), head_remark(graph, source),
+                                   gradient_remark(model, source)};
+  std::erase(remarks, "");
   return remarks;
 }
 

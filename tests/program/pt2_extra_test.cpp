@@ -36,8 +36,9 @@ TEST(ExtraFiles, AreAbsentFromAFileThatTorchWroteWithoutThem) {
 
 TEST(ExtraFiles, LeaveEqualModelsEqualBytes) {
   const tests::Scratch scratch;
-  for (const char* name : {"a.pt2", "b.pt2"}) write_pt2(scratch / name, small_model(), {{"prunex.json", "{}"}});
-  EXPECT_EQ(read_bytes(scratch / "a.pt2"), read_bytes(scratch / "b.pt2"));
+  const Model model = small_model();
+  for (const char* name : {"a.pt2", "b.pt2"}) write_pt2(scratch / name, model, {{"prunex.json", "{}"}});
+  EXPECT_TRUE(read_bytes(scratch / "a.pt2") == read_bytes(scratch / "b.pt2"));
 }
 
 TEST(ExtraFiles, NameTheFileThatCannotBeRead) {

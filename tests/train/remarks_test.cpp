@@ -119,30 +119,39 @@ TEST(Remarks, LeaveWeightsStatisticsAndGradientsAsTheyAre) {
 
 TEST(Remarks, NameBatchNormThatWasDecomposedInEvalMode) {
   EXPECT_THAT(training_remarks(with_decomposed_norms(small_network()), "net.pt2"),
-              ElementsAre(AllOf(HasSubstr("net.pt2: the statistics of bn1 and bn2 stay as they are"),
+              ElementsAre(AllOf(HasSubstr("net.pt2: batch norm of bn1 and bn2 keeps the statistics of the file"),
                                 HasSubstr("aten::_native_batch_norm_legit_no_training"))));
 }
 
 TEST(Remarks, NameBatchNormThatIsArithmetic) {
-  EXPECT_THAT(training_remarks(with_arithmetic(), "net.pt2"),
-              testing::Contains(AllOf(HasSubstr("the statistics of bn1 and bn2 stay"), HasSubstr("aten::view"))));
+  EXPECT_THAT(
+      training_remarks(with_arithmetic(), "net.pt2"),
+      testing::Contains(AllOf(HasSubstr("batch norm of bn1 and bn2 keeps the statistics"), HasSubstr("aten::view"))));
 }
 
 TEST(Remarks, NameAHeadThatIsNoParameter) {
-  EXPECT_THAT(
-      training_remarks(with_fixed_head(), "net.pt2"),
-      ElementsAre("net.pt2: its last layer does not train: its weight 'fc.weight' is a buffer, not a parameter"));
+  EXPECT_THAT(training_remarks(with_fixed_head(), "net.pt2"),
+              ElementsAre("net.pt2: its last layer does not train: 'fc.weight' is a buffer, not a parameter"));
 }
 
 TEST(Remarks, NameParametersThatGetNoGradient) {
   EXPECT_THAT(training_remarks(detached(true), "net.pt2"),
-              ElementsAre("net.pt2: conv1.weight do not train: no gradient leads to them"));
+              ElementsAre("net.pt2: no gradient leads to conv1.weight: it stays as in the file"));
 }
 
 TEST(Remarks, RefuseANetworkOfWhichNothingTrains) {
   EXPECT_THAT([] { training_remarks(detached(false), "net.pt2"); },
               ThrowsMessage<std::invalid_argument>(
                   AllOf(HasSubstr("net.pt2: nothing can train"), HasSubstr("any of its 3 parameters"))));
+}
+
+TEST(Remarks, SayThatAllGradientsAreZero) {
+  Builder builder(3);
+  const auto x = builder.flatten(builder.input("x", {3, kSide, kSide}));
+  const auto y = builder.linear("fc", x, {.out = kClasses});
+  const auto logits = builder.call("aten::round", {Builder::tensor("self", y)}, builder.shape(y));
+  EXPECT_THAT(training_remarks(std::move(builder).finish(logits), "net.pt2"),
+              ElementsAre("net.pt2: all gradients are 0 on two images of noise: nothing may train"));
 }
 
 TEST(Remarks, SayWhyNothingCanBeCut) {
@@ -181,7 +190,8 @@ TEST_F(LoadNetworkRemarks, NameParametersThatTheFileFreezes) {
   for (auto& theta : model.weights.params) {
     theta.value() = theta.value().detach().set_requires_grad(!theta.key().starts_with("conv"));
   }
-  EXPECT_THAT(remarks_of(model), ElementsAre(HasSubstr("conv1.weight, conv1.bias, conv2.weight and conv2.bias train")));
+  EXPECT_THAT(remarks_of(model),
+              ElementsAre(HasSubstr("(requires_grad is False), but trained: conv1.weight and conv2.weight")));
 }
 
 TEST_F(LoadNetworkRemarks, SayThatNothingCanBeCutOnlyWhereSomethingShouldBe) {
