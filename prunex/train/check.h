@@ -9,7 +9,7 @@
 namespace prunex::train {
 
 /// Options, data, network and length of a run, all that train() would refuse before its first step; without ranks, and
-/// without writing anything. Throws what train() would throw; returns what it would warn of.
+/// without writing anything. Throws what train() would throw; returns what it would say at its start.
 std::vector<std::string> check(const TrainOptions& options);
 
 }  // namespace prunex::train

@@ -411,7 +411,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     command.gloo.device = at::kCUDA;
   }
   if (command.check) {
-    for (const auto& remark : train::check(options)) say(fmt::format("prunex: warning: {}\n", remark));
+    for (const auto& line : train::check(options)) say(fmt::format("prunex: {}\n", line));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
