@@ -103,10 +103,7 @@ ValueId head_of(const Graph& graph, const Producers& producers) {
 /// Leaves of autograd over the same memory, and statistics of their own.
 Weights leaves_of(const Weights& weights) {
   Weights leaves = weights;
-  for (auto& item : leaves.params) {
-    item.value() = item.value().detach();
-    if (item.value().is_floating_point()) item.value().set_requires_grad(true);
-  }
+  for (auto& item : leaves.params) item.value() = item.value().detach().set_requires_grad(true);
   for (auto& item : leaves.buffers) item.value() = item.value().clone();
   return leaves;
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -77,6 +78,20 @@ TEST_F(Normalization, IsTheFilesWhateverTheDataSetSays) {
                                   HasSubstr("not as test says (mean ")));
   const double loss = json::parse(text_of(at("score.json")))["loss"];
   EXPECT_NEAR(loss, summary()["loss"].get<double>(), 1e-4);
+}
+
+TEST_F(Normalization, ComesWithClassesThatEvalCompares) {
+  ran({"train", "--samples", "80", "--model", "resnet8", "--exchanges", "1", "--local-steps", "1", "--batch-size", "8",
+       "--quiet", "--groups", "none", "--run-dir", "shapes"});
+  std::filesystem::create_directory(at("data"));
+  const std::string image(3072, '\x40');
+  for (int i = 1; i <= 5; ++i) std::ofstream(at("data/data_batch_" + std::to_string(i) + ".bin")) << '\1' << image;
+  std::ofstream(at("data/test_batch.bin")) << '\2' << image;
+  std::ofstream(at("data/batches.meta.txt"))
+      << "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n";
+  EXPECT_THAT(ran({"eval", "--model", "shapes/model.pt2", "--dataset", "cifar10"}).errors,
+              HasSubstr("prunex: warning: shapes/model.pt2 knows the classes disc, ring, square and 7 others; cifar10 "
+                        "has airplane, automobile, bird and 7 others"));
 }
 
 TEST_F(Normalization, IsWantedFromWhereItMayComeIfTheFileHasNone) {

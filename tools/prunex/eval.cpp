@@ -15,6 +15,7 @@
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
+#include "prunex/train/remarks.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/data_options.h"
@@ -44,11 +45,20 @@ data::Dataset test_file(const data::DataOptions& options, const std::optional<tr
   return options.test_limit == 0 ? test : data::take_first(test, options.test_limit, "--test-limit");
 }
 
+/// A test set of as many classes that are other ones.
+void mention_other_classes(const train::Carried& carried, const data::Dataset& test) {
+  const auto& names = carried.description.classes;
+  if (names.empty() || test.class_names.empty() || names == test.class_names) return;
+  say(fmt::format("prunex: warning: {} knows the classes {}; {} has {}\n", carried.file, train::some_of(names),
+                  test.name, train::some_of(test.class_names)));
+}
+
 data::Dataset test_images(const EvalCommand& command) {
   const auto carried = train::carried_description(command.model, "");
   if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
   const train::RunImages images = train::load_images(command.data, carried);
   if (!images.remark.empty()) say(fmt::format("prunex: {}\n", images.remark));
+  if (carried) mention_other_classes(*carried, images.sets.test);
   return images.sets.test;
 }
 
