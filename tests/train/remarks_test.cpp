@@ -91,7 +91,8 @@ program::Model with_fixed_head() {
   for (auto& value : graph.values) {
     if (value.weight == "fc.weight") value.role = program::Role::kBuffer;
   }
-  Weights weights{{}, model.weights.buffers};
+  Weights weights;
+  weights.buffers = model.weights.buffers;
   for (const auto& theta : model.weights.params) {
     if (theta.key() == "fc.weight") {
       weights.buffers.insert(theta.key(), theta.value().detach());
