@@ -4,7 +4,7 @@ namespace prunex::readme {
 namespace {
 
 const std::string kShort = " --exchanges 4 --local-steps 2 --batch-size 8 --precision fp32";
-const std::string kFewImages = " --samples 80 --test-limit 20";
+const std::string kFewImages = " --samples 80";
 
 }  // namespace
 
@@ -13,7 +13,8 @@ const std::vector<KnownBlock>& known_blocks() {
       {.file = "README.md",
        .start = "make demo",
        .changes = {{"make demo ", "scripts/demo.sh" + kShort + kFewImages + " "},
-                   {"make test ", "true "}}},  // it is among them
+                   {"make test ", "true "}},  // it is among them
+       .prints = {"accuracy", "parameters", "DDP, every step (computed)", "dense local SGD"}},
       {.file = "README.md",
        .start = "prunex train --dataset cifar10",
        .changes = {{"--epochs 20", "--epochs 20" + kShort + " --checkpoint-every 2 --trace --run-dir runs/whole"}}},
@@ -33,12 +34,16 @@ const std::vector<KnownBlock>& known_blocks() {
       {.file = "README.md", .start = "import torch, torchvision"},
       {.file = "README.md",
        .start = "prunex graph --model net.pt2",
-       .changes = {{"train --model net.pt2", "train --model net.pt2" + kShort + kFewImages}}},
+       .changes = {{"train --model net.pt2", "train --model net.pt2" + kShort + kFewImages}},
+       .prints = {"layer4.1.conv1", "11181642 parameters", "accuracy "}},
       {.file = "README.md",
        .start = "import json, torch",
        .changes = {{"import json, torch\n", "import json, torch\npixels = torch.load('images.pt')['images'][:3]\n"},
                    {"std)", "std)\nassert logits.shape == (3, 10) and logits.isfinite().all()"}}},
-      {.file = "README.md", .start = "prunex prune --model net.pt2"},
+      {.file = "README.md",
+       .start = "prunex prune --model net.pt2",
+       .changes = {},
+       .prints = {"parameters", "MACs", "1/2."}},
       {.file = "README.md",
        .start = "prunex train --config examples/cifar10_resnet56_group_norm.toml",
        .changes = {{"--data-dir data",
@@ -56,7 +61,10 @@ const std::vector<KnownBlock>& known_blocks() {
       {.file = "docs/report.md",
        .start = "prunex compare compare/quick.toml",
        .changes = {{"prunex compare compare/cifar10.toml", "true"}}},  // days
-      {.file = "docs/report.md", .start = "prunex report runs/demo-dense"},
+      {.file = "docs/report.md",
+       .start = "prunex report runs/demo-dense",
+       .changes = {},
+       .prints = {"report.html: 2 runs"}},
       {.file = "docs/communication.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
       {.file = "docs/communication.md", .start = "bench/cluster.sh", .why_not = "wants network namespaces: tests/cli"},
       {.file = "docs/communication.md", .start = "scripts/setup.sh", .why_not = "compiles: a step of .ci/run"},
@@ -70,15 +78,20 @@ const std::vector<KnownBlock>& known_blocks() {
 
 const std::vector<KnownBlock>& known_spans() {
   static const std::vector<KnownBlock> spans{
-      {.file = "README.md", .start = "build/release/prunex train --help"},
+      {.file = "README.md",
+       .start = "build/release/prunex train --help",
+       .changes = {},
+       .prints = {"--config", "--strategy"}},
       {.file = "README.md",
        .start = "prunex bench all_reduce --line-rate MBIT",
-       .changes = {{"MBIT", "1000 --nodes 2 -b 4K -e 4K"}}},
+       .changes = {{"MBIT", "1000 --nodes 2 -b 4K -e 4K"}},
+       .prints = {"bound"}},
       {.file = "README.md", .start = "prunex report runs/…", .changes = {{"runs/…", "runs/whole --output whole.html"}}},
       {.file = "README.md", .start = "prunex compare compare/quick.toml", .why_not = "docs/report.md's"},
       {.file = "README.md",
        .start = "prunex eval --model FILE.pt2",
-       .changes = {{"FILE.pt2", "runs/own/model.pt2 --test test.safetensors"}}},
+       .changes = {{"FILE.pt2", "runs/own/model.pt2 --test test.safetensors"}},
+       .prints = {"accuracy ", "loss ", "ms per batch of 128"}},
       {.file = "README.md",
        .start = "prunex predict",
        .changes = {{"prunex predict",

@@ -11,7 +11,8 @@ struct KnownBlock {
   std::string file;   ///< README.md
   std::string start;  ///< what the block begins with
   std::vector<std::pair<std::string, std::string>> changes{};
-  std::string why_not{};  ///< the block is not run
+  std::vector<std::string> prints{};  ///< in standard output, among other things
+  std::string why_not{};              ///< the block is not run
 };
 
 /// In the order in which they are run, in one folder, each with what those before have left.

@@ -56,30 +56,28 @@ class Reader {
     fs::create_directories(folder_ / "bin");
     fs::create_directories(folder_ / "build");
     fs::create_directories(folder_ / "compare");
+    fs::create_directories(folder_ / "scripts");
     fs::create_symlink(PRUNEX_BINARY, folder_ / "bin/prunex");
-    fs::create_symlink(PRUNEX_PYTHON, folder_ / "bin/python");
     fs::create_symlink(fs::path(PRUNEX_BINARY).parent_path(), folder_ / "build/release");
     fs::create_symlink(PRUNEX_SOURCE_DIR "/examples", folder_ / "examples");
-    fs::copy(PRUNEX_SOURCE_DIR "/scripts/demo.sh", folder_ / "scripts/");
+    fs::copy(PRUNEX_SOURCE_DIR "/scripts/demo.sh", folder_ / "scripts/demo.sh");
     tests::write_tensors(folder_ / "pixels.safetensors", {{"input", "U8", {2, 3, 32, 32}, tests::pixels(2, 2)}});
   }
 
   std::string operator/(const std::string& name) const { return folder_ / name; }
 
-  /// The block as changed, in bash, or in Python; its last block of two machines on both of them.
-  void run(const std::string& language, const std::string& text) {
+  /// Runs commands in bash, or Python; torchrun for two machines. Returns the standard output.
+  std::string run(const std::string& language, const std::string& text) {
     if (language == "python") {
       std::ofstream(folder_ / "block.py") << text;
-      bash("python -W ignore block.py");
-    } else if (text.starts_with("torchrun")) {
-      bash("( " + replaced(text, "--node-rank 0", "--node-rank 1") + " ) & other=$!\n" + text + "wait $other");
-    } else {
-      bash(text);
+      return bash("python -W ignore block.py");
     }
+    if (!text.starts_with("torchrun")) return bash(text);
+    return bash("( " + replaced(text, "--node-rank 0", "--node-rank 1") + " ) & other=$!\n" + text + "wait $other");
   }
 
  private:
-  void bash(const std::string& commands) {
+  std::string bash(const std::string& commands) {
     std::ofstream(folder_ / "block.sh") << "set -euo pipefail\n"
                                         << "export PATH='" << folder_ / "bin"
                                         << "':'" << fs::path(PRUNEX_PYTHON).parent_path().string() << "':\"$PATH\"\n"
@@ -88,6 +86,7 @@ class Reader {
                                         << commands << "\n";
     const cli::Result result = cli::run_program(folder_.path(), {"/bin/bash", "block.sh"});
     EXPECT_EQ(result.status, 0) << commands << "\n" << result.output << result.errors;
+    return result.output;
   }
 
   const tests::Scratch folder_;
@@ -98,11 +97,16 @@ std::string changed(const KnownBlock& entry, std::string text) {
   return text;
 }
 
+void run(Reader& reader, const KnownBlock& entry, const std::string& language, const std::string& text) {
+  const std::string output = reader.run(language, changed(entry, text));
+  for (const auto& words : entry.prints) EXPECT_THAT(output, testing::HasSubstr(words));
+}
+
 void run_block(Reader& reader, const KnownBlock& entry) {
   SCOPED_TRACE(entry.file + ": " + entry.start);
   for (const Block& block : blocks_of(document(entry.file))) {
     if (!block.text.starts_with(entry.start)) continue;
-    if (entry.why_not.empty()) reader.run(block.language, changed(entry, block.text));
+    if (entry.why_not.empty()) run(reader, entry, block.language, block.text);
     return;
   }
   ADD_FAILURE() << "is not there any more";
@@ -113,7 +117,7 @@ void run_span(Reader& reader, const KnownBlock& entry) {
   SCOPED_TRACE(entry.start);
   for (const std::string& span : code_spans_of(document(entry.file))) {
     if (!span.starts_with(entry.start)) continue;
-    reader.run("", changed(entry, span));
+    run(reader, entry, "", span);
     return;
   }
   ADD_FAILURE() << "is not there any more";
