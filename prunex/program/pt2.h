@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,8 +21,14 @@ Model read_pt2(const std::string& path, int64_t most_bytes = 0);
 /// The same of a file's bytes; `name` stands for the path.
 Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0);
 
+/// Texts by name, beside the program: what torch.export.save and torch.export.load call extra_files.
+using ExtraFiles = std::map<std::string, std::string>;
+
+/// Nothing if the file has no such text. Throws as read_pt2 does.
+std::optional<std::string> read_extra_file(const std::string& path, const std::string& name);
+
 /// Writes a program that stock PyTorch loads, trains and compiles; write a graph in_mode(kEval) to ship it. The weights
 /// are stored row-major whatever their memory layout. A temporary name, then a rename; equal models give equal bytes.
-void write_pt2(const std::string& path, const Model& model);
+void write_pt2(const std::string& path, const Model& model, const ExtraFiles& extra_files = {});
 
 }  // namespace prunex::program

@@ -23,7 +23,7 @@ struct Plan {
   int64_t first_cut = 0, last_cut = 0;  ///< exchanges of cuts to a target; 0: none
   int64_t exchange_bytes = 0;           ///< that a node sends to others in an exchange of the whole network
   bool gradients = false;               ///< in every step instead; exchange_bytes are those of its local_steps
-  std::vector<std::string> doubts;      ///< what train() would warn of
+  std::vector<std::string> remarks;     ///< what train() would say at its start
 };
 
 /// Options, data, network and length of a run, all that train() would refuse before its first step; without ranks, and

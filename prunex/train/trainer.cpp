@@ -24,6 +24,7 @@
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
+#include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/mask_plan.h"
@@ -33,6 +34,7 @@
 #include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
+#include "prunex/train/remarks.h"
 #include "prunex/train/replica_state.h"
 #include "prunex/train/safekeeping.h"
 #include "prunex/train/schedule.h"
@@ -57,7 +59,7 @@ class Trainer {
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_doubts_and_detours() const;
+  void say_remarks() const;
   void train_steps(Safekeeping& safe);
   void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
@@ -81,7 +83,9 @@ class Trainer {
   TrainOptions options_;
   comm::Hierarchy& ranks_;
   comm::InterfaceCounters interfaces_;
-  data::Datasets data_;
+  const RunImages images_;
+  const data::Datasets& data_;
+  Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
@@ -110,16 +114,14 @@ class Trainer {
   Summary summary_;
 };
 
-int64_t samples_per_step(const TrainOptions& options) {
-  return options.batch_size * shape_of(options).world_size();
-}
-
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      data_(data::load_datasets(options.data)),
-      network_(on_device(load_network(options, data_.train), ranks.device)),
+      images_(load_images(options.data, carried_description(options.model, options.weights))),
+      data_(images_.sets),
+      loaded_(load_network(options, data_.train)),
+      network_(on_device(std::move(loaded_.model), ranks.device)),
       groups_(groups_to_prune(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
@@ -145,6 +147,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
+              .description = images_.description,
+              .classes = data_.train.classes,
               .parameters_dense = size.parameters,
               .macs_dense = size.macs};
   for (const auto& buffer : network_.replica().weights.buffers) {
@@ -152,18 +156,17 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-/// Said once. Detours: the run is the same, a little slower.
-void Trainer::mention_doubts_and_detours() const {
+void Trainer::say_remarks() const {
   if (!writes() || options_.quiet) return;
+  if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
+  for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
   for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
-  if (!ranks_.no_shared_memory.empty()) {
-    say(fmt::format("prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory));
-  }
-  if (!ranks_.staged.empty()) say(fmt::format("prunex: {}: they exchange by way of the CPU\n", ranks_.staged));
+  for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
 Summary Trainer::run(const std::string& config, StopRequest* stop) {
   open_directory(config);
+  say_remarks();
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
   Safekeeping safe(options_, directory_, config, ranks_, stop);
   const std::optional<Checkpoint> before = safe.load();
@@ -175,7 +178,6 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
     after_exchange({}, 0);
   }
   if (writes()) open_reports();
-  mention_doubts_and_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
@@ -374,7 +376,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
   const Size& size = network_.size();
   Metrics metrics{.phase = phase.name,
                   .step = step,
-                  .samples = step * samples_per_step(options_),
+                  .samples = step * options_.batch_size * ranks_.layout.world_size(),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
                   .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_at(phase, step),
@@ -468,7 +470,7 @@ void Trainer::summarise(const Weights& product) {
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
     if (const auto problem = missing_metrics(); !problem.empty()) throw std::runtime_error(problem);
-    write_product(directory_, compact);
+    write_product(directory_, compact, images_.description);
     write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(directory_), ranks_.device);
     accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);

@@ -487,7 +487,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     const train::Plan plan = train::check(options);
-    for (const auto& doubt : plan.doubts) say(fmt::format("prunex: warning: {}\n", doubt));
+    for (const auto& remark : plan.remarks) say(fmt::format("prunex: {}\n", remark));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
