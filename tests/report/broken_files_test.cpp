@@ -77,7 +77,7 @@ TEST(BrokenFiles, ARecordedSummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
         scratch / "compare.json",
         std::string(R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0", "state": "done", "summary": )") +
             summary + "}]}");
-    const auto report = make_report(find_runs({scratch.path()}), "prunex report");
+    const auto report = make_report(find_runs({scratch.path()}), {.command = "prunex report"});
     EXPECT_THAT(report.problems, ElementsAre(scratch / "compare.json: a/0: summary: accuracy: missing")) << summary;
     const auto task = nlohmann::json::parse(report.json).at("tasks").at(0);
     EXPECT_EQ(task.at("runs").at(0).at("state"), "0 exchanges, not finished") << summary;
