@@ -66,7 +66,7 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
     for (const size_t i : pareto_front(points)) table.rows[i].back() = "●";
   }
   figure.tables = {std::move(table)};
-  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node are left out";
+  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node";
   return figure;
 }
 

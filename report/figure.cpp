@@ -56,6 +56,8 @@ void take_free_colours(std::vector<Plot>& plots) {
   for (int style = 0; style < Style::kHighlights; ++style) free.insert(style);
   const auto entries = named_styles(plots);
   for (const auto& entry : entries) free.erase(entry.style);
+  const bool none = free.size() == Style::kHighlights;
+  if (entries.size() > Style::kHighlights && !none) return;
   for (const auto& entry : entries) {
     if (entry.style != Style::kOther || free.empty()) continue;
     taken[entry.name] = free.extract(free.begin()).value();

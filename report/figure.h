@@ -30,8 +30,8 @@ struct Figure {
   bool is_empty() const { return drawings.empty() && tables.empty(); }
 };
 
-/// Plots below each other as a figure: one legend and a table per plot, of the series that have points. Series in grey
-/// take the colours that no other one of the figure has, as long as there are some.
+/// Plots below each other as a figure: one legend and a table per plot, of the series that have points. Where
+/// there is a colour for everyone, or nobody has one, series in grey take those that are free.
 Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots);
 /// Bars as a figure.
 Figure figure_of(const std::string& id, const std::string& title, const Bars& bars);

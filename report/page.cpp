@@ -56,7 +56,7 @@ std::string figure_html(const Figure& figure, const std::string& id) {
                                  escape(figure.title), legend_html(figure));
   for (const auto& drawing : figure.drawings) html += drawing;
   if (!figure.text.empty()) html += fmt::format("<figcaption>{}</figcaption>\n", escape(figure.text));
-  if (!figure.missing.empty()) html += fmt::format("<p class=\"missing\">Missing: {}.</p>\n", escape(figure.missing));
+  if (!figure.missing.empty()) html += fmt::format("<p class=\"missing\">Left out: {}.</p>\n", escape(figure.missing));
   return html + data_html(figure) + "</figure>\n";
 }
 
@@ -83,8 +83,8 @@ std::string section_html(const Section& section, size_t number, bool is_alone) {
   std::string html = fmt::format("<section id=\"task-{}\">\n", number);
   if (!is_alone) html += fmt::format("<h2>{}</h2>\n", escape(section.title));
   html += verdict_html(section.verdict);
-  html += fmt::format("<p class=\"setup\">{}</p>\n{}<p class=\"note\">{}</p>\n", escape(section.setup),
-                      table_html(section.summary), escape(section.note));
+  html += fmt::format("<p class=\"setup\">{}</p>\n<div class=\"summary\">{}</div>\n<p class=\"note\">{}</p>\n",
+                      escape(section.setup), table_html(section.summary), escape(section.note));
   for (const auto& chapter : section.chapters) html += chapter_html(chapter, number);
   html += "<h3>Runs</h3>\n";
   if (!section.command.empty()) html += fmt::format("<p><code>{}</code></p>\n", escape(section.command));
@@ -99,7 +99,7 @@ std::string contents_html(const Page& page) {
     html += fmt::format("<li><a href=\"#task-{}\">{}</a>: {}</li>\n", i, escape(page.sections[i].title),
                         escape(page.sections[i].verdict.front()));
   }
-  return html.empty() ? "" : fmt::format("<ul class=\"verdict\">{}</ul>\n", html);
+  return html.empty() ? "" : fmt::format("<ul class=\"contents\">{}</ul>\n", html);
 }
 
 std::string footer_html(const Footer& footer) {

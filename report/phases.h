@@ -18,6 +18,6 @@ inline constexpr std::array<Phase, 7> kPhases{{{"local", "local steps"},
                                                {"inter", "between nodes"},
                                                {"dual", "duals and residuals"},
                                                {"evaluate", "evaluation"},
-                                               {"other", "other"}}};
+                                               {"cut", "cut of the network, other"}}};
 
 }  // namespace prunex::report

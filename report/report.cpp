@@ -28,7 +28,7 @@ std::vector<Chapter> chapters_of(const Task& task) {
   return {{"Accuracy and what it costs", accuracy_figures(task)},
           {"At other bandwidths", bandwidth_figures(task)},
           {"What is sent", traffic_figures(task)},
-          {"Where the time goes", std::move(time)},
+          {"Time", std::move(time)},
           {"The network", network_figures(task)},
           {"Residuals of ADMM", residual_figures(task)}};
 }
@@ -208,7 +208,8 @@ Report make_report(const Findings& findings, const Origin& origin) {
     arrange(task);
     page.sections.push_back(section_of(task, origin.folder));
     json["tasks"].push_back(to_json(page.sections.back()));
-    summary += (summary.empty() ? "" : "\n") + to_text(page.sections.back());
+    if (!summary.empty()) summary += '\n';
+    summary += to_text(page.sections.back());
   }
   if (page.sections.size() == 1) page.title = page.sections[0].title;
   gather_missing(page, tasks);

@@ -18,18 +18,18 @@ h4{font-size:16px;margin:0 0 6px}
 p{margin:4px 0 10px;max-width:90ch}
 code{font:12.5px/1.45 ui-monospace,monospace;background:var(--box);padding:1px 4px;border-radius:3px;overflow-wrap:anywhere}
 .note,footer,figcaption,.setup{color:var(--faint);font-size:13px}.note{max-width:120ch}
-.verdict{margin:8px 0 12px;padding-left:20px;max-width:110ch}.verdict li:first-child{font-weight:600}
+.verdict,.contents{margin:8px 0 12px;padding-left:20px;max-width:110ch}.verdict li:first-child{font-weight:600}
 footer{margin-top:40px;border-top:1px solid var(--grid)}footer h3{font-size:15px;margin:16px 0 4px;color:var(--ink)}
 footer ul{margin:0;padding-left:20px}a{color:var(--c0)}
 .missing{color:var(--ink);font-size:13px;border-left:3px solid var(--c4);padding-left:10px}
 @media screen{.figures{columns:2 540px;column-gap:20px}}
-figure.wide{column-span:all}
+figure.wide{column-span:all;margin-top:20px}
 figure{margin:0 0 20px;padding:16px;break-inside:avoid;border:1px solid var(--grid);border-radius:8px;min-width:0}
 svg{display:block;width:100%;height:auto;max-width:760px}
 .legend{list-style:none;margin:0 0 6px;padding:0;display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px}
 .legend li{display:flex;align-items:center;gap:6px}
 .legend svg{width:34px;height:12px;flex:none}.legend.boxes svg{width:12px}
-.scroll{overflow-x:auto;max-height:600px;overflow-y:auto}
+.scroll{overflow-x:auto;max-height:600px;overflow-y:auto}.summary .scroll{max-height:none}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
 th{text-align:left;vertical-align:bottom;font-weight:600;position:sticky;top:0;background:var(--paper)}
 th,td{padding:4px 14px 4px 0;border-bottom:1px solid var(--grid)}

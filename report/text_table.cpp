@@ -67,8 +67,10 @@ class Grid {
   std::string line_of(const std::vector<std::string>& cells) const {
     std::string line;
     for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string space(widths_[i] - std::min(widths_[i], width_of(cells[i])), ' ');
-      line += (i == 0 ? "" : std::string(kGap, ' ')) + (right_[i] ? space + cells[i] : cells[i] + space);
+      const size_t space = widths_[i] - std::min(widths_[i], width_of(cells[i]));
+      line.append((i == 0 ? 0 : kGap) + (right_[i] ? space : 0), ' ');
+      line += cells[i];
+      line.append(right_[i] ? 0 : space, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line + '\n';

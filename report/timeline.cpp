@@ -24,6 +24,7 @@ size_t phase_number(const std::string& phase) {
 
 /// With the work that a phase of the table contains.
 std::string words_of(const std::string& phase) {
+  if (phase == "cut") return "cut of the network";
   if (phase == "mask") return "masks";
   if (phase == "pack" || phase == "unpack") return phase + "ing";
   const size_t number = phase_number(phase);

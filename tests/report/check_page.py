@@ -17,7 +17,12 @@ for figure in figures:
     plots = len(figure.findall("svg"))
     if figure.get("id").split("-")[0] in ("messages", "residuals", "scaling"):
         assert len(figure.findall("details//table")) == plots, f"{figure.get('id')}: {plots} plots"
-assert not re.search(r'src=|url\(|@import|https?://', text), "the page asks for something from elsewhere"
+assert not re.search(r"url\(|@import|//", page.find(".//style").text), "a style from elsewhere"
+allowed = set("html head meta title style body main h1 h2 h3 h4 p ul li a code section div table thead tbody tr th td "
+              "figure figcaption details summary footer svg line polyline polygon path rect text".split())
+for element in page.iter():
+    assert element.tag in allowed, f"an element {element.tag}"
+    assert not {name for name in element.attrib if name.startswith("on") or name in ("src", "style")}, element.attrib
 for link in page.findall(".//a"):
     assert re.fullmatch(r"(#[\w-]+|[\w.~%-][\w.~%/-]*)", link.get("href")), f"a link to {link.get('href')}"
 for table in page.findall(".//table"):
