@@ -17,6 +17,7 @@
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
 #include "tools/prunex/comparison_runner.h"
+#include "tools/prunex/report_origin.h"
 #include "tools/prunex/verify.h"
 
 namespace prunex::tools {
@@ -134,9 +135,10 @@ std::string write_report(const CompareCommand& command) {
   } catch (const std::invalid_argument&) {
     return "";
   }
-  const auto report = report::make_report(findings, line_of(command));
-  io::write_file_atomically(directory + "/report.html", report.html);
-  return fmt::format("{}\n{}/report.html\n", report.summary, directory);
+  const auto page = directory + "/report.html";
+  const auto report = report::make_report(findings, origin_of(line_of(command), page));
+  io::write_file_atomically(page, report.html);
+  return fmt::format("{}\n{}\n", report.summary, page);
 }
 
 /// Whether every run that has something left to do could start, before the first of them does: its options, its data.
