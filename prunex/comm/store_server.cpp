@@ -102,9 +102,9 @@ class StoreServer::Loop {
       const auto now = Clock::now();
       visitors_.remove_if([&](Visitor& visitor) { return !serve(visitor, now); });
     }
-    for (auto& visitor : visitors_) send_some(visitor);
-    visitors_.clear();
     listeners_.clear();
+    for (auto& visitor : visitors_) send_some(visitor);  // the last answer
+    visitors_.clear();
   }
 
   void wait() {
@@ -154,6 +154,7 @@ class StoreServer::Loop {
       StoreRequest request;
       while (visitor.unsent.empty() && !visitor.until && take_request(visitor.received, request)) {
         answer(visitor, request, now);
+        if (released_) return true;  // answered once nobody can come any more
         if (!send_some(visitor)) return false;
       }
       return send_some(visitor);

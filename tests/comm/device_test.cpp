@@ -14,13 +14,15 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Device, IsLoopbackOnOneMachine) {
-  EXPECT_THAT(make_device("", true)->str(), HasSubstr("iface=lo,"));
+  const auto network = make_network("", true);
+  EXPECT_EQ(network.address, "127.0.0.1");
+  EXPECT_THAT(network.device->str(), HasSubstr("iface=lo,"));
 }
 
 TEST(Device, IsNeverLoopbackBetweenMachines) {
   std::string found;
   try {
-    found = make_device("", false)->str();
+    found = make_network("", false).device->str();
   } catch (const std::invalid_argument& error) {
     found = error.what();
     EXPECT_THAT(found, HasSubstr("name the interface that reaches the other machines"));

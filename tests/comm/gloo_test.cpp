@@ -316,7 +316,7 @@ TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
   EXPECT_THAT(message([] {
                 run_ranks(1, 2, [](Hierarchy&) {}, {.interfaces = {"lo", "wan7"}});
               }),
-              HasSubstr("--interface wan7: no such interface with an address; there are"));
+              HasSubstr("--interface wan7: no such interface; wanted one of"));
 }
 
 TEST(Connect, RefusesARankOutsideTheLayout) {

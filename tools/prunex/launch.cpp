@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/descriptors.h"
 #include "prunex/comm/environment.h"
 #include "prunex/comm/store_server.h"
 #include "tools/prunex/error_lines.h"
@@ -273,6 +274,8 @@ void expect_room_for(const comm::Layout& shape) {
 }
 
 int launch(const LaunchOptions& options, char** argv) {
+  // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
+  comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals;
   const auto secret = random_secret();
   const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "prunex/comm/addresses.h"
+#include "prunex/comm/descriptors.h"
 #include "prunex/comm/device_groups.h"
 #include "prunex/comm/gloo/device.h"
 #include "prunex/comm/gloo/gloo_communicator.h"
@@ -186,7 +187,10 @@ void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machin
 
 Hierarchy connect(const Layout& layout, Meeting meeting, const GlooOptions& options) {
   check(layout);
-  check_interfaces(options.interfaces);
+  if (layout.world_size() > 1) {
+    check_interfaces(options.interfaces);
+    reserve_descriptors(descriptors_of_rank(layout));
+  }
   if (options.report_signal != 0) block_signal(options.report_signal);
   const bool gpu = options.device == c10::DeviceType::CUDA;
   if (gpu) check_gpu();
@@ -207,14 +211,14 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const GlooOptions& opti
 }  // namespace
 
 Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
-  Join join(options.join_timeout, options.reports);
+  Join join(options.join_timeout, options.announce);
   return connect(layout, {store, join}, options);
 }
 
 Hierarchy connect(const Environment& environment, GlooOptions options, const std::optional<Layout>& wanted) {
   if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
-  Join join(options.join_timeout, options.reports);
+  Join join(options.join_timeout, options.announce);
   const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
                                                  : meet(environment, options.interfaces, join);
   const Meeting meeting = {*store.client, join};
