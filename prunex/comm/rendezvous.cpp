@@ -141,6 +141,14 @@ std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topi
   return cards;
 }
 
+std::string shown(const std::string& text) {
+  constexpr size_t kMost = 200;
+  std::string fit = text.substr(0, kMost) + (text.size() > kMost ? "…" : "");
+  std::replace_if(
+      fit.begin(), fit.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }, '?');
+  return fit;
+}
+
 std::vector<int> node_sizes_of(const std::vector<Seat>& seats) {
   std::vector<int> sizes;
   int local_rank = 0;

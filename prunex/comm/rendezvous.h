@@ -35,6 +35,9 @@ RunStore meet(const Environment& environment, const std::vector<std::string>& in
 std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topic, const Place& place,
                                         const std::string& card);
 
+/// What another rank wrote, fit to be shown: short, and without control characters.
+std::string shown(const std::string& text);
+
 /// The nodes that the seats of all ranks, in rank order, add up to. Throws std::invalid_argument that names the first
 /// rank that breaks the order: ranks are numbered node by node, and from 0 on in each.
 std::vector<int> node_sizes_of(const std::vector<Seat>& seats);

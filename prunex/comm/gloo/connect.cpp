@@ -25,7 +25,7 @@ void check_layouts(const std::vector<std::string>& cards, const Layout& layout) 
     const auto other = cards[rank].substr(0, cards[rank].find('|'));
     if (other == describe(layout)) continue;
     throw std::invalid_argument(
-        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, other));
+        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, shown(other)));
   }
 }
 

@@ -30,7 +30,7 @@ SharedMemory share_memory(const Layout& layout, Meeting meeting) {
   if (first) meeting.store.set(room, shared.memory ? shared.memory->ticket() : "none");
   meeting.store.set(key(seat.rank), shared.problem);
   for (int rank = 0; rank < seat.ranks; ++rank) {
-    const auto problem = get(meeting, key(rank));
+    const auto problem = shown(get(meeting, key(rank)));
     if (shared.problem.empty()) shared.problem = problem;
   }
   if (first && shared.memory) shared.memory->close_to_others();
