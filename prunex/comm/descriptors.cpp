@@ -11,7 +11,7 @@
 namespace prunex::comm {
 namespace {
 
-constexpr int kSpare = 64;  // data sets, run directory, devices, strangers
+constexpr int kSpare = 24;  // data sets, run directory, devices, strangers
 
 int64_t open_now() {
   std::error_code error;

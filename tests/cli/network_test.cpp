@@ -30,7 +30,7 @@ class Port {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
     EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&address), length), 0);
-    if (listens) EXPECT_EQ(listen(socket_, 8), 0);
+    EXPECT_EQ(listens ? listen(socket_, 8) : 0, 0);
     getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
     number_ = ntohs(address.sin_port);
   }
@@ -135,10 +135,10 @@ TEST_F(Network, APortThatIsTakenIsSaidToBe) {
 
 TEST_F(Network, TooFewDescriptorsAreSaidToBe) {
   auto words = prunex({"train", "--nodes", "2", "--quiet"});
-  words.insert(words.begin(), {"/bin/bash", "-c", "ulimit -n 40 && exec \"$@\"", "bash"});
+  words.insert(words.begin(), {"/bin/bash", "-c", "ulimit -n 30 && exec \"$@\"", "bash"});
   const auto result = run_program(scratch_.path(), words);
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.errors, HasSubstr("prunex: [comm] open files: ulimit -n permits 40, wanted "));
+  EXPECT_THAT(result.errors, HasSubstr("prunex: [comm] open files: ulimit -n permits 30, wanted "));
   EXPECT_THAT(result.errors, Not(HasSubstr("port")));
 }
 
