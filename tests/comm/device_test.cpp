@@ -8,6 +8,9 @@
 
 #include <thread>
 
+#include "prunex/comm/addresses.h"
+#include "tests/texts.h"
+
 namespace prunex::comm {
 namespace {
 
@@ -28,6 +31,27 @@ TEST(Device, IsNeverLoopbackBetweenMachines) {
     EXPECT_THAT(found, HasSubstr("name the interface that reaches the other machines"));
   }
   EXPECT_EQ(found.find("iface=lo,"), std::string::npos);
+}
+
+TEST(Interfaces, AreRefusedForWhatTheyLack) {
+  EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
+  EXPECT_THAT(tests::message([] {
+                check_interfaces({"lo", "wan7"});
+              }),
+              HasSubstr("--interface wan7: no such interface; wanted one of "));
+  std::thread([] {
+    if (unshare(CLONE_NEWNET) != 0) return;
+    EXPECT_THAT(tests::message([] { check_interfaces({"lo"}); }),
+                HasSubstr("--interface lo: it is down or has no address; wanted one of "));
+  }).join();
+}
+
+TEST(Addresses, AreThisMachinesOrNot) {
+  EXPECT_TRUE(is_own_address("127.0.0.1"));
+  EXPECT_FALSE(is_own_address("192.0.2.1"));  // for documentation
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("10.0.0.1"));
 }
 
 TEST(Device, TellsNetworkNamespacesOfOneMachineApart) {

@@ -38,7 +38,7 @@ void attempt(const Group& group, int peer, Join& join, const Call& call) {
     call();
   } catch (const std::exception& error) {
     throw std::runtime_error(join.over() ? fmt::format("[comm] {} did not connect within {}", name, join.limit())
-                                         : fmt::format("[comm] {}: {}", name, without_place(error.what())));
+                                         : fmt::format("[comm] {}: {}", name, plain_text(error.what())));
   }
   join.waits_for("");
 }
@@ -68,9 +68,13 @@ std::shared_ptr<gloo::Context> connect_context(const Group& group, const Network
   return std::make_shared<PairedContext>(group.rank, size, network.device, std::move(pairs));
 }
 
-std::string without_place(const std::string& text) {
-  const auto end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
+std::string plain_text(const std::string& gloo_error) {
+  const auto place = gloo_error.starts_with('[') ? gloo_error.find("] ") : std::string::npos;
+  const auto text = place == std::string::npos ? gloo_error : gloo_error.substr(place + 2);
+  for (const char* end : {"closed by peer", "Socket closed", "Broken pipe", "reset by peer", "pair closure"}) {
+    if (text.find(end) != std::string::npos) return "its connection closed";
+  }
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace prunex::comm

@@ -19,7 +19,7 @@ namespace prunex::comm {
 /// and are open only for the moments until it has come. Throws std::runtime_error that names a rank.
 std::shared_ptr<gloo::Context> connect_context(const Group& group, const Network& network, Meeting meeting);
 
-/// The text of a Gloo error without the place in Gloo's sources.
-std::string without_place(const std::string& text);
+/// A Gloo error without places in Gloo's sources, and with one text for all the ways in which a connection ends.
+std::string plain_text(const std::string& gloo_error);
 
 }  // namespace prunex::comm

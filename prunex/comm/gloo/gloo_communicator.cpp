@@ -91,7 +91,7 @@ class GlooCommunicator final : public RingCommunicator {
       call();
     } catch (const std::exception& error) {
       broken_ = true;
-      const auto text = describe(operation, peers, without_place(error.what()));
+      const auto text = describe(operation, peers, plain_text(error.what()));
       mesh_->abort(text);
       throw std::runtime_error(text);
     }
