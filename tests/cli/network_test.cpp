@@ -105,8 +105,7 @@ TEST_F(Network, AStoreWhoseNameDoesNotResolveIsNamedWhileItIsWaitedFor) {
 }
 
 TEST_F(Network, ARankThatNeverComesIsNamedWhileItIsWaitedFor) {
-  const Port free(false);
-  const std::string number = free.number();
+  const auto number = Port(false).number();  // free again
   const auto result = run_rank("0", {"MASTER_ADDR=localhost", "MASTER_PORT=" + number});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.errors, HasSubstr("prunex: 1 of 2 ranks joined: missing rank 1; waiting for "));
