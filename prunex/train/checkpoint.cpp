@@ -41,7 +41,8 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
 /// Options that may change between a run and its continuation.
 bool may_differ(const std::string& option) {
   static const std::set<std::string> kHarmless{"quiet",     "eval-every",   "checkpoint-every", "resume-exchange",
-                                               "interface", "comm-timeout", "threads",          "log"};
+                                               "interface", "comm-timeout", "join-timeout",     "threads",
+                                               "log"};
   return kHarmless.contains(option);
 }
 

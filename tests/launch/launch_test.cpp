@@ -103,6 +103,12 @@ TEST(Launch, ShowsTheErrorOfTheRankThatFailedAndNotItsConsequences) {
   EXPECT_EQ(driver.output(), "[rank 3] driver: out of paper\n");
 }
 
+TEST(Launch, ARankThatFailsBeforeItJoinsEndsThoseWhoWaitForIt) {
+  Driver driver("never join");
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_EQ(driver.output(), "[rank 3] driver: no such disk\n");
+}
+
 TEST(Launch, ShowsAnErrorThatAllRanksReportOnce) {
   Driver driver("all throw");
   EXPECT_EQ(driver.finish(), 1);

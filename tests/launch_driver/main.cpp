@@ -66,6 +66,7 @@ int main(int, char** argv) {
     const auto environment = comm::read_environment();
     if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
     if (!environment) return tools::launch({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
+    if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);
     return 0;

@@ -35,6 +35,7 @@ struct BenchCommand {
   std::string json;
   std::string interfaces;
   bool no_shared_memory = false;
+  double join_timeout = 300;
   std::string device = "cpu";
 };
 
@@ -210,7 +211,9 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
     throw std::invalid_argument(fmt::format("-b: got {}, wanted at most -e, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  comm::GlooOptions options{.shared_memory = !command.no_shared_memory};
+  comm::GlooOptions options{.join_timeout = milliseconds_of(command.join_timeout),
+                            .shared_memory = !command.no_shared_memory,
+                            .announce = true};
   if (command.device == "cuda") {
     comm::check_gpu();  // before ranks are started
     options.device = at::kCUDA;
@@ -250,6 +253,8 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
       ->check(zero_or_more());
   all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
   all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
+  all_reduce->add_option("--join-timeout", command->join_timeout, "seconds that the ranks have to come together")
+      ->check(seconds());
   all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")
       ->check(one_of({"cpu", "cuda"}))
       ->type_name("");

@@ -122,6 +122,19 @@ CLI::Validator zero_or_more() {
   return number("a number from 0 on", [](double value) { return value >= 0; });
 }
 
+CLI::Validator seconds() {
+  return number("seconds from 0.001 to 1e6", [](double value) { return value >= 0.001 && value <= 1e6; });
+}
+
+CLI::Validator seconds_or_off() {
+  return number("seconds from 0.001 to 1e6, or 0 for off",
+                [](double value) { return value == 0 || (value >= 0.001 && value <= 1e6); });
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
 CLI::Validator seed_number() {
   return {[](const std::string& text) {
             int64_t value = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,10 @@ CLI::Validator zero_or_more();
 CLI::Validator between(double least, double most);
 /// As of --threads.
 inline constexpr double kMostThreads = 1024;
+/// Seconds that milliseconds can count: from 0.001 to 1e6.
+CLI::Validator seconds();
+/// The same, or 0 for off.
+CLI::Validator seconds_or_off();
 /// A seed: a whole number from 0 on that 63 bits hold.
 CLI::Validator seed_number();
 /// One of the words, or, if `file` is an ending such as ".pt2", any name that ends so. Help shows them.
@@ -28,6 +33,7 @@ void check_numbers(CLI::App& app);
 
 /// All of a text as a decimal number of 64 bits.
 std::optional<int64_t> whole_number(const std::string& text);
+std::chrono::milliseconds milliseconds_of(double seconds);
 
 /// Throws std::invalid_argument if two options name one file, which the second would overwrite.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);

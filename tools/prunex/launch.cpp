@@ -11,12 +11,15 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/comm/store.h"
+#include "prunex/comm/descriptors.h"
+#include "prunex/comm/environment.h"
+#include "prunex/comm/store_server.h"
 #include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
 #include "tools/prunex/rank_process.h"
@@ -249,7 +252,13 @@ class Supervisor {
   int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
 };
 
-std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port) {
+// Only this user's processes can read the environment of the ranks.
+std::string random_secret() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
   return {fmt::format("RANK={}", layout.rank),
           fmt::format("WORLD_SIZE={}", layout.world_size()),
           fmt::format("LOCAL_RANK={}", layout.local_rank()),
@@ -257,8 +266,9 @@ std::vector<std::string> environment_of(const comm::Layout& layout, int threads,
           fmt::format("GROUP_RANK={}", layout.node()),
           "MASTER_ADDR=127.0.0.1",
           fmt::format("MASTER_PORT={}", port),
-          "TORCHELASTIC_USE_AGENT_STORE=True",
+          "TORCHELASTIC_USE_AGENT_STORE=False",
           "TORCHELASTIC_RESTART_COUNT=0",
+          fmt::format("{}={}", comm::kStoreSecret, secret),
           fmt::format("OMP_NUM_THREADS={}", threads)};
 }
 
@@ -275,13 +285,16 @@ void expect_room_for(const comm::Layout& shape) {
 }
 
 int launch(const LaunchOptions& options, char** argv) {
+  // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
+  comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals;
-  const auto server = comm::host_tcp_store(0);
+  const auto secret = random_secret();
+  const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals, options.shape);
   comm::Layout layout = options.shape;
   for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
-    const auto environment = environment_of(layout, options.threads, server.port);
+    const auto environment = environment_of(layout, options.threads, server.port(), secret);
     const bool capture_error = layout.rank > 0 || !terminal;
     supervisor.add(spawn_rank(layout.rank, {argv, environment, signals.previous(), capture_error}));
     if (supervisor.interrupted()) break;

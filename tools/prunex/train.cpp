@@ -55,6 +55,7 @@ struct TrainCommand {
   std::string ignore, layer_ratios;
   std::string preset;
   bool check = false;
+  double join_timeout = 300;
   double comm_timeout = 600;
   double heartbeat_timeout = 1.5;
   std::string device = "cpu";
@@ -115,12 +116,15 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_flag("--no-shared-memory", command.no_shared_memory, "loopback inside a node, as where there is no /dev/shm")
       ->group(group);
+  app.add_option("--join-timeout", command.join_timeout, "seconds that the ranks have to come together at the start")
+      ->check(seconds())
+      ->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")
-      ->check(above_zero())
+      ->check(seconds())
       ->group(group);
   app.add_option("--heartbeat-timeout", command.heartbeat_timeout,
                  "seconds of silence after which a rank counts as lost; 0 = off")
-      ->check(zero_or_more())
+      ->check(seconds_or_off())
       ->group(group);
   add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}, {"cuda", "cuda"}},
                           "where to compute; cuda: the i-th rank of a machine on its i-th GPU, in turn")
@@ -492,8 +496,10 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
-  command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
-  command.gloo.heartbeat_timeout = std::chrono::milliseconds(static_cast<int64_t>(command.heartbeat_timeout * 1000));
+  command.gloo.join_timeout = milliseconds_of(command.join_timeout);
+  command.gloo.timeout = milliseconds_of(command.comm_timeout);
+  command.gloo.heartbeat_timeout = milliseconds_of(command.heartbeat_timeout);
+  command.gloo.announce = true;
   command.gloo.reports = true;
   command.gloo.shared_memory = !command.no_shared_memory;
   command.gloo.report_signal = SIGUSR1;
