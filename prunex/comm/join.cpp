@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "prunex/say.h"
+
 namespace prunex::comm {
 namespace {
 
@@ -61,7 +63,7 @@ void Join::announce() {
     if (what_.empty()) continue;
     const auto line = fmt::format("prunex: {}; waiting for {:.2g} s, gives up after {} (--join-timeout)\n", what_,
                                   seconds_of(Clock::now() - begin_), limit());
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    say(line);
   }
 }
 
