@@ -55,7 +55,7 @@ TEST(BenchAllReduce, RefusesWhatMakesNoSense) {
   const tests::Scratch scratch;
   const Result size = run(scratch.path(), {"bench", "all_reduce", "-b", "many"});
   EXPECT_EQ(size.status, 2);
-  EXPECT_THAT(size.errors, HasSubstr("-b: got 'many', wanted bytes, 4 or more, such as 4096, 64K or 16M"));
+  EXPECT_THAT(size.errors, HasSubstr("-b: got 'many', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M"));
   const Result form = run(scratch.path(), {"bench", "all_reduce", "--form", "ring"});
   EXPECT_EQ(form.status, 2);
   EXPECT_THAT(form.errors, HasSubstr("--form"));
