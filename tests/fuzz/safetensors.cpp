@@ -31,7 +31,7 @@ void write_seeds(const std::string& directory) {
   tensors.insert("empty", at::empty({0, 3}));
   tensors.insert("scalar", at::scalar_tensor(7, at::kLong));
   io::write_safetensors(directory + "/types", tensors, {{"key", "value"}});
-  io::write_safetensors(directory + "/none", {});
+  io::write_safetensors(directory + "/none", TensorDict());
   write_seed(directory, "theirs",
              with_header(R"({"w":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]},"__metadata__":{"a":"b"}})", "xy"));
 }
