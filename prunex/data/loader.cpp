@@ -42,12 +42,16 @@ class Transform {
     }
   }
 
-  void augment_and_normalise(const uint8_t* image, const Augmentation& augmentation, Random random, float* out) {
+  void augment(const uint8_t* image, const Augmentation& augmentation, Random random, uint8_t* out) const {
     int64_t down = random.between(-augmentation.padding, augmentation.padding);
     int64_t right = random.between(-augmentation.padding, augmentation.padding);
     bool flip = augmentation.flip && random.below(2) == 1;
-    for (int64_t y = 0; y < height_; ++y) crop_row(image, y + down, right, pixels_.data() + y * row_);
-    if (flip) flip_rows();
+    for (int64_t y = 0; y < height_; ++y) crop_row(image, y + down, right, out + y * row_);
+    if (flip) flip_rows(out);
+  }
+
+  void augment_and_normalise(const uint8_t* image, const Augmentation& augmentation, Random random, float* out) {
+    augment(image, augmentation, random, pixels_.data());
     normalise(pixels_.data(), out);
   }
 
@@ -61,8 +65,8 @@ class Transform {
     std::memcpy(out + (right < 0 ? skipped : 0), source + (right > 0 ? skipped : 0), row_ - skipped);
   }
 
-  void flip_rows() {
-    for (uint8_t* row = pixels_.data(); row != pixels_.data() + image_bytes(); row += row_) {
+  void flip_rows(uint8_t* image) const {
+    for (uint8_t* row = image; row != image + image_bytes(); row += row_) {
       for (uint8_t *left = row, *right = row + row_ - channels_; left < right; left += channels_, right -= channels_) {
         std::swap_ranges(left, left + channels_, right);
       }
@@ -75,6 +79,11 @@ class Transform {
   std::vector<uint8_t> pixels_;
   std::vector<float> scale_, shift_;  // of a whole row: one straight loop, whatever the number of channels
 };
+
+/// What augments the image at `position` of an epoch's order.
+Random augmentation_draws(uint64_t seed, int64_t epoch, int64_t position) {
+  return Random({seed, kAugmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(position)});
+}
 
 Batch empty_batch(const Dataset& dataset, int64_t size) {
   auto shape = dataset.images.sizes().vec();
@@ -133,12 +142,29 @@ Batch Loader::batch(int64_t epoch, int64_t step) {
   const auto* images = dataset_.images.const_data_ptr<uint8_t>();
   for (int64_t i = 0; i < options_.batch_size; ++i) {
     int64_t index = permutation_[first + i];
-    Random random({options_.seed, kAugmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(first + i)});
-    transform.augment_and_normalise(images + index * transform.image_bytes(), dataset_.augmentation, random,
+    transform.augment_and_normalise(images + index * transform.image_bytes(), dataset_.augmentation,
+                                    augmentation_draws(options_.seed, epoch, first + i),
                                     batch.images.data_ptr<float>() + i * transform.image_bytes());
     batch.labels.data_ptr<int64_t>()[i] = dataset_.labels.const_data_ptr<int64_t>()[index];
   }
   return batch;
+}
+
+Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n) {
+  auto order = epoch_permutation(dataset.size(), seed, 0);
+  order.resize(std::min(order.size(), static_cast<size_t>(n)));
+  const at::Tensor index = at::tensor(order, at::kLong);
+  const at::Tensor plain = dataset.images.index_select(0, index).contiguous(at::MemoryFormat::ChannelsLast);
+  Dataset first = dataset;
+  first.images = at::empty_like(plain);
+  first.labels = dataset.labels.index_select(0, index);
+  const Transform transform(dataset);
+  for (int64_t i = 0; i < first.size(); ++i) {
+    const int64_t offset = i * transform.image_bytes();
+    transform.augment(plain.const_data_ptr<uint8_t>() + offset, dataset.augmentation, augmentation_draws(seed, 0, i),
+                      first.images.data_ptr<uint8_t>() + offset);
+  }
+  return first;
 }
 
 Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end) {

@@ -50,6 +50,10 @@ class Loader {
 /// The order of epoch `epoch`: a permutation of 0 … size - 1, drawn from (seed, epoch).
 std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch);
 
+/// The first `n` images of epoch 0's order (all, if there are fewer) as training sees them: cropped and flipped by the
+/// draws that Loader takes there.
+Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n);
+
 /// Images begin … end - 1 in the order of the set, without augmentation.
 Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end);
 

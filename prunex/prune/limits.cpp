@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/prune/weight_roles.h"
+#include "prunex/sparsity/keep_schedule.h"
 
 namespace prunex::prune {
 namespace {
@@ -24,6 +25,7 @@ bool matches(const std::string& pattern, const std::string& group, const Limit& 
 
 /// Least number of units whose channels are a multiple of `round_to` in every layer that makes them.
 int64_t multiple_of(const DependencyGroup& group, const Roles& roles, int64_t round_to) {
+  if (round_to == kHardwareMultiple) round_to = sparsity::hardware_multiple(group.size);
   int64_t multiple = 1;
   for (const Slice& slice : group.slices) {
     const auto role = roles.find(slice.tensor);
@@ -76,7 +78,7 @@ void for_matches(const std::string& option, const std::string& pattern, const st
 
 std::vector<Limit> limits_of(const program::Graph& graph, const std::vector<DependencyGroup>& groups,
                              const LimitOptions& options) {
-  if (options.round_to < 1) {
+  if (options.round_to < 1 && options.round_to != kHardwareMultiple) {
     throw std::invalid_argument(fmt::format("--round-to {}: wanted 1 or more", options.round_to));
   }
   check(options.max_ratio, "--max-ratio");

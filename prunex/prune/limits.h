@@ -19,11 +19,14 @@ struct LayerRatio {
 };
 
 struct LimitOptions {
-  int64_t round_to = 1;  ///< channels that are left are multiples of so many, where layers have as many
+  /// Channels that are left are multiples of so many, where layers have as many; kHardwareMultiple: by group size.
+  int64_t round_to = 1;
   double max_ratio = 1;  ///< the largest share of a group's units that may go
   std::vector<LayerRatio> ratios;
   std::vector<std::string> ignore;
 };
+
+inline constexpr int64_t kHardwareMultiple = 0;
 
 struct Limit {
   std::vector<std::string> layers;  ///< whose outputs the group prunes

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "prunex/sparsity/projection.h"
+
 namespace prunex::prune {
 namespace {
 
@@ -36,6 +38,15 @@ Target target_named(const std::string& option, const std::string& name, double v
   }
   require(value >= 1, option, value, "1 or more");
   return {.kind = Target::Kind::kMacs, .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / value)};
+}
+
+void expect_in_reach(const std::string& option, const Planner& planner, const std::vector<UnitScores>& scores,
+                     const Target& target) {
+  try {
+    planner.plan(sparsity::full_masks(planner.groups()), scores, target);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", option, error.what()));
+  }
 }
 
 std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text) {

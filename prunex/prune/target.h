@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "prunex/prune/plan.h"
 
@@ -13,6 +14,11 @@ namespace prunex::prune {
 /// multiply-accumulates before over those after. Another name or a value out of range is a std::invalid_argument that
 /// begins with `option`, as in "--macs".
 Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner);
+
+/// OutOfReach as std::invalid_argument that begins with `option`, if even equal scores, 1 for units that may go, cannot
+/// meet the target: said before training, not after it.
+void expect_in_reach(const std::string& option, const Planner& planner, const std::vector<UnitScores>& scores,
+                     const Target& target);
 
 /// NAME=NUMBER, at the last '='; nothing if the text is not that.
 std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text);

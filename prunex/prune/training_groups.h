@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "prunex/program/program.h"
+#include "prunex/prune/limits.h"
 #include "prunex/sparsity/group.h"
 
 namespace prunex::prune {
@@ -22,6 +23,5 @@ namespace prunex::prune {
 /// by size, 1 keeps it exact.
 std::vector<sparsity::Group> training_groups(const program::Graph& graph, const std::string& words, double keep,
                                              int64_t round_to = 1);
-inline constexpr int64_t kHardwareMultiple = 0;
 
 }  // namespace prunex::prune

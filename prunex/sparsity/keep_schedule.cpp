@@ -5,11 +5,26 @@
 
 namespace prunex::sparsity {
 
+namespace {
+
+/// 1 before the ramp, 0 from its end on.
+double cube_left(const KeepSchedule& schedule, int64_t k) {
+  if (schedule.ramp == KeepRamp::kHard || k >= schedule.end) return 0;
+  if (k < schedule.start) return 1;
+  const auto length = static_cast<double>(schedule.end - schedule.start + 1);
+  const double left = 1.0 - static_cast<double>(k - schedule.start + 1) / length;
+  return left * left * left;
+}
+
+}  // namespace
+
+double KeepSchedule::progress(int64_t k) const {
+  return 1.0 - cube_left(*this, k);
+}
+
 double KeepSchedule::share(int64_t k, double keep) const {
-  if (ramp == KeepRamp::kHard || k >= end) return keep;
-  if (k < start) return 1.0;
-  const double left = 1.0 - static_cast<double>(k - start + 1) / static_cast<double>(end - start + 1);
-  return keep + (1.0 - keep) * left * left * left;
+  const double left = cube_left(*this, k);
+  return left >= 1 ? 1.0 : keep + (1.0 - keep) * left;
 }
 
 int64_t units_kept(int64_t size, double share) {

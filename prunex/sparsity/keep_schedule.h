@@ -16,6 +16,8 @@ struct KeepSchedule {
   int64_t start = 2;  ///< k0: the first exchange that prunes
   int64_t end = 2;    ///< k1: the first exchange at the final share
 
+  /// How far exchange k is on the way from everything, 0, to the final share, 1.
+  double progress(int64_t k) const;
   /// In [keep, 1] for a final share `keep`.
   double share(int64_t k, double keep) const;
 };

@@ -128,7 +128,7 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_(checked(std::move(options), replica.weights.params)),
       one_node_(options_.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
       ranks_(options_.flat ? *one_node_ : ranks, options_.exchange),
-      masks_(options_.groups, options_.keep, options_.mask_rule),
+      masks_(options_.groups, options_.keep, options_.mask_rule, options_.select_units),
       k_(options_.exchanges_before) {
   at::NoGradGuard no_grad;
   for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());

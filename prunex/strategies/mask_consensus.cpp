@@ -49,9 +49,16 @@ Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, Ra
 
 }  // namespace
 
-MaskConsensus::MaskConsensus(std::vector<Group> groups, sparsity::KeepSchedule schedule, MaskRule rule)
-    : groups_(std::move(groups)), schedule_(schedule), rule_(rule) {
+MaskConsensus::MaskConsensus(std::vector<Group> groups, sparsity::KeepSchedule schedule, MaskRule rule,
+                             UnitSelector select)
+    : groups_(std::move(groups)), schedule_(schedule), rule_(rule), select_(std::move(select)) {
   node_ = global_ = sparsity::full_masks(groups_);
+}
+
+Masks MaskConsensus::select(const std::vector<at::Tensor>& scores, int64_t k) const {
+  if (!select_) return sparsity::select_units(groups_, scores, schedule_, k);
+  const double progress = schedule_.progress(k);
+  return progress > 0 ? select_(scores, progress) : sparsity::full_masks(groups_);
 }
 
 void MaskConsensus::set(Masks node, Masks global) {
@@ -64,10 +71,10 @@ void MaskConsensus::set(Masks node, Masks global) {
 void MaskConsensus::update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks) {
   if (groups_.empty()) return;
   if (rule_ == MaskRule::kJoint) {
-    const Masks masks = sparsity::select_units(groups_, summed_over_ranks(scores, groups_, ranks), schedule_, k);
+    const Masks masks = select(summed_over_ranks(scores, groups_, ranks), k);
     return set(masks, masks);
   }
-  const Masks own = sparsity::select_units(groups_, summed_in_node(scores, groups_, ranks), schedule_, k);
+  const Masks own = select(summed_in_node(scores, groups_, ranks), k);
   set(own, united_over_nodes(own, groups_, ranks));
 }
 
@@ -81,11 +88,12 @@ void MaskConsensus::freeze() {
 }
 
 void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
-  node_ = global_ = sparsity::select_units(groups_, scores, schedule_, kFinal);
+  node_ = global_ = select(scores, kFinal);
   changes_ = 0;
 }
 
 bool MaskConsensus::prunes_at(int64_t k) const {
+  if (select_) return schedule_.progress(k) > 0;
   return std::any_of(groups_.begin(), groups_.end(),
                      [&](const Group& group) { return schedule_.share(k, group.keep) < 1; });
 }

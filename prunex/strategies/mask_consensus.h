@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "prunex/sparsity/projection.h"
@@ -15,11 +16,17 @@ enum class MaskRule {
   kUnion,  ///< the paper: every node its own top-k; the global mask is their bitwise OR
 };
 
+/// Chooses masks from whole scores, double[size] per group: `progress` in (0, 1] of the way to the final ones. The same
+/// on every rank for the same scores.
+using UnitSelector = std::function<sparsity::Masks(const std::vector<at::Tensor>& scores, double progress)>;
+
 /// Keeps the node's and the global masks of all groups. Scores are double[size] per group, and a rank's share: their
 /// sum over the ranks of a node is what the node's candidate scores.
 class MaskConsensus {
  public:
-  MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule);
+  /// Without `select` the best units of every group live, as many as its `keep` and the schedule say.
+  MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule,
+                UnitSelector select = nullptr);
 
   /// New masks for exchange k. Collective.
   void update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks);
@@ -30,7 +37,7 @@ class MaskConsensus {
   /// Final masks from whole scores that are the same on all ranks.
   void freeze(const std::vector<at::Tensor>& scores);
 
-  /// Whether the share of any group is below 1 in exchange k.
+  /// Whether units go in exchange k.
   bool prunes_at(int64_t k) const;
   /// For exchanges that do not prune.
   std::vector<at::Tensor> equal_scores() const;
@@ -49,11 +56,13 @@ class MaskConsensus {
   double kept_share() const;
 
  private:
+  sparsity::Masks select(const std::vector<at::Tensor>& scores, int64_t k) const;
   void set(sparsity::Masks node, sparsity::Masks global);
 
   std::vector<sparsity::Group> groups_;
   sparsity::KeepSchedule schedule_;
   MaskRule rule_;
+  UnitSelector select_;
   sparsity::Masks node_, global_;
   int64_t changes_ = 0;
   int64_t stable_ = 0;

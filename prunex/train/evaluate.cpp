@@ -113,13 +113,7 @@ double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
 }
 
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {
-  auto order = data::epoch_permutation(training.size(), seed, 0);
-  order.resize(std::min<size_t>(order.size(), kCalibrationImages));
-  const at::Tensor index = at::tensor(order, at::kLong);
-  data::Dataset images = training;
-  images.images = training.images.index_select(0, index).contiguous(at::MemoryFormat::ChannelsLast);
-  images.labels = training.labels.index_select(0, index);
-  return images;
+  return data::first_augmented(training, seed, kCalibrationImages);
 }
 
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,

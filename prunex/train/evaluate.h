@@ -26,11 +26,12 @@ double milliseconds_per_batch(const program::Program& program, const Weights& we
 /// The same on images of zeros, in the shape that the program's input has.
 double milliseconds_per_batch(const program::Model& model, int64_t batch_size);
 
-/// The first 1024 images of epoch 0's permutation (all, if there are fewer): what statistics are estimated from.
+/// What batch norm's statistics are estimated from: the first 1024 images of epoch 0 (all, if there are fewer),
+/// augmented as in training. Weights that were trained on crops do not fit the statistics of whole images.
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 
-/// `weights` with batch-norm statistics estimated anew: train-mode forward passes over batches of 128 images without
-/// augmentation, every batch with equal weight. The batches are shared among the ranks of `world`; the same result on
+/// `weights` with batch-norm statistics estimated anew: train-mode forward passes over batches of 128 images of
+/// `calibration`, every batch with equal weight. The batches are shared among the ranks of `world`; the same result on
 /// every rank. Parameters are shared with `weights`, statistics are new tensors.
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
                                   const data::Dataset& calibration, comm::Communicator& world);

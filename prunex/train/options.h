@@ -98,8 +98,9 @@ struct TrainOptions {
   SparseOptions sparse;
   FinetuneOptions finetune;
   ScheduledPruningOptions pruning;
-  std::string groups = "auto";           ///< coupled-inner where the strategy prunes by itself, else none
-  double keep = 0.5;                     ///< share of units kept per group
+  std::string groups = "auto";  ///< coupled-inner where the strategy prunes by itself, else none
+  double keep = 0.5;            ///< share of units kept per group
+  std::string budget;  ///< instead: "macs=M", "parameters=P" or "speed-up=X" of the whole network; empty: `keep`
   std::string mask_importance = "norm";  ///< what ranks the units of groups: of all their weights, or by another name
   int64_t round_to = kAutomatic;         ///< coupled groups keep a multiple of so many units; automatic: by group size
   bool shrink = true;                    ///< cut the model when the masks are final; else train on, masked

@@ -48,15 +48,10 @@ sparsity::Masks alive_after(const std::optional<sparsity::Cut>& cut, const std::
   return alive;
 }
 
-/// A target out of reach is a std::invalid_argument: before training, not after it.
-void check_reach(const std::string& text, const prune::Planner& planner, const prune::Target& target) {
+std::vector<prune::UnitScores> equal_scores(const std::vector<sparsity::Group>& groups) {
   std::vector<prune::UnitScores> equal;
-  for (const auto& group : planner.groups()) equal.emplace_back(group.size, 1.0);
-  try {
-    planner.plan(sparsity::full_masks(planner.groups()), equal, target);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(fmt::format("--prune-to {}: {}", text, error.what()));
-  }
+  for (const auto& group : groups) equal.emplace_back(group.size, 1.0);
+  return equal;
 }
 
 }  // namespace
@@ -80,7 +75,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
   whole_.emplace(whole.program.graph(), dependencies, options_.plan);
   target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
-  check_reach(options_.target, *whole_, *target_);
+  prune::expect_in_reach("--prune-to " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
   if (last() > length.exchanges) {
     throw std::invalid_argument(fmt::format(
         "--prune-steps: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "

@@ -101,6 +101,7 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   HsadmmOptions hsadmm = options.hsadmm;
   hsadmm.groups = plan.groups;
   hsadmm.score_units = plan.score_units;
+  hsadmm.select_units = plan.select_units;
   hsadmm.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.freeze_after = plan.length.freeze_after;
   hsadmm.local_steps = options.local_steps;

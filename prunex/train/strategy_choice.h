@@ -35,6 +35,7 @@ struct RunPlan {
   RunLength length;
   std::vector<sparsity::Group> groups;
   strategies::UnitScorer score_units;
+  strategies::UnitSelector select_units;
   int64_t exchanges_done = 0;  ///< of a run that goes on: the strategy's state is loaded next
 };
 

@@ -26,6 +26,7 @@
 #include "prunex/train/evidence.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mask_importance.h"
+#include "prunex/train/mask_plan.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
@@ -82,6 +83,7 @@ class Trainer {
   data::Loader loader_;
   data::Dataset calibration_;
   strategies::UnitScorer score_units_;
+  strategies::UnitSelector select_units_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
@@ -122,6 +124,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
   const program::Model model{network_.program(), network_.replica().weights};
   score_units_ = mask_scorer(options, groups_, model, data_.train, calibration_);
+  select_units_ = mask_plan(options, groups_, network_.graph());
   if (options.sparse.penalty != "none") {
     sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
   }
@@ -157,7 +160,7 @@ Summary Trainer::run(const std::string& config) {
   Checkpoints checkpoints(directory_, config, ranks_);
   std::optional<Checkpoint> before;
   if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
-  strategy_ = make_strategy(options_, {length_, groups_, score_units_, before ? before->exchange : 0},
+  strategy_ = make_strategy(options_, {length_, groups_, score_units_, select_units_, before ? before->exchange : 0},
                             network_.replica(), ranks_);
   if (before) {
     restore(*before);

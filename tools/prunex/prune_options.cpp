@@ -55,6 +55,7 @@ void add_plan_options(CLI::App& app, PruneCommand& command) {
       ->check(above_zero())
       ->group("Plan");
   app.add_option("--round-to", command.limits.round_to, "keep multiples of so many channels; 1 = any number")
+      ->check(above_zero())
       ->group("Plan");
   app.add_option("--max-ratio", command.limits.max_ratio, "largest share of a group's units to remove")->group("Plan");
   app.add_option("--layer-ratio", command.layer_ratios, "NAME=R: another ratio for these layers; NAME may hold * and ?")

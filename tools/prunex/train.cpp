@@ -11,6 +11,7 @@
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/prune/target.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
@@ -32,6 +33,7 @@ struct TrainCommand {
   TrainOptions options;
   comm::GlooOptions gloo;
   std::string ranks_per_node = "1";
+  std::string keep = "0.5";
   bool no_shared_memory = false;
   std::string interface;
   std::string freeze_after = "auto";
@@ -41,7 +43,7 @@ struct TrainCommand {
   bool no_error_feedback = false;
   std::string outer_from = "auto", outer_momentum = "auto";
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
-  std::string ignore;
+  std::string ignore, layer_ratios;
   std::string preset;
   bool check = false;
   double comm_timeout = 600;
@@ -150,7 +152,12 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
          "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP; auto: coupled-inner "
          "where the strategy prunes by itself, else none")
       ->group(group);
-  app.add_option("--keep", options.keep, "share of units kept per group, in (0, 1]")->group(group);
+  app.add_option(
+         "--keep", command.keep,
+         "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) "
+         "or speed-up=X, met by masks as --scope and limits say")
+      ->type_name("SHARE|NAME=NUMBER")
+      ->group(group);
   app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
       ->group(group);
   app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
@@ -236,6 +243,8 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
       "units compared with one another: of a group, of groups of one structure, or all")
       ->group(group);
   app.add_option("--max-ratio", pruning.plan.limits.max_ratio, "largest share of a group's units that a cut removes")
+      ->group(group);
+  app.add_option("--layer-ratio", command.layer_ratios, "another share that goes, for layers of this name: NAME=R,…")
       ->group(group);
   app.add_option("--ignore", command.ignore, "layers whose outputs stay: names with * and ?, separated by commas")
       ->group(group);
@@ -368,6 +377,24 @@ std::vector<int> numbers_of(const char* option, const std::string& list) {
   return numbers;
 }
 
+void set_keep(TrainOptions& options, const std::string& word) {
+  if (word.find('=') != std::string::npos) {
+    options.budget = word;
+  } else if (!CLI::detail::lexical_cast(word, options.keep)) {
+    throw std::invalid_argument(
+        fmt::format("--keep: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", word));
+  }
+}
+
+void set_layer_ratios(TrainOptions& options, const std::string& list) {
+  if (list.empty()) return;
+  for (const auto& word : CLI::detail::split(list, ',')) {
+    const auto ratio = prune::parse_assignment(word);
+    if (!ratio) throw std::invalid_argument(fmt::format("--layer-ratio: got '{}', wanted NAME=RATIO", word));
+    options.pruning.plan.limits.ratios.push_back({ratio->first, ratio->second});
+  }
+}
+
 void print_result(const train::Summary& summary) {
   const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
@@ -399,6 +426,8 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
   options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);
   if (!command.ignore.empty()) options.pruning.plan.limits.ignore = CLI::detail::split(command.ignore, ',');
+  set_layer_ratios(options, command.layer_ratios);
+  set_keep(options, command.keep);
   options.shrink = !command.no_shrink;
   options.top_k.error_feedback = !command.no_error_feedback;
   train::validate(options);

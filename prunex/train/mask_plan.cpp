@@ -1,0 +1,116 @@
+#include "prunex/train/mask_plan.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "prunex/prune/importance.h"
+#include "prunex/prune/plan.h"
+#include "prunex/prune/target.h"
+#include "prunex/sparsity/projection.h"
+#include "prunex/train/mask_importance.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+namespace {
+
+prune::PlanOptions plan_options(const TrainOptions& options) {
+  prune::PlanOptions plan = options.pruning.plan;
+  plan.limits.round_to = options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to;
+  return plan;
+}
+
+prune::Target target_of(const TrainOptions& options, const prune::Planner& planner) {
+  if (options.budget.empty()) return {.kind = prune::Target::Kind::kRatio, .share = 1 - options.keep};
+  const auto budget = prune::parse_assignment(options.budget);
+  if (!budget || budget->first == "ratio") {
+    throw std::invalid_argument(
+        fmt::format("--keep: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));
+  }
+  return prune::target_named("--keep " + budget->first, budget->first, budget->second, planner);
+}
+
+prune::Normalizer normalizer_of(const TrainOptions& options) {
+  if (options.mask_importance == kNormImportance) return prune::Normalizer::kMean;
+  return prune::importance_named(options.mask_importance, "--mask-importance").normalizer;
+}
+
+class MaskPlan {
+ public:
+  MaskPlan(const TrainOptions& options, const std::vector<sparsity::Group>& groups, const program::Graph& graph)
+      : groups_(groups),
+        planner_(graph, prune::dependency_groups(graph, options.pruning.plan.groups), plan_options(options)),
+        target_(target_of(options, planner_)),
+        normalizer_(normalizer_of(options)) {
+    std::map<std::string, size_t> position_of;
+    for (size_t g = 0; g < planner_.groups().size(); ++g) position_of[planner_.groups()[g].name] = g;
+    for (const auto& group : groups_) positions_.push_back(position_of.at(group.name));
+    std::vector<at::Tensor> equal;
+    for (const auto& group : groups_) equal.push_back(at::ones({group.size}, at::kDouble));
+    const std::string option =
+        options.budget.empty() ? fmt::format("--keep {}", options.keep) : "--keep " + options.budget;
+    prune::expect_in_reach(option, planner_, by_group(equal), target_);
+  }
+
+  sparsity::Masks masks(const std::vector<at::Tensor>& scores, double progress) const {
+    const auto all = sparsity::full_masks(planner_.groups());
+    const auto plan = planner_.plan(all, by_group(scores), target_, progress);
+    sparsity::Masks chosen;
+    for (const auto& group : groups_) chosen.insert(group.name, plan.masks[group.name].clone());
+    return chosen;
+  }
+
+ private:
+  /// In the planner's order; groups that are not masked have no scores and stay whole.
+  std::vector<prune::UnitScores> by_group(const std::vector<at::Tensor>& scores) const {
+    std::vector<prune::UnitScores> all(planner_.groups().size());
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const at::Tensor own = scores[g].contiguous();
+      const double* first = own.const_data_ptr<double>();
+      auto& normalized = all[positions_[g]];
+      normalized.assign(first, first + own.numel());
+      prune::normalize(normalized, normalizer_);
+    }
+    return all;
+  }
+
+  std::vector<sparsity::Group> groups_;
+  prune::Planner planner_;
+  prune::Target target_;
+  prune::Normalizer normalizer_;
+  std::vector<size_t> positions_;  // of groups_ in the planner's
+};
+
+bool has_shares_alone(const TrainOptions& options) {
+  const auto& [scope, limits, groups, compatible] = options.pruning.plan;
+  return options.budget.empty() && scope == prune::Scope::kLocal && limits.max_ratio >= 1 && limits.ratios.empty() &&
+         limits.ignore.empty();
+}
+
+void refuse(const std::string& option, const std::string& why) {
+  throw std::invalid_argument(
+      fmt::format("{}: a budget for the whole network (--keep, --scope, --ignore, --max-ratio, "
+                  "--layer-ratio) {}",
+                  option, why));
+}
+
+}  // namespace
+
+strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
+                                   const program::Graph& graph) {
+  if (groups.empty() || has_shares_alone(options)) return nullptr;
+  const std::string words = group_words(options);
+  if (words != "coupled" && words != "coupled-inner") refuse("--groups " + words, "wants coupled or coupled-inner");
+  if (options.hsadmm.mask_rule != strategies::MaskRule::kJoint) {
+    refuse("--mask-rule union", "wants joint: the union of the nodes' masks would not meet it");
+  }
+  const auto plan = std::make_shared<const MaskPlan>(options, groups, graph);
+  return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };
+}
+
+}  // namespace prunex::train
