@@ -44,7 +44,7 @@ bool marked(const Task& task) {
 Figure against(const Task& task, const char* id, const Axis& x, double (*step)(const Exchange&)) {
   const auto series = series_of(task, along(accuracy, step), marked(task));
   const Axis y{"test accuracy", Unit::kShare};
-  Figure figure = figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')), Plot{x, y, series, {}});
+  Figure figure = figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')), {Plot{x, y, series, {}}});
   figure.text =
       "Accuracy of the consensus model z where it was evaluated. Line: mean over seeds; band: lowest to highest seed.";
   return figure;
@@ -53,7 +53,7 @@ Figure against(const Task& task, const char* id, const Axis& x, double (*step)(c
 Figure loss_figure(const Task& task) {
   const auto series = series_of(task, along(loss, seconds), false);
   const Axis x{"training time", Unit::kSeconds}, y{"training loss"};
-  Figure figure = figure_of("loss", "Training loss against time", Plot{x, y, series, {}});
+  Figure figure = figure_of("loss", "Training loss against time", {Plot{x, y, series, {}}});
   figure.text = "Mean over the local steps since the exchange before, all ranks; evaluation is not in the time.";
   return figure;
 }
@@ -74,7 +74,7 @@ void join_families(const Task& task, Plot& plot) {
   std::map<std::map<std::string, std::string>, Series> families;
   for (const auto& series : plot.series) {
     const auto variant = std::find_if(task.variants.begin(), task.variants.end(),
-                                      [&](const Variant& one) { return one.style == series.style; });
+                                      [&](const Variant& one) { return one.name == series.name; });
     auto options = identity(variant->first());
     for (const char* changed : {"keep", "groups", "lr"}) options.erase(changed);
     auto& family = families.try_emplace(options, Series{series.name, series.style, {}, true, false}).first->second;
@@ -96,19 +96,25 @@ Series stairs(const std::vector<Point>& points) {
   return front;
 }
 
+/// Of a plot with more than what the tables hold.
+void draw_instead(Figure& figure, const Plot& plot) {
+  Figure drawn = figure_of(figure.id, figure.title, {plot});
+  figure.drawings = std::move(drawn.drawings);
+  figure.legend = std::move(drawn.legend);
+}
+
 Figure pareto_figure(const Task& task) {
   Plot plot = marks_of(task, {"bytes between nodes per image", Unit::kBytes, ScaleKind::kLog}, bytes_per_sample);
   std::vector<Point> points;
   for (const auto& series : plot.series) points.push_back(series.points[0]);
-  const Series front = stairs(points);
-  Figure figure = figure_of("pareto", "Accuracy against bytes per image", plot);
+  Figure figure = figure_of("pareto", "Accuracy against bytes per image", {plot});
   if (points.empty()) return figure;
-  for (auto& row : figure.table.rows) row.push_back("no");
-  figure.table.columns.push_back({"on the front", {}});
-  for (const size_t i : pareto_front(points)) figure.table.rows[i].back() = "yes";
-  plot.series.insert(plot.series.begin(), front);
-  figure.drawings = {draw(plot)};
-  figure.legend.push_back({front.name, front.style});
+  auto& table = figure.tables[0];
+  for (auto& row : table.rows) row.push_back("no");
+  table.columns.push_back({"on the front", {}});
+  for (const size_t i : pareto_front(points)) table.rows[i].back() = "yes";
+  plot.series.push_back(stairs(points));
+  draw_instead(figure, plot);
   figure.text =
       "What one node sent to others, per training image of the whole cluster. Mark: mean over seeds; whisker: lowest "
       "to highest seed. "
@@ -121,10 +127,10 @@ Figure kept_figure(const Task& task) {
     if (run.exchanges.empty()) return std::nullopt;
     return run.exchanges.back().keep;
   });
-  Figure figure = figure_of("kept", "Accuracy against kept share", plot);
+  Figure figure = figure_of("kept", "Accuracy against kept share", {plot});
   if (plot.series.empty()) return figure;
   join_families(task, plot);
-  figure.drawings = {draw(plot)};
+  draw_instead(figure, plot);
   figure.text = "Units of the groups alive at the end. A line joins runs that differ only in what they keep.";
   return figure;
 }

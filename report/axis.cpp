@@ -45,7 +45,7 @@ AxisScale::AxisScale(const Axis& axis, const std::vector<double>& values, double
       scale_(axis.scale, range_of(axis, values, size_), from_pixel, to_pixel) {}
 
 bool AxisScale::shows(double value) const {
-  return std::isfinite(value) && (axis_.scale == ScaleKind::kLinear || value > 0);
+  return Range(axis_.scale).shows(value);
 }
 
 double AxisScale::position(double value) const {

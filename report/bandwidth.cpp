@@ -37,12 +37,12 @@ Cost cost_of(const Run& run) {
   const UsualSeconds usual = usual_seconds(run);
   const auto [messages, flat] = summary.messages;
   const auto between = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges);
-  return {
-      .local = usual.local,
-      .exchange = usual.work,
-      .bytes = static_cast<double>(summary.inter_node_bytes),
-      .messages = 2 * (between * static_cast<double>(run.nodes() - 1) + static_cast<double>(flat * (run.ranks() - 1))),
-      .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
+  return {.local = usual.local,
+          .exchange = usual.work,
+          .bytes = static_cast<double>(summary.inter_node_bytes),
+          .messages = 2 * (between * static_cast<double>(run.nodes() - 1) +
+                           static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)),
+          .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "report/bandwidth.h"
+#include "report/canvas.h"
 #include "report/figures.h"
 
 namespace prunex::report {
@@ -37,7 +38,7 @@ Figure time_figure(const std::vector<Priced>& all) {
     }
     plot.series.push_back(std::move(series));
   }
-  Figure figure = figure_of("bandwidth", "Time at a bandwidth (computed)", plot);
+  Figure figure = figure_of("bandwidth", "Time at a bandwidth (computed)", {plot});
   figure.text =
       "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
       "the link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to "
@@ -48,22 +49,24 @@ Figure time_figure(const std::vector<Priced>& all) {
 
 Figure front_figure(const Task& task, const std::vector<Priced>& all) {
   Figure figure{.id = "front", .title = "On the Pareto front at a bandwidth (computed)"};
-  figure.text = "●: no other run has at least the accuracy (mean over seeds) in less computed time. Columns: Mbit/s.";
-  figure.table.columns = {{"run", {}}, {"accuracy", {}}};
-  for (const double mbit : usual_bandwidths()) figure.table.columns.push_back({format(mbit, Unit::kNumber), {}});
+  figure.text =
+      "●: no other run has at least the accuracy (mean over seeds) in less computed time. Columns: the link of a node.";
+  Table table{{{"run", {}}, {.name = "accuracy", .right = true}}, {}};
+  for (const double mbit : usual_bandwidths()) table.columns.push_back({format(mbit, Unit::kMbit), {}});
   for (const auto& [variant, cost] : all) {
     const Spread accuracy = over_seeds(*variant, accuracy_of);
-    figure.table.rows.push_back({variant->name, percent(accuracy.mean, accuracy.half_width)});
+    table.rows.push_back({variant->name, percent(accuracy.mean, accuracy.half_width)});
   }
   for (const double mbit : usual_bandwidths()) {
     std::vector<Point> points;
     for (const auto& [variant, cost] : all) {
       points.push_back({seconds_at(cost, mbit), over_seeds(*variant, accuracy_of).mean, std::nullopt});
     }
-    for (auto& row : figure.table.rows) row.push_back(" ");
-    for (const size_t i : pareto_front(points)) figure.table.rows[i].back() = "●";
+    for (auto& row : table.rows) row.push_back(" ");
+    for (const size_t i : pareto_front(points)) table.rows[i].back() = "●";
   }
-  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node are left out";
+  figure.tables = {std::move(table)};
+  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node";
   return figure;
 }
 
@@ -92,27 +95,28 @@ std::string where(const Priced& ours, const Priced& rival) {
   return text;
 }
 
-/// A column per run of ours, a row per rival.
+/// A column per run of ours that has a colour, a row per rival.
 Figure crossing_figure(const std::vector<Priced>& all) {
+  std::vector<const Priced*> columns;
+  for (const auto& one : all) {
+    if (is_ours(*one.variant) && one.variant->style != Style::kOther) columns.push_back(&one);
+  }
+  if (columns.empty() || all.size() < 2) {
+    return missing_figure("crossings", "Cross-over points (computed)",
+                          "wanted finished runs of hsadmm and of another kind, on two nodes or more");
+  }
   Figure figure{.id = "crossings", .title = "Cross-over points (computed)"};
   figure.text =
       "Where the run of the column needs less time than the rival of the row, from 1 Mbit/s to 1 Tbit/s, by the same "
       "computation. Accuracy is not looked at here.";
-  figure.table.columns = {{"faster than", {}}};
-  for (const auto& ours : all) {
-    if (is_ours(*ours.variant)) figure.table.columns.push_back({ours.variant->name, {}});
-  }
+  Table table{{{"faster than", {}}}, {}};
+  for (const Priced* ours : columns) table.columns.push_back({ours->variant->name, {}});
   for (const auto& rival : all) {
     std::vector<Cell> row{rival.variant->name};
-    for (const auto& ours : all) {
-      if (is_ours(*ours.variant)) row.push_back(&ours == &rival ? Cell() : Cell(where(ours, rival)));
-    }
-    figure.table.rows.push_back(std::move(row));
+    for (const Priced* ours : columns) row.push_back(ours == &rival ? Cell() : Cell(where(*ours, rival)));
+    table.rows.push_back(std::move(row));
   }
-  if (figure.table.columns.size() == 1 || all.size() < 2) {
-    figure.table = {};
-    figure.missing = "wanted finished runs of hsadmm and of another kind, on two nodes or more";
-  }
+  figure.tables = {std::move(table)};
   return figure;
 }
 

@@ -27,13 +27,14 @@ std::string dash_attribute(const Style& style) {
 
 std::string Style::colour() const {
   if (number_ == kNeutral) return "n";
+  if (number_ == kOther) return "o";
   return fmt::format("s{}", number_ % kColours);
 }
 
 std::string_view Style::dashes() const {
   constexpr std::array<std::string_view, 4> kDashes{"", "7 3", "2 3", "9 3 2 3"};
   if (number_ == kNeutral) return kDashes[2];
-  return kDashes[static_cast<size_t>(number_) % kDashes.size()];
+  return number_ == kOther ? kDashes[0] : kDashes[static_cast<size_t>(number_) % kDashes.size()];
 }
 
 void Canvas::line(Pixel from, Pixel to, std::string_view css_class) {
@@ -75,8 +76,9 @@ void Canvas::upright_text(Pixel at, std::string_view text) {
 }
 
 std::string Canvas::finish(std::string_view label) const {
-  return fmt::format("<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n", width_, height_,
-                     escape(label), body_);
+  const std::string said =
+      label.empty() ? "aria-hidden=\"true\"" : fmt::format("role=\"img\" aria-label=\"{}\"", escape(label));
+  return fmt::format("<svg viewBox=\"0 0 {:g} {:g}\" {}>\n{}</svg>\n", width_, height_, said, body_);
 }
 
 std::string legend_line(const Style& style) {

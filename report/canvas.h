@@ -15,14 +15,16 @@ struct Pixel {
 class Style {
  public:
   static constexpr int kColours = 7;
-  static constexpr int kNeutral = -1;  ///< the colour of text, dotted
+  static constexpr int kHighlights = 6;  ///< runs that have a colour in one plot
+  static constexpr int kNeutral = -1;    ///< the colour of text, dotted
+  static constexpr int kOther = -2;      ///< grey: one of many
   explicit Style(int number = 0) : number_(number) {}
-  /// Its CSS class: s0 … s6, or n.
+  /// Its CSS class: s0 … s6, n or o.
   std::string colour() const;
   /// Value of stroke-dasharray; empty for a solid line.
   std::string_view dashes() const;
   /// 0 circle, 1 square, 2 triangle, 3 diamond, 4 cross.
-  int mark() const { return number_ == kNeutral ? 0 : number_ % 5; }
+  int mark() const { return number_ < 0 ? 0 : number_ % 5; }
 
  private:
   int number_;
@@ -43,7 +45,7 @@ class Canvas {
   /// Reads upwards, centred.
   void upright_text(Pixel at, std::string_view text);
 
-  /// The <svg> element; `label` says to a screen reader what is drawn.
+  /// The <svg> element; `label` says to a screen reader what is drawn; none: an ornament.
   std::string finish(std::string_view label) const;
 
  private:

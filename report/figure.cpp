@@ -1,6 +1,12 @@
 #include "report/figure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <set>
+
+#include "report/canvas.h"
 
 namespace prunex::report {
 namespace {
@@ -31,6 +37,49 @@ Table table_of(const Plot& plot) {
   return table;
 }
 
+/// Styles by name of all series that have points, in their order.
+std::vector<LegendEntry> named_styles(const std::vector<Plot>& plots) {
+  std::vector<LegendEntry> entries;
+  for (const auto& plot : plots) {
+    for (const auto& series : plot.series) {
+      const bool known =
+          std::any_of(entries.begin(), entries.end(), [&](const LegendEntry& e) { return e.name == series.name; });
+      if (!known) entries.push_back({series.name, series.style});
+    }
+  }
+  return entries;
+}
+
+void take_free_colours(std::vector<Plot>& plots) {
+  std::map<std::string, int> taken;
+  std::set<int> free;
+  for (int style = 0; style < Style::kHighlights; ++style) free.insert(style);
+  const auto entries = named_styles(plots);
+  for (const auto& entry : entries) free.erase(entry.style);
+  const bool none = free.size() == Style::kHighlights;
+  if (entries.size() > Style::kHighlights && !none) return;
+  for (const auto& entry : entries) {
+    if (entry.style != Style::kOther || free.empty()) continue;
+    taken[entry.name] = free.extract(free.begin()).value();
+  }
+  for (auto& plot : plots) {
+    for (auto& series : plot.series) {
+      if (const auto found = taken.find(series.name); found != taken.end()) series.style = found->second;
+    }
+  }
+}
+
+/// The grey ones have one entry together.
+std::vector<LegendEntry> legend_of(const std::vector<Plot>& plots) {
+  auto entries = named_styles(plots);
+  const size_t all = entries.size();
+  std::erase_if(entries, [](const LegendEntry& entry) { return entry.style == Style::kOther; });
+  if (const size_t others = all - entries.size()) {
+    entries.push_back({fmt::format("{}, named in the table", count_of(others, "other")), Style::kOther});
+  }
+  return entries;
+}
+
 Table table_of(const Bars& bars) {
   Table table{{{"run", {}}}, {}};
   for (const auto& part : bars.parts) table.columns.push_back({part, bars.value.unit});
@@ -51,39 +100,26 @@ Table table_of(const Bars& bars) {
 
 }  // namespace
 
-std::string text_of(const Column& column, const Cell& cell) {
-  if (!cell.number) return cell.word.empty() ? "–" : cell.word;
-  const double value = *cell.number;
-  return column.unit ? format(value, *column.unit, column.digits) : plain(value, column.digits);
-}
-
-Figure figure_of(const std::string& id, const std::string& title, const Plot& plot) {
-  Plot shown = plot;
-  shown.series = drawable(plot.series);
-  if (shown.series.empty()) return missing_figure(id, title, "no run holds the data for this figure");
-  Figure figure{.id = id, .title = title, .drawings = {draw(shown)}, .table = table_of(shown)};
-  for (const auto& series : shown.series) figure.legend.push_back({series.name, series.style});
+Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots) {
+  for (auto& plot : plots) plot.series = drawable(std::move(plot.series));
+  std::erase_if(plots, [](const Plot& plot) { return plot.series.empty(); });
+  if (plots.empty()) return missing_figure(id, title, "no run holds the data for this figure");
+  take_free_colours(plots);
+  Figure figure{.id = id, .title = title, .legend = legend_of(plots)};
+  for (const auto& plot : plots) {
+    figure.drawings.push_back(draw(plot));
+    figure.tables.push_back(table_of(plot));
+  }
   return figure;
 }
 
 Figure figure_of(const std::string& id, const std::string& title, const Bars& bars) {
   if (bars.bars.empty()) return missing_figure(id, title, "no run holds the data for this figure");
-  Figure figure{.id = id, .title = title, .drawings = {draw(bars)}, .boxes = true, .table = table_of(bars)};
+  Figure figure{.id = id, .title = title, .drawings = {draw(bars)}, .boxes = true, .tables = {table_of(bars)}};
   for (size_t i = 0; i < bars.parts.size() && bars.parts.size() > 1; ++i) {
     figure.legend.push_back({bars.parts[i], bars.first_style + static_cast<int>(i)});
   }
   return figure;
-}
-
-void add_below(Figure& figure, const Plot& plot) {
-  Figure below = figure_of(figure.id, figure.title, plot);
-  figure.drawings.insert(figure.drawings.end(), below.drawings.begin(), below.drawings.end());
-  if (figure.legend.empty()) figure.legend = below.legend;
-  if (figure.table.rows.empty()) {
-    figure.table = std::move(below.table);
-  } else if (!below.table.rows.empty()) {
-    figure.more_tables.push_back(std::move(below.table));
-  }
 }
 
 Figure missing_figure(const std::string& id, const std::string& title, const std::string& missing) {

@@ -7,34 +7,10 @@
 #include <vector>
 
 #include "report/bars.h"
-#include "report/format.h"
 #include "report/study.h"
+#include "report/table.h"
 
 namespace prunex::report {
-
-struct Column {
-  std::string name;
-  std::optional<Unit> unit;  ///< of numbers; absent: plain, to `digits`
-  int digits = 4;
-};
-
-/// Nothing, a number or a word.
-struct Cell {
-  Cell() = default;
-  Cell(double value) : number(value) {}                 // NOLINT: tables are written as lists
-  Cell(std::string value) : word(std::move(value)) {}   // NOLINT
-  Cell(const char* value) : word(value) {}              // NOLINT
-  Cell(std::optional<double> value) : number(value) {}  // NOLINT
-
-  std::optional<double> number;
-  std::string word;
-};
-
-struct Table {
-  std::vector<Column> columns;
-  std::vector<std::vector<Cell>> rows;
-};
-std::string text_of(const Column& column, const Cell& cell);
 
 struct LegendEntry {
   std::string name;
@@ -46,18 +22,19 @@ struct Figure {
   std::string text;  ///< what is drawn and how to read it
   std::vector<std::string> drawings;
   std::vector<LegendEntry> legend;
-  bool boxes = false;  ///< the legend's samples are filled boxes
-  Table table;
-  std::vector<Table> more_tables;  ///< of further drawings
-  std::string missing;             ///< why there is no drawing, or what is not in it
+  bool boxes = false;         ///< the legend's samples are filled boxes
+  std::vector<Table> tables;  ///< one per drawing; without drawings they are shown themselves
+  bool folded = false;        ///< tables are shown when asked for, though there is no drawing
+  std::string missing;        ///< why there is nothing, or what is not in it
+
+  bool is_empty() const { return drawings.empty() && tables.empty(); }
 };
 
-/// A plot as a figure: legend and table from its series.
-Figure figure_of(const std::string& id, const std::string& title, const Plot& plot);
+/// Plots below each other as a figure: one legend and a table per plot, of the series that have points. Where
+/// there is a colour for everyone, or nobody has one, series in grey take those that are free.
+Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots);
 /// Bars as a figure.
 Figure figure_of(const std::string& id, const std::string& title, const Bars& bars);
-/// One more drawing with its table; without points nothing.
-void add_below(Figure& figure, const Plot& plot);
 /// A figure that says what is missing.
 Figure missing_figure(const std::string& id, const std::string& title, const std::string& missing);
 

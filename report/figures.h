@@ -7,6 +7,8 @@
 
 namespace prunex::report {
 
+struct Findings;
+
 /// Accuracy and loss against time and against bytes between nodes; the front of accuracy and bytes; kept share.
 std::vector<Figure> accuracy_figures(const Task& task);
 /// Message sizes with mask changes, total volumes, bytes against the bound.
@@ -21,6 +23,9 @@ std::vector<Figure> network_figures(const Task& task);
 Figure timeline_figure(const Task& task);
 /// Computed time at a bandwidth, fronts and cross-over points.
 std::vector<Figure> bandwidth_figures(const Task& task);
+
+/// Checked times, pilots and failures of comparisons.
+std::vector<Figure> comparison_figures(const Findings& findings);
 
 /// One row per variant.
 Table summary_table(const Task& task);

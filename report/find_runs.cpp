@@ -19,12 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr size_t kMostRuns = 10'000;
+
 class Finder {
  public:
   void look_in(const fs::path& directory) {
     if (fs::is_regular_file(directory / "compare.json")) return add_comparison(directory);
     if (is_run_directory(directory.string())) {
-      if (is_new(directory)) found.runs.push_back(read_run(directory.string()));
+      if (is_new(directory)) add(read_run(directory.string()));
       return;
     }
     std::set<fs::path> below;
@@ -54,7 +56,7 @@ class Finder {
   }
 
   static json read(const fs::path& path) {
-    std::ifstream file(path);
+    std::ifstream file = open_bounded(path.string());
     return read_json(file);
   }
 
@@ -85,19 +87,37 @@ class Finder {
   /// What its directory holds, else what the record does.
   void add_entry(const fs::path& directory, const json& entry) {
     const auto place = required<std::string>(entry, "directory");
+    refuse_outside(place);
     const std::string path = directory / place;
     if (word(entry, "state") == "failed") {
       found.failures.push_back({place, word(entry, "error")});
       return;
     }
     const bool is_there = is_run_directory(path);
+    if (!is_there && !entry.contains("summary")) found.waiting.push_back(place);
     if ((!is_there && !entry.contains("summary")) || !is_new(path)) return;
     Run run = is_there ? read_run(path) : recorded_run(directory, entry);
     run.name = required<std::string>(entry, "name");
     run.declared = declared_options(entry);
     run.options.insert(run.declared.begin(), run.declared.end());
     run.processor = word(entry, "processor");
+    run.commit = word(entry, "commit");
+    add(std::move(run));
+  }
+
+  void add(Run run) {
+    if (found.runs.size() == kMostRuns) {
+      throw std::invalid_argument(fmt::format("report: got more than {} runs", kMostRuns));
+    }
     found.runs.push_back(std::move(run));
+  }
+
+  /// A record, which may come from elsewhere, says where to read.
+  static void refuse_outside(const std::string& place) {
+    const fs::path path(place);
+    if (path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end()) {
+      throw std::invalid_argument(fmt::format("directory: got {}, wanted one below the comparison", place));
+    }
   }
 
   bool is_new(const fs::path& directory) {
@@ -121,6 +141,7 @@ Findings find_runs(const std::vector<std::string>& directories) {
     }
     const auto before = finder.found.runs.size();
     finder.has_repetitions = false;
+    finder.found.directories.push_back(directory);
     finder.look_in(directory);
     if (finder.found.runs.size() == before) {
       throw std::invalid_argument(

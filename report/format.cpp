@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "report/clean_text.h"
+
 namespace prunex::report {
 namespace {
 
@@ -67,15 +69,19 @@ std::string format(double value, Unit unit, int digits) {
   return std::abs(value) < 1e4 ? plain(value, digits) : scaled(value, digits, kCounts);
 }
 
+std::string with_interval(double value, double half_width) {
+  const int decimals = half_width >= 10 ? 0 : half_width >= 1 ? 1 : 2;
+  const std::string mean = fmt::format("{:.{}f}", value, decimals);
+  return half_width == 0 ? mean : fmt::format("{} ± {:.{}f}", mean, half_width, decimals);
+}
+
 std::string percent(double share, double half_width) {
-  if (half_width == 0) return fmt::format("{:.2f} %", 100 * share);
-  return fmt::format("{:.2f} ± {:.2f} %", 100 * share, 100 * half_width);
+  return with_interval(100 * share, 100 * half_width) + " %";
 }
 
 std::string escape(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
+  for (const char c : cleaned(text)) {
     if (c == '&') {
       safe += "&amp;";
     } else if (c == '<') {
@@ -84,7 +90,9 @@ std::string escape(std::string_view text) {
       safe += "&gt;";
     } else if (c == '"') {
       safe += "&quot;";
-    } else if (code >= 0x20 || c == '\n' || c == '\t') {
+    } else if (c == '\'') {
+      safe += "&#39;";
+    } else {
       safe += c;
     }
   }

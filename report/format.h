@@ -18,10 +18,12 @@ enum class Unit {
 std::string format(double value, Unit unit, int digits = 3);
 /// A plain number with at most `digits` significant digits, no exponent between 1e-4 and 1e15.
 std::string plain(double value, int digits);
-/// "91.24 ± 0.31 %" of a share and its half width; without the half width if that is 0.
+/// "91.2 ± 1.3" to as many digits as the half width, at least 0, of its interval leaves; without that if it is 0.
+std::string with_interval(double value, double half_width);
+/// "91.24 ± 0.31 %" of a share and its half width, likewise.
 std::string percent(double share, double half_width = 0);
 
-/// For text and attribute values of HTML and SVG.
+/// For text and attribute values of HTML and SVG, whatever the text holds.
 std::string escape(std::string_view text);
 
 }  // namespace prunex::report

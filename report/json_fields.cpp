@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <iterator>
 
 #include "prunex/text/json.h"
@@ -18,6 +21,29 @@ std::string reason(const std::exception& error) {
 
 json read_json(std::istream& file) {
   return text::parse_json(std::string{std::istreambuf_iterator<char>(file), {}});
+}
+
+std::ifstream open_bounded(const std::string& path, uintmax_t most) {
+  if (!std::filesystem::is_regular_file(path)) throw std::invalid_argument("not a regular file");
+  const auto size = std::filesystem::file_size(path);
+  if (size > most) throw std::invalid_argument(fmt::format("got {} bytes, wanted at most {}", size, most));
+  std::ifstream file(path);
+  if (!file) throw std::invalid_argument("cannot be opened");
+  return file;
+}
+
+int64_t whole_number(const json& value) {
+  constexpr double kMost = 9007199254740992;  // 2^53
+  if (!value.is_number()) throw std::invalid_argument(fmt::format("got {}, wanted a number", value.type_name()));
+  if (std::abs(value.get<double>()) > kMost) {
+    throw std::invalid_argument(fmt::format("got {}, wanted at most 2^53", value.dump()));
+  }
+  return value.get<int64_t>();
+}
+
+int64_t required_whole(const json& object, const char* key) {
+  const auto& value = member(object, key);
+  return within(key, [&] { return whole_number(value); });
 }
 
 const json& member(const json& object, const char* key) {
@@ -48,7 +74,8 @@ double number(const json& object, const char* key) {
 
 int64_t whole(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<int64_t>() : 0;
+  if (found == object.end() || !found->is_number()) return 0;
+  return within(key, [&] { return whole_number(*found); });
 }
 
 std::string word(const json& object, const char* key) {

@@ -13,7 +13,8 @@ constexpr size_t kMostStrips = 28, kMostPictures = 4;
 /// Images per rank and step.
 double batch_of(const Run& run) {
   const auto& last = run.exchanges.back();
-  return static_cast<double>(last.samples) / static_cast<double>(std::max<int64_t>(1, last.step * run.ranks()));
+  return static_cast<double>(last.samples) /
+         std::max(1.0, static_cast<double>(last.step) * static_cast<double>(run.ranks()));
 }
 
 std::vector<Sample> compute(const Run& run) {
@@ -30,7 +31,7 @@ Figure compute_figure(const Task& task) {
   const auto series = series_of(task, compute, false);
   const Axis x{"training images seen"};
   const Axis y{"multiply-accumulates, forward, one rank", Unit::kNumber, ScaleKind::kLinear, true};
-  Figure figure = figure_of("compute", "Compute per step", Plot{x, y, series, {}});
+  Figure figure = figure_of("compute", "Compute per step", {Plot{x, y, series, {}}});
   figure.text =
       "Convolutions and linear layers of the network that is being trained, times the batch of a rank. It falls when "
       "the "
@@ -62,19 +63,20 @@ void add_rows(Table& table, const std::string& name, const Run& run) {
 
 Figure pattern_figure(const Task& task) {
   Figure figure{.id = "patterns", .title = "Learned sparsity patterns"};
-  figure.table.columns = {{"run", {}}, {"group", {}}, {"kept", {}, 7}, {"units", {}, 7}};
+  Table table{{{"run", {}}, {"group", {}}, {"kept", {}, 7}, {"units", {}, 7}}, {}};
   for (const auto& variant : task.variants) {
     const auto run =
         std::find_if(variant.runs.begin(), variant.runs.end(), [](const Run* r) { return !strips_of(*r).empty(); });
     if (run == variant.runs.end() || figure.drawings.size() == kMostPictures) continue;
     const auto title = fmt::format("{}, seed {}", variant.name, (*run)->option("seed"));
     figure.drawings.push_back(draw_strips(title, strips_of(**run)));
-    add_rows(figure.table, variant.name, **run);
+    add_rows(table, variant.name, **run);
   }
   if (figure.drawings.empty()) {
     figure.missing = "no run has a structure.json with groups that lost units";
     return figure;
   }
+  figure.tables = {std::move(table)};
   figure.text =
       "Units of the groups that lost some: filled ones survived, with all filters and channels that belong to them.";
   return figure;

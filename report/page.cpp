@@ -8,19 +8,26 @@
 namespace prunex::report {
 namespace {
 
-bool is_number(const Cell& cell) {
-  return cell.number || cell.word.empty();
+std::string cell_html(const Cell& cell, const std::string& text) {
+  const std::string line = cell.style ? legend_line(Style(*cell.style)) : "";
+  if (cell.link.empty()) return line + escape(text);
+  return line + fmt::format("<a href=\"{}\">{}</a>", escape(cell.link), escape(text));
 }
 
-std::string table_html(const Table& table) {
+std::string table_html(const Table& whole) {
+  const Table table = without_empty_columns(whole);
+  const auto texts = texts_of(table);
+  std::vector<std::string> classes;
   std::string html = "<div class=\"scroll\"><table><thead><tr>";
-  for (const auto& column : table.columns) html += fmt::format("<th>{}</th>", escape(column.name));
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    classes.push_back(is_right_aligned(table, i) ? " class=\"num\"" : "");
+    html += fmt::format("<th scope=\"col\"{}>{}</th>", classes.back(), escape(table.columns[i].name));
+  }
   html += "</tr></thead><tbody>\n";
-  for (const auto& row : table.rows) {
+  for (size_t row = 0; row < texts.size(); ++row) {
     html += "<tr>";
-    for (size_t i = 0; i < row.size(); ++i) {
-      html += fmt::format("<td{}>{}</td>", is_number(row[i]) ? " class=\"num\"" : "",
-                          escape(text_of(table.columns[i], row[i])));
+    for (size_t i = 0; i < classes.size(); ++i) {
+      html += fmt::format("<td{}>{}</td>", classes[i], cell_html(table.rows[row][i], texts[row][i]));
     }
     html += "</tr>\n";
   }
@@ -37,49 +44,75 @@ std::string legend_html(const Figure& figure) {
 }
 
 std::string data_html(const Figure& figure) {
-  if (figure.table.rows.empty()) return "";
-  if (figure.drawings.empty()) return table_html(figure.table);
-  std::string tables = table_html(figure.table);
-  for (const auto& table : figure.more_tables) tables += table_html(table);
+  std::string tables;
+  for (const auto& table : figure.tables) tables += table.rows.empty() ? "" : table_html(table);
+  if (tables.empty() || (figure.drawings.empty() && !figure.folded)) return tables;
   return fmt::format("<details><summary>Data</summary>\n{}</details>\n", tables);
 }
 
-std::string setup_html(const Section& section) {
-  return fmt::format("<span class=\"setup\">{} <code>{}</code></span>", escape(section.setup), escape(section.command));
-}
-
-/// `setup`: HTML of what is stated below every figure of a section.
-std::string figure_html(const Figure& figure, const std::string& id, const std::string& setup) {
-  std::string html = fmt::format("<figure id=\"{}\">\n<h3>{}</h3>\n{}", id, escape(figure.title), legend_html(figure));
+std::string figure_html(const Figure& figure, const std::string& id) {
+  const bool wide = figure.drawings.empty() && !figure.folded;
+  std::string html = fmt::format("<figure id=\"{}\"{}>\n<h4>{}</h4>\n{}", id, wide ? " class=\"wide\"" : "",
+                                 escape(figure.title), legend_html(figure));
   for (const auto& drawing : figure.drawings) html += drawing;
-  if (!figure.missing.empty()) html += fmt::format("<p class=\"missing\">Missing: {}.</p>\n", escape(figure.missing));
-  html += fmt::format("<figcaption>{}{}{}</figcaption>\n", escape(figure.text), figure.text.empty() ? "" : " ", setup);
+  if (!figure.text.empty()) html += fmt::format("<figcaption>{}</figcaption>\n", escape(figure.text));
+  if (!figure.missing.empty()) html += fmt::format("<p class=\"missing\">Left out: {}.</p>\n", escape(figure.missing));
   return html + data_html(figure) + "</figure>\n";
 }
 
-std::string others_html(const Page& page) {
-  std::string html, setup;
-  for (const auto& command : page.comparisons) setup += fmt::format(" <code>{}</code>", escape(command));
-  if (!setup.empty()) setup = fmt::format("<span class=\"setup\">All tasks of{}</span>", setup);
-  for (const auto& figure : page.others) html += figure_html(figure, figure.id, setup);
-  return html.empty() ? "" : fmt::format("<section>\n<div class=\"figures\">\n{}</div>\n</section>\n", html);
+std::string chapter_html(const Chapter& chapter, size_t number) {
+  if (chapter.figures.empty()) return "";
+  std::string html = fmt::format("<h3>{}</h3>\n<div class=\"figures\">\n", escape(chapter.title));
+  for (const auto& figure : chapter.figures) html += figure_html(figure, fmt::format("{}-{}", figure.id, number));
+  return html + "</div>\n";
 }
 
-std::string section_html(const Section& section, size_t number) {
-  std::string html = fmt::format(
-      "<section>\n<h2>{}</h2>\n<p>{}</p>\n<p><code>{}</code></p>\n{}<p class=\"note\">{}</p>\n", escape(section.title),
-      escape(section.setup), escape(section.command), table_html(section.summary), escape(section.note));
-  html += "<div class=\"figures\">\n";
-  for (const auto& figure : section.figures) {
-    html += figure_html(figure, fmt::format("{}-{}", figure.id, number), setup_html(section));
-  }
-  return html + "</div>\n<h3>Runs</h3>\n" + table_html(section.runs) + "</section>\n";
+std::string verdict_html(const std::vector<std::string>& sentences) {
+  std::string html = "<ul class=\"verdict\">";
+  for (const auto& sentence : sentences) html += fmt::format("<li>{}</li>\n", escape(sentence));
+  return html + "</ul>\n";
 }
 
-std::string problems_html(const std::vector<std::string>& problems) {
+std::string list_html(const std::string& title, const std::vector<std::string>& entries) {
   std::string html;
-  for (const auto& problem : problems) html += fmt::format("<li>{}</li>", escape(problem));
-  return html.empty() ? "" : fmt::format("<h3>Not read</h3><ul class=\"missing\">{}</ul>\n", html);
+  for (const auto& entry : entries) html += fmt::format("<li>{}</li>\n", escape(entry));
+  return html.empty() ? "" : fmt::format("<h3>{}</h3>\n<ul>{}</ul>\n", title, html);
+}
+
+std::string section_html(const Section& section, size_t number, bool is_alone) {
+  std::string html = fmt::format("<section id=\"task-{}\">\n", number);
+  if (!is_alone) html += fmt::format("<h2>{}</h2>\n", escape(section.title));
+  html += verdict_html(section.verdict);
+  html += fmt::format("<p class=\"setup\">{}</p>\n<div class=\"summary\">{}</div>\n<p class=\"note\">{}</p>\n",
+                      escape(section.setup), table_html(section.summary), escape(section.note));
+  for (const auto& chapter : section.chapters) html += chapter_html(chapter, number);
+  html += "<h3>Runs</h3>\n";
+  if (!section.command.empty()) html += fmt::format("<p><code>{}</code></p>\n", escape(section.command));
+  if (!section.own_options.rows.empty()) html += table_html(section.own_options);
+  return html + table_html(section.runs) + "</section>\n";
+}
+
+/// Tasks with the first sentence of each.
+std::string contents_html(const Page& page) {
+  std::string html;
+  for (size_t i = 0; i < page.sections.size() && page.sections.size() > 1; ++i) {
+    html += fmt::format("<li><a href=\"#task-{}\">{}</a>: {}</li>\n", i, escape(page.sections[i].title),
+                        escape(page.sections[i].verdict.front()));
+  }
+  return html.empty() ? "" : fmt::format("<ul class=\"contents\">{}</ul>\n", html);
+}
+
+std::string footer_html(const Footer& footer) {
+  std::string html = "<footer>\n" + list_html("Missing", footer.missing) + list_html("Not read", footer.problems);
+  html += fmt::format("<h3>About</h3>\n<p>{} <code>{}</code></p>\n", escape(footer.made), escape(footer.command));
+  std::string sources, comparisons;
+  for (const auto& source : footer.sources) {
+    sources += (sources.empty() ? "<p>Read: " : ", ") + cell_html(source, source.word);
+  }
+  for (const auto& command : footer.comparisons) {
+    comparisons += fmt::format("<p>Runs made by <code>{}</code></p>\n", escape(command));
+  }
+  return html + comparisons + (sources.empty() ? "" : sources + "</p>\n") + "</footer>\n";
 }
 
 }  // namespace
@@ -90,11 +123,17 @@ std::string to_html(const Page& page) {
       "content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"color-scheme\" content=\"light dark\"/>\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
       escape(page.title), kStyleSheet);
-  html += problems_html(page.problems);
-  for (size_t i = 0; i < page.sections.size(); ++i) html += section_html(page.sections[i], i);
-  html += others_html(page);
-  return html +
-         fmt::format("<footer>Made by <code>{}</code>.</footer>\n</main>\n</body>\n</html>\n", escape(page.command));
+  html += contents_html(page);
+  if (!page.footer.problems.empty()) html += "<p class=\"missing\">Some files could not be read: see the end.</p>\n";
+  for (size_t i = 0; i < page.sections.size(); ++i) {
+    html += section_html(page.sections[i], i, page.sections.size() == 1);
+  }
+  if (!page.others.empty()) {
+    html += "<section>\n<div class=\"figures\">\n";
+    for (const auto& figure : page.others) html += figure_html(figure, figure.id);
+    html += "</div>\n</section>\n";
+  }
+  return html + footer_html(page.footer) + "</main>\n</body>\n</html>\n";
 }
 
 }  // namespace prunex::report

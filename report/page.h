@@ -8,23 +8,39 @@
 
 namespace prunex::report {
 
+/// Figures of one subject.
+struct Chapter {
+  std::string title;
+  std::vector<Figure> figures;
+};
+
 struct Section {
   std::string title;
-  std::string setup;    ///< stated at every figure
-  std::string command;  ///< likewise
+  std::vector<std::string> verdict;  ///< sentences, the first above all
+  std::string setup;
   Table summary;
   std::string note;  ///< below the summary
-  std::vector<Figure> figures;
-  Table runs;  ///< what each of them was told
+  std::vector<Chapter> chapters;
+  std::string command;  ///< what all runs share
+  Table own_options;    ///< what they do not
+  Table runs;           ///< one row each
+};
+
+/// The end of the page.
+struct Footer {
+  std::vector<std::string> missing;      ///< what one might look for in vain
+  std::vector<std::string> problems;     ///< files that could not be read
+  std::vector<std::string> comparisons;  ///< commands that made runs
+  std::vector<Cell> sources;             ///< where runs were looked for
+  std::string made;                      ///< when and by what
+  std::string command;                   ///< that made this page
 };
 
 struct Page {
   std::string title;
-  std::string command;                   ///< that made this page
-  std::vector<std::string> comparisons;  ///< commands that made the runs, stated at `others`
   std::vector<Section> sections;
   std::vector<Figure> others;  ///< tables about all of them
-  std::vector<std::string> problems;
+  Footer footer;
 };
 
 /// Well-formed as XML, too.

@@ -24,8 +24,14 @@ class Drawing {
   std::string draw() {
     axes();
     for (const auto& rule : plot_.rules) draw(rule);
-    for (const auto& series : plot_.series) band(series);
-    for (const auto& series : plot_.series) draw(series);
+    for (const bool grey : {true, false}) {
+      for (const auto& series : plot_.series) {
+        if (!grey && series.style != Style::kOther) band(series);
+      }
+      for (const auto& series : plot_.series) {
+        if (grey == (series.style == Style::kOther)) draw(series);
+      }
+    }
     return canvas_.finish(plot_.y.label + " against " + plot_.x.label);
   }
 

@@ -6,8 +6,11 @@
 #include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "report/json_fields.h"
 
 namespace prunex::report {
 namespace {
@@ -88,10 +91,14 @@ ordered_json record_of(const std::vector<Exchange>& exchanges) {
 }
 
 std::vector<Exchange> exchanges_of(const json& record) {
-  std::vector<Exchange> exchanges(record.at("count").get<size_t>());
+  const int64_t count = whole_number(record.at("count"));
+  if (count < 0 || static_cast<size_t>(count) > kMostExchanges) {
+    throw std::invalid_argument(fmt::format("count: got {}, wanted 0 to {}", count, kMostExchanges));
+  }
+  std::vector<Exchange> exchanges(static_cast<size_t>(count));
   for (size_t i = 0; i < exchanges.size(); ++i) {
     Exchange& exchange = exchanges[i];
-    for (const auto& [name, of] : counted()) exchange.*of = at(record.at(name), i).get<int64_t>();
+    for (const auto& [name, of] : counted()) exchange.*of = whole_number(at(record.at(name), i));
     for (const auto& one : measured()) one.of(exchange) = at(record.at(one.name), i).get<double>();
     exchange.frozen = at(record.at("frozen"), i) == 1;
     if (const auto& accuracy = at(record.at("accuracy"), i); !accuracy.is_null()) exchange.accuracy = accuracy;

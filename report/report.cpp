@@ -3,84 +3,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "report/clean_text.h"
+#include "report/command.h"
 #include "report/figures.h"
+#include "report/links.h"
+#include "report/missing.h"
 #include "report/page.h"
 #include "report/text_table.h"
+#include "report/verdict.h"
 
 namespace prunex::report {
 namespace {
 
 using nlohmann::ordered_json;
 
-// What a reader wants to know first, in this order; the rest follows if variants differ in it.
-const std::vector<std::string> kTold = {
-    "dataset",   "train-limit", "model",      "width", "nodes",  "ranks-per-node", "sites",   "strategy", "epochs",
-    "exchanges", "local-steps", "batch-size", "lr",    "groups", "keep",           "payload", "sparse",   "prune-to"};
+constexpr size_t kTerminalWidth = 100;
 
-void append(std::vector<Figure>& figures, std::vector<Figure> more) {
-  for (auto& figure : more) figures.push_back(std::move(figure));
+std::vector<Chapter> chapters_of(const Task& task) {
+  auto time = time_figures(task);
+  time.push_back(timeline_figure(task));
+  return {{"Accuracy and what it costs", accuracy_figures(task)},
+          {"At other bandwidths", bandwidth_figures(task)},
+          {"What is sent", traffic_figures(task)},
+          {"Time", std::move(time)},
+          {"The network", network_figures(task)},
+          {"Residuals of ADMM", residual_figures(task)}};
 }
 
-std::vector<Figure> figures_of(const Task& task) {
-  std::vector<Figure> figures;
-  append(figures, accuracy_figures(task));
-  append(figures, bandwidth_figures(task));
-  append(figures, traffic_figures(task));
-  append(figures, time_figures(task));
-  append(figures, {timeline_figure(task)});
-  append(figures, residual_figures(task));
-  append(figures, network_figures(task));
-  return figures;
-}
-
-std::string quoted(const std::string& value) {
-  return value.empty() || value.find(' ') != std::string::npos ? "'" + value + "'" : value;
-}
-
-bool is_said(const std::string& key, const std::string& value) {
-  const std::set<std::string> silent{"width=1",     "train-limit=0", "sites=1",
-                                     "exchanges=0", "payload=fp32",  "sparse=none"};
-  return !value.empty() && !silent.contains(key + "=" + value);
-}
-
-std::string shared_command(const Task& task) {
-  std::string command = "prunex train";
-  for (const auto& key : kTold) {
-    const auto found = task.shared.find(key);
-    if (found != task.shared.end() && is_said(key, found->second))
-      command += fmt::format(" --{} {}", key, quoted(found->second));
-  }
-  return command + (task.variants.size() > 1 ? " …" : "");
-}
-
-/// Those of the variant's options that not all share.
-std::string own_options(const Task& task, const Variant& variant) {
-  std::string words;
-  for (const auto& [key, value] : identity(variant.first())) {
-    if (!task.shared.contains(key)) words += fmt::format("{}--{} {}", words.empty() ? "" : " ", key, quoted(value));
-  }
-  return words;
-}
-
-std::set<size_t> seed_counts(const Task& task) {
-  std::set<size_t> counts;
-  for (const auto& variant : task.variants) counts.insert(variant.runs.size());
-  return counts;
-}
-
-std::string processors_of(const Task& task) {
-  std::set<std::string> names;
-  for (const auto& variant : task.variants) {
-    for (const Run* run : variant.runs) names.insert(run->processor);
-  }
-  names.erase("");
+/// "a, b"; empty without names.
+std::string joined(const std::set<std::string>& names, const std::string& between) {
   std::string text;
-  for (const auto& name : names) text += (text.empty() ? " Processor: " : "; others on ") + name;
-  return text.empty() ? "" : text + ".";
+  for (const auto& name : names) {
+    if (!name.empty()) text += (text.empty() ? "" : between) + name;
+  }
+  return text;
 }
 
 /// "2 nodes x 1 rank"; empty if the run does not hold it.
@@ -92,47 +51,64 @@ std::string layout_of(const Run& run) {
 }
 
 std::string setup_of(const Task& task) {
-  std::set<std::string> layouts;
+  std::set<std::string> layouts, processors;
+  std::set<size_t> counts;
   for (const auto& variant : task.variants) {
-    for (const Run* run : variant.runs) layouts.insert(layout_of(*run));
+    counts.insert(variant.runs.size());
+    for (const Run* run : variant.runs) {
+      layouts.insert(layout_of(*run));
+      processors.insert(run->processor);
+    }
   }
-  layouts.erase("");
-  std::string places;
-  for (const auto& layout : layouts) places += (places.empty() ? "" : " or ") + layout;
-  if (places.empty()) places = "layout unknown";
-  const auto counts = seed_counts(task);
+  const std::string places = joined(layouts, " or "), machines = joined(processors, "; others on ");
   const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
-  return fmt::format("{}; {}; {}.{}", task.title, places, seeds, processors_of(task));
+  return fmt::format("{}; {}; {}.{}", task.title, places.empty() ? "layout unknown" : places, seeds,
+                     machines.empty() ? "" : " Processor: " + machines + ".");
 }
 
-Table runs_table(const Task& task) {
-  Table table{{{"run", {}}, {"its own options", {}}, {"seed", {}}, {"directory", {}}, {"state", {}}}, {}};
+Table own_options_table(const Task& task) {
+  Table table{{{"run", {}}, {"its own options", {}}}, {}};
+  for (const auto& variant : task.variants) {
+    if (const auto own = own_options(task, variant); !own.empty()) table.rows.push_back({variant.name, own});
+  }
+  return table;
+}
+
+Table runs_table(const Task& task, const std::string& folder) {
+  Table table{{{"run", {}}, {.name = "seed", .right = true}, {"state", {}}, {"commit", {}}, {"directory", {}}}, {}};
   for (const auto& variant : task.variants) {
     for (const Run* run : variant.runs) {
-      const bool first = run == variant.runs.front();
       const auto state =
           run->summary ? "finished" : fmt::format("{}, not finished", count_of(run->exchanges.size(), "exchange"));
-      table.rows.push_back({first ? variant.name : "", first ? own_options(task, variant) : "", run->option("seed"),
-                            run->directory, state});
+      Cell directory(run->directory);
+      directory.link = link_to(run->directory, folder);
+      table.rows.push_back({variant.name, run->option("seed"), state, run->commit, directory});
     }
   }
   return table;
 }
 
-Section section_of(const Task& task) {
+Section section_of(const Task& task, const std::string& folder) {
   return {
       .title = task.title,
+      .verdict = verdict_of(task),
       .setup = setup_of(task),
-      .command = shared_command(task),
       .summary = summary_table(task),
       .note =
-          "Accuracy: of the consensus model on the test images, mean over finished seeds ± half the 95 % confidence "
-          "interval (Student's t). Bytes: counted, sent by one node, per training image; times fewer than averaging "
-          "fp32 gradients in every one of the same steps (inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. "
-          "Measured: training and exchanges on the runs' own machine. Parameters and MACs: of the product.",
-      .figures = figures_of(task),
-      .runs = runs_table(task)};
+          "Most accurate first. Accuracy: of the consensus model on the test images, mean over finished seeds ± half "
+          "the "
+          "95 % confidence interval (Student's t). No difference shown: the 95 % interval of the difference, over "
+          "pairs "
+          "of equal seeds where there are two or more, holds 0; each pair by itself. Bytes: counted, sent by one node, "
+          "per training image; times fewer than averaging fp32 gradients in every one of the same steps "
+          "(inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and exchanges on the runs' "
+          "own machine. Parameters and multiply-accumulates (MACs): of the product. A line before a name is the one in "
+          "the plots, at most six of which have colours.",
+      .chapters = chapters_of(task),
+      .command = shared_command(task),
+      .own_options = own_options_table(task),
+      .runs = runs_table(task, folder)};
 }
 
 /// Rows that name their columns.
@@ -150,87 +126,99 @@ ordered_json to_json(const Table& table) {
   return rows;
 }
 
+ordered_json to_json(const Figure& figure) {
+  ordered_json data = ordered_json::array();
+  for (const auto& table : figure.tables) {
+    for (auto& row : to_json(table)) data.push_back(std::move(row));
+  }
+  return data;
+}
+
 ordered_json to_json(const Section& section) {
   ordered_json figures = ordered_json::array();
-  for (const auto& figure : section.figures) {
-    ordered_json data = to_json(figure.table);
-    for (const auto& table : figure.more_tables) {
-      for (auto& row : to_json(table)) data.push_back(std::move(row));
+  for (const auto& chapter : section.chapters) {
+    for (const auto& figure : chapter.figures) {
+      figures.push_back(
+          {{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", to_json(figure)}});
     }
-    figures.push_back({{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", data}});
   }
-  return {{"title", section.title},     {"setup", section.setup},
-          {"command", section.command}, {"summary", to_json(section.summary)},
-          {"figures", figures},         {"runs", to_json(section.runs)}};
+  return {{"title", section.title},       {"verdict", section.verdict}, {"setup", section.setup},
+          {"command", section.command},   {"figures", figures},         {"summary", to_json(section.summary)},
+          {"runs", to_json(section.runs)}};
 }
 
-Figure pilot_figure(const std::vector<Pilot>& pilots) {
-  Figure figure{.id = "pilots", .title = "Learning rates tried"};
-  figure.text =
-      "Short runs, mean over their seeds; the rate with the best accuracy on held-out training images was taken for "
-      "all seeds.";
-  figure.table.columns = {{"run", {}}, {"learning rate", {}}, {"held-out accuracy", {}}, {"seeds", {}}};
-  std::vector<std::pair<std::string, double>> order;
-  std::map<std::pair<std::string, double>, std::vector<double>> accuracies;
-  for (const auto& [name, rate, accuracy] : pilots) {
-    const auto [entry, is_new] = accuracies.try_emplace({name, rate});
-    if (is_new) order.push_back(entry->first);
-    if (accuracy) entry->second.push_back(*accuracy);
-  }
-  for (const auto& key : order) {
-    const Spread spread = spread_of(accuracies[key]);
-    figure.table.rows.push_back({key.first, key.second,
-                                 spread.count > 0 ? Cell(percent(spread.mean, spread.half_width)) : Cell(),
-                                 static_cast<double>(spread.count)});
-  }
-  return figure;
+std::string to_text(const Section& section) {
+  std::string text = wrapped(cleaned(section.setup), kTerminalWidth) + "\n";
+  for (const auto& sentence : section.verdict) text += wrapped(cleaned(sentence), kTerminalWidth) + "\n";
+  return text + to_text(section.summary, kTerminalWidth);
 }
 
-Figure check_figure(const std::vector<Check>& checks) {
-  Figure figure{.id = "checks", .title = "Computed and measured time"};
-  figure.text =
-      "Runs repeated on the emulated cluster (bench/cluster.sh): seconds of training and exchanges. Computed: as "
-      "above, with the bytes of the repeated run.";
-  figure.table.columns = {{"run", {}}, {"link", Unit::kMbit}, {"s computed", {}}, {"s measured", {}}, {"ratio", {}, 3}};
-  for (const auto& [name, mbit, computed, measured] : checks) {
-    figure.table.rows.push_back({name, mbit, computed, measured, measured / computed});
+/// "Made 2026-01-02 by prunex 0.1.0; the runs by 0.1.0, commits a, b."
+std::string made_by(const Origin& origin, const std::vector<Run>& runs) {
+  std::set<std::string> versions, commits;
+  for (const auto& run : runs) {
+    if (run.summary) versions.insert(run.summary->version);
+    commits.insert(run.commit);
   }
-  return figure;
+  const std::string version = joined(versions, ", "), commit = joined(commits, ", ");
+  std::string text = "Made";
+  if (!origin.date.empty()) text += " " + origin.date;
+  if (!origin.version.empty()) text += " by prunex " + origin.version;
+  if (!version.empty()) text += "; the runs by prunex " + version;
+  if (!commit.empty()) text += ", commits " + commit;
+  return text + ".";
 }
 
-Figure failure_figure(const std::vector<Failure>& failures) {
-  Figure figure{.id = "failures", .title = "Failed runs"};
-  figure.table.columns = {{"run", {}}, {"last line of its errors", {}}};
-  for (const auto& [name, error] : failures) figure.table.rows.push_back({name, error});
-  return figure;
+Footer footer_of(const Findings& findings, const Origin& origin) {
+  Footer footer{.missing = missing_of(findings),
+                .comparisons = findings.comparisons,
+                .made = made_by(origin, findings.runs),
+                .command = origin.command};
+  for (const auto& run : findings.runs) {
+    for (const auto& problem : run.problems) footer.problems.push_back(cleaned(problem));
+  }
+  for (const auto& directory : findings.directories) {
+    footer.sources.emplace_back(directory);
+    footer.sources.back().link = link_to(directory, origin.folder);
+  }
+  return footer;
 }
 
-std::vector<Figure> others(const Findings& findings) {
-  std::vector<Figure> figures;
-  if (!findings.checks.empty()) figures.push_back(check_figure(findings.checks));
-  if (!findings.pilots.empty()) figures.push_back(pilot_figure(findings.pilots));
-  if (!findings.failures.empty()) figures.push_back(failure_figure(findings.failures));
-  return figures;
+/// Figures without anything to see become lines of the footer.
+void gather_missing(Page& page, const std::vector<Task>& tasks) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    auto lines = missing_of(tasks[i]);
+    for (auto& line : take_missing(page.sections[i].chapters)) lines.push_back(std::move(line));
+    const std::string whose = tasks.size() > 1 ? tasks[i].title + ": " : "";
+    for (const auto& line : lines) page.footer.missing.push_back(whose + line);
+  }
 }
 
 }  // namespace
 
-Report make_report(const Findings& findings, const std::string& command) {
-  Page page{
-      .title = "prunex report", .command = command, .comparisons = findings.comparisons, .others = others(findings)};
-  for (const auto& task : tasks_of(findings.runs)) page.sections.push_back(section_of(task));
-  if (page.sections.size() == 1) page.title = page.sections[0].title;
-  for (const auto& run : findings.runs) {
-    page.problems.insert(page.problems.end(), run.problems.begin(), run.problems.end());
-  }
-  ordered_json json{{"command", command}, {"tasks", ordered_json::array()}};
+Report make_report(const Findings& findings, const Origin& origin) {
+  Page page{.title = "prunex report", .others = comparison_figures(findings), .footer = footer_of(findings, origin)};
+  auto tasks = tasks_of(findings.runs);
+  ordered_json json{{"command", origin.command},
+                    {"date", origin.date},
+                    {"version", origin.version},
+                    {"tasks", ordered_json::array()}};
   std::string summary;
-  for (const auto& section : page.sections) {
-    json["tasks"].push_back(to_json(section));
-    summary += section.setup + "\n" + to_text(section.summary);
+  for (auto& task : tasks) {
+    arrange(task);
+    page.sections.push_back(section_of(task, origin.folder));
+    json["tasks"].push_back(to_json(page.sections.back()));
+    if (!summary.empty()) summary += '\n';
+    summary += to_text(page.sections.back());
   }
-  for (const auto& figure : page.others) json[figure.id] = to_json(figure.table);
-  return {.html = to_html(page), .json = json.dump(1) + "\n", .summary = summary, .problems = page.problems};
+  if (page.sections.size() == 1) page.title = page.sections[0].title;
+  gather_missing(page, tasks);
+  json["missing"] = page.footer.missing;
+  for (const auto& figure : page.others) json[figure.id] = to_json(figure);
+  return {.html = to_html(page),
+          .json = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n",
+          .summary = summary,
+          .problems = page.footer.problems};
 }
 
 }  // namespace prunex::report

@@ -12,7 +12,7 @@ namespace prunex::report {
 struct Report {
   std::string html;
   std::string json;     ///< all tables of the page, as numbers
-  std::string summary;  ///< the first table of every task, for a terminal
+  std::string summary;  ///< verdict and first table of every task, for a terminal
   std::vector<std::string> problems;
 };
 
@@ -38,14 +38,22 @@ struct Findings {
   std::vector<Pilot> pilots;
   std::vector<Check> checks;
   std::vector<Failure> failures;
+  std::vector<std::string> waiting;      ///< runs of comparisons that have not begun
   std::vector<std::string> comparisons;  ///< commands
+  std::vector<std::string> directories;  ///< that were looked in
 };
 
 /// All runs in these directories: run directories, comparisons (compare.json), or folders that hold such at any depth.
 /// Throws std::invalid_argument that names a directory in which there is none. In order, without repetitions.
 Findings find_runs(const std::vector<std::string>& directories);
 
-/// `command` is stated on the page.
-Report make_report(const Findings& findings, const std::string& command);
+/// What a page says of itself.
+struct Origin {
+  std::string command;
+  std::string folder = ".";  ///< where the page will stand; its links begin there
+  std::string date, version;
+};
+
+Report make_report(const Findings& findings, const Origin& origin);
 
 }  // namespace prunex::report

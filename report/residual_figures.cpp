@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "report/canvas.h"
 #include "report/figures.h"
 
 namespace prunex::report {
@@ -28,18 +29,18 @@ bool is_zero(const Series& series) {
 }
 
 Figure total_figure(const Task& task) {
-  Figure figure{.id = "residuals", .title = "Residuals"};
   const std::vector<std::pair<const char*, double Residuals::*>> kinds{
       {"primal, in the nodes: r intra", &Residuals::r_intra},
       {"primal, between nodes: r inter", &Residuals::r_inter},
       {"dual, in the nodes: s intra", &Residuals::s_intra},
       {"dual, between nodes: s inter", &Residuals::s_inter}};
+  std::vector<Plot> plots;
   for (const auto& [label, which] : kinds) {
     auto series = series_of(task, residual(which), false);
     std::erase_if(series, is_zero);
-    if (series.empty()) continue;
-    add_below(figure, Plot{kSamples, norm(label), series, {}});
+    plots.push_back(Plot{kSamples, norm(label), series, {}});
   }
+  Figure figure = figure_of("residuals", "Residuals", std::move(plots));
   figure.text =
       "Norms over all tensors that ADMM holds; none are computed without duals, as after the freeze or with --kappa 0.";
   if (figure.drawings.empty()) figure.missing = "no run has residuals: they belong to ADMM (--kappa above 0)";
@@ -89,7 +90,8 @@ Plot rank_plot(const Run& run, double Residuals::*which, const char* label) {
   for (const auto& exchange : run.exchanges) {
     for (size_t rank = 0; rank < exchange.residuals_by_rank.size(); ++rank) {
       if (plot.series.size() <= rank) {
-        plot.series.push_back({"rank " + std::to_string(rank), static_cast<int>(rank), {}, true, false});
+        const int style = rank < Style::kHighlights ? static_cast<int>(rank) : Style::kOther;
+        plot.series.push_back({"rank " + std::to_string(rank), style, {}, true, false});
       }
       plot.series[rank].points.push_back(
           {static_cast<double>(exchange.samples), exchange.residuals_by_rank[rank].*which, std::nullopt});
@@ -102,8 +104,9 @@ using Draw = Plot (*)(const Run&, double Residuals::*, const char*);
 
 /// In the nodes above, between nodes below.
 Figure of_one_run(const Run& run, const char* id, const char* title, Draw plot) {
-  Figure figure = figure_of(id, title, plot(run, &Residuals::r_intra, "r intra"));
-  add_below(figure, plot(run, &Residuals::r_inter, "r inter"));
+  Figure figure = figure_of(id, title,
+                            {plot(run, &Residuals::r_intra, "in the nodes: r intra"),
+                             plot(run, &Residuals::r_inter, "between nodes: r inter")});
   figure.text = "Primal residuals of " + run.directory + ", one seed.";
   return figure;
 }

@@ -26,6 +26,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr uintmax_t kLargestMetrics = 1'000'000'000;
+constexpr int64_t kMostUnits = 1'000'000;  // of a group
+constexpr int64_t kMostNodes = 1'000'000;
+
+/// What is no number counts as 1.
+int64_t count_from(const std::string& text) {
+  return std::clamp<int64_t>(std::atoll(text.c_str()), 1, kMostNodes);
+}
+
 std::map<std::string, std::string> parse_options(std::istream& file) {
   std::map<std::string, std::string> options;
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -78,6 +87,10 @@ std::vector<Exchange> parse_exchanges(std::istream& file) {
   int64_t line_number = 0;
   for (std::string line; std::getline(file, line);) {
     ++line_number;
+    if (line.size() > kLargestLine || exchanges.size() == kMostExchanges) {
+      throw std::invalid_argument(fmt::format("line {}: wanted at most {} bytes in a line and {} exchanges",
+                                              line_number, kLargestLine, kMostExchanges));
+    }
     if (line.empty() || (file.eof() && !text::is_json(line))) continue;
     const json exchange = text::parse_json(line, line_number);
     exchanges.push_back(within(fmt::format("line {}", line_number), [&] { return parse_exchange(exchange); }));
@@ -117,11 +130,14 @@ std::map<std::string, std::string> summary_options(const json& object) {
 }
 
 Summary parse_summary(const json& object) {
-  Summary summary{.options = summary_options(object)};
+  Summary summary{.options = summary_options(object), .version = word(object, "version")};
   summary.exchanges = whole(object, "exchanges");
   summary.steps = whole(object, "steps");
   summary.samples = whole(object, "samples");
   summary.accuracy = required<double>(object, "accuracy");
+  if (!(summary.accuracy >= 0 && summary.accuracy <= 1)) {
+    throw std::invalid_argument(fmt::format("accuracy: got {}, wanted 0 to 1", summary.accuracy));
+  }
   summary.parameters_compact = whole(object, "parameters_compact");
   summary.macs_compact = whole(object, "macs_compact");
   summary.inter_node_bytes = whole(object, "inter_node_bytes");
@@ -136,8 +152,12 @@ Summary parse_summary(const json& object) {
 std::vector<KeptUnits> parse_groups(const json& structure) {
   std::vector<KeptUnits> groups;
   each(structure, "groups", [&](const json& group) {
-    groups.push_back({required<std::string>(group, "name"), required<int64_t>(group, "size"),
+    groups.push_back({required<std::string>(group, "name"), required_whole(group, "size"),
                       required<std::vector<int64_t>>(group, "kept")});
+    const auto size = groups.back().size;
+    if (size < 0 || size > kMostUnits) {
+      throw std::invalid_argument(fmt::format("size: got {}, wanted 0 to {}", size, kMostUnits));
+    }
   });
   return groups;
 }
@@ -147,9 +167,9 @@ std::vector<Span> parse_trace(const json& trace) {
   each(trace, "traceEvents", [&](const json& event) {
     if (member(event, "ph") != "X") return;
     spans.push_back({.phase = required<std::string>(event, "name"),
-                     .node = required<int>(event, "pid"),
-                     .rank = required<int>(event, "tid"),
-                     .exchange = required<int64_t>(member(event, "args"), "exchange"),
+                     .node = required_whole(event, "pid"),
+                     .rank = required_whole(event, "tid"),
+                     .exchange = required_whole(member(event, "args"), "exchange"),
                      .begin = required<double>(event, "ts") / 1e6,
                      .seconds = required<double>(event, "dur") / 1e6});
   });
@@ -157,10 +177,13 @@ std::vector<Span> parse_trace(const json& trace) {
 }
 
 /// Reads a file if it is there.
-void read_file(Run& run, const char* name, const std::function<void(std::istream&)>& read) {
-  std::ifstream file(run.directory + "/" + name);
-  if (!file) return;
+void read_file(Run& run, const char* name, const std::function<void(std::istream&)>& read,
+               uintmax_t most = kLargestFile) {
+  const std::string path = run.directory + "/" + name;
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
   try {
+    std::ifstream file = open_bounded(path, most);
     read(file);
   } catch (const std::exception& error) {
     run.problems.push_back(fmt::format("{}/{}: {}", run.directory, name, reason(error)));
@@ -184,15 +207,15 @@ std::string Run::option(const std::string& key) const {
 
 int64_t Run::nodes() const {
   const auto text = option("nodes");
-  return text.empty() ? 1 : std::max<int64_t>(1, std::atoll(text.c_str()));
+  return text.empty() ? 1 : count_from(text);
 }
 
 int64_t Run::ranks() const {
   const auto text = option("ranks-per-node");
-  if (text.find(',') == std::string::npos) return nodes() * std::max<int64_t>(1, std::atoll(text.c_str()));
+  if (text.find(',') == std::string::npos) return nodes() * count_from(text);
   int64_t ranks = 0;
   std::istringstream list(text);
-  for (std::string one; std::getline(list, one, ',');) ranks += std::atoll(one.c_str());
+  for (std::string one; std::getline(list, one, ',');) ranks += count_from(one);
   return ranks;
 }
 
@@ -203,7 +226,8 @@ bool is_run_directory(const std::string& directory) {
 Run read_run(const std::string& directory) {
   Run run{.directory = directory};
   read_file(run, "config.toml", [&](std::istream& file) { run.options = parse_options(file); });
-  read_file(run, "metrics.jsonl", [&](std::istream& file) { run.exchanges = parse_exchanges(file); });
+  read_file(
+      run, "metrics.jsonl", [&](std::istream& file) { run.exchanges = parse_exchanges(file); }, kLargestMetrics);
   read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(read_json(file)); });
   read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(read_json(file)); });
   read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(read_json(file)); });

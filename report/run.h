@@ -48,6 +48,7 @@ struct Messages {
 struct Summary {
   /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
   std::map<std::string, std::string> options;
+  std::string version;  ///< of prunex
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   int64_t parameters_compact = 0, macs_compact = 0;
@@ -67,15 +68,14 @@ struct KeptUnits {
 /// One phase of one rank, from trace.json.
 struct Span {
   std::string phase;
-  int node = 0, rank = 0;
-  int64_t exchange = 0;
+  int64_t node = 0, rank = 0, exchange = 0;
   double begin = 0, seconds = 0;
 };
 
 struct Run {
   std::string directory;
   std::string name;                            ///< given by a comparison; else empty
-  std::string processor;                       ///< likewise
+  std::string processor, commit;               ///< likewise
   std::map<std::string, std::string> options;  ///< config.toml, completed from what a comparison's file says
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;

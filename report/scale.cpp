@@ -8,6 +8,7 @@ namespace prunex::report {
 namespace {
 
 constexpr int kSteps = 5;
+constexpr double kMost = 1e300;  // beyond it the width of a range might not be finite
 constexpr double kMostLogTicks = 8;
 
 double power_of_ten(double value) {
@@ -51,7 +52,7 @@ std::vector<double> log_ticks(double low, double high) {
 }  // namespace
 
 bool Range::shows(double value) const {
-  return std::isfinite(value) && (kind_ == ScaleKind::kLinear || value > 0);
+  return std::abs(value) < kMost && (kind_ == ScaleKind::kLinear || value > 1 / kMost);
 }
 
 void Range::add(double value) {

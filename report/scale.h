@@ -11,7 +11,7 @@ enum class ScaleKind { kLinear, kLog };
 class Range {
  public:
   explicit Range(ScaleKind kind = ScaleKind::kLinear) : kind_(kind) {}
-  /// Values that cannot be shown, not finite or not positive on a log scale, are left out.
+  /// Values that cannot be shown, at or near infinity, or not positive on a log scale, are left out.
   void add(double value);
   bool shows(double value) const;
   bool empty() const { return low_ > high_; }

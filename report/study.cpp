@@ -30,9 +30,9 @@ std::string task_key(const Run& run) {
 }
 
 std::string title_of(const Run& run) {
-  std::string title = run.option("model");
+  std::string title = run.option("model").empty() ? "unknown network" : run.option("model");
   if (const auto width = run.option("width"); !width.empty() && width != "1") title += " x " + width;
-  title += " on " + run.option("dataset");
+  title += " on " + (run.option("dataset").empty() ? "unknown data" : run.option("dataset"));
   const auto limit = run.option("train-limit"), samples = run.option("samples");
   if (!limit.empty() && limit != "0") {
     title += ", first " + limit + " images";
@@ -93,12 +93,13 @@ void name_variants(Task& task) {
   make_unique(task);
 }
 
-Variant& variant_of(Task& task, const Run& run) {
-  for (auto& variant : task.variants) {
-    if (variant.name == run.name && identity(variant.first()) == identity(run)) return variant;
-  }
-  task.variants.push_back({.name = run.name});
-  return task.variants.back();
+/// Numbers of a task's variants, by name and identity.
+using Numbers = std::map<std::pair<std::string, Options>, size_t>;
+
+void add_run(Task& task, Numbers& numbers, const Run& run) {
+  const auto [entry, is_new] = numbers.try_emplace({run.name, identity(run)}, task.variants.size());
+  if (is_new) task.variants.push_back({.name = run.name});
+  task.variants[entry->second].runs.push_back(&run);
 }
 
 }  // namespace
@@ -119,6 +120,7 @@ Options identity(const Run& run) {
 std::vector<Task> tasks_of(const std::vector<Run>& runs) {
   std::vector<std::string> keys;
   std::vector<Task> tasks;
+  std::vector<Numbers> variants;
   for (const auto& run : runs) {
     const auto key = task_key(run);
     const auto found = std::find(keys.begin(), keys.end(), key);
@@ -126,8 +128,9 @@ std::vector<Task> tasks_of(const std::vector<Run>& runs) {
     if (found == keys.end()) {
       keys.push_back(key);
       tasks.push_back({.title = title_of(run)});
+      variants.emplace_back();
     }
-    variant_of(tasks[number], run).runs.push_back(&run);
+    add_run(tasks[number], variants[number], run);
   }
   for (auto& task : tasks) name_variants(task);
   return tasks;
@@ -139,6 +142,14 @@ Spread over_seeds(const Variant& variant, const Quantity& quantity) {
     if (const auto value = quantity(*run)) values.push_back(*value);
   }
   return spread_of(values);
+}
+
+std::map<std::string, double> by_seed(const Variant& variant, const Quantity& quantity) {
+  std::map<std::string, double> values;
+  for (const Run* run : variant.finished()) {
+    if (const auto value = quantity(*run)) values[run->option("seed")] = *value;
+  }
+  return values;
 }
 
 std::optional<Interval> whisker(const Spread& spread) {

@@ -16,7 +16,7 @@ namespace prunex::report {
 /// The same options with several seeds.
 struct Variant {
   std::string name;
-  int style = 0;
+  int style = 0;  ///< see Style
   std::vector<const Run*> runs;
 
   const Run& first() const { return *runs.front(); }
@@ -40,6 +40,7 @@ std::map<std::string, std::string> identity(const Run& run);
 /// A quantity of finished runs over the seeds; runs for which it is nothing are left out.
 using Quantity = std::function<std::optional<double>(const Run&)>;
 Spread over_seeds(const Variant& variant, const Quantity& quantity);
+std::map<std::string, double> by_seed(const Variant& variant, const Quantity& quantity);
 
 /// From the lowest to the highest seed; nothing for fewer than two.
 std::optional<Interval> whisker(const Spread& spread);

@@ -1,29 +1,15 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <map>
 #include <string>
 
 #include "report/bandwidth.h"
 #include "report/figures.h"
+#include "report/verdict.h"
 
 namespace prunex::report {
 namespace {
 
-constexpr std::array<double, 4> kBandwidths{25, 100, 400, 1000};
-
-/// The ddp with the best accuracy, if there is one: what the others are held against.
-const Variant* reference(const Task& task) {
-  const Variant* best = nullptr;
-  double most = -1;
-  for (const auto& variant : task.variants) {
-    const Spread accuracy = over_seeds(variant, accuracy_of);
-    if (variant.strategy() != "ddp" || accuracy.count == 0 || accuracy.mean <= most) continue;
-    best = &variant;
-    most = accuracy.mean;
-  }
-  return best;
-}
+constexpr std::array<double, 4> kBandwidths{25, kUsualMbit, 400, 1000};
 
 std::optional<double> factor(const Run& run) {
   if (run.summary->inter_node_bytes == 0 || run.summary->inter_node_bytes_ddp == 0) return std::nullopt;
@@ -44,26 +30,17 @@ Cell accuracy_cell(const Variant& variant) {
   return spread.count > 0 ? Cell(percent(spread.mean, spread.half_width)) : Cell();
 }
 
-std::map<std::string, double> accuracies(const Variant& variant) {
-  std::map<std::string, double> by_seed;
-  for (const Run* run : variant.finished()) {
-    if (const auto accuracy = accuracy_of(*run)) by_seed[run->option("seed")] = *accuracy;
-  }
-  return by_seed;
-}
-
 Cell points_cell(const Variant& variant, const Variant* ddp) {
-  const auto mine = accuracies(variant);
+  const auto mine = by_seed(variant, accuracy_of);
   if (ddp == nullptr || ddp == &variant || mine.empty()) return {};
-  const Difference points = difference(mine, accuracies(*ddp));
-  const std::string sign = points.mean > 0 ? "+" : points.mean < 0 ? "−" : "";
-  const std::string text = sign + plain(std::abs(100 * points.mean), 3);
-  return points.half_width == 0 ? text : text + " ± " + plain(100 * points.half_width, 2);
+  return points_text(difference(mine, by_seed(*ddp, accuracy_of)));
 }
 
 std::vector<Cell> row_of(const Variant& variant, const Variant* ddp) {
   const auto done = variant.finished().size();
-  std::vector<Cell> row{variant.name,
+  Cell name(variant.name);
+  name.style = variant.style;
+  std::vector<Cell> row{name,
                         done == variant.runs.size()
                             ? std::to_string(done)
                             : std::to_string(done) + " of " + std::to_string(variant.runs.size()),
@@ -83,16 +60,19 @@ std::vector<Cell> row_of(const Variant& variant, const Variant* ddp) {
 
 Table summary_table(const Task& task) {
   Table table{{{"run", {}},
-               {"seeds", {}},
-               {"accuracy", {}},
-               {"points against ddp", {}},
+               {.name = "seeds", .right = true, .detail = true},
+               {.name = "accuracy", .right = true},
+               {.name = "points against ddp", .right = true},
                {"bytes per image", Unit::kBytes, 3},
                {"times fewer than DDP", {}, 3}},
               {}};
-  for (const double mbit : kBandwidths) table.columns.push_back({"s at " + format(mbit, Unit::kMbit), {}, 3});
-  table.columns.push_back({"s measured", {}, 3});
+  for (const double mbit : kBandwidths) {
+    const bool usual = mbit == kUsualMbit;
+    table.columns.push_back({.name = "s at " + format(mbit, Unit::kMbit), .digits = 3, .detail = !usual});
+  }
+  table.columns.push_back({.name = "s measured", .digits = 3});
   table.columns.push_back({"parameters", Unit::kNumber, 3});
-  table.columns.push_back({"MACs", Unit::kNumber, 3});
+  table.columns.push_back({.name = "MACs", .unit = Unit::kNumber, .digits = 3, .detail = true});
   const Variant* ddp = reference(task);
   for (const auto& variant : task.variants) table.rows.push_back(row_of(variant, ddp));
   return table;

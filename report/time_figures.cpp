@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 
 #include "report/figures.h"
+#include "report/phases.h"
 
 namespace prunex::report {
 namespace {
@@ -17,20 +20,26 @@ std::vector<Sample> exchange_seconds(const Run& run) {
 Figure exchange_figure(const Task& task) {
   const auto series = series_of(task, exchange_seconds, false);
   const Axis x{"training images seen"}, y{"seconds per exchange, mean over ranks", Unit::kSeconds, ScaleKind::kLog};
-  Figure figure = figure_of("exchange-time", "Time per exchange", Plot{x, y, series, {}});
+  Figure figure = figure_of("exchange-time", "Time per exchange", {Plot{x, y, series, {}}});
   figure.text = "Measured: sums in the node, node update and masks, between nodes, duals; waiting for others included.";
   return figure;
 }
 
 using Part = double Seconds::*;
+constexpr std::array<std::pair<std::string_view, Part>, 6> kParts{{{kPhases[0].words, &Seconds::local},
+                                                                   {kPhases[1].words, &Seconds::intra},
+                                                                   {kPhases[2].words, &Seconds::project},
+                                                                   {kPhases[3].words, &Seconds::inter},
+                                                                   {kPhases[4].words, &Seconds::dual},
+                                                                   {kPhases[5].words, &Seconds::evaluate}}};
+using Parts = std::vector<std::pair<std::string_view, Part>>;
 
 /// Stacked means over the seeds of parts of the seconds, divided by `per`.
-Bars parts_of(const Task& task, const Axis& axis, const std::vector<std::pair<std::string, Part>>& parts,
-              double (*per)(const Summary&)) {
+Bars parts_of(const Task& task, const Axis& axis, const Parts& parts, double (*per)(const Summary&)) {
   Bars bars{axis, {}, {}};
-  for (const auto& [name, part] : parts) bars.parts.push_back(name);
+  for (const auto& [name, part] : parts) bars.parts.emplace_back(name);
   for (const auto& variant : task.variants) {
-    const auto mean_of = [&](const std::vector<std::pair<std::string, Part>>& some) {
+    const auto mean_of = [&](const Parts& some) {
       return over_seeds(variant, [&](const Run& run) -> std::optional<double> {
         double sum = 0;
         for (const auto& [name, part] : some) sum += run.summary->seconds.*part;
@@ -47,11 +56,7 @@ Bars parts_of(const Task& task, const Axis& axis, const std::vector<std::pair<st
 }
 
 Figure breakdown_figure(const Task& task) {
-  Bars bars = parts_of(task, {"mean seconds per exchange", Unit::kSeconds},
-                       {{"sum in the node", &Seconds::intra},
-                        {"node update, masks", &Seconds::project},
-                        {"between nodes", &Seconds::inter},
-                        {"duals, residuals", &Seconds::dual}},
+  Bars bars = parts_of(task, {"mean seconds per exchange", Unit::kSeconds}, {kParts.begin() + 1, kParts.end() - 1},
                        [](const Summary& summary) { return static_cast<double>(summary.exchanges); });
   bars.first_style = 1;  // the colours of budget_figure
   Figure figure = figure_of("breakdown", "Parts of an exchange", bars);
@@ -63,13 +68,7 @@ Figure breakdown_figure(const Task& task) {
 
 Figure budget_figure(const Task& task) {
   Figure figure = figure_of("budget", "Where the time goes",
-                            parts_of(task, {"seconds of the whole run", Unit::kSeconds},
-                                     {{"local steps", &Seconds::local},
-                                      {"sum in the node", &Seconds::intra},
-                                      {"node update, masks", &Seconds::project},
-                                      {"between nodes", &Seconds::inter},
-                                      {"duals, residuals", &Seconds::dual},
-                                      {"evaluation", &Seconds::evaluate}},
+                            parts_of(task, {"seconds of the whole run", Unit::kSeconds}, {kParts.begin(), kParts.end()},
                                      [](const Summary&) { return 1.0; }));
   figure.text = "Measured; mean over ranks and seeds; whisker: lowest to highest seed.";
   return figure;
@@ -122,7 +121,6 @@ Figure scaling_figure(const Task& task) {
   const Axis ranks{"ranks", Unit::kNumber, ScaleKind::kLog, false, {counts.begin(), counts.end()}};
   const Axis rate{"images per second", Unit::kNumber, ScaleKind::kLog};
   const Axis share{"efficiency", Unit::kShare, ScaleKind::kLinear, true};
-  Figure figure = figure_of("scaling", "Scaling", Plot{ranks, rate, series, {}});
   auto efficiency = series;
   for (auto& one : efficiency) {
     const auto base = one.points.front();
@@ -133,7 +131,7 @@ Figure scaling_figure(const Task& task) {
                Interval{efficient(point.x, rates.low), efficient(point.x, rates.high)}};
     }
   }
-  add_below(figure, Plot{ranks, share, efficiency, {}});
+  Figure figure = figure_of("scaling", "Scaling", {Plot{ranks, rate, series, {}}, Plot{ranks, share, efficiency, {}}});
   figure.text =
       "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
       "smallest layout.";

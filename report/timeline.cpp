@@ -2,23 +2,33 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <map>
 
 #include "report/bars.h"
 #include "report/figures.h"
+#include "report/phases.h"
 
 namespace prunex::report {
 namespace {
 
 constexpr int64_t kExchanges = 3;  // in the window
-constexpr std::array<const char*, 7> kPhases{"local", "intra", "project", "inter", "dual", "evaluate", "other"};
+constexpr size_t kMostRows = 24, kMostStretches = 3000;
 
 /// mask belongs to project, packing to the links between nodes, as in the seconds of metrics.jsonl.
 size_t phase_number(const std::string& phase) {
   if (phase == "mask") return 2;
   if (phase == "pack" || phase == "unpack") return 3;
-  const auto found = std::find(kPhases.begin(), kPhases.end(), phase);
+  const auto found = std::find_if(kPhases.begin(), kPhases.end(), [&](const Phase& one) { return one.name == phase; });
   return std::min<size_t>(static_cast<size_t>(found - kPhases.begin()), kPhases.size() - 1);
+}
+
+/// With the work that a phase of the table contains.
+std::string words_of(const std::string& phase) {
+  if (phase == "cut") return "cut of the network";
+  if (phase == "mask") return "masks";
+  if (phase == "pack" || phase == "unpack") return phase + "ing";
+  const size_t number = phase_number(phase);
+  return number + 1 == kPhases.size() ? phase : std::string(kPhases[number].words);
 }
 
 /// Around the exchange in which the masks became final, or the first ones.
@@ -48,14 +58,17 @@ std::vector<Span> window(const Run& run, int64_t from) {
 
 std::vector<Stretch> traced(const Run& run, int64_t from, std::vector<std::string>& rows) {
   const auto spans = window(run, from);
-  std::set<std::pair<int, int>> ranks;
-  for (const auto& span : spans) ranks.insert({span.node, span.rank});
-  for (const auto& [node, rank] : ranks) rows.push_back(fmt::format("node {}, rank {}", node, rank));
+  std::map<std::pair<int64_t, int64_t>, size_t> ranks;
+  for (const auto& span : spans) ranks[{span.node, span.rank}] = 0;
+  for (auto& [rank, row] : ranks) {
+    row = rows.size();
+    rows.push_back(fmt::format("node {}, rank {}", rank.first, rank.second));
+  }
   std::vector<Stretch> stretches;
   for (const auto& span : spans) {
-    const auto row = static_cast<size_t>(std::distance(ranks.begin(), ranks.find({span.node, span.rank})));
-    stretches.push_back({row, static_cast<int>(phase_number(span.phase)), span.begin, span.seconds,
-                         fmt::format("{}: {}", span.phase, format(span.seconds, Unit::kSeconds))});
+    stretches.push_back({ranks.at({span.node, span.rank}), static_cast<int>(phase_number(span.phase)), span.begin,
+                         span.seconds,
+                         fmt::format("{}: {}", words_of(span.phase), format(span.seconds, Unit::kSeconds))});
   }
   return stretches;
 }
@@ -72,11 +85,24 @@ std::vector<Stretch> from_seconds(const Run& run, int64_t from, size_t row) {
       if (parts[i] <= 0) continue;
       stretches.push_back(
           {row, static_cast<int>(i), at, parts[i],
-           fmt::format("exchange {}, {}: {}", exchange.index, kPhases[i], format(parts[i], Unit::kSeconds))});
+           fmt::format("exchange {}, {}: {}", exchange.index, kPhases[i].words, format(parts[i], Unit::kSeconds))});
       at += parts[i];
     }
   }
   return stretches;
+}
+
+/// What can be seen; `text` says what is left out.
+void limit(std::vector<std::string>& rows, std::vector<Stretch>& stretches, std::string& text) {
+  if (rows.size() > kMostRows) {
+    text += fmt::format(" The first {} of {} rows.", kMostRows, rows.size());
+    rows.resize(kMostRows);
+    std::erase_if(stretches, [](const Stretch& one) { return one.row >= kMostRows; });
+  }
+  if (stretches.size() > kMostStretches) {
+    text += fmt::format(" The first {} of {} stretches of time.", kMostStretches, stretches.size());
+    stretches.resize(kMostStretches);
+  }
 }
 
 const Run* first_traced(const Task& task) {
@@ -111,13 +137,19 @@ Figure timeline_figure(const Task& task) {
         "runs with --trace show every rank.",
         kExchanges);
   }
+  limit(rows, stretches, figure.text);
   if (stretches.empty()) return missing_figure(figure.id, figure.title, "no run has a trace.json or seconds");
   figure.drawings = {draw_rows({"seconds", Unit::kSeconds}, rows, stretches)};
-  figure.table.columns = {{"row", {}}, {"phase", {}}, {"begin", Unit::kSeconds}, {"length", Unit::kSeconds}};
+  Table table{{{"row", {}}, {"phase", {}}, {"begin", Unit::kSeconds}, {"length", Unit::kSeconds}}, {}};
   for (const auto& [row, style, begin, length, hint] : stretches) {
-    figure.table.rows.push_back({rows[row], std::string(kPhases[static_cast<size_t>(style)]), begin, length});
+    table.rows.push_back({rows[row], std::string(kPhases[static_cast<size_t>(style)].words), begin, length});
   }
-  for (size_t i = 0; i < kPhases.size(); ++i) figure.legend.push_back({kPhases[i], static_cast<int>(i)});
+  figure.tables = {std::move(table)};
+  for (size_t i = 0; i < kPhases.size(); ++i) {
+    const bool drawn = std::any_of(stretches.begin(), stretches.end(),
+                                   [&](const Stretch& one) { return one.style == static_cast<int>(i); });
+    if (drawn) figure.legend.push_back({std::string(kPhases[i].words), static_cast<int>(i)});
+  }
   return figure;
 }
 

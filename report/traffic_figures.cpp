@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cmath>
 
 #include "report/figures.h"
 
 namespace prunex::report {
 namespace {
 
+constexpr double kAtBound = 0.01;
 const Axis kSamples{"training images seen"};
 
 Curve per_exchange(double (*what)(const Exchange&)) {
@@ -41,20 +43,14 @@ Figure message_figure(const Task& task) {
   const auto rules = freeze(task);
   const Axis size{"bytes between nodes per exchange", Unit::kBytes, ScaleKind::kLog};
   const Axis change{"units whose mask changed"};
-  Figure figure =
-      figure_of("messages", "Message size per exchange, and mask changes", Plot{kSamples, size, sizes, rules});
-  if (figure.drawings.empty()) return figure;
   std::vector<Series> changing = series_of(task, per_exchange(changes), false);
   std::erase_if(changing, [](const Series& series) {
     return std::all_of(series.points.begin(), series.points.end(), [](const Point& point) { return point.y == 0; });
   });
+  Figure figure = figure_of("messages", "Message size per exchange, and mask changes",
+                            {Plot{kSamples, size, sizes, rules}, Plot{kSamples, change, changing, rules}});
   figure.text = "Above: what one node sends to others in one exchange. ";
-  if (changing.empty()) {
-    figure.text += "No run changes masks.";
-  } else {
-    add_below(figure, Plot{kSamples, change, changing, rules});
-    figure.text += "Below: units of the groups whose mask changed in it.";
-  }
+  figure.text += changing.empty() ? "No run changes masks." : "Below: units of the groups whose mask changed in it.";
   return figure;
 }
 
@@ -102,6 +98,14 @@ Figure bound_figure(const Task& task) {
                                     static_cast<double>(run.summary->inter_node_bytes_bound);
                            });
   Figure figure = figure_of("bound", "Bytes against the bound", bars);
+  const auto at_bound = [](const Bar& bar) { return std::abs(total(bar) - 1) < kAtBound; };
+  if (!bars.bars.empty() && std::all_of(bars.bars.begin(), bars.bars.end(), at_bound)) {
+    figure.drawings.clear();
+    figure.folded = true;
+    figure.text =
+        "Every run sent the least that an all-reduce of its payload can send, within 1 %: 2(M-1)/M x payload.";
+    return figure;
+  }
   figure.text =
       "Bytes sent by node 0 over 2(M-1)/M x payload; 1 is the bound. Shards of unequal size may put node 0 a little "
       "off it. Mean over seeds, whisker: lowest to highest.";

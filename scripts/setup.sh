@@ -16,7 +16,7 @@ readonly venv=.venv
 readonly unfinished=$venv/unfinished
 readonly pip_version=25.3
 packages=(g++ cmake ninja-build libgloo-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
-  zlib1g-dev libgtest-dev libgmock-dev)
+  zlib1g-dev libzip-dev libgtest-dev libgmock-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }

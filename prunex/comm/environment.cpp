@@ -65,7 +65,12 @@ std::optional<Environment> read_torchrun(const Lookup& lookup) {
   seat.local_size = variables.count_or("LOCAL_WORLD_SIZE", 1, 1);
   seat.local_rank = variables.count_or("LOCAL_RANK", 0, environment.rank % seat.local_size);
   if (variables.has("GROUP_RANK")) seat.node = variables.count("GROUP_RANK", 0);
-  environment.store_hosted = variables.text_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
+  environment.store_secret = variables.text_or(kStoreSecret, "");
+  if (!environment.store_secret.empty()) {
+    environment.store_host = StoreHost::kLauncher;
+  } else if (variables.text_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True") {
+    environment.store_host = StoreHost::kTorchrun;
+  }
   environment.restart_count = variables.count_or("TORCHELASTIC_RESTART_COUNT", 0, 0);
   if (environment.world_size > 1) read_master(variables, environment);
   return environment;

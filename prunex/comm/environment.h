@@ -16,6 +16,12 @@ struct Seat {
   int local_size = 1;  ///< ranks on its node
 };
 
+/// Who hosts the store: rank 0, prunex's own launcher, or torchrun, with a store of PyTorch's.
+enum class StoreHost { kRankZero, kLauncher, kTorchrun };
+
+/// PRUNEX_STORE_SECRET, which prunex's launcher sets beside torchrun's variables.
+inline constexpr const char* kStoreSecret = "PRUNEX_STORE_SECRET";
+
 /// What a rank of several knows at its start. The variables, and what stands in for missing ones:
 /// docs/communication.md.
 struct Environment {
@@ -24,7 +30,8 @@ struct Environment {
   Seat seat;
   std::string master_address;  ///< where the store is
   uint16_t master_port = 0;
-  bool store_hosted = false;            ///< by the launcher; else rank 0 hosts it
+  StoreHost store_host = StoreHost::kRankZero;
+  std::string store_secret = {};        ///< what the store of prunex's launcher wants to hear
   int restart_count = 0;                ///< attempts before this one that used the same store
   std::vector<std::string> interfaces;  ///< GLOO_SOCKET_IFNAME
 };

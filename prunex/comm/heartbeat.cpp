@@ -12,12 +12,13 @@
 #include <csignal>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
-#include "prunex/comm/heartbeat_mesh.h"
 #include "prunex/comm/peer_link.h"
+#include "prunex/comm/peer_sockets.h"
 
 namespace prunex::comm {
 namespace {
@@ -40,6 +41,12 @@ struct Peer {
 
   bool silent_for(Clock::duration time, Clock::time_point now) const { return watched && now - heard >= time; }
 };
+
+Group group_of(Place place) {
+  Group group = {"heartbeat", std::vector<int>(static_cast<size_t>(place.size)), place.rank};
+  std::iota(group.members.begin(), group.members.end(), 0);
+  return group;
+}
 
 // Powers of two apart, round the circle of ranks: however the network breaks apart, some ranks of one part watch some
 // of the other, and tell those who can still be reached.
@@ -70,7 +77,9 @@ class Heartbeat::Loop {
         timeout_(options.timeout),
         events_(std::move(events)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    for (auto& [rank, socket] : connect_heartbeats(place, store, options)) {
+    Join join(options.join_timeout);
+    for (auto& [rank, socket] : connect_peers(group_of(place), options.address, {store, join})) {
+      prefer_latency(socket, options.timeout);
       peers_.emplace(rank,
                      Peer{PeerLink(std::move(socket)), watches(place, rank), Clock::now() + options.join_timeout, ""});
     }

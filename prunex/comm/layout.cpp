@@ -9,7 +9,15 @@
 
 namespace prunex::comm {
 
+void expect_countable(int64_t nodes, int64_t ranks_per_node) {
+  if (nodes <= kMostRanks && ranks_per_node <= kMostRanks && nodes * ranks_per_node <= kMostRanks) return;
+  throw std::invalid_argument(
+      fmt::format("--nodes, --ranks-per-node: got {} nodes of {} ranks, wanted at most {} ranks", nodes, ranks_per_node,
+                  kMostRanks));
+}
+
 Layout Layout::even(int nodes, int ranks_per_node, int rank) {
+  expect_countable(nodes, ranks_per_node);
   return {std::vector<int>(static_cast<size_t>(std::max(nodes, 0)), ranks_per_node), rank};
 }
 

@@ -1,10 +1,16 @@
 // Which rank stands on which node.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace prunex::comm {
+
+inline constexpr int kMostRanks = 1'000'000;
+
+/// Throws std::invalid_argument for more ranks than kMostRanks.
+void expect_countable(int64_t nodes, int64_t ranks_per_node);
 
 /// Where one rank stands. Ranks are numbered node by node; nodes may hold different numbers of them.
 struct Layout {
@@ -12,6 +18,7 @@ struct Layout {
   int rank = 0;                       ///< this one
   int sites = 1;                      ///< the nodes form so many equal, consecutive shares, each behind one slow link
 
+  /// Of as many ranks as expect_countable() allows.
   static Layout even(int nodes, int ranks_per_node, int rank = 0);
 
   int nodes() const { return static_cast<int>(node_sizes.size()); }

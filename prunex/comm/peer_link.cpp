@@ -12,6 +12,7 @@ namespace {
 // On the wire: the kind, two bytes of length, low one first, the text.
 constexpr size_t kHeader = 3;
 constexpr size_t kLongest = 0xffff;
+constexpr size_t kMostReceived = 4 * kLongest;  // before messages are taken out
 
 }  // namespace
 
@@ -35,7 +36,7 @@ void PeerLink::flush() {
 
 std::string PeerLink::receive() {
   char buffer[4096];
-  for (;;) {
+  while (received_.size() < kMostReceived) {
     const ssize_t count = recv(socket_.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (count == 0) return "its process ended";
     if (count > 0) {
@@ -46,6 +47,7 @@ std::string PeerLink::receive() {
       return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::generic_category().message(errno);
     }
   }
+  return "";
 }
 
 std::optional<PeerMessage> PeerLink::next() {

@@ -4,24 +4,35 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
+
+#include "prunex/comm/addresses.h"
 
 namespace prunex::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 constexpr int kUntold = -1;
+constexpr milliseconds kLook{250};  // between two looks at who is missing
 
 std::string text_of(const Seat& seat) {
   return fmt::format("{} {} {}", seat.node.value_or(kUntold), seat.local_rank, seat.local_size);
 }
 
-Seat seat_of(const std::string& text) {
+Seat seat_of(const std::string& text, int rank, int ranks) {
   Seat seat;
   int node = kUntold;
-  std::istringstream(text) >> node >> seat.local_rank >> seat.local_size;
+  std::istringstream fields(text);
+  const bool read = static_cast<bool>(fields >> node >> seat.local_rank >> seat.local_size);
+  if (!read || seat.local_size < 1 || seat.local_size > ranks || seat.local_rank < 0 || node < kUntold) {
+    throw std::runtime_error(fmt::format(
+        "[comm] rank {} left a card that is none: wanted \"node local_rank ranks\" of {} ranks", rank, ranks));
+  }
   if (node != kUntold) seat.node = node;
   return seat;
 }
@@ -34,34 +45,108 @@ Seat seat_of(const std::string& text) {
       rank, got.local_rank, got.local_size, node, wanted.local_rank, wanted.local_size, *wanted.node));
 }
 
-}  // namespace
-
-std::unique_ptr<Store> make_store(const Environment& environment, std::chrono::milliseconds timeout) {
-  // A launcher that restarts its ranks keeps the store, with the keys of the failed attempt.
-  const auto prefix = fmt::format("prunex/{}/", environment.restart_count);
-  if (environment.rank == 0 && !environment.store_hosted) return host_tcp_store(environment.master_port, prefix).store;
-  return reach_tcp_store(environment.master_address, environment.master_port, prefix, timeout);
+// "missing ranks 1, 3"
+std::string missing_ranks(std::vector<int> ranks) {
+  constexpr size_t kNamed = 16;
+  const size_t count = ranks.size();
+  if (count > kNamed) ranks.resize(kNamed);
+  const auto more = count > kNamed ? fmt::format(" and {} more", count - kNamed) : "";
+  return fmt::format("missing rank{} {}{}", count > 1 ? "s" : "", fmt::join(ranks, ", "), more);
 }
 
-std::vector<std::string> exchange_cards(Store& store, const std::string& topic, const Place& place,
-                                        const std::string& card, std::chrono::milliseconds timeout) {
-  const auto key = [&](int rank) { return fmt::format("{}/{}", topic, rank); };
-  store.set(key(place.rank), card);
-  const auto deadline = Clock::now() + timeout;
-  std::vector<std::string> cards;
-  std::vector<int> missing;
-  for (int rank = 0; rank < place.size; ++rank) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    auto theirs = store.get(key(rank), std::max(left, std::chrono::milliseconds(1)));
-    if (theirs)
-      cards.push_back(*theirs);
-    else
-      missing.push_back(rank);
+// What the store listens on: where MASTER_ADDR leads to on this machine, and, since a host name may lead to loopback
+// here and elsewhere not, the interface that was named. If it leads elsewhere (to what forwards connections), the
+// interface, or what the host name stands for.
+std::vector<std::string> hosts_of_store(const Environment& environment, const std::vector<std::string>& interfaces,
+                                        Join& join) {
+  auto resolution = resolve_host(environment.master_address, join.deadline());
+  while (!resolution.problem.empty() && !join.over()) {
+    join.waits_for(fmt::format("MASTER_ADDR {}: {}", environment.master_address, resolution.problem));
+    std::this_thread::sleep_for(kLook);
+    resolution = resolve_host(environment.master_address, join.deadline());
   }
-  if (missing.empty()) return cards;
-  throw std::runtime_error(fmt::format("[comm] {} of {} ranks joined within {:g} s: missing rank{} {}", cards.size(),
-                                       place.size, std::chrono::duration<double>(timeout).count(),
-                                       missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")));
+  if (!resolution.problem.empty()) {
+    throw std::runtime_error(fmt::format("[comm] MASTER_ADDR {}: {}; gave up after {} (--join-timeout)",
+                                         environment.master_address, resolution.problem, join.limit()));
+  }
+  auto& hosts = resolution.hosts;
+  std::erase_if(hosts, [](const auto& host) { return !is_own_address(host); });
+  if (!interfaces.empty()) hosts.push_back(address_of_interface(interfaces.front()));
+  if (hosts.empty()) hosts.push_back(address_of_host_name());
+  std::vector<std::string> once;
+  for (const auto& host : hosts) {
+    if (std::find(once.begin(), once.end(), host) == once.end()) once.push_back(host);
+  }
+  return once;
+}
+
+std::unique_ptr<StoreServer> host_store(const Environment& environment, const std::vector<std::string>& hosts) {
+  try {
+    return std::make_unique<StoreServer>(
+        StoreServerOptions{hosts, environment.master_port, environment.world_size, environment.store_secret});
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("[comm] MASTER_ADDR, MASTER_PORT: the store cannot {}; wanted a free port",
+                                         std::string(error.what()).substr(std::strlen("[comm] "))));
+  }
+}
+
+}  // namespace
+
+RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, Join& join) {
+  StorePlace place = {environment.master_address, environment.master_port, environment.store_secret};
+  if (environment.store_host == StoreHost::kTorchrun) {
+    // A launcher that restarts its ranks keeps the store, with the keys of the failed attempt.
+    return {nullptr, reach_torch_store(place, fmt::format("prunex/{}/", environment.restart_count), join)};
+  }
+  RunStore run;
+  if (environment.rank == 0 && environment.store_host == StoreHost::kRankZero) {
+    const auto hosts = hosts_of_store(environment, interfaces, join);
+    run.server = host_store(environment, hosts);
+    place.host = hosts.front();
+  }
+  run.client = reach_store(place, join);
+  return run;
+}
+
+std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topic, const Place& place,
+                                        const std::string& card) {
+  const auto key = [&](int rank) { return fmt::format("{}/{}", topic, rank); };
+  meeting.store.set(key(place.rank), card);
+  std::vector<std::string> cards(static_cast<size_t>(place.size));
+  std::vector<int> missing(cards.size());
+  std::iota(missing.begin(), missing.end(), 0);
+  const auto look_for = [&](int rank, milliseconds wait) {
+    auto theirs = meeting.store.get(key(rank), wait);
+    if (theirs) cards[static_cast<size_t>(rank)] = std::move(*theirs);
+    return theirs.has_value();
+  };
+  while (!missing.empty()) {
+    if (look_for(missing.front(), std::min(meeting.join.left(), kLook))) {
+      missing.erase(missing.begin());
+      continue;
+    }
+    std::erase_if(missing, [&](int rank) { return look_for(rank, milliseconds(1)); });
+    if (missing.empty()) break;
+    const auto joined = fmt::format("{} of {} ranks joined", cards.size() - missing.size(), cards.size());
+    if (meeting.join.over()) {
+      throw std::runtime_error(fmt::format("[comm] {} within {}: {} (--join-timeout)", joined, meeting.join.limit(),
+                                           missing_ranks(missing)));
+    }
+    // The first of those who have joined speaks for all.
+    const bool speaks =
+        std::count_if(missing.begin(), missing.end(), [&](int r) { return r < place.rank; }) == place.rank;
+    meeting.join.waits_for(speaks ? joined + ": " + missing_ranks(missing) : "");
+  }
+  meeting.join.waits_for("");
+  return cards;
+}
+
+std::string shown(const std::string& text) {
+  constexpr size_t kMost = 200;
+  std::string fit = text.substr(0, kMost) + (text.size() > kMost ? "…" : "");
+  std::replace_if(
+      fit.begin(), fit.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }, '?');
+  return fit;
 }
 
 std::vector<int> node_sizes_of(const std::vector<Seat>& seats) {
@@ -87,11 +172,11 @@ std::vector<int> node_sizes_of(const std::vector<Seat>& seats) {
   return sizes;
 }
 
-Layout find_layout(const Environment& environment, Store& store, std::chrono::milliseconds timeout) {
+Layout find_layout(const Environment& environment, Meeting meeting) {
   std::vector<Seat> seats;
   const Place place = {environment.rank, environment.world_size};
-  for (const auto& card : exchange_cards(store, "seat", place, text_of(environment.seat), timeout)) {
-    seats.push_back(seat_of(card));
+  for (const auto& card : exchange_cards(meeting, "seat", place, text_of(environment.seat))) {
+    seats.push_back(seat_of(card, static_cast<int>(seats.size()), place.size));
   }
   return {node_sizes_of(seats), environment.rank};
 }

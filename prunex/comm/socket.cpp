@@ -20,7 +20,8 @@ namespace prunex::comm {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, int error) {
-  throw std::runtime_error(fmt::format("[comm] {}: {}", what, std::generic_category().message(error)));
+  const char* cure = error == EMFILE ? ": raise ulimit -n" : "";
+  throw std::runtime_error(fmt::format("[comm] {}: {}{}", what, std::generic_category().message(error), cure));
 }
 
 struct SocketAddress {
@@ -76,11 +77,14 @@ void Socket::close() {
   fd_ = -1;
 }
 
-Socket listen_on(const std::string& host, int backlog) {
-  const auto address = resolve({host, 0});
+Socket listen_on(const Endpoint& endpoint, int backlog) {
+  const auto name = fmt::format("listen on {}:{}", endpoint.host, endpoint.port);
+  const auto address = resolve(endpoint);
   Socket socket = make_socket(address);
-  if (bind(socket.fd(), address.get(), address.length) != 0) fail("bind to " + host, errno);
-  if (listen(socket.fd(), backlog) != 0) fail("listen on " + host, errno);
+  const int on = 1;  // connections of an earlier run that are still closing do not keep the port
+  if (endpoint.port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(socket.fd(), address.get(), address.length) != 0) fail(name, errno);
+  if (listen(socket.fd(), backlog) != 0) fail(name, errno);
   return socket;
 }
 
@@ -92,13 +96,10 @@ uint16_t port_of(const Socket& socket) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
-Socket accept_from(const Socket& listener, Deadline deadline) {
-  while (wait_for(listener, POLLIN, deadline)) {
-    const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) return Socket(fd);
-    if (!try_again(errno) && errno != ECONNABORTED) fail("accept", errno);
-  }
-  return Socket();
+Socket accept_from(const Socket& listener) {
+  const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0 && !try_again(errno) && errno != ECONNABORTED) fail("accept", errno);
+  return Socket(fd);
 }
 
 Socket connect_to(const Endpoint& endpoint, Deadline deadline) {

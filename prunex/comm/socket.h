@@ -21,6 +21,8 @@ class Socket {
 
   int fd() const { return fd_; }
   void close();
+  /// Gives the descriptor away.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -37,12 +39,12 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// Milliseconds until then, for poll(); at least 0.
 int milliseconds_until(Deadline deadline);
 
-/// Listens on a free port of the host, for so many connections to come before they are accepted. All sockets here are
-/// closed by exec and do not block. Throws std::runtime_error, as do the others.
-Socket listen_on(const std::string& host, int backlog);
+/// Listens on a port of the host, for 0 a free one, for so many connections to come before they are accepted. All
+/// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
+Socket listen_on(const Endpoint& endpoint, int backlog);
 uint16_t port_of(const Socket& socket);
-/// -1 if nobody came.
-Socket accept_from(const Socket& listener, Deadline deadline);
+/// Of who has come already; no socket if nobody has.
+Socket accept_from(const Socket& listener);
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
 /// All of the bytes, or false by the deadline or if the connection broke.

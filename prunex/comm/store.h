@@ -7,32 +7,42 @@
 #include <optional>
 #include <string>
 
+#include "prunex/comm/join.h"
+#include "prunex/comm/socket.h"
+
 namespace prunex::comm {
 
-/// Shared by all ranks of a run; every key is written once. Safe to use from several threads.
+/// Shared by all ranks of a run; every key is written once. Safe to use from several threads. Values are what others
+/// wrote: readers check them.
 class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// The key's value, waiting for it up to timeout; nothing if it did not come.
   virtual std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  /// All ranks have joined: nobody needs the store any more. From one rank.
+  virtual void release() {}
 };
 
 /// For ranks that are threads of one process.
 std::unique_ptr<Store> make_memory_store();
 
-struct TcpStore {
-  std::unique_ptr<Store> store;
+/// Where a store is, by name, and what it wants to hear.
+struct StorePlace {
+  std::string host;
   uint16_t port = 0;
+  std::string secret = {};
 };
 
-/// Hosts a c10d::TCPStore in this process, on the port or, for 0, a free one; it lives as long as the store. prefix is
-/// put before every key and separates runs that share a server. Throws std::runtime_error if the port is taken.
-TcpStore host_tcp_store(uint16_t port, const std::string& prefix = "");
+/// A client of a StoreServer. Throws std::runtime_error that says why if there is none before the rank's time to join
+/// is over; meanwhile `join` is told.
+std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join);
 
-/// A client of a c10d::TCPStore, as torchrun and host_tcp_store host it. Throws std::runtime_error if it does not
-/// answer within the timeout.
-std::unique_ptr<Store> reach_tcp_store(const std::string& host, uint16_t port, const std::string& prefix,
-                                       std::chrono::milliseconds timeout);
+/// The same for a c10d::TCPStore, as torchrun hosts it. prefix is put before every key and separates runs that share a
+/// server.
+std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join);
+
+/// Connects to the place as soon as it can be.
+Socket call_store(const StorePlace& place, Join& join);
 
 }  // namespace prunex::comm

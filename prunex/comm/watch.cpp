@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/say.h"
 
 namespace prunex::comm {
 namespace {
@@ -139,16 +139,14 @@ void Watch::write_journal() const {
                                 name_of(layout_.rank), journal_->text());
   const auto path = fmt::format("{}/hang-rank-{}.txt", folder_, layout_.rank);
   if (!folder_.empty() && replace_file(path, text)) return;
-  const auto lines = with_prefix(fmt::format("rank {}: ", layout_.rank), text);
-  std::fwrite(lines.data(), 1, lines.size(), stderr);
+  say(with_prefix(fmt::format("rank {}: ", layout_.rank), text));
 }
 
 // Without a heartbeat nobody knows how far the others have come.
 void Watch::print_laggard() const {
   const std::lock_guard lock(mutex_);
   if (!heartbeat_) return;
-  const auto line = fmt::format("prunex: {}\n", describe_lag());
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  say(fmt::format("prunex: {}\n", describe_lag()));
 }
 
 std::string Watch::describe_lag() const {

@@ -21,6 +21,7 @@ struct Format {
   std::string folder;
   std::vector<std::string> train;
   std::string test;
+  std::string names;  // of the classes, one per line; the file may be absent
   int64_t label_bytes;
   int64_t classes;
   std::vector<double> mean;  // of all pixels of the 50,000 training images
@@ -32,6 +33,7 @@ Format cifar10() {
           .folder = "cifar-10-batches-bin",
           .train = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
           .test = "test_batch.bin",
+          .names = "batches.meta.txt",
           .label_bytes = 1,
           .classes = 10,
           .mean = {0.49139968, 0.48215841, 0.44653091},
@@ -43,6 +45,7 @@ Format cifar100() {
           .folder = "cifar-100-binary",
           .train = {"train.bin"},
           .test = "test.bin",
+          .names = "fine_label_names.txt",
           .label_bytes = 2,
           .classes = 100,
           .mean = {0.50707516, 0.48654887, 0.44091784},
@@ -82,6 +85,18 @@ void check_labels(const at::Tensor& labels, int64_t classes, const fs::path& pat
                                        labels[first].item<int64_t>(), classes - 1));
 }
 
+std::vector<std::string> read_names(const fs::path& path, int64_t classes) {
+  std::ifstream stream(path);
+  std::vector<std::string> names;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) names.push_back(line);
+  }
+  if (names.empty() || static_cast<int64_t>(names.size()) == classes) return names;
+  throw std::runtime_error(
+      fmt::format("{}: {} names of classes, {} are wanted, one per line", path.string(), names.size(), classes));
+}
+
 Dataset read_files(const fs::path& folder, const std::vector<std::string>& files, const Format& format) {
   std::vector<at::Tensor> images, labels;
   for (auto& file : files) {
@@ -96,7 +111,8 @@ Dataset read_files(const fs::path& folder, const std::vector<std::string>& files
           .classes = format.classes,
           .mean = format.mean,
           .std = format.std,
-          .augmentation = {.padding = 4, .flip = true}};
+          .augmentation = {.padding = 4, .flip = true},
+          .class_names = read_names(folder / format.names, format.classes)};
 }
 
 TrainAndTest read(const std::string& given, const Format& format) {

@@ -24,6 +24,7 @@ struct Dataset {
   std::vector<double> mean;  ///< per channel, of pixels scaled to 0 … 1; of the training images, also in a test set
   std::vector<double> std;
   Augmentation augmentation;
+  std::vector<std::string> class_names{};  ///< by label; empty if they are not known
 
   int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
 };

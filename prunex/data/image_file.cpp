@@ -29,8 +29,14 @@ void check_plausible(const Dataset& dataset, const std::string& path) {
   }
 }
 
+std::string image_shape(const Dataset& dataset) {
+  return fmt::format("{}", fmt::join(dataset.images.sizes().slice(1).vec(), " x "));
+}
+
+}  // namespace
+
 // Labels are checked against the classes of this file alone, so that only negative ones can be wrong.
-Dataset read(const std::string& path) {
+Dataset read_image_file(const std::string& path) {
   io::SafeTensors file = io::read_safetensors(path);
   Dataset dataset{.name = std::filesystem::path(path).stem().string(),
                   .images = io::tensor_of(file, "images", path),
@@ -46,14 +52,8 @@ Dataset read(const std::string& path) {
   return dataset;
 }
 
-std::string image_shape(const Dataset& dataset) {
-  return fmt::format("{}", fmt::join(dataset.images.sizes().slice(1).vec(), " x "));
-}
-
-}  // namespace
-
 TrainAndTest read_image_files(const std::string& train, const std::string& test) {
-  TrainAndTest result{read(train), read(test)};
+  TrainAndTest result{read_image_file(train), read_image_file(test)};
   if (image_shape(result.train) != image_shape(result.test)) {
     throw std::invalid_argument(fmt::format("{}: images of {}, those of {} have {}", test, image_shape(result.test),
                                             train, image_shape(result.train)));
@@ -61,7 +61,11 @@ TrainAndTest read_image_files(const std::string& train, const std::string& test)
   set_statistics(result.train);
   result.test.mean = result.train.mean;
   result.test.std = result.train.std;
-  result.train.classes = result.test.classes = std::max(result.train.classes, result.test.classes);
+  if (result.test.classes > result.train.classes) {
+    throw std::invalid_argument(fmt::format("{}: labels go up to {}, those of {} to {}: wanted no others to test on",
+                                            test, result.test.classes - 1, train, result.train.classes - 1));
+  }
+  result.test.classes = result.train.classes;
   return result;
 }
 

@@ -171,7 +171,9 @@ Dataset draw(int64_t size, uint64_t seed, Split split) {
           .classes = kClasses,
           .mean = {},
           .std = {},
-          .augmentation = {.padding = 2, .flip = true}};
+          .augmentation = {.padding = 2, .flip = true},
+          .class_names = {"disc", "ring", "square", "frame", "triangle", "plus", "cross", "horizontal stripes",
+                          "vertical stripes", "checks"}};
 }
 
 }  // namespace

@@ -9,9 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <random>
+#include <regex>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace prunex::io {
 namespace {
@@ -39,6 +42,11 @@ std::string follow_links(const std::string& path) {
   return target.string();
 }
 
+// Ranks in containers have the same process and thread ids and may share a folder: chance keeps them apart.
+std::string temporary_name(const std::string& target) {
+  return fmt::format("{}.{}-{:08x}.tmp", target, ::getpid(), std::random_device()());
+}
+
 // The rename itself must survive a power cut: it is an entry of the folder. Some file systems cannot sync folders.
 void sync_folder_of(const std::string& path) {
   std::string folder = fs::path(path).parent_path().string();
@@ -50,15 +58,19 @@ void sync_folder_of(const std::string& path) {
 
 }  // namespace
 
-// The thread's id keeps ranks apart, be they processes or threads.
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  if (!is_stream(path_)) {
+  if (is_stream(path_)) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  } else {
     target_ = follow_links(path_);
-    temporary_ = fmt::format("{}.{}.tmp", target_, ::gettid());
+    do {
+      temporary_ = temporary_name(target_);
+      descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (descriptor_ < 0 && errno == EEXIST);
   }
-  const std::string& opened = temporary_.empty() ? path_ : temporary_;
-  descriptor_ = ::open(opened.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail();
+  if (descriptor_ >= 0) return;
+  temporary_.clear();
+  fail();
 }
 
 AtomicFile::~AtomicFile() {
@@ -90,6 +102,20 @@ void AtomicFile::commit() {
 
 void AtomicFile::fail() const {
   throw std::runtime_error(fmt::format("cannot write {}: {}", path_, std::generic_category().message(errno)));
+}
+
+bool is_temporary(const std::string& path) {
+  static const std::regex name(R"re(.+\.[0-9]+-[0-9a-f]{8}\.tmp)re");
+  return std::regex_match(fs::path(path).filename().string(), name);
+}
+
+void remove_temporaries(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (is_temporary(entry.path().string())) found.push_back(entry.path());
+  }
+  for (const auto& path : found) fs::remove(path, ignored);
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

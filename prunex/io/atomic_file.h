@@ -30,8 +30,14 @@ class AtomicFile {
   std::string path_;
   std::string target_;     // where links lead from `path_`; empty for a device or a pipe
   std::string temporary_;  // likewise, and empty once it is renamed
-  int descriptor_;
+  int descriptor_ = -1;
 };
+
+/// Whether a file is called as one under construction is.
+bool is_temporary(const std::string& path);
+
+/// Removes what processes that were killed left under construction in a folder; no other may be at work in it.
+void remove_temporaries(const std::string& folder);
 
 /// AtomicFile for content that is in memory already.
 void write_file_atomically(const std::string& path, std::string_view bytes);

@@ -31,16 +31,24 @@ JsonLines::~JsonLines() {
   ::close(descriptor_);
 }
 
-// One write call per line: lines stay whole even if the process is killed between two of them.
 void JsonLines::append(std::string_view object) {
   TORCH_CHECK(object.find('\n') == std::string_view::npos, "[io] a line of ", path_, " contains a line break");
-  std::string line = fmt::format("{}\n", object);
+  waiting_ += fmt::format("{}\n", object);
+  flush();
+}
+
+// One write call: lines stay whole even if the process is killed between two of them.
+void JsonLines::flush() {
+  const off_t end = ::lseek(descriptor_, 0, SEEK_END);
   ssize_t written = 0;
   do {
-    written = ::write(descriptor_, line.data(), line.size());
+    written = ::write(descriptor_, waiting_.data(), waiting_.size());
   } while (written < 0 && errno == EINTR);
-  if (written == static_cast<ssize_t>(line.size())) return;
-  if (written >= 0) errno = ENOSPC;  // a regular file takes less than asked only when the disk is full
+  if (written == static_cast<ssize_t>(waiting_.size())) return waiting_.clear();
+  // a regular file takes less than asked only when the disk is full
+  const int error = written >= 0 ? ENOSPC : errno;
+  if (written > 0 && ::ftruncate(descriptor_, end) != 0) waiting_.erase(0, static_cast<size_t>(written));
+  errno = error;
   fail(path_);
 }
 

@@ -5,10 +5,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
+
+#include "prunex/io/atomic_file.h"
 
 namespace prunex::io {
 namespace {
@@ -17,6 +20,12 @@ namespace fs = std::filesystem;
 
 std::string stem(const std::string& name) {
   return fs::path(name).stem().string();
+}
+
+// What a process that was killed at its very start left does not count.
+bool holds_nothing(const fs::path& path) {
+  return std::all_of(fs::directory_iterator(path), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) { return is_temporary(entry.path().string()); });
 }
 
 // True if this call made it, false if it was there.
@@ -48,7 +57,7 @@ void create_run_directory(const std::string& path) {
   if (fs::exists(path) && !fs::is_directory(path)) {
     throw std::invalid_argument(fmt::format("--run-dir {}: is a file, a new or empty directory is wanted", path));
   }
-  if (!make_directory(path) && !fs::is_empty(path)) {
+  if (!make_directory(path) && !holds_nothing(path)) {
     throw std::invalid_argument(fmt::format("--run-dir {}: is not empty, a new or empty directory is wanted", path));
   }
 }

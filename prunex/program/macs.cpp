@@ -1,6 +1,11 @@
 #include "prunex/program/macs.h"
 
+#include <fmt/format.h>
+
 #include <functional>
+#include <stdexcept>
+
+#include "prunex/program/plan.h"
 
 namespace prunex::program {
 namespace {
@@ -29,8 +34,9 @@ size_t rank(const Graph& graph, ValueId value) {
 }
 
 Product last(const Graph& graph, ValueId value, size_t from_back = 1) {
-  const size_t axis = rank(graph, value) - from_back;
-  return extents(value, axis, axis + 1);
+  const size_t axes = rank(graph, value);
+  if (axes < from_back) throw std::out_of_range("rank");
+  return extents(value, axes - from_back, axes - from_back + 1);
 }
 
 bool is_transposed(const Node& node) {
@@ -50,6 +56,7 @@ Products convolution(const Graph& graph, const Node& node) {
 Products recurrent(const Graph& graph, const Node& node) {
   const ValueId input = value_of(node, "input");
   Products products;
+  if (rank(graph, input) == 0) return {};
   for (const ValueId weight : node.find("params")->values) {
     if (rank(graph, weight) != 2) continue;
     products.push_back(extents(input, 0, rank(graph, input) - 1) * extents(weight, 0, 2));
@@ -66,6 +73,7 @@ Products product(const Graph& graph, const Node& node, const char* left) {
 /// Queries against keys, then the weights against the values.
 Products attention(const Graph& graph, const Node& node) {
   const ValueId query = value_of(node, "query");
+  if (rank(graph, query) == 0) return {};
   const Product scores = extents(query, 0, rank(graph, query) - 1) * last(graph, value_of(node, "key"), 2);
   return {scores * last(graph, query), scores * last(graph, value_of(node, "value"))};
 }
@@ -106,11 +114,20 @@ const std::map<std::string, Rule>& rules() {
   return table;
 }
 
+// Of a node, for one image: sums of them do not overflow.
+constexpr int64_t kMostMacs = int64_t{1} << 44;
+
 int64_t count(const Graph& graph, const Node& node) {
   int64_t total = 0;
   for (const Product& product : mac_products(graph, node)) {
     int64_t count = 1;
-    for (const AxisOf& extent : product) count *= graph.values.at(extent.value).shape.at(extent.axis).factor;
+    bool overflows = false;
+    for (const AxisOf& extent : product) {
+      overflows |= __builtin_mul_overflow(count, graph.values.at(extent.value).shape.at(extent.axis).factor, &count);
+    }
+    if (overflows || count > kMostMacs) {
+      throw std::invalid_argument(fmt::format("node {}: too many multiply-accumulates", describe(graph, node)));
+    }
     total += count;
   }
   return total;
@@ -120,7 +137,19 @@ int64_t count(const Graph& graph, const Node& node) {
 
 Products mac_products(const Graph& graph, const Node& node) {
   const auto rule = rules().find(node.target);
-  return rule == rules().end() ? Products() : rule->second.products(graph, node);
+  if (rule == rules().end()) return {};
+  try {
+    return rule->second.products(graph, node);
+  } catch (const std::out_of_range&) {
+    throw std::invalid_argument(
+        fmt::format("node {}: the shapes that are recorded do not fit its operation", describe(graph, node)));
+  }
+}
+
+std::vector<std::string> operations_with_macs() {
+  std::vector<std::string> operations;
+  for (const auto& item : rules()) operations.push_back(item.first);
+  return operations;
 }
 
 bool is_layer(const Node& node) {

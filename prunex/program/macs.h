@@ -19,6 +19,9 @@ struct AxisOf {
 /// What a call costs per image: the sum of these products of extents; empty if it multiplies nothing.
 std::vector<std::vector<AxisOf>> mac_products(const Graph& graph, const Node& node);
 
+/// All that multiply anything.
+std::vector<std::string> operations_with_macs();
+
 /// Whether a call is a convolution or a linear layer, not a product of activations.
 bool is_layer(const Node& node);
 

@@ -58,7 +58,7 @@ bool records_wrong_shapes(const Graph& graph) {
   const auto rank = [&](ValueId value) { return graph.values[value].shape.size(); };
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
     const auto* states = node.find("hx");
-    if (!is_recurrent(node) || states == nullptr || states->values.empty()) return false;
+    if (!is_recurrent(node) || !states || states->values.empty() || node.outputs.empty()) return false;
     const auto wrong = [&](ValueId output) { return output != kNoValue && rank(output) != rank(states->values[0]); };
     return std::any_of(node.outputs.begin() + 1, node.outputs.end(), wrong);
   });

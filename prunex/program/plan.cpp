@@ -4,9 +4,12 @@
 #include <ATen/core/jit_type.h>
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <unordered_set>
+
+#include "prunex/program/pt2_codes.h"
 
 namespace prunex::program {
 namespace {
@@ -142,7 +145,7 @@ class Compiler {
   }
 
   Call operator_call() {
-    Call call{.operation = find_operation()};
+    Call call{.operation = find_operation(), .guard = find_guard(node_->target)};
     if (node_->target == "aten::sym_size.int") call.kind = Call::Kind::kSize;
     const auto& schema = call.operation->schema();
     size_t matched = 0;
@@ -155,6 +158,9 @@ class Compiler {
     if (matched != node_->arguments.size())
       fail(fmt::format("an argument is unknown to the schema {}", to_text(schema)));
     call.output_is_list = node_->output_is_list;
+    const auto& returns = schema.returns();
+    const bool gives_list = returns.size() == 1 && element_of(returns[0].type());
+    if (call.output_is_list != gives_list) fail(gives_list ? "gives a list of tensors" : "gives no list of tensors");
     if (!call.output_is_list && node_->outputs.size() > schema.returns().size()) {
       fail(fmt::format("has {} outputs, but the schema returns {}", node_->outputs.size(), schema.returns().size()));
     }
@@ -195,12 +201,37 @@ class Compiler {
     fail(fmt::format("argument '{}' is of an unknown kind", argument.name));
   }
 
+  static TypeKind kind_of(const c10::Argument& formal) { return without_optional(formal.real_type())->kind(); }
+
+  static bool is_enumeration(const c10::Argument& formal) {
+    const auto kind = kind_of(formal);
+    return kind == TypeKind::ScalarTypeType || kind == TypeKind::MemoryFormatType || kind == TypeKind::LayoutType;
+  }
+
+  // ATen takes them for integers, and uses them as positions in tables.
+  void check_enumeration(const c10::Argument& formal, const IValue& literal) const {
+    if (!is_enumeration(formal) || !literal.isInt()) return;
+    const int64_t value = literal.toInt();
+    if (value < 0 || value > std::numeric_limits<int8_t>::max())
+      wrong_type(formal, fmt::format("the number {}", value));
+    const auto kind = kind_of(formal);
+    try {
+      if (kind == TypeKind::ScalarTypeType) code_of_dtype(static_cast<at::ScalarType>(value));
+      if (kind == TypeKind::MemoryFormatType) code_of_memory_format(static_cast<at::MemoryFormat>(value));
+    } catch (const std::invalid_argument& error) {
+      fail(fmt::format("argument '{}': {}", formal.name(), error.what()));
+    }
+    const bool strided = static_cast<at::Layout>(value) == at::kStrided;
+    if (kind == TypeKind::LayoutType && !strided) wrong_type(formal, "another layout than strided");
+  }
+
   Operand literal_operand(const c10::Argument& formal, const IValue& given) const {
     if (given.isDevice()) return {.kind = Operand::Kind::kDevice};
     // Recorded false on a CPU export; it says which kernel CUDA takes and changes nothing elsewhere.
     if (formal.name() == "cudnn_enabled") return {.literal = true};
     auto literal = convert(given, formal);
     if (!accepts(formal, literal)) wrong_type(formal, given.type()->repr_str());
+    check_enumeration(formal, literal);
     return {.literal = std::move(literal)};
   }
 
@@ -216,7 +247,8 @@ class Compiler {
       return {.kind = Operand::Kind::kSlot, .slots = argument.values};
     }
     if (kind == TypeKind::TensorType) return {.kind = Operand::Kind::kNumber, .slots = argument.values};
-    if (kind != TypeKind::IntType && kind != TypeKind::NumberType) wrong_type(formal, "a symbolic integer");
+    const bool number = kind == TypeKind::IntType || kind == TypeKind::NumberType;
+    if (!number || is_enumeration(formal)) wrong_type(formal, "a symbolic integer");
     return {.kind = Operand::Kind::kSlot, .slots = argument.values};
   }
 

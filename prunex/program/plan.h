@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "prunex/program/operations.h"
 #include "prunex/program/program.h"
 
 namespace prunex::program {
@@ -32,6 +33,7 @@ struct Call {
   enum class Kind { kOperator, kSize, kMultiply, kAdd, kSubtract, kFloorDivide };
   Kind kind = Kind::kOperator;
   std::optional<c10::OperatorHandle> operation{};
+  Guard guard = nullptr;  ///< to be asked before the operation is called; nullptr: no need
   std::vector<Operand> operands{};
   std::vector<ValueId> outputs{};  ///< kNoValue: dropped at once
   bool output_is_list = false;

@@ -82,6 +82,7 @@ class Frame {
     if (call.kind == Call::Kind::kOperator) {
       stack_.clear();
       for (const auto& operand : call.operands) push(operand);
+      if (call.guard) call.guard(stack_);
       call.operation->callBoxed(stack_);
       store(call);
     } else if (call.outputs[0] != kNoValue) {
@@ -157,17 +158,24 @@ class Frame {
       return tensor(call.operands[0].slots[0]).size(number(call.operands[1]));
     }
     const auto a = number(call.operands[0]), b = number(call.operands[1]);
+    int64_t result = 0;
+    bool overflows = false;
     switch (call.kind) {
       case Call::Kind::kMultiply:
-        return a * b;
+        overflows = __builtin_mul_overflow(a, b, &result);
+        break;
       case Call::Kind::kAdd:
-        return a + b;
+        overflows = __builtin_add_overflow(a, b, &result);
+        break;
       case Call::Kind::kSubtract:
-        return a - b;
+        overflows = __builtin_sub_overflow(a, b, &result);
+        break;
       default:
-        TORCH_CHECK(b != 0, "[program] division of a size by zero");
-        return a / b;
+        TORCH_CHECK(b > 0, "[program] division of a size by ", b);
+        result = a / b;
     }
+    TORCH_CHECK(!overflows, "[program] a computed size overflows");
+    return result;
   }
 
   int64_t number(const Operand& operand) const {

@@ -3,26 +3,34 @@
 
 #include <c10/core/Storage.h>
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 namespace prunex::program {
 
-/// Reads records. Errors are std::runtime_error without the path (read_pt2 adds it).
+/// Reads records and holds them against the archive's CRC-32s. Errors are std::runtime_error without the path (read_pt2
+/// adds it).
 class ArchiveReader {
  public:
-  explicit ArchiveReader(const std::string& path);
+  /// Refuses an archive whose records are larger than `most_bytes` together; 0: than eight times the file, or 8 MiB.
+  explicit ArchiveReader(const std::string& path, int64_t most_bytes = 0);
+  /// `bytes` must outlive the reader.
+  explicit ArchiveReader(std::string_view bytes, int64_t most_bytes = 0);
   ~ArchiveReader();
 
+  int64_t limit() const;  ///< bytes of all records together
   bool has(const std::string& record) const;
+  /// As text::parse_json: bounded in depth.
   nlohmann::json json(const std::string& record) const;
   /// The record's bytes in storage of its own.
   c10::Storage storage(const std::string& record) const;
 
  private:
-  struct Zip;
-  std::unique_ptr<Zip> zip_;
+  struct Archive;
+  std::unique_ptr<Archive> archive_;
 };
 
 /// Writes records to a temporary file beside `path`; finish() renames it. Destroyed before that, it leaves nothing. The
@@ -37,10 +45,10 @@ class ArchiveWriter {
   void finish();
 
  private:
-  struct Zip;
+  struct Archive;
   void check() const;
 
-  std::unique_ptr<Zip> zip_;
+  std::unique_ptr<Archive> archive_;
 };
 
 }  // namespace prunex::program

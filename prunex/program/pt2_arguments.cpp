@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "prunex/program/pt2_codes.h"
+#include "prunex/program/pt2_json.h"
 
 namespace prunex::program {
 namespace {
@@ -42,10 +43,17 @@ IValue read_doubles(const json& values) {
   return doubles;
 }
 
+std::vector<int64_t> read_integers(const json& values) {
+  if (!values.is_array()) throw std::invalid_argument("is not a list of integers");
+  std::vector<int64_t> integers;
+  for (const auto& value : values) integers.push_back(to_integer(value));
+  return integers;
+}
+
 IValue read_device(const json& value) {
   const bool indexed = value.contains("index") && !value["index"].is_null();
   const auto type = value.at("type").get<std::string>();
-  return c10::Device(indexed ? fmt::format("{}:{}", type, value["index"].get<int>()) : type);
+  return c10::Device(indexed ? fmt::format("{}:{}", type, to_integer(value["index"])) : type);
 }
 
 using ReadLiteral = IValue (*)(const json&);
@@ -54,18 +62,18 @@ const std::map<std::string, ReadLiteral>& literals() {
   static const std::map<std::string, ReadLiteral> readers{
       {"as_none", [](const json&) { return IValue(); }},
       {"as_bool", [](const json& v) { return IValue(v.get<bool>()); }},
-      {"as_int", [](const json& v) { return IValue(v.get<int64_t>()); }},
+      {"as_int", [](const json& v) { return IValue(to_integer(v)); }},
       {"as_float", [](const json& v) { return IValue(read_double(v)); }},
       {"as_string", [](const json& v) { return IValue(v.get<std::string>()); }},
-      {"as_ints", [](const json& v) { return IValue(v.get<std::vector<int64_t>>()); }},
+      {"as_ints", [](const json& v) { return IValue(read_integers(v)); }},
       {"as_floats", read_doubles},
       {"as_bools", [](const json& v) { return IValue(v.get<std::vector<bool>>()); }},
       {"as_device", read_device},
-      {"as_scalar_type", [](const json& v) { return IValue(static_cast<int64_t>(dtype_of_code(v.get<int>()))); }},
+      {"as_scalar_type", [](const json& v) { return IValue(static_cast<int64_t>(dtype_of_code(to_integer(v)))); }},
       {"as_memory_format",
-       [](const json& v) { return IValue(static_cast<int64_t>(memory_format_of_code(v.get<int>()))); }},
+       [](const json& v) { return IValue(static_cast<int64_t>(memory_format_of_code(to_integer(v)))); }},
       {"as_layout", [](const json& v) {
-         if (v.get<int>() != kStridedLayout) throw std::invalid_argument("only strided tensors are supported");
+         if (to_integer(v) != kStridedLayout) throw std::invalid_argument("only strided tensors are supported");
          return IValue(static_cast<int64_t>(at::kStrided));
        }}};
   return readers;
@@ -93,7 +101,7 @@ Argument read_ints(const json& list, const Find& find) {
   for (const auto& item : list) {
     const bool symbolic = item.contains("as_name");
     argument.values.push_back(symbolic ? find(item["as_name"].get<std::string>()) : kNoValue);
-    argument.ints.push_back(symbolic ? 0 : item.at("as_int").get<int64_t>());
+    argument.ints.push_back(symbolic ? 0 : to_integer(item.at("as_int")));
   }
   return argument;
 }
@@ -104,7 +112,7 @@ Argument read_kind(const std::string& kind, const json& value, const Find& find)
   if (kind == "as_sym_ints") return read_ints(value, find);
   if (kind == "as_sym_int") {
     if (value.contains("as_name")) return value_argument(value, "as_name", find);
-    return {.literal = value.at("as_int").get<int64_t>()};
+    return {.literal = to_integer(value.at("as_int"))};
   }
   if (kind == "as_optional_tensor") {
     if (value.contains("as_none")) return {};
@@ -213,12 +221,9 @@ ordered_json write_literal(const IValue& literal, const c10::Argument* formal) {
 
 Argument read_argument(const json& named, const Find& find) {
   const auto name = named.at("name").get<std::string>();
-  const auto& union_of_one = named.at("arg");
-  if (!union_of_one.is_object() || union_of_one.size() != 1) {
-    throw std::invalid_argument(fmt::format("argument '{}' has no kind", name));
-  }
   try {
-    auto argument = read_kind(union_of_one.begin().key(), union_of_one.begin().value(), find);
+    const auto [kind, body] = to_tagged(named.at("arg"));
+    auto argument = read_kind(kind, body, find);
     argument.name = name;
     return argument;
   } catch (const std::invalid_argument& error) {

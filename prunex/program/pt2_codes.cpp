@@ -27,7 +27,7 @@ constexpr std::array<std::pair<int, at::MemoryFormat>, 4> kMemoryFormats{{{1, at
 
 }  // namespace
 
-at::ScalarType dtype_of_code(int code) {
+at::ScalarType dtype_of_code(int64_t code) {
   for (const auto& [known, dtype] : kDtypes) {
     if (known == code) return dtype;
   }
@@ -42,7 +42,7 @@ int code_of_dtype(at::ScalarType dtype) {
   throw std::invalid_argument(fmt::format("dtype {} is not supported in a .pt2 file", c10::toString(dtype)));
 }
 
-at::MemoryFormat memory_format_of_code(int code) {
+at::MemoryFormat memory_format_of_code(int64_t code) {
   for (const auto& [known, format] : kMemoryFormats) {
     if (known == code) return format;
   }

@@ -9,10 +9,10 @@ namespace prunex::program {
 inline constexpr int kStridedLayout = 7;
 
 /// Throws std::invalid_argument for codes and types that programs do not support (complex, quantized, 8-bit floats).
-at::ScalarType dtype_of_code(int code);
+at::ScalarType dtype_of_code(int64_t code);
 int code_of_dtype(at::ScalarType dtype);
 
-at::MemoryFormat memory_format_of_code(int code);
+at::MemoryFormat memory_format_of_code(int64_t code);
 int code_of_memory_format(at::MemoryFormat format);
 
 }  // namespace prunex::program

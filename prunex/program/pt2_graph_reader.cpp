@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "prunex/program/operations.h"
 #include "prunex/program/pt2_arguments.h"
 #include "prunex/program/pt2_codes.h"
 #include "prunex/program/pt2_graph.h"
+#include "prunex/program/pt2_json.h"
 #include "prunex/program/symbolic.h"
 
 namespace prunex::program {
@@ -24,10 +27,10 @@ using nlohmann::json;
 void check_schema_version(const json& document) {
   constexpr int kMajor = 8;
   const auto& version = document.at("schema_version");
-  const int major = version.at("major").get<int>();
+  const auto major = to_integer(version.at("major"));
   if (major == kMajor) return;
   refuse(fmt::format("is of schema version {}.{}, wanted {}: export it again with PyTorch 2.11", major,
-                     version.value("minor", 0), kMajor));
+                     version.contains("minor") ? to_integer(version["minor"]) : 0, kMajor));
 }
 
 // Checks of what tracing assumed; run() checks its inputs itself.
@@ -98,6 +101,7 @@ class GraphReader {
 
   Graph read() {
     const auto& specs = module_.at("signature").at("input_specs");
+    check_output_kinds();
     for (const auto& spec : specs) find_batch(spec);
     if (batch_.empty()) refuse("has no tensor input");
     for (const auto& spec : specs) read_input(spec);
@@ -109,12 +113,12 @@ class GraphReader {
 
  private:
   static std::string input_name(const json& spec) {
-    const auto& kind = spec.begin().key();
+    const auto [kind, body] = to_tagged(spec);
     if (kind == "constant_input") {
-      refuse(fmt::format("input '{}' is a constant, wanted tensors only", spec.begin().value().value("name", "?")));
+      refuse(fmt::format("input '{}' is a constant, wanted tensors only", body.value("name", "?")));
     }
     if (kind != "user_input") refuse(fmt::format("has an input of kind '{}', which is not supported", kind));
-    const auto& arg = spec.begin().value().at("arg");
+    const auto& arg = body.at("arg");
     if (!arg.contains("as_tensor")) refuse("has an input that is not a tensor");
     return arg["as_tensor"].at("name").get<std::string>();
   }
@@ -139,7 +143,7 @@ class GraphReader {
 
   [[noreturn]] static void refuse_fixed_batch(const std::string& name, const json& sizes) {
     const auto got =
-        sizes.empty() ? std::string("no batch") : fmt::format("the fixed batch {}", sizes[0]["as_int"].get<int64_t>());
+        sizes.empty() ? std::string("no batch") : fmt::format("the fixed batch {}", to_integer(sizes[0]["as_int"]));
     refuse(
         fmt::format("input '{0}' has {1}; export with dynamic_shapes: torch.export.export(model, ({0},), "
                     "dynamic_shapes={{\"{0}\": {{0: torch.export.Dim(\"batch\")}}}})",
@@ -147,8 +151,7 @@ class GraphReader {
   }
 
   void read_input(const json& spec) {
-    const auto& kind = spec.begin().key();
-    const auto& body = spec.begin().value();
+    const auto [kind, body] = to_tagged(spec);
     if (kind == "parameter") return read_weight(body, "parameter_name", Role::kParameter);
     if (kind == "tensor_constant") return read_weight(body, "tensor_constant_name", Role::kConstant);
     // A buffer that the state dict does not hold is as good as a constant.
@@ -161,9 +164,19 @@ class GraphReader {
   void read_weight(const json& body, const char* key, Role role) {
     const auto id = add_tensor(body.at("arg").at("name").get<std::string>(), role);
     graph_.values[id].weight = body.at(key).get<std::string>();
+    check_name(graph_.values[id].weight);
+  }
+
+  // Names are printed.
+  static void check_name(const std::string& name) {
+    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+    if (name.empty() || std::any_of(name.begin(), name.end(), is_control)) {
+      refuse("has a value or weight whose name is empty or holds control characters");
+    }
   }
 
   ValueId add(Value value) {
+    check_name(value.name);
     const auto id = static_cast<ValueId>(graph_.values.size());
     if (!ids_.emplace(value.name, id).second) refuse(fmt::format("value '{}' is defined twice", value.name));
     graph_.values.push_back(std::move(value));
@@ -175,16 +188,32 @@ class GraphReader {
     if (!meta.contains(name)) refuse(fmt::format("value '{}' has no recorded shape", name));
     Value value{.name = name, .role = role};
     try {
-      value.dtype = dtype_of_code(meta[name].at("dtype").get<int>());
+      value.dtype = dtype_of_code(to_integer(meta[name].at("dtype")));
     } catch (const std::invalid_argument& error) {
       refuse(fmt::format("value '{}': {}", name, error.what()));
     }
     for (const auto& size : meta[name].at("sizes")) value.shape.push_back(read_extent(name, size));
+    check_shape(value);
     return add(std::move(value));
   }
 
+  // Extents are multiplied wherever costs are counted. Weights are held against their records.
+  static void check_shape(const Value& value) {
+    constexpr int64_t kMostElements = 1 << 28, kMostPositions = 1 << 24, kMostWeights = int64_t{1} << 40;
+    const bool stored = value.role != Role::kInput && value.role != Role::kComputed;
+    int64_t elements = 1;
+    for (const auto& extent : value.shape) {
+      if (extent.factor < 0) refuse(fmt::format("value '{}' has the size {}", value.name, extent.factor));
+      const bool overflows = __builtin_mul_overflow(elements, std::max<int64_t>(extent.factor, 1), &elements);
+      const bool small = elements <= kMostElements && extent.factor <= kMostPositions;
+      if (!overflows && (stored ? elements <= kMostWeights : small)) continue;
+      refuse(fmt::format("value '{}' is recorded with more than {} elements per image, or {} on an axis", value.name,
+                         kMostElements, kMostPositions));
+    }
+  }
+
   Extent read_extent(const std::string& name, const json& size) const {
-    if (size.contains("as_int")) return {size["as_int"].get<int64_t>(), false};
+    if (size.contains("as_int")) return {to_integer(size["as_int"]), false};
     const auto expression = size.at("as_expr").at("expr_str").get<std::string>();
     const auto extent = parse_extent(expression, batch_);
     if (!extent) {
@@ -201,6 +230,7 @@ class GraphReader {
       for (const auto& input : item.at("inputs")) {
         node.arguments.push_back(read_argument(input, [this](const std::string& name) { return find(name); }));
       }
+      check_operation(graph_, node);
       read_node_outputs(item.at("outputs"), node);
       graph_.nodes.push_back(std::move(node));
     } catch (const std::invalid_argument& error) {
@@ -225,7 +255,7 @@ class GraphReader {
       } else if (output.contains("as_sym_int")) {
         node.outputs.push_back(add_number(output["as_sym_int"].at("as_name").get<std::string>()));
       } else if (!output.contains("as_none")) {
-        refuse(fmt::format("its output of kind '{}' is not supported", output.begin().key()));
+        refuse(fmt::format("its output of kind '{}' is not supported", to_tagged(output).tag));
       }
     }
   }
@@ -242,16 +272,21 @@ class GraphReader {
     return add({.name = name, .role = Role::kSymInt, .dtype = at::kLong, .number = number});
   }
 
-  void read_outputs() {
-    const auto& specs = module_.at("signature").at("output_specs");
-    for (const auto& spec : specs) {
-      const auto& kind = spec.begin().key();
+  void check_output_kinds() const {
+    for (const auto& spec : module_.at("signature").at("output_specs")) {
+      const auto& kind = to_tagged(spec).tag;
       if (kind.ends_with("_mutation")) {
         refuse(
             fmt::format("has an output of kind '{}': it was decomposed; save what torch.export.export returns", kind));
       }
       if (kind != "user_output") refuse(fmt::format("has an output of kind '{}', which is not supported", kind));
-      const auto& arg = spec.begin().value().at("arg");
+    }
+  }
+
+  void read_outputs() {
+    const auto& specs = module_.at("signature").at("output_specs");
+    for (const auto& spec : specs) {
+      const auto& arg = to_tagged(spec).body.at("arg");
       if (arg.contains("as_tensor")) graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
     }
     if (graph_.outputs.empty()) refuse("has no tensor output");

@@ -47,7 +47,7 @@ class TensorWriter {
   Json config_ = Json::object();
 };
 
-void write(ArchiveWriter& archive, const Model& model) {
+void write(ArchiveWriter& archive, const Model& model, const ExtraFiles& extra_files) {
   const auto& graph = model.program.graph();
   const auto document = write_graph(graph, model.weights).dump();
   TensorWriter weights(archive, "data/weights/", "weight");
@@ -64,6 +64,7 @@ void write(ArchiveWriter& archive, const Model& model) {
   constants.finish("model_constants_config.json");
   archive.write("models/model.json", document);
   archive.write("data/sample_inputs/model.pt", sample_inputs(graph, kSampleBatch));
+  for (const auto& [name, text] : extra_files) archive.write("extra/" + name, text);
   archive.write("archive_format", "pt2");
   archive.write("archive_version", "0");
   archive.write("byteorder", "little");
@@ -72,10 +73,10 @@ void write(ArchiveWriter& archive, const Model& model) {
 
 }  // namespace
 
-void write_pt2(const std::string& path, const Model& model) {
+void write_pt2(const std::string& path, const Model& model, const ExtraFiles& extra_files) {
   ArchiveWriter archive(path);
   try {
-    write(archive, model);
+    write(archive, model, extra_files);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("{}: {}", path, error.what()));
   }

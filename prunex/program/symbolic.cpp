@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,17 @@ namespace prunex::program {
 namespace {
 
 using Number = std::optional<double>;
+
+constexpr int kMostNesting = 64;
+constexpr double kMostExact = 9007199254740992;  // 2^53: integers of a double are exact up to here
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_letter(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 
 double floor_mod(double a, double b) {
   return a - b * std::floor(a / b);
@@ -49,15 +59,16 @@ class Evaluation {
   }
 
  private:
-  Number term() {
+  Number term(int depth = 0) {
+    if (depth > kMostNesting) return {};
     skip_spaces();
-    if (at_ < text_.size() && (std::isdigit(text_[at_]) || text_[at_] == '-')) return literal();
+    if (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '-')) return literal();
     const auto name = identifier();
     if (name.empty() || !take('(')) return {};
     if (name == "Symbol") return symbol();
     std::vector<double> operands;
     while (!take(')')) {
-      const auto operand = term();
+      const auto operand = term(depth + 1);
       if (!operand) return {};
       operands.push_back(*operand);
       if (!take(',') && !at(')')) return {};
@@ -67,14 +78,14 @@ class Evaluation {
 
   Number literal() {
     const auto begin = at_++;
-    while (at_ < text_.size() && std::isdigit(text_[at_])) ++at_;
+    while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
     if (at_ - begin > 18 || (text_[begin] == '-' && at_ == begin + 1)) return {};
     return static_cast<double>(std::stoll(std::string(text_.substr(begin, at_ - begin))));
   }
 
   std::string_view identifier() {
     const auto begin = at_;
-    while (at_ < text_.size() && (std::isalnum(text_[at_]) || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
   }
 
@@ -123,7 +134,7 @@ std::optional<Extent> parse_extent(const std::string& expression, const std::str
   std::array<double, kBatches.size()> values{};
   for (size_t i = 0; i < kBatches.size(); ++i) {
     const auto value = Evaluation(expression, batch, kBatches[i]).result();
-    if (!value || !std::isfinite(*value)) return {};
+    if (!value || !(std::abs(*value) <= kMostExact)) return {};
     values[i] = *value;
   }
   const double factor = values[0] / kBatches[0];

@@ -54,7 +54,7 @@ Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
     }
   }
   for (ValueId input : graph.inputs) {
-    if (rank(input) < 2 || shape(input)[1].per_image) continue;
+    if (rank(input) < 2 || shape(input)[1].per_image || shape(input)[1].factor == 0) continue;
     labels_[input][1] = begin(graph.values[input].name, shape(input)[1].factor);
     for (Unit unit : *labels_[input][1]) units_.freeze(unit, kIsInput);
   }
@@ -98,7 +98,7 @@ void Axes::enter(const Node& node) {
 }
 
 bool Axes::is_weight(ValueId value) const {
-  return weight_of_[value] >= 0;
+  return weight_of_.at(value) >= 0;
 }
 
 Axes::WeightAxis& Axes::weight_axis(ValueId value, int64_t axis) {

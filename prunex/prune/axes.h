@@ -59,11 +59,12 @@ class Axes {
 
   const program::Graph& graph() const { return graph_; }
   const GroupOptions& options() const { return options_; }
-  const program::Shape& shape(program::ValueId value) const { return graph_.values[value].shape; }
+  const program::Shape& shape(program::ValueId value) const { return graph_.values.at(value).shape; }
+  const program::Extent& extent(program::ValueId value, int64_t axis) const { return shape(value).at(axis); }
   int64_t rank(program::ValueId value) const { return static_cast<int64_t>(shape(value).size()); }
   bool is_weight(program::ValueId value) const;
   /// The node that computes a value; nullptr: it is an input of the graph.
-  const program::Node* producer(program::ValueId value) const { return producers_[value]; }
+  const program::Node* producer(program::ValueId value) const { return producers_.at(value); }
 
   /// Of an axis; the axis of a weight that nothing has used before begins units, if it has several positions.
   Labels labels(program::ValueId value, int64_t axis);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <stdexcept>
 
+#include "prunex/program/plan.h"
 #include "prunex/prune/arguments.h"
 #include "prunex/prune/shape_rules.h"
 
@@ -24,7 +26,7 @@ struct Context {
   const Remains& remains;
 
   const Shape& before(ValueId value) const { return remains.axes().shape(value); }
-  const Shape& after(ValueId value) const { return graph.values[value].shape; }
+  const Shape& after(ValueId value) const { return graph.values.at(value).shape; }
   Labels labels(ValueId value, int64_t axis) const { return remains.axes().peek(value, axis); }
 };
 
@@ -44,7 +46,8 @@ void rewrite_groups(Node& node, const Context& context) {
   if (integer(node, "groups", 1) == 1) return;
   const bool transposed = node.target.starts_with("aten::conv_transpose") || boolean(node, "transposed", false);
   const int64_t channels = context.after(transposed ? node.outputs[0] : tensor(node, "input")).at(1).factor;
-  set(node, "groups", channels / context.after(tensor(node, "weight")).at(1).factor);
+  const int64_t columns = context.after(tensor(node, "weight")).at(1).factor;
+  if (columns > 0) set(node, "groups", channels / columns);
 }
 
 /// A computed size of a view becomes -1.
@@ -109,7 +112,8 @@ void rewrite_norm_groups(Node& node, const Context& context) {
   const ValueId input = tensor(node, "input");
   const Labels labels = context.labels(input, 1);
   if (labels == nullptr) return;
-  const int64_t groups = integer(node, "num_groups", 1), block = context.before(input).at(1).factor / groups;
+  const int64_t groups = integer(node, "num_groups", 1),
+                block = context.before(input).at(1).factor / std::max<int64_t>(groups, 1);
   int64_t left = 0;
   for (int64_t group = 0; group < groups; ++group) {
     left += context.remains.count(labels, group * block, (group + 1) * block) > 0;
@@ -224,6 +228,9 @@ void rewrite_constants(Node& node, const Graph& graph, const Remains& remains) {
   } catch (c10::Error& error) {
     error.add_context("in node " + graph.values[node.outputs[0]].name + " (" + node.target + ")");
     throw;
+  } catch (const std::logic_error&) {
+    throw std::invalid_argument("node " + program::describe(graph, node) +
+                                ": the shapes that are recorded do not fit its operation");
   }
 }
 

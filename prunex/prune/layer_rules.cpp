@@ -1,5 +1,7 @@
 #include "prunex/prune/layer_rules.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "prunex/prune/arguments.h"
@@ -22,11 +24,18 @@ void freeze_positions(Axes& axes, ValueId input, ValueId weight) {
   }
 }
 
+/// Groups share out an axis.
+int64_t block_of(int64_t extent, int64_t groups) {
+  TORCH_CHECK(groups > 0 && extent >= groups && extent % groups == 0, "[prune] ", groups, " groups do not divide ",
+              extent, " channels");
+  return extent / groups;
+}
+
 /// Whole groups live and die: the rows of a group carry the unit of its input channels.
 Labels tie_groups(Axes& axes, const Labels& input, int64_t groups, int64_t out) {
   if (input == nullptr) return nullptr;
-  const auto in_block = static_cast<int64_t>(input->size()) / groups;
-  const int64_t out_block = out / groups;
+  const int64_t in_block = block_of(static_cast<int64_t>(input->size()), groups);
+  const int64_t out_block = block_of(out, groups);
   auto rows = std::make_shared<std::vector<Unit>>(out);
   for (int64_t group = 0; group < groups; ++group) {
     const Unit unit = (*input)[group * in_block];
@@ -39,9 +48,9 @@ Labels tie_groups(Axes& axes, const Labels& input, int64_t groups, int64_t out) 
 /// Input channels against columns; returns the labels of the rows.
 Labels grouped_rows(Axes& axes, ValueId input, ValueId weight, int64_t groups) {
   const Labels channels = axes.labels(input, kChannelAxis);
-  const int64_t out = axes.shape(weight)[0].factor;
-  const int64_t in_block = axes.shape(weight)[1].factor;
-  const int64_t out_block = out / groups;
+  const int64_t out = axes.extent(weight, 0).factor;
+  const int64_t in_block = axes.extent(weight, 1).factor;
+  const int64_t out_block = block_of(out, groups);
   if (in_block == 1 || out_block == 1) {
     axes.tie(nullptr, weight, 1);
     return axes.tie(tie_groups(axes, channels, groups, out), weight, 0);
@@ -63,8 +72,8 @@ Labels tile(const Labels& labels, int64_t times) {
 /// Input channels lie on the rows; the columns of a transposed convolution are the output channels of every group.
 Labels grouped_columns(Axes& axes, ValueId input, ValueId weight, int64_t groups) {
   const Labels channels = axes.tie(axes.labels(input, kChannelAxis), weight, 0);
-  const int64_t in_block = axes.shape(weight)[0].factor / groups;
-  const int64_t out_block = axes.shape(weight)[1].factor;
+  const int64_t in_block = block_of(axes.extent(weight, 0).factor, groups);
+  const int64_t out_block = axes.extent(weight, 1).factor;
   if (in_block == 1 || out_block == 1) {
     axes.tie(nullptr, weight, 1);
     return tie_groups(axes, channels, groups, groups * out_block);
@@ -113,10 +122,10 @@ class Recurrent {
 
   /// A unit owns a row of every gate and a column of the recurrent weight. All cells keep their states in one tensor.
   Labels cell(size_t first, const Labels& below) {
-    axes_.tie(below, params_[first], 1);
-    const int64_t size = axes_.shape(params_[first + 1])[1].factor;
+    axes_.tie(below, params_.at(first), 1);
+    const int64_t size = axes_.extent(params_.at(first + 1), 1).factor;
     const Labels rows = axes_.made(params_[first], 0);
-    for (size_t i = 1; i < each_; ++i) axes_.tie(rows, params_[first + i], 0);
+    for (size_t i = 1; i < each_; ++i) axes_.tie(rows, params_.at(first + i), 0);
     tie_equal_positions(axes_, rows, size);
     const Labels hidden = range(rows, 0, size);
     axes_.tie(hidden, params_[first + 1], 1);

@@ -78,8 +78,9 @@ void for_matches(const std::string& option, const std::string& pattern, const st
 
 std::vector<Limit> limits_of(const program::Graph& graph, const std::vector<DependencyGroup>& groups,
                              const LimitOptions& options) {
-  if (options.round_to < 1 && options.round_to != kHardwareMultiple) {
-    throw std::invalid_argument(fmt::format("--round-to {}: wanted 1 or more", options.round_to));
+  if (options.round_to != kHardwareMultiple && (options.round_to < 1 || options.round_to > kMostMultiple)) {
+    throw std::invalid_argument(
+        fmt::format("--round-to: got {}, wanted a number from 1 to {}", options.round_to, kMostMultiple));
   }
   check(options.max_ratio, "--max-ratio");
   const Roles roles = weight_roles(graph);

@@ -11,6 +11,9 @@
 
 namespace prunex::prune {
 
+/// Of --round-to: no layer has as many channels.
+inline constexpr int64_t kMostMultiple = 65'536;
+
 /// What the name patterns of a plan say; patterns are the shell's (*, ?, [ab]) and match a group's name or a layer
 /// whose outputs it prunes.
 struct LayerRatio {

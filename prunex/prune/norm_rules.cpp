@@ -1,5 +1,7 @@
 #include "prunex/prune/norm_rules.h"
 
+#include <ATen/ATen.h>
+
 #include "prunex/prune/arguments.h"
 #include "prunex/prune/ties.h"
 
@@ -49,7 +51,10 @@ void group_norm_rule(Axes& axes, const Node& node) {
   const Labels labels = channels(axes, node, input);
   axes.set(node.outputs[0], kChannelAxis, labels);
   if (labels == nullptr) return;
-  const int64_t block = axes.shape(input)[kChannelAxis].factor / integer(node, "num_groups", 1);
+  const int64_t groups = integer(node, "num_groups", 1), size = axes.extent(input, kChannelAxis).factor;
+  TORCH_CHECK(groups > 0 && size >= groups && size % groups == 0, "[prune] ", groups, " groups do not divide ", size,
+              " channels");
+  const int64_t block = size / groups;
   if (block > 1 && axes.options().statistics) {
     tie_equal_positions(axes, labels, block);
     return axes.take_statistics(labels, kAverages);

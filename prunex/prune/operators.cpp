@@ -1,10 +1,14 @@
 #include "prunex/prune/operators.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 
+#include "prunex/program/plan.h"
 #include "prunex/prune/arguments.h"
 #include "prunex/prune/layer_rules.h"
 #include "prunex/prune/norm_rules.h"
@@ -167,6 +171,21 @@ std::unordered_map<std::string, Rule> by_target() {
   return rules;
 }
 
+const std::unordered_map<std::string, Rule>& rules() {
+  static const std::unordered_map<std::string, Rule> table = by_target();
+  return table;
+}
+
+/// Recorded shapes are what a file says: rules look positions up by them.
+void apply(Rule rule, Axes& axes, const Node& node) {
+  try {
+    rule(axes, node);
+  } catch (const std::logic_error&) {  // a position that is not there, or a number that no vector is long
+    throw std::invalid_argument(fmt::format("node {}: the shapes that are recorded do not fit its operation",
+                                            program::describe(axes.graph(), node)));
+  }
+}
+
 Axes apply_rules(const program::Graph& graph, GroupOptions options, const Choices& choices) {
   Axes axes(graph, options, choices);
   for (const Node& node : graph.nodes) {
@@ -174,7 +193,7 @@ Axes apply_rules(const program::Graph& graph, GroupOptions options, const Choice
     const Rule rule = find_rule(node.target);
     const bool used = !node.outputs.empty() && node.outputs[0] != program::kNoValue;
     if (rule != nullptr && (used || node.outputs.size() > 1)) {
-      rule(axes, node);
+      apply(rule, axes, node);
     } else {
       axes.freeze_inputs(node, "has no rule");
     }
@@ -235,9 +254,14 @@ class Search {
 }  // namespace
 
 Rule find_rule(const std::string& target) {
-  static const std::unordered_map<std::string, Rule> rules = by_target();
-  const auto found = rules.find(target);
-  return found == rules.end() ? nullptr : found->second;
+  const auto found = rules().find(target);
+  return found == rules().end() ? nullptr : found->second;
+}
+
+std::vector<std::string> operations_with_rules() {
+  std::vector<std::string> operations;
+  for (const auto& item : rules()) operations.push_back(item.first);
+  return operations;
 }
 
 Axes analyze(const program::Graph& graph, GroupOptions options) {

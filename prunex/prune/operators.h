@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "prunex/prune/axes.h"
 
@@ -13,6 +14,9 @@ using Rule = void (*)(Axes& axes, const program::Node& node);
 
 /// By target ("aten::conv2d"); nullptr: there is none.
 Rule find_rule(const std::string& target);
+
+/// All that have one.
+std::vector<std::string> operations_with_rules();
 
 /// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. `graph` must outlive it.
 /// Where an axis becomes several, those are preferred that leave its units removable and, among them, heads or not, as

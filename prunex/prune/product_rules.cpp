@@ -101,9 +101,13 @@ class Vanishing {
  public:
   explicit Vanishing(const Axes& axes) : axes_(axes) {}
 
+  /// False, which is always safe, where it would have to look further back than networks are deep.
   bool operator()(ValueId value) {
     const auto [found, added] = known_.emplace(value, false);
-    if (added) known_[value] = compute(value);
+    if (!added || depth_ == kMostDepth) return known_[value];
+    ++depth_;
+    known_[value] = compute(value);
+    --depth_;
     return known_[value];
   }
 
@@ -138,7 +142,9 @@ class Vanishing {
     return count;
   }
 
+  static constexpr int kMostDepth = 2000;
   const Axes& axes_;
+  int depth_ = 0;
   std::unordered_map<ValueId, bool> known_;
 };
 
@@ -150,7 +156,7 @@ bool vanishes(const Axes& axes, ValueId value) {
 
 /// Ties two axes that are contracted.
 void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) {
-  if (axes.is_weight(a)) return contract(axes, b, axis_b, a, axis_a);
+  if (axes.is_weight(a) && !axes.is_weight(b)) return contract(axes, b, axis_b, a, axis_a);
   const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
   if (labels != nullptr && !vanishes(axes, a) && !vanishes(axes, b)) axes.take_statistics(labels, kSums);
 }
@@ -171,7 +177,7 @@ void add(Axes& axes, const Node& node, ValueId output) {
   if (added == kNoValue) return;
   for (int64_t axis = 0; axis < axes.rank(added); ++axis) {
     const int64_t to = axis + axes.rank(output) - axes.rank(added);
-    if (axes.shape(added)[axis] == axes.shape(output)[to]) axes.tie(axes.labels(output, to), added, axis);
+    if (axes.extent(added, axis) == axes.extent(output, to)) axes.tie(axes.labels(output, to), added, axis);
   }
 }
 

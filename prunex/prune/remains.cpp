@@ -81,6 +81,8 @@ std::vector<int64_t> Remains::kept(const Labels& labels) const {
 }
 
 int64_t Remains::count(const Labels& labels, int64_t begin, int64_t end) const {
+  TORCH_CHECK(begin >= 0 && begin <= end && end <= static_cast<int64_t>(labels->size()), "[prune] positions ", begin,
+              " to ", end, " of an axis of ", labels->size());
   return std::count_if(labels->begin() + begin, labels->begin() + end, [&](Unit unit) { return !is_removed(unit); });
 }
 

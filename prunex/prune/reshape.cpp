@@ -249,6 +249,11 @@ class Reshape {
 
 void reshape_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor_inputs(axes.graph(), node).at(0), output = node.outputs[0];
+  const auto is_empty = [&](ValueId value) {
+    const Shape& shape = axes.shape(value);
+    return std::any_of(shape.begin(), shape.end(), [](const Extent& extent) { return extent.factor < 1; });
+  };
+  if (is_empty(input) || is_empty(output)) return axes.freeze_inputs(node, "of no elements has no rule");
   const std::vector<Block> parts = blocks(axes.shape(input), axes.shape(output));
   if (parts.empty() && axes.rank(input) > 0) return axes.freeze_inputs(node, "has recorded shapes that do not match");
   for (const Block& block : parts) Reshape(axes, node, block).apply();

@@ -1,5 +1,7 @@
 #include "prunex/prune/shape_rules.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -33,7 +35,7 @@ Labels join(Axes& axes, const std::vector<ValueId>& values, int64_t axis) {
   for (ValueId value : values) {
     const Labels labels = axes.labels(value, axis);
     if (labels == nullptr) {
-      out->insert(out->end(), axes.shape(value)[axis].factor, kFixed);
+      out->insert(out->end(), axes.extent(value, axis).factor, kFixed);
     } else {
       out->insert(out->end(), labels->begin(), labels->end());
       any = true;
@@ -50,7 +52,10 @@ bool is_computed(const Node& node, const std::string& argument) {
 
 /// Each position several times, one after the other.
 Labels spread(const Labels& labels, int64_t size) {
-  const int64_t times = size / static_cast<int64_t>(labels->size());
+  const auto positions = static_cast<int64_t>(labels->size());
+  TORCH_CHECK(positions > 0 && size > 0 && size % positions == 0, "[prune] ", size, " positions are no multiple of ",
+              positions);
+  const int64_t times = size / positions;
   auto out = std::make_shared<std::vector<Unit>>(size);
   for (int64_t i = 0; i < size; ++i) (*out)[i] = (*labels)[i / times];
   return out;
@@ -88,6 +93,7 @@ std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
   const int64_t chunks = integer(node, "chunks", 1);
   const int64_t each = node.target == "aten::chunk" ? (size + chunks - 1) / chunks : sizes.at(0);
   sizes.clear();
+  TORCH_CHECK(size == 0 || each > 0, "[prune] parts of ", each, " positions");
   for (int64_t start = 0; start < size; start += each) sizes.push_back(std::min(each, size - start));
   return sizes;
 }
@@ -105,8 +111,8 @@ void transpose_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self");
   std::vector<int64_t> order(axes.rank(input));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[from_front(integer(node, "dim0", 0), axes.rank(input))],
-            order[from_front(integer(node, "dim1", 1), axes.rank(input))]);
+  std::swap(order.at(from_front(integer(node, "dim0", 0), axes.rank(input))),
+            order.at(from_front(integer(node, "dim1", 1), axes.rank(input))));
   for (size_t axis = 0; axis < order.size(); ++axis) {
     axes.set(node.outputs[0], static_cast<int64_t>(axis), axes.labels(input, order[axis]));
   }
@@ -114,9 +120,9 @@ void transpose_rule(Axes& axes, const Node& node) {
 
 void cat_rule(Axes& axes, const Node& node) {
   const std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
-  const int64_t joined = axis_of(axes, node, values[0]);
-  for (int64_t axis = 0; axis < axes.rank(values[0]); ++axis) {
-    Labels labels = axis == joined ? join(axes, values, axis) : axes.labels(values[0], axis);
+  const int64_t joined = axis_of(axes, node, values.at(0));
+  for (int64_t axis = 0; axis < axes.rank(values.at(0)); ++axis) {
+    Labels labels = axis == joined ? join(axes, values, axis) : axes.labels(values.at(0), axis);
     for (size_t i = 1; i < values.size() && axis != joined; ++i) labels = axes.tie(labels, values[i], axis);
     axes.set(node.outputs[0], axis, labels);
   }
@@ -125,7 +131,7 @@ void cat_rule(Axes& axes, const Node& node) {
 void slice_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self"), output = node.outputs[0];
   const int64_t axis = axis_of(axes, node, input);
-  const program::Extent& extent = axes.shape(input)[axis];
+  const program::Extent& extent = axes.extent(input, axis);
   pass(axes, input, output, axis);
   if (extent.per_image) return axes.freeze(input, axis, "takes a range of this axis");
   for (const char* argument : {"start", "end", "length"}) {
@@ -133,7 +139,7 @@ void slice_rule(Axes& axes, const Node& node) {
   }
   const Range taken = slice_range(node, extent.factor);
   if (taken.step != 1) axes.freeze(input, axis, "skips positions of this axis");
-  axes.set(output, axis, range(axes.labels(input, axis), taken.start, axes.shape(output)[axis].factor, taken.step));
+  axes.set(output, axis, range(axes.labels(input, axis), taken.start, axes.extent(output, axis).factor, taken.step));
 }
 
 void select_rule(Axes& axes, const Node& node) {
@@ -159,8 +165,8 @@ void unbind_rule(Axes& axes, const Node& node) {
 void stack_rule(Axes& axes, const Node& node) {
   const std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
   const int64_t added = from_front(integer(node, "dim", 0), axes.rank(node.outputs[0]));
-  for (int64_t axis = 0; axis < axes.rank(values[0]); ++axis) {
-    Labels labels = axes.labels(values[0], axis);
+  for (int64_t axis = 0; axis < axes.rank(values.at(0)); ++axis) {
+    Labels labels = axes.labels(values.at(0), axis);
     for (size_t i = 1; i < values.size(); ++i) labels = axes.tie(labels, values[i], axis);
     axes.set(node.outputs[0], axis + (axis >= added), labels);
   }
@@ -197,7 +203,7 @@ void roll_rule(Axes& axes, const Node& node) {
 void split_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self");
   const int64_t axis = axis_of(axes, node, input);
-  const program::Extent& extent = axes.shape(input)[axis];
+  const program::Extent& extent = axes.extent(input, axis);
   const bool computed = extent.per_image || is_computed(node, "split_size") || is_computed(node, "split_sizes");
   if (computed) axes.freeze(input, axis, "takes computed ranges of this axis");
   const std::vector<int64_t> sizes = computed ? std::vector<int64_t>{} : split_sizes(node, extent.factor);
@@ -216,7 +222,7 @@ void expand_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self"), output = node.outputs[0];
   const int64_t added = axes.rank(output) - axes.rank(input);
   for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
-    if (axis >= added && axes.shape(input)[axis - added] == axes.shape(output)[axis]) {
+    if (axis >= added && axes.extent(input, axis - added) == axes.extent(output, axis)) {
       axes.set(output, axis, axes.labels(input, axis - added));
     } else if (has_literal_size(node, axis)) {
       axes.open(output, axis);
@@ -236,8 +242,8 @@ void repeat_rule(Axes& axes, const Node& node) {
   const int64_t added = axes.rank(output) - axes.rank(input);
   for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
     const Labels labels = axes.labels(input, axis);
-    if (labels == nullptr) continue;
-    auto tiled = std::make_shared<std::vector<Unit>>(axes.shape(output)[axis + added].factor);
+    if (labels == nullptr || labels->empty()) continue;
+    auto tiled = std::make_shared<std::vector<Unit>>(axes.extent(output, axis + added).factor);
     for (size_t i = 0; i < tiled->size(); ++i) (*tiled)[i] = (*labels)[i % labels->size()];
     axes.set(output, axis + added, tiled);
   }
@@ -249,7 +255,7 @@ void repeat_interleave_rule(Axes& axes, const Node& node) {
   if (axes.rank(output) != axes.rank(input)) return axes.freeze_inputs(node, "of all axes has no rule");
   pass(axes, input, output, axis);
   const Labels labels = axes.labels(input, axis);
-  if (labels != nullptr) axes.set(output, axis, spread(labels, axes.shape(output)[axis].factor));
+  if (labels != nullptr) axes.set(output, axis, spread(labels, axes.extent(output, axis).factor));
 }
 
 void pad_rule(Axes& axes, const Node& node) {
@@ -275,7 +281,7 @@ void pad_rule(Axes& axes, const Node& node) {
 void glu_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor(node, "self"), output = node.outputs[0];
   const int64_t axis = from_front(integer(node, "dim", -1), axes.rank(input));
-  const int64_t half = axes.shape(output)[axis].factor;
+  const int64_t half = axes.extent(output, axis).factor;
   pass(axes, input, output, axis);
   const Labels labels = axes.labels(input, axis);
   tie_equal_positions(axes, labels, half);
@@ -289,8 +295,9 @@ void pixel_shuffle_rule(Axes& axes, const Node& node) {
   const Labels labels = axes.labels(input, channels);
   if (labels == nullptr) return;
   const int64_t block = factor * factor;
+  TORCH_CHECK(factor > 0 && factor <= static_cast<int64_t>(labels->size()), "[prune] shuffles by ", factor);
   for (size_t i = 0; i < labels->size(); ++i) axes.tie((*labels)[i - i % block], (*labels)[i]);
-  axes.set(output, channels, range(labels, 0, axes.shape(output)[channels].factor, block));
+  axes.set(output, channels, range(labels, 0, axes.extent(output, channels).factor, block));
 }
 
 void pixel_unshuffle_rule(Axes& axes, const Node& node) {
@@ -298,7 +305,7 @@ void pixel_unshuffle_rule(Axes& axes, const Node& node) {
   const int64_t channels = axes.rank(input) - 3;
   pass_images(axes, input, output, channels);
   const Labels labels = axes.labels(input, channels);
-  if (labels != nullptr) axes.set(output, channels, spread(labels, axes.shape(output)[channels].factor));
+  if (labels != nullptr) axes.set(output, channels, spread(labels, axes.extent(output, channels).factor));
 }
 
 void channel_shuffle_rule(Axes& axes, const Node& node) {
@@ -307,7 +314,9 @@ void channel_shuffle_rule(Axes& axes, const Node& node) {
   const Labels labels = axes.labels(input, 1);
   if (labels == nullptr) return;
   const auto size = static_cast<int64_t>(labels->size());
-  const int64_t groups = integer(node, "groups", 1), block = size / groups;
+  const int64_t groups = integer(node, "groups", 1);
+  TORCH_CHECK(groups > 0, "[prune] shuffles by ", groups, " groups");
+  const int64_t block = size / groups;
   tie_equal_positions(axes, labels, block);
   auto shuffled = std::make_shared<std::vector<Unit>>(size);
   for (int64_t i = 0; i < size; ++i) (*shuffled)[i] = (*labels)[i % groups * block + i / groups];

@@ -1,5 +1,7 @@
 #include "prunex/prune/ties.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +11,8 @@ using program::ValueId;
 
 void tie_equal_positions(Axes& axes, const Labels& labels, int64_t block) {
   if (labels == nullptr) return;
+  TORCH_CHECK(block > 0 && labels->size() % block == 0, "[prune] blocks of ", block, " do not divide an axis of ",
+              labels->size());
   for (size_t i = block; i < labels->size(); ++i) axes.tie((*labels)[i % block], (*labels)[i]);
 }
 
@@ -31,6 +35,9 @@ Labels broadcast(Axes& axes, const std::vector<ValueId>& operands, ValueId outpu
 
 Labels range(const Labels& labels, int64_t start, int64_t length, int64_t step) {
   if (labels == nullptr) return nullptr;
+  const auto size = static_cast<int64_t>(labels->size());
+  TORCH_CHECK(start >= 0 && step > 0 && length >= 0 && length <= size && start + (length - 1) * step < size,
+              "[prune] an axis of ", size, " has no ", length, " positions from ", start, " by ", step);
   auto out = std::make_shared<std::vector<Unit>>(length);
   for (int64_t i = 0; i < length; ++i) (*out)[i] = (*labels)[start + i * step];
   return out;

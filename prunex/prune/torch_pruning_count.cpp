@@ -18,7 +18,7 @@ using Axes = std::vector<AxisOf>;
 
 Axes axes_of(const Graph& graph, ValueId value, size_t first = 0) {
   Axes axes;
-  for (size_t axis = first; axis < graph.values[value].shape.size(); ++axis) axes.push_back({value, axis});
+  for (size_t axis = first; axis < graph.values.at(value).shape.size(); ++axis) axes.push_back({value, axis});
   return axes;
 }
 
@@ -36,6 +36,7 @@ bool is_from_module(const Node& node, std::string_view kind) {
   const size_t stack = node.metadata.find("\"nn_module_stack\"");
   if (stack == std::string::npos) return true;
   const size_t begin = node.metadata.find(':', stack);
+  if (begin == std::string::npos) return true;
   const size_t end = node.metadata.find('"', node.metadata.find('"', begin) + 1);
   const std::string_view modules = std::string_view(node.metadata).substr(begin, end - begin);
   const std::string_view innermost = modules.substr(modules.rfind(',') + 1);

@@ -131,7 +131,7 @@ class Layers {
                 .convolution = is_convolution(node.target),
                 .shape = {},
                 .rows = {weight}};
-    for (const program::Extent& extent : graph_.values[tensor(node, "weight")].shape) {
+    for (const program::Extent& extent : graph_.values.at(tensor(node, "weight")).shape) {
       layer.shape.push_back(extent.factor);
     }
     add_rows(layer, {tensor(node, "bias")});

@@ -1,9 +1,13 @@
 #include "prunex/prune/units.h"
 
+#include <ATen/ATen.h>
+
 #include <utility>
 
 namespace prunex::prune {
 namespace {
+
+constexpr int64_t kMost = 1 << 24;
 
 void keep_first(int32_t& current, int32_t reason) {
   if (reason != kFree && (current == kFree || reason < current)) current = reason;
@@ -12,6 +16,7 @@ void keep_first(int32_t& current, int32_t reason) {
 }  // namespace
 
 Unit Units::add(int64_t count) {
+  TORCH_CHECK(count >= 0 && count <= kMost - size(), "[prune] has more than ", kMost, " channels");
   const auto first = static_cast<Unit>(parents_.size());
   for (int64_t i = 0; i < count; ++i) parents_.push_back(first + static_cast<Unit>(i));
   sets_.resize(parents_.size());

@@ -22,7 +22,7 @@ bool is_transposed(const Node& node) {
 WeightRole convolution(const Graph& graph, const Node& node) {
   const int64_t groups = integer(node, "groups", 1);
   if (is_transposed(node)) return {WeightKind::kConvolution, 1, groups};
-  const bool depthwise = groups > 1 && graph.values[tensor(node, "weight")].shape[0].factor == groups;
+  const bool depthwise = groups > 1 && graph.values.at(tensor(node, "weight")).shape.at(0).factor == groups;
   return {depthwise ? WeightKind::kDepthwise : WeightKind::kConvolution, 0, groups};
 }
 
@@ -54,7 +54,7 @@ void add(Roles& roles, const Graph& graph, ValueId value, const WeightRole& role
 void add_recurrent(Roles& roles, const Graph& graph, const Node& node) {
   const WeightRole matrix = role_in(graph, node);
   for (ValueId value : node.find("params")->values) {
-    const bool bias = graph.values[value].shape.size() < 2;
+    const bool bias = graph.values.at(value).shape.size() < 2;
     add(roles, graph, value, bias ? WeightRole{WeightKind::kBias, -1, 1, matrix.kind} : matrix);
   }
 }

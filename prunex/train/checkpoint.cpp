@@ -5,6 +5,8 @@
 
 #include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/io/atomic_file.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/text/settings.h"
 
@@ -38,7 +41,8 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
 /// Options that may change between a run and its continuation.
 bool may_differ(const std::string& option) {
   static const std::set<std::string> kHarmless{"quiet",     "eval-every",   "checkpoint-every", "resume-exchange",
-                                               "interface", "comm-timeout", "threads"};
+                                               "interface", "comm-timeout", "join-timeout",     "threads",
+                                               "log"};
   return kHarmless.contains(option);
 }
 
@@ -88,7 +92,34 @@ std::string Checkpoints::rank_file(int64_t exchange) const {
   return fmt::format("{}/rank-{}.safetensors", folder(exchange), ranks_.layout.rank);
 }
 
-void Checkpoints::save(const Checkpoint& checkpoint) {
+std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const std::string& problem) {
+  std::string why = problem;
+  try {
+    if (why.empty()) write_files(checkpoint);
+  } catch (const std::runtime_error& error) {
+    why = error.what();
+  }
+  bool first = false;
+  const bool failed = anyone_has(why, first);
+  if (ranks_.layout.local_rank() == 0) {
+    std::error_code ignored;  // ranks of several nodes may remove the same folder
+    if (failed) fs::remove_all(folder(checkpoint.exchange), ignored);
+    if (!failed) remove_before(checkpoint.exchange);
+  }
+  if (!failed) return std::nullopt;
+  return first ? why : "";
+}
+
+/// `first`: whether this rank is the first that has one.
+bool Checkpoints::anyone_has(const std::string& problem, bool& first) {
+  const int64_t from_behind = ranks_.layout.world_size() - ranks_.layout.rank;
+  at::Tensor largest = at::full({1}, problem.empty() ? 0 : from_behind, at::kLong);
+  ranks_.world->all_reduce(largest, comm::Reduce::kMax);
+  first = largest.item<int64_t>() == from_behind;
+  return largest.item<int64_t>() > 0;
+}
+
+void Checkpoints::write_files(const Checkpoint& checkpoint) const {
   const int64_t k = checkpoint.exchange;
   fs::create_directories(folder(k));
   const io::Metadata metadata{{"config", config_}, {"exchange", std::to_string(k)}};
@@ -100,8 +131,16 @@ void Checkpoints::save(const Checkpoint& checkpoint) {
     io::write_safetensors(node_file(k), checkpoint.node, metadata);
   }
   io::write_safetensors(rank_file(k), checkpoint.rank, metadata);
-  ranks_.world->barrier();
-  if (ranks_.layout.local_rank() == 0) remove_before(k);
+}
+
+/// What a rank that was killed in save() left: files under construction, and folders that are not whole.
+void Checkpoints::remove_leftovers() const {
+  if (ranks_.layout.local_rank() != 0) return;
+  std::error_code ignored;
+  for (const int64_t k : exchanges_in(directory_)) {
+    io::remove_temporaries(folder(k));
+    if (!complete_here(k)) fs::remove_all(folder(k), ignored);
+  }
 }
 
 /// Keeps this one and the one before.
@@ -133,7 +172,17 @@ int64_t Checkpoints::smallest(int64_t mine) {
   return -negative.item<int64_t>();
 }
 
+/// Before looking for files: of another layout there are none.
+void Checkpoints::check_options() const {
+  std::ifstream file(fs::path(directory_).parent_path() / "config.toml");
+  if (!file) return;
+  const std::string saved{std::istreambuf_iterator<char>(file), {}};
+  if (!config_.empty()) check_same_options(saved, config_, fs::path(directory_).parent_path());
+}
+
 Checkpoint Checkpoints::load(int64_t exchange) {
+  check_options();
+  remove_leftovers();
   int64_t k = exchange != 0 ? exchange : std::numeric_limits<int64_t>::max();
   for (int64_t before = -1; k != before;) {  // until all ranks have the same newest one
     before = k;

@@ -28,10 +28,12 @@ class Checkpoints {
   /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
   Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks);
 
-  /// Collective.
-  void save(const Checkpoint& checkpoint);
+  /// Collective. If a rank cannot write its share, or has a `problem` already, nothing of this checkpoint stays and the
+  /// ones before do. Then the first such rank is told why, the others are told "". Nothing is returned for success.
+  std::optional<std::string> save(const Checkpoint& checkpoint, const std::string& problem = "");
 
-  /// The newest checkpoint that all ranks have, or the one of `exchange` if that is not 0. Collective. Throws
+  /// The newest checkpoint that all ranks have, or the one of `exchange` if that is not 0. What ranks that were killed
+  /// left half-written is removed. Collective. Throws
   /// std::invalid_argument if there is none or an option differs, std::runtime_error if a file is damaged; then the
   /// message says which earlier one to ask for.
   Checkpoint load(int64_t exchange);
@@ -41,10 +43,14 @@ class Checkpoints {
   std::string node_file(int64_t exchange) const;
   std::string rank_file(int64_t exchange) const;
   std::string product_file(int64_t exchange) const;
+  void check_options() const;
   bool complete_here(int64_t exchange) const;
   int64_t newest_here(int64_t at_most) const;
   int64_t smallest(int64_t mine);
+  void write_files(const Checkpoint& checkpoint) const;
+  bool anyone_has(const std::string& problem, bool& first);
   void remove_before(int64_t exchange) const;
+  void remove_leftovers() const;
 
   std::string directory_;
   std::string config_;

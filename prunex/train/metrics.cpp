@@ -224,6 +224,8 @@ std::string to_json(const Summary& summary) {
   if (summary.validation_accuracy) json["validation_accuracy"] = *summary.validation_accuracy;
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);
+  json["normalization"] = {{"mean", summary.description.mean}, {"std", summary.description.std}};
+  json["classes"] = data::names_or_numbers(summary.description.classes, summary.classes);
   json["parameters_dense"] = summary.parameters_dense;
   json["parameters_compact"] = summary.parameters_compact;
   json["macs_dense"] = summary.macs_dense;
@@ -253,7 +255,7 @@ std::string to_json(const Summary& summary) {
     for (const auto& [operation, counts] : traffic.by_operation)
       json["traffic"][group][operation] = traffic_json(counts);
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace prunex::train

@@ -10,6 +10,7 @@
 #include "prunex/comm/interface_counters.h"
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
+#include "prunex/data/description.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/leftovers.h"
 
@@ -83,6 +84,8 @@ struct Summary {
   uint64_t seed = 0;
   comm::Layout shape;  ///< of the run; its rank does not matter
   int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;
+  data::Description description;  ///< of the images
+  int64_t classes = 0;
   bool frozen = false;
   double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
   double accuracy_compact = 0;    ///< of the reloaded model.pt2

@@ -10,12 +10,14 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "prunex/train/remarks.h"
+#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
 
 program::Model named_model(const TrainOptions& options, const data::Dataset& training) {
-  if (options.model.ends_with(".pt2")) return program::read_pt2(options.model);
+  if (options.model.ends_with(".pt2")) return program::read_pt2(options.model, options.max_model_size << 20);
   const auto& images = training.images;
   return models::make_model(options.model, {.classes = training.classes,
                                             .channels = images.size(1),
@@ -39,6 +41,25 @@ void make_trainable(Weights& weights) {
     if (theta.is_same(item.value())) theta = theta.clone();
     item.value() = theta.set_requires_grad(true);
   }
+}
+
+/// A file may say that parameters are frozen; make_trainable() does not ask.
+std::string unfreezing_remark(const Weights& weights, const std::string& source) {
+  std::vector<std::string> frozen;
+  for (const auto& theta : weights.params) {
+    if (!theta.value().requires_grad()) frozen.push_back(theta.key());
+  }
+  if (frozen.empty()) return "";
+  return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
+}
+
+std::string cut_remark(const program::Graph& graph, const TrainOptions& options, const std::string& source) {
+  const std::string words = group_words(options);
+  const bool masks_nothing = words != "none" && groups_to_prune(graph, options).empty();
+  if (!masks_nothing && !options.pruning.any()) return "";
+  const std::string why = nothing_to_cut(graph, source);
+  if (!why.empty() || !masks_nothing) return why;
+  return fmt::format("{}: nothing can be cut: --groups {} finds no channels in it", source, words);
 }
 
 }  // namespace
@@ -86,12 +107,17 @@ void load_weights(Weights& weights, const std::string& path) {
   }
 }
 
-program::Model load_network(const TrainOptions& options, const data::Dataset& training) {
+Network load_network(const TrainOptions& options, const data::Dataset& training) {
+  const std::string source = "--model " + options.model;
   program::Model model = named_model(options, training);
-  check_fits(model.program.graph(), training, "--model " + options.model);
+  check_fits(model.program.graph(), training, source);
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
+  std::vector<std::string> remarks{unfreezing_remark(model.weights, source),
+                                   cut_remark(model.program.graph(), options, source)};
   make_trainable(model.weights);
-  return model;
+  for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
+  std::erase(remarks, "");
+  return {std::move(model), std::move(remarks)};
 }
 
 }  // namespace prunex::train

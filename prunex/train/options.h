@@ -29,6 +29,13 @@ enum class Precision {
   kBf16,
 };
 
+/// What progress looks like on standard error.
+enum class LogForm {
+  kPlain,       ///< lines; on a terminal one that redraws itself
+  kTimestamps,  ///< lines that begin with the time, UTC
+  kJson,        ///< an object per line: events start, exchange, end
+};
+
 /// Exchange numbers that follow from the length of the run.
 inline constexpr int64_t kAutomatic = -1;
 
@@ -74,6 +81,7 @@ struct TrainOptions {
 
   std::string model = "resnet20";  ///< a built-in name, or FILE.pt2
   double width = 1.0;              ///< multiplies the channels of the CIFAR ResNets
+  int64_t max_model_size = 0;      ///< MiB that the records of a FILE.pt2 may have together; 0: eight times the file
   std::string weights;             ///< FILE.safetensors to start from; empty: the model's own
 
   int nodes = 1;
@@ -119,13 +127,15 @@ struct TrainOptions {
   /// --exchange of all; groups, exchange numbers, steps, rates and the two before are filled in from above.
   strategies::HsadmmOptions hsadmm;
 
-  int64_t eval_every = 5;        ///< exchanges between evaluations of z; 0: only at the end
-  std::string run_dir;           ///< empty: runs/<dataset>-<model>-<strategy>-<n>
-  int64_t checkpoint_every = 0;  ///< exchanges between checkpoints; 0: none
-  std::string resume;            ///< run directory to go on in, from its newest checkpoint
-  int64_t resume_exchange = 0;   ///< go on from this checkpoint instead; 0: the newest
-  bool trace = false;            ///< write trace.json: when every rank did what
-  bool quiet = false;            ///< no progress on standard error
+  int64_t eval_every = 5;                 ///< exchanges between evaluations of z; 0: only at the end
+  std::string run_dir;                    ///< empty: runs/<dataset>-<model>-<strategy>-<n>
+  int64_t checkpoint_every = kAutomatic;  ///< exchanges between checkpoints; 0: none; automatic: by time
+  double checkpoint_seconds = 300;        ///< between automatic ones, which go once the results are there
+  std::string resume;                     ///< run directory to go on in, from its newest checkpoint
+  int64_t resume_exchange = 0;            ///< go on from this checkpoint instead; 0: the newest
+  bool trace = false;                     ///< write trace.json: when every rank did what
+  bool quiet = false;                     ///< no progress on standard error
+  LogForm log = LogForm::kPlain;
 };
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.

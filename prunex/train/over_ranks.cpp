@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <csignal>
 #include <stdexcept>
 #include <utility>
 
@@ -11,7 +12,7 @@
 
 namespace prunex::train {
 
-void average_over_ranks(Metrics& metrics, const comm::Volume& moved, comm::Hierarchy& ranks) {
+void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks) {
   const double counted = ranks.layout.node() == 0 ? 1 : 0;
   const double mean = 1.0 / ranks.layout.world_size();
   auto& seconds = metrics.seconds;
@@ -22,12 +23,20 @@ void average_over_ranks(Metrics& metrics, const comm::Volume& moved, comm::Hiera
   auto inter = static_cast<double>(moved.sent_to_nodes), bound = moved.least_to_nodes;
   auto intra = static_cast<double>(moved.sent - moved.sent_to_nodes);
   for (double* bytes : {&inter, &bound, &intra}) parts.emplace_back(bytes, counted);
+  for (double* asked : {&wishes.checkpoint, &wishes.stop, &wishes.signals}) parts.emplace_back(asked, 1);
   at::Tensor sums = at::empty({static_cast<int64_t>(parts.size())}, at::kDouble);
   double* sum = sums.data_ptr<double>();
   for (size_t i = 0; i < parts.size(); ++i) sum[i] = *parts[i].first * parts[i].second;
   ranks.world->all_reduce(sums);
   for (size_t i = 0; i < parts.size(); ++i) *parts[i].first = sum[i];
   metrics.bytes = {std::llround(inter), std::llround(bound), std::llround(intra)};
+}
+
+int Wishes::signal() const {
+  for (const int one : {SIGINT, SIGHUP}) {
+    if (signals == one * stop) return one;
+  }
+  return SIGTERM;
 }
 
 std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world) {

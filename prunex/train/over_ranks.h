@@ -11,9 +11,20 @@
 
 namespace prunex::train {
 
-/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks; `moved`: by this rank. Some
-/// 100 bytes.
-void average_over_ranks(Metrics& metrics, const comm::Volume& moved, comm::Hierarchy& ranks);
+/// What ranks ask for after an exchange, added up; all do it if one asks.
+struct Wishes {
+  double checkpoint = 0;
+  double stop = 0, signals = 0;  ///< ranks that were asked to stop, and the sum of the signals that asked
+
+  bool ends() const { return stop > 0; }
+  bool any() const { return checkpoint > 0 || ends(); }
+  /// The signal, the same on all ranks; SIGTERM for different ones.
+  int signal() const;
+};
+
+/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks, wishes those of all; `moved`: by this
+/// rank. Some 100 bytes.
+void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks);
 
 /// By rank.
 std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world);

@@ -16,12 +16,15 @@ std::string program_file(const std::string& directory) {
 
 }  // namespace
 
-void write_product(const std::string& directory, const program::Model& model) {
+void write_product(const std::string& directory, const program::Model& model,
+                   const std::optional<data::Description>& description) {
+  std::map<std::string, std::string> texts;
+  if (description) texts.emplace(data::kDescriptionName, data::description_json(*description));
   const program::Program shipped(program::in_mode(model.program.graph(), program::Mode::kEval));
-  program::write_pt2(program_file(directory), {shipped, model.weights});
+  program::write_pt2(program_file(directory), {shipped, model.weights}, texts);
   TensorDict all = model.weights.params;
   for (const auto& buffer : model.weights.buffers) all.insert(buffer.key(), buffer.value());
-  io::write_safetensors(directory + "/model.safetensors", all);
+  io::write_safetensors(directory + "/model.safetensors", all, texts);
 }
 
 program::Model read_product(const std::string& directory) {

@@ -1,14 +1,17 @@
 // What a run leaves: the trained model in files that other tools open, and its size.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "prunex/data/description.h"
 #include "prunex/program/program.h"
 
 namespace prunex::train {
 
-/// Writes DIR/model.pt2 (eval form) and DIR/model.safetensors.
-void write_product(const std::string& directory, const program::Model& model);
+/// Writes DIR/model.pt2 (eval form) and DIR/model.safetensors, both with the description if there is one.
+void write_product(const std::string& directory, const program::Model& model,
+                   const std::optional<data::Description>& description);
 
 /// Reads DIR/model.pt2 back.
 program::Model read_product(const std::string& directory);

@@ -10,28 +10,39 @@
 namespace prunex::train {
 namespace {
 
-int64_t steps_of(double epochs, const RunLength& length) {
-  return std::llround(epochs * static_cast<double>(length.steps_per_epoch));
+/// Images of a run: what is added up of them fits 63 bits.
+constexpr double kMostImages = 1e18;
+
+double most_steps(const RunLength& length) {
+  return kMostImages / static_cast<double>(std::max<int64_t>(1, length.images_per_step));
+}
+
+/// --exchanges x --local-steps.
+int64_t steps_of_exchanges(const TrainOptions& options, const RunLength& length) {
+  const double steps = static_cast<double>(options.exchanges) * static_cast<double>(options.local_steps);
+  if (steps <= most_steps(length)) return options.exchanges * options.local_steps;
+  throw std::invalid_argument(fmt::format("--exchanges: got {} of {} steps each, wanted at most {:.3g} steps in all",
+                                          options.exchanges, options.local_steps, most_steps(length)));
 }
 
 /// The phases that have steps, one after the other.
 std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
   const auto& sparse = options.sparse;
   const int64_t training =
-      options.exchanges > 0 ? options.exchanges * options.local_steps : steps_of(options.epochs, length);
+      options.exchanges > 0 ? steps_of_exchanges(options, length) : steps_of("--epochs", options.epochs, length);
   std::vector<Phase> all{{.name = "train",
                           .steps = training,
                           .learning_rate = options.learning_rate,
                           .schedule = options.schedule,
-                          .warmup = steps_of(options.warmup_epochs, length),
+                          .warmup = steps_of("--warmup-epochs", options.warmup_epochs, length),
                           .weight_decay = options.weight_decay},
                          {.name = "sparse",
-                          .steps = steps_of(sparse.epochs, length),
+                          .steps = steps_of("--sparse-epochs", sparse.epochs, length),
                           .learning_rate = sparse.learning_rate.value_or(options.learning_rate),
                           .schedule = sparse.schedule.value_or(options.schedule),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
-                          .steps = steps_of(options.finetune.epochs, length),
+                          .steps = steps_of("--finetune-epochs", options.finetune.epochs, length),
                           .learning_rate = options.finetune.learning_rate.value_or(options.learning_rate),
                           .schedule = options.finetune.schedule.value_or(options.schedule),
                           .weight_decay = options.weight_decay}};
@@ -49,6 +60,13 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
 
 }  // namespace
 
+int64_t steps_of(const char* option, double epochs, const RunLength& length) {
+  const double steps = epochs * static_cast<double>(length.steps_per_epoch);
+  if (steps <= most_steps(length)) return std::llround(steps);
+  throw std::invalid_argument(fmt::format("{}: got {}, wanted at most {:.3g}", option, epochs,
+                                          most_steps(length) / static_cast<double>(length.steps_per_epoch)));
+}
+
 const Phase& RunLength::phase_of(int64_t step) const {
   for (const Phase& phase : phases) {
     if (step <= phase.end()) return phase;
@@ -59,13 +77,14 @@ const Phase& RunLength::phase_of(int64_t step) const {
 RunLength run_length(const TrainOptions& options, int64_t training_images) {
   RunLength length;
   const int ranks = shape_of(options).world_size();
-  const int64_t images_per_step = options.batch_size * ranks;
-  length.steps_per_epoch = training_images / images_per_step;
-  if (length.steps_per_epoch == 0) {
+  if (options.batch_size > training_images / ranks) {
     throw std::invalid_argument(
-        fmt::format("--batch-size {}: one step of {} ranks takes {} images, the training set has {}",
-                    options.batch_size, ranks, images_per_step, training_images));
+        fmt::format("--batch-size: got {}, wanted at most {}: every step takes one batch for each of {} ranks, the "
+                    "training set has {} images",
+                    options.batch_size, training_images / ranks, ranks, training_images));
   }
+  length.images_per_step = options.batch_size * ranks;
+  length.steps_per_epoch = training_images / length.images_per_step;
   length.phases = phases_of(options, length);
   for (const Phase& phase : length.phases) {
     if (phase.warmup >= phase.steps) {

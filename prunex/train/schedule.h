@@ -23,6 +23,7 @@ struct Phase {
 
 /// The numbers that follow from the options and the size of the training set.
 struct RunLength {
+  int64_t images_per_step = 0;  ///< of all ranks
   int64_t steps_per_epoch = 0;
   int64_t steps = 0;                                         ///< of every rank
   int64_t exchanges = 0;                                     ///< K
@@ -35,6 +36,9 @@ struct RunLength {
 
 /// Throws std::invalid_argument if the training set is smaller than one step of all ranks, or a warm-up never ends.
 RunLength run_length(const TrainOptions& options, int64_t training_images);
+
+/// The steps of so many epochs; `option` is what a std::invalid_argument names if they cannot be counted.
+int64_t steps_of(const char* option, double epochs, const RunLength& length);
 
 /// Learning rate of step 1, 2, … of the run, which the phase holds.
 double learning_rate_at(const Phase& phase, int64_t step);

@@ -29,13 +29,15 @@ class ScheduledPruning {
   /// Nothing more will be cut.
   bool is_over(int64_t exchange) const { return target_ && exchange >= last(); }
   bool has_target() const { return target_.has_value(); }
+  /// Exchanges of the first and the last cut to a target.
+  int64_t first() const { return first_; }
+  int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
 
   /// What goes of `now`: the network as the cuts before, together `total`, have left it. Collective.
   sparsity::Cut cut(int64_t exchange, const program::Model& now, const std::optional<sparsity::Cut>& total,
                     const Images& images, comm::Communicator& world) const;
 
  private:
-  int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
   sparsity::Cut cut_at_once(const program::Model& now, const Images& images, comm::Communicator& world) const;
   sparsity::Cut cut_further(double progress, const program::Model& now, const std::optional<sparsity::Cut>& total,
                             const Images& images, comm::Communicator& world) const;

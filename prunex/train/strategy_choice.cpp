@@ -41,7 +41,7 @@ void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
 /// Nothing is pruned until the exchange after --prune-at of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
-  options.freeze_after = std::llround(train.prune_at * static_cast<double>(plan.length.exchanges));
+  options.freeze_after = last_open_exchange(train, plan.length);
   options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
 }
 
@@ -138,8 +138,7 @@ Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& repli
   auto top_k = options.top_k;
   top_k.reporting = reporting_of(options, plan);
   top_k.dgc_options.momentum = options.momentum;
-  top_k.dgc_options.warmup_steps =
-      std::llround(options.dgc_warmup_epochs * static_cast<double>(plan.length.steps_per_epoch));
+  top_k.dgc_options.warmup_steps = steps_of("--dgc-warmup-epochs", options.dgc_warmup_epochs, plan.length);
   return strategies::make_top_k(replica, ranks, top_k);
 }
 
@@ -161,9 +160,18 @@ const std::vector<std::string>& strategy_names() {
   return names;
 }
 
+bool averages_gradients(const std::string& strategy) {
+  return kind_of(strategy).averages_gradients();
+}
+
 std::string group_words(const TrainOptions& options) {
   if (options.groups != "auto") return options.groups;
   return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
+}
+
+int64_t last_open_exchange(const TrainOptions& options, const RunLength& length) {
+  if (options.strategy != "one_shot") return length.freeze_after;
+  return std::llround(options.prune_at * static_cast<double>(length.exchanges));
 }
 
 std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options) {

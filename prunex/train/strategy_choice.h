@@ -17,6 +17,9 @@ namespace prunex::train {
 /// In the order of docs/strategies.md.
 const std::vector<std::string>& strategy_names();
 
+/// Whether it averages gradients in every step instead of weights in every exchange.
+bool averages_gradients(const std::string& strategy);
+
 /// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
 
@@ -26,6 +29,9 @@ std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const 
 /// The options with what the strategy sets unless told otherwise: prunetrain is ddp with a group lasso and cuts of what
 /// it has driven to zero.
 TrainOptions with_defaults(TrainOptions options);
+
+/// The last exchange that may change masks; the next one cuts the network. strategies::kNever if none does.
+int64_t last_open_exchange(const TrainOptions& options, const RunLength& length);
 
 /// Throws std::invalid_argument for options that the strategy does not have.
 void validate_strategy(const TrainOptions& options);

@@ -18,19 +18,25 @@
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
+#include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
-#include "prunex/train/checkpoint.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
+#include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/mask_plan.h"
+#include "prunex/train/metrics_file.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
+#include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
+#include "prunex/train/remarks.h"
+#include "prunex/train/replica_state.h"
+#include "prunex/train/safekeeping.h"
 #include "prunex/train/schedule.h"
 #include "prunex/train/scheduled_pruning.h"
 #include "prunex/train/sgd.h"
@@ -48,20 +54,20 @@ constexpr int64_t kTimedImages = 128;
 class Trainer {
  public:
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
-  Summary run(const std::string& config);
+  Summary run(const std::string& config, StopRequest* stop);
 
  private:
   void open_directory(const std::string& config);
   void open_reports();
-  void mention_detours() const;
-  void train_steps(Checkpoints& checkpoints);
+  void say_remarks() const;
+  void train_steps(Safekeeping& safe);
   void after_exchange(const strategies::Exchange& exchange, int64_t step);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
   void traced(const char* name, const std::function<void()>& work);
   void write_trace();
-  void record(const strategies::Exchange& exchange, int64_t step);
+  void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes);
   void evaluate_into(Metrics& metrics);
   Weights evaluated_product();
   Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
@@ -72,11 +78,14 @@ class Trainer {
   void cut(const sparsity::Cut& cut);
   void restart_speed();
   bool writes() const { return ranks_.layout.rank == 0; }
+  std::string missing_metrics() { return metrics_file_ ? metrics_file_->problem() : ""; }
 
   TrainOptions options_;
   comm::Hierarchy& ranks_;
   comm::InterfaceCounters interfaces_;
-  data::Datasets data_;
+  const RunImages images_;
+  const data::Datasets& data_;
+  Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
@@ -88,10 +97,11 @@ class Trainer {
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
   bool bf16_;
+  std::vector<std::string> doubts_;  // of what is to be pruned
 
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0
-  std::unique_ptr<io::JsonLines> metrics_file_;
+  std::unique_ptr<MetricsFile> metrics_file_;
   std::unique_ptr<Progress> progress_;
   std::optional<Trace> trace_;
   Stopwatch lap_, run_;
@@ -104,16 +114,14 @@ class Trainer {
   Summary summary_;
 };
 
-int64_t samples_per_step(const TrainOptions& options) {
-  return options.batch_size * shape_of(options).world_size();
-}
-
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      data_(data::load_datasets(options.data)),
-      network_(on_device(load_network(options, data_.train), ranks.device)),
+      images_(load_images(options.data, carried_description(options.model, options.weights))),
+      data_(images_.sets),
+      loaded_(load_network(options, data_.train)),
+      network_(on_device(std::move(loaded_.model), ranks.device)),
       groups_(groups_to_prune(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
@@ -131,6 +139,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   if (options.pruning.any()) {
     pruning_.emplace(options, length_, model);
   }
+  doubts_ = check_plan(options, length_, groups_);
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -138,6 +147,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
+              .description = images_.description,
+              .classes = data_.train.classes,
               .parameters_dense = size.parameters,
               .macs_dense = size.macs};
   for (const auto& buffer : network_.replica().weights.buffers) {
@@ -145,21 +156,20 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
   }
 }
 
-/// Said once: the run is the same, a little slower.
-void Trainer::mention_detours() const {
+void Trainer::say_remarks() const {
   if (!writes() || options_.quiet) return;
-  if (!ranks_.no_shared_memory.empty()) {
-    fmt::print(stderr, "prunex: no shared memory inside the nodes ({}): using loopback\n", ranks_.no_shared_memory);
-  }
-  if (!ranks_.staged.empty()) fmt::print(stderr, "prunex: {}: they exchange by way of the CPU\n", ranks_.staged);
+  if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
+  for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
+  for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
+  for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
-Summary Trainer::run(const std::string& config) {
+Summary Trainer::run(const std::string& config, StopRequest* stop) {
   open_directory(config);
+  say_remarks();
   if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
-  Checkpoints checkpoints(directory_, config, ranks_);
-  std::optional<Checkpoint> before;
-  if (!options_.resume.empty()) before = checkpoints.load(options_.resume_exchange);
+  Safekeeping safe(options_, directory_, config, ranks_, stop);
+  const std::optional<Checkpoint> before = safe.load();
   strategy_ = make_strategy(options_, {length_, groups_, score_units_, select_units_, before ? before->exchange : 0},
                             network_.replica(), ranks_);
   if (before) {
@@ -168,16 +178,22 @@ Summary Trainer::run(const std::string& config) {
     after_exchange({}, 0);
   }
   if (writes()) open_reports();
-  mention_detours();
   if (options_.trace) trace_.emplace(ranks_);
   lap_.lap();
   run_.lap();
-  train_steps(checkpoints);
+  safe.begin();
+  train_steps(safe);
   strategy_->finish();
   if (progress_) progress_->finish();
-  traced("evaluate", [&] { summarise(evaluated_product()); });
-  write_trace();
+  try {
+    traced("evaluate", [&] { summarise(evaluated_product()); });
+    write_trace();
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(error.what() + safe.way_on());
+  }
   ranks_.world->barrier();  // no rank leaves while another still needs it
+  safe.finish();
+  if (progress_) progress_->done();
   return summary_;
 }
 
@@ -192,22 +208,25 @@ void Trainer::open_directory(const std::string& config) {
     } else {
       io::create_run_directory(directory_);
     }
-    io::write_file_atomically(directory_ + "/config.toml", config);
   }
-  if (writes()) lock_.emplace(directory_, "prunex train");
+  if (writes()) {
+    lock_.emplace(directory_, "prunex train");
+    if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
+    io::remove_temporaries(directory_);
+    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
+  }
   if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
 }
 
 void Trainer::open_reports() {
   const std::string metrics = directory_ + "/metrics.jsonl";
   if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
-  metrics_file_ = std::make_unique<io::JsonLines>(metrics);
-  Summary one_exchange = summary_;
-  one_exchange.exchanges = 1;
-  progress_ = std::make_unique<Progress>(length_.exchanges, dense_exchange_bytes(one_exchange), options_.quiet);
+  metrics_file_ = std::make_unique<MetricsFile>(metrics);
+  progress_ = std::make_unique<Progress>(summary_, length_.exchanges, options_.log, options_.quiet);
+  progress_->start(directory_, bf16_);
 }
 
-void Trainer::train_steps(Checkpoints& checkpoints) {
+void Trainer::train_steps(Safekeeping& safe) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     loss_since_exchange_ += local_step(step);
@@ -217,11 +236,11 @@ void Trainer::train_steps(Checkpoints& checkpoints) {
     if (!exchange.exchanged) continue;
     if (trace_) trace_->add({"local", begin, end - begin}, exchange.index);
     if (trace_) trace_->add(exchange.phases, exchange.index);
-    record(exchange, step);
+    Wishes wishes = safe.wishes(exchange.index, step == length_.steps);
+    record(exchange, step, wishes);
     after_exchange(exchange, step);
-    if (options_.checkpoint_every > 0 && exchange.index % options_.checkpoint_every == 0) {
-      traced("checkpoint", [&] { checkpoints.save(snapshot()); });
-    }
+    if (wishes.ends() && progress_) progress_->finish();
+    if (wishes.any()) traced("checkpoint", [&] { safe.heed(wishes, snapshot(), missing_metrics()); });
     lap_.lap();
     if (exchange.converged) return;
     begin = Stopwatch::now();
@@ -255,26 +274,13 @@ Checkpoint Trainer::snapshot() const {
   if (const auto& total = network_.total()) {
     checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
   }
-  for (const auto& item : strategy_->state()) {
-    const auto& name = item.key();
-    const auto role = strategies::role_of(name);
-    if (name.starts_with("z/")) {
-      checkpoint.product.insert(name.substr(2), item.value());
-    } else {
-      (role == strategies::Role::kRank ? checkpoint.rank : checkpoint.node).insert(name, item.value());
-    }
-  }
+  store_state(checkpoint, *strategy_, network_.replica());
   if (sparse_) sparse_->save(checkpoint.node);
-  const Replica& replica = network_.replica();
-  for (const auto& item : replica.momentum) checkpoint.rank.insert("momentum/" + item.key(), item.value());
-  for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
   return checkpoint;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  at::NoGradGuard no_grad;
   restore_progress(summary_, checkpoint.progress);
-  Replica& replica = network_.replica();
   std::optional<sparsity::Cut> cut;
   if (!checkpoint.structure.empty()) {
     cut = parse_structure(checkpoint.structure).cut;
@@ -282,13 +288,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     restart_speed();
     if (cut->empty()) cut.reset();
   }
-  TensorDict state = checkpoint.node;
-  for (const auto& item : checkpoint.product) state.insert("z/" + item.key(), item.value());
-  for (const auto& item : checkpoint.rank) state.insert(item.key(), item.value());
-  strategy_->load(state, cut ? &*cut : nullptr, replica);
-  for (auto& item : replica.weights.params) item.value().copy_(state["theta/" + item.key()]);
-  for (auto& item : replica.weights.buffers) item.value().copy_(state["z/" + item.key()]);
-  for (auto& item : replica.momentum) item.value().copy_(state["momentum/" + item.key()]);
+  load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
   if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
   if (sparse_) sparse_->load(checkpoint.node);
   last_step_ = summary_.steps;
@@ -370,13 +370,13 @@ double Trainer::local_step(int64_t step) {
 }
 
 /// Everyone measures and adds up; rank 0 writes.
-void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
+void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes) {
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
   const Size& size = network_.size();
   Metrics metrics{.phase = phase.name,
                   .step = step,
-                  .samples = step * samples_per_step(options_),
+                  .samples = step * options_.batch_size * ranks_.layout.world_size(),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
                   .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_at(phase, step),
@@ -391,7 +391,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
   metrics.seconds.exchange.inter += gradient_seconds;
   metrics.seconds.total = metrics.seconds.local + gradient_seconds + exchange_seconds + metrics.seconds.evaluate;
   const comm::Volume all = comm::moved_by_exchanges(ranks_);
-  average_over_ranks(metrics, all - moved_, ranks_);
+  average_over_ranks(metrics, all - moved_, wishes, ranks_);
   moved_ = all;
   if (!exchange.residuals.empty()) metrics.residuals_by_rank = gather(exchange.own, *ranks_.world);
 
@@ -405,7 +405,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step) {
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   if (writes()) {
-    metrics_file_->append(to_json(metrics));
+    metrics_file_->append(metrics);
     progress_->report(metrics, summary_.seconds.total, rate);
   }
   last_step_ = step;
@@ -469,7 +469,8 @@ void Trainer::summarise(const Weights& product) {
   // rank 0 alone reads the file back, as any user of it would
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
   if (writes()) {
-    write_product(directory_, compact);
+    if (const auto problem = missing_metrics(); !problem.empty()) throw std::runtime_error(problem);
+    write_product(directory_, compact, images_.description);
     write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(directory_), ranks_.device);
     accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
@@ -486,13 +487,13 @@ void Trainer::summarise(const Weights& product) {
 
 }  // namespace
 
-Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config) {
+Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop) {
   validate(options);
   check_device(options, ranks.device);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
-  return Trainer(with_defaults(options), ranks).run(config);
+  return Trainer(with_defaults(options), ranks).run(config, stop);
 }
 
 }  // namespace prunex::train

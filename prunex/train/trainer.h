@@ -4,13 +4,15 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/train/metrics.h"
 #include "prunex/train/options.h"
+#include "prunex/train/stop_request.h"
 
 namespace prunex::train {
 
 /// Trains, evaluates and leaves the run directory; collective over all ranks, with equal options. Rank 0 creates the
 /// directory, writes metrics.jsonl, summary.json and the model, and `config` as config.toml; the others write nothing.
 /// The same seed and layout give the same metrics but for the seconds. Throws std::invalid_argument for options that do
-/// not fit the data or the model, std::runtime_error for failures.
-Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config);
+/// not fit the data or the model, std::runtime_error for failures, Interrupted if it was asked to stop.
+Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config,
+              StopRequest* stop = nullptr);
 
 }  // namespace prunex::train

@@ -84,9 +84,21 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--batch-size", "10", "--batch-size", "2.5"}), {"--batch-size: got '2.5', wanted a whole number"});
   refused(2, train({"--seed", "-1"}), {"--seed: got '-1', wanted a whole number from 0"});
   refused(2, train({"--seed", "99999999999999999999"}), {"--seed: got '9999", "whole number from 0"});
-  refused(2, train({"--comm-timeout", "0"}), {"--comm-timeout: got '0', wanted a number above 0"});
+  const std::vector<std::pair<std::string, std::string>> times{{"--comm-timeout", "inf"},
+                                                               {"--comm-timeout", "nan"},
+                                                               {"--join-timeout", "1e300"},
+                                                               {"--heartbeat-timeout", "1e-9"},
+                                                               {"--heartbeat-timeout", "inf"}};
+  for (const auto& [option, value] : times) {
+    refused(2, train({option, value}), {option + ": got '" + value + "', wanted seconds from 0.001 to 1e6"});
+  }
+  refused(2, train({"--comm-timeout", "0"}), {"--comm-timeout: got '0', wanted seconds from 0.001 to 1e6"});
+  refused(2, {"bench", "all_reduce", "--join-timeout", "inf"}, {"--join-timeout: got 'inf', wanted seconds"});
   refused(2, {"bench", "all_reduce", "-b", "4K", "-e", "1K"}, {"-b: got 4K", "at most -e, 1K"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});
+  for (const char* word : {"often", "-1", "5 min", "0s", "nanh"}) {
+    refused(2, train({"--checkpoint-every", word}), {"--checkpoint-every: got '" + std::string(word), "10min"});
+  }
   refused(2, train({"--prune-end", "soon"}), {"--prune-end", "soon", "auto"});
   refused(2, train({"--groups", "filters"}), {"--groups", "filters", "coupled"});
   refused(2, train({"--batch-size", "41"}), {"--batch-size"});
@@ -99,6 +111,12 @@ TEST_F(Refusals, OfCutsThatCannotBeBeforeAnythingStarts) {
     refused(2, train({check, "--groups", "none", "--prune-to", "speed-up=1000"}), {"--prune-to", "MACs are left"});
     refused(2, train({check, "--groups", "none", "--prune-to", "ratio=0.5", "--prune-steps", "5"}), {"--prune-steps"});
   }
+}
+
+TEST_F(Refusals, OfPlansThatCannotPruneAsAsked) {
+  refused(2, train({"--check", "--prune-start", "5"}), {"--prune-start: got 5, wanted at most 1"});
+  refused(2, train({"--freeze-after", "9", "--exchanges", "8"}), {"--freeze-after: got 9, wanted at most 8", "never"});
+  refused(2, train({"--check", "--round-to", "128", "--exchanges", "8"}), {"--round-to: got 128", "has 64 units"});
 }
 
 TEST_F(Refusals, OfOneFileForTwoPurposes) {
@@ -114,7 +132,7 @@ TEST_F(Refusals, OfAResumeFromNowhere) {
 }
 
 TEST_F(Refusals, OfModels) {
-  refused(2, train({"--model", "resnet9"}), {"--model resnet9", "resnet8", ".pt2"});
+  refused(2, train({"--model", "resnet9"}), {"--model: got 'resnet9'", "resnet8", ".pt2"});
   write("net.pt2", "not a program");
   refused(1, train({"--model", "net.pt2"}), {"net.pt2", "torch.export.save"});
   refused(1, {"graph", "--model", "net.pt2"}, {"net.pt2", "torch.export.save"});

@@ -17,6 +17,7 @@ namespace prunex::cli {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -53,7 +54,7 @@ TEST(Help, ExistsForEveryCommand) {
 }
 
 TEST(Help, ShowsDefaults) {
-  const std::string text = run(".", {"train", "--help"}).output;
+  const std::string text = run(".", {"train", "--help-all"}).output;
   for (const char* part : {"--lr FLOAT=0.1", "--kappa FLOAT=0.3", "--mask-rule", "joint", "--config"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -147,14 +148,26 @@ TEST(Train, OptionsBesideAPresetWin) {
   }
 }
 
-TEST(Train, ChecksWithoutStarting) {
+TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   const tests::Scratch scratch;
   const Result fine = run(scratch.path(), short_run({"--check", "--nodes", "2", "--run-dir", "run"}));
   EXPECT_EQ(fine.status, 0) << fine.errors;
+  for (const char* part : {"network ", "parameters", "MACs", "images ", "steps", "per epoch", "exchanges",
+                           "prune-start 2", "final after exchange", "MB per exchange and node"}) {
+    EXPECT_THAT(fine.output, HasSubstr(part));
+  }
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
   const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));
+}
+
+TEST(Train, WarnsOfWhatWillDisappoint) {
+  const Result result = run(".", short_run({"--check", "--threads", "9999"}, "1"));
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, ContainsRegex("warning: 9999 threads on [0-9]+ cores: .*; try --threads [0-9]+\n"));
+  EXPECT_THAT(result.errors, HasSubstr("warning: 1 exchange: masks need at least 4"));
+  EXPECT_THAT(result.errors, HasSubstr("try --exchanges 8\n"));
 }
 
 TEST(Train, PrintsOnlyResultsIfQuiet) {
@@ -166,7 +179,9 @@ TEST(Train, PrintsOnlyResultsIfQuiet) {
   EXPECT_THAT(quiet.output, HasSubstr("sent between nodes"));
   const Result loud = run(scratch.path(), short_run({"--nodes", "2", "--run-dir", "loud"}));
   EXPECT_EQ(loud.status, 0);
+  EXPECT_THAT(loud.errors, HasSubstr("run directory loud\n"));
   EXPECT_THAT(loud.errors, HasSubstr("exchange 4/4"));
+  EXPECT_THAT(loud.errors, HasSubstr("loud/model.pt2; prunex report loud"));
   EXPECT_EQ(loud.output, quiet.output);
 }
 

@@ -8,24 +8,50 @@
 
 #include <thread>
 
+#include "prunex/comm/addresses.h"
+#include "tests/texts.h"
+
 namespace prunex::comm {
 namespace {
 
 using ::testing::HasSubstr;
 
 TEST(Device, IsLoopbackOnOneMachine) {
-  EXPECT_THAT(make_device("", true)->str(), HasSubstr("iface=lo,"));
+  const auto network = make_network("", true);
+  EXPECT_EQ(network.address, "127.0.0.1");
+  EXPECT_THAT(network.device->str(), HasSubstr("iface=lo,"));
 }
 
 TEST(Device, IsNeverLoopbackBetweenMachines) {
   std::string found;
   try {
-    found = make_device("", false)->str();
+    found = make_network("", false).device->str();
   } catch (const std::invalid_argument& error) {
     found = error.what();
     EXPECT_THAT(found, HasSubstr("name the interface that reaches the other machines"));
   }
   EXPECT_EQ(found.find("iface=lo,"), std::string::npos);
+}
+
+TEST(Interfaces, AreRefusedForWhatTheyLack) {
+  EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
+  EXPECT_THAT(tests::message([] {
+                check_interfaces({"lo", "wan7"});
+              }),
+              HasSubstr("--interface wan7: no such interface; wanted one of "));
+  std::thread([] {
+    if (unshare(CLONE_NEWNET) != 0) return;
+    EXPECT_THAT(tests::message([] { check_interfaces({"lo"}); }),
+                HasSubstr("--interface lo: it is down or has no address; wanted one of "));
+  }).join();
+}
+
+TEST(Addresses, AreThisMachinesOrNot) {
+  EXPECT_TRUE(is_own_address("127.0.0.1"));
+  EXPECT_FALSE(is_own_address("192.0.2.1"));  // for documentation
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("10.0.0.1"));
 }
 
 TEST(Device, TellsNetworkNamespacesOfOneMachineApart) {

@@ -47,7 +47,8 @@ TEST(Environment, IsReadFromTorchrunsVariables) {
   EXPECT_EQ(environment.seat.local_size, 2);
   EXPECT_EQ(environment.master_address, "node0");
   EXPECT_EQ(environment.master_port, 29500);
-  EXPECT_TRUE(environment.store_hosted);
+  EXPECT_EQ(environment.store_host, StoreHost::kTorchrun);
+  EXPECT_EQ(read_with(kStoreSecret, "x")->store_host, StoreHost::kLauncher);
   EXPECT_EQ(environment.restart_count, 2);
 }
 
@@ -107,7 +108,7 @@ TEST(Slurm, TellsTheRankItsSeatAndWhereRanksMeet) {
   EXPECT_EQ(environment.seat.local_size, 1);
   EXPECT_EQ(environment.master_address, "node01");
   EXPECT_EQ(environment.master_port, 15000 + 6585);  // 1234567 + 2 x 1009 = 82 x 15000 + 6585
-  EXPECT_FALSE(environment.store_hosted);
+  EXPECT_EQ(environment.store_host, StoreHost::kRankZero);
 }
 
 TEST(Slurm, LeavesThePlaceToMeetToTheUser) {

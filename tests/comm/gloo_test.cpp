@@ -13,6 +13,7 @@
 #include <cmath>
 #include <thread>
 
+#include "prunex/comm/gloo/context.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "tests/texts.h"
 
@@ -258,6 +259,15 @@ TEST(Gloo, ALostRankIsNamedWithTheOperationAndTheGroup) {
   EXPECT_THAT(seen, HasSubstr("[comm] rank 1: all_reduce in rail 1: lost rank 3"));
 }
 
+TEST(Gloo, SpeaksPlainly) {
+  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:41234"),
+            "its connection closed");
+  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:446] writev [10.0.0.1]:7: Broken pipe"), "its connection closed");
+  EXPECT_EQ(plain_text("[enforce fail at ./gloo/context.cc:66] a >= 0. Invalid timeout\nmore"),
+            "a >= 0. Invalid timeout");
+  EXPECT_EQ(plain_text("it broke"), "it broke");
+}
+
 TEST(Gloo, ABrokenGroupStaysBroken) {
   run_ranks(1, 2, [](Hierarchy& h) {
     if (h.layout.rank == 1) return h.world.reset();
@@ -316,7 +326,7 @@ TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
   EXPECT_THAT(message([] {
                 run_ranks(1, 2, [](Hierarchy&) {}, {.interfaces = {"lo", "wan7"}});
               }),
-              HasSubstr("--interface wan7: no such interface with an address; there are"));
+              HasSubstr("--interface wan7: no such interface; wanted one of"));
 }
 
 TEST(Connect, RefusesARankOutsideTheLayout) {

@@ -18,6 +18,7 @@
 #include "prunex/comm/socket.h"
 #include "tests/file_store.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
@@ -27,6 +28,7 @@ using std::chrono::seconds;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using tests::message;
 
 constexpr int kRanks = 4;
 constexpr int kMostRanks = 24;
@@ -245,6 +247,32 @@ TEST(Heartbeat, TurnsStrangersAway) {
   { const Heartbeat second({1, 2}, *store, {}, {}); }
   first.join();
   EXPECT_EQ(left, 1);
+}
+
+TEST(Heartbeat, IsNotHeldUpByStrangersWhoAreSilent) {
+  const auto store = make_memory_store();
+  const HeartbeatOptions options = {.join_timeout = seconds(15)};
+  std::thread first([&] { EXPECT_EQ(message([&] { Heartbeat({0, 2}, *store, options, {}); }), "no exception"); });
+  std::string host;
+  uint16_t port = 0;
+  std::istringstream(*store->get("heartbeat/0", seconds(20))) >> host >> port;
+  std::vector<Socket> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(connect_to({host, port}, std::chrono::steady_clock::now() + seconds(20)));
+  }
+  EXPECT_EQ(message([&] { Heartbeat({1, 2}, *store, options, {}); }), "no exception");
+  first.join();
+}
+
+TEST(Heartbeat, NamesTheRankWhoseCardSaysNoPlace) {
+  for (const std::string card : {"", "nowhere", "127.0.0.1 99999999 1", "127.0.0.1 80"}) {
+    const auto store = make_memory_store();
+    store->set("heartbeat/0", card);
+    EXPECT_THAT(message([&] {
+                  Heartbeat({1, 2}, *store, {}, {});
+                }),
+                HasSubstr("heartbeat: rank 0 left a card that is none"));
+  }
 }
 
 TEST(Heartbeat, NamesTheRankThatDoesNotCome) {

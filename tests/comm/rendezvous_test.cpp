@@ -5,15 +5,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <array>
+#include <memory>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "prunex/comm/gloo/connect.h"
+#include "tests/listening.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::message;
@@ -53,39 +60,104 @@ TEST(Seats, NameTheFirstRankThatBreaksTheOrder) {
 TEST(Cards, NameTheRanksThatAreMissing) {
   const auto store = make_memory_store();
   store->set("roll/2", "two");
+  Join join(milliseconds(100));
   EXPECT_THAT(message([&] {
-                exchange_cards(*store, "roll", {0, 4}, "zero", std::chrono::milliseconds(100));
+                exchange_cards({*store, join}, "roll", {0, 4}, "zero");
               }),
               HasSubstr("2 of 4 ranks joined within 0.1 s: missing ranks 1, 3"));
-  EXPECT_THAT(exchange_cards(*store, "roll", {0, 1}, "zero", std::chrono::seconds(9)), ElementsAre("zero"));
+  EXPECT_THAT(exchange_cards({*store, join}, "alone", {0, 1}, "zero"), ElementsAre("zero"));
 }
 
-TEST(TcpStore, CarriesValuesBetweenClients) {
-  const auto server = host_tcp_store(0, "run/");
-  const auto client = reach_tcp_store("127.0.0.1", server.port, "run/", std::chrono::seconds(20));
-  server.store->set("key", std::string("a\0b", 3));
-  EXPECT_EQ(client->get("key", std::chrono::seconds(20)), std::string("a\0b", 3));
-  EXPECT_EQ(client->get("other", std::chrono::milliseconds(50)), std::nullopt);
-  client->set("other", "");
-  EXPECT_EQ(server.store->get("other", std::chrono::seconds(20)), "");
+TEST(Cards, ThatSayNoSeatEndTheRunWithALine) {
+  for (const std::string card : {"", "GET / HTTP/1.1", "0 0", "0 0 99999999", "0 -1 1", "-9 0 1"}) {
+    const auto store = make_memory_store();
+    store->set("seat/1", card);
+    Join join(seconds(20));
+    EXPECT_THAT(message([&] {
+                  find_layout({.world_size = 2}, {*store, join});
+                }),
+                HasSubstr("rank 1 left a card that is none: wanted"));
+  }
 }
 
-TEST(TcpStore, SaysWhereNobodyAnswers) {
-  uint16_t closed = host_tcp_store(0).port;
-  EXPECT_THAT(message([&] { reach_tcp_store("127.0.0.1", closed, "", std::chrono::milliseconds(300)); }),
-              HasSubstr("no store at 127.0.0.1:" + std::to_string(closed) + " within 0.3 s"));
+/// A store as torchrun hosts it.
+class TorchServer {
+ public:
+  TorchServer() {
+    c10d::TCPStoreOptions options;
+    options.port = 0;
+    options.isServer = true;
+    options.waitWorkers = false;
+    store_ = c10::make_intrusive<c10d::TCPStore>("localhost", options);
+  }
+  uint16_t port() const { return store_->getPort(); }
+  void set(const std::string& key, const std::string& value) {
+    store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+TEST(TorchStore, CarriesValuesBetweenClients) {
+  const TorchServer server;
+  Join join(seconds(20));
+  const StorePlace place = {"127.0.0.1", server.port()};
+  const auto first = reach_torch_store(place, "run/", join), second = reach_torch_store(place, "run/", join);
+  first->set("key", std::string("a\0b", 3));
+  EXPECT_EQ(second->get("key", seconds(20)), std::string("a\0b", 3));
+  EXPECT_EQ(second->get("other", milliseconds(50)), std::nullopt);
 }
 
-TEST(TcpStore, SaysThatItsPortIsTaken) {
-  const auto server = host_tcp_store(0);
-  EXPECT_THAT(message([&] { host_tcp_store(server.port); }), HasSubstr("port taken?"));
+TEST(TorchStore, ValuesThatNoRankWritesAreRefused) {
+  TorchServer server;
+  server.set("run/key", std::string(1 << 20, 'x'));
+  Join join(seconds(20));
+  const auto client = reach_torch_store({"127.0.0.1", server.port()}, "run/", join);
+  EXPECT_THAT(message([&] { client->get("key", seconds(20)); }), HasSubstr("key has 1048576 bytes, wanted at most"));
 }
 
-TEST(TcpStore, SaysThatItsHostHasEnded) {
-  auto server = host_tcp_store(0);
-  const auto client = reach_tcp_store("127.0.0.1", server.port, "", std::chrono::seconds(20));
-  server.store.reset();
-  EXPECT_THAT(message([&] { client->get("key", std::chrono::seconds(20)); }), HasSubstr("lost the store at 127.0.0.1"));
+TEST(TorchStore, SaysThatItsHostHasEnded) {
+  auto server = std::make_unique<TorchServer>();
+  Join join(seconds(20));
+  const auto client = reach_torch_store({"127.0.0.1", server->port()}, "", join);
+  server.reset();
+  EXPECT_THAT(message([&] { client->get("key", seconds(20)); }), HasSubstr("lost the store at 127.0.0.1"));
+  EXPECT_THAT(message([&] { client->set("key", "value"); }), HasSubstr("lost the store at 127.0.0.1"));
+}
+
+/// A port that nobody listens on.
+uint16_t closed_port() {
+  return port_of(listen_on({"127.0.0.1", 0}, 1));
+}
+
+TEST(Stores, SayWhyTheyAreNotThere) {
+  const auto port = closed_port();
+  const std::string wanted = "no store at 127.0.0.1:" + std::to_string(port) +
+                             ": connect to 127.0.0.1:" + std::to_string(port) +
+                             ": Connection refused; gave up after 0.3 s (--join-timeout)";
+  Join join(milliseconds(300)), torch_join(milliseconds(300));
+  EXPECT_THAT(message([&] { reach_store({"127.0.0.1", port}, join); }), HasSubstr(wanted));
+  EXPECT_THAT(message([&] { reach_torch_store({"127.0.0.1", port}, "", torch_join); }), HasSubstr(wanted));
+}
+
+TEST(Stores, AreNotWaitedForLongerThanTheTimeToJoinByWhoMeetsSilence) {
+  const Socket silent = listen_on({"127.0.0.1", 0}, 8);
+  const StorePlace place = {"127.0.0.1", port_of(silent)};
+  Join join(milliseconds(300)), torch_join(milliseconds(300));
+  EXPECT_THAT(message([&] { reach_store(place, join); }), HasSubstr("another program answers there"));
+  EXPECT_THAT(message([&] { reach_torch_store(place, "", torch_join); }), HasSubstr("no store of torchrun at"));
+}
+
+TEST(Stores, ListenWhereTheMasterAddressLeads) {
+  Join join(seconds(20));
+  const Environment environment = {
+      .world_size = 2, .seat = {0, 0, 2}, .master_address = "127.0.0.1", .master_port = closed_port()};
+  const auto run = meet(environment, {}, join);
+  EXPECT_THAT(tests::listening_addresses(getpid()), ElementsAre(tests::kLoopback));
+  EXPECT_THAT(message([&] { meet(environment, {}, join); }),
+              HasSubstr("MASTER_ADDR, MASTER_PORT: the store cannot listen on 127.0.0.1:" +
+                        std::to_string(environment.master_port) + ": Address already in use; wanted a free port"));
 }
 
 // Every rank of four as a thread, with its seat.
@@ -108,25 +180,28 @@ void join_and_sum(Environment environment, const std::array<Seat, 4>& seats, con
 }
 
 TEST(Connect, JoinsRanksThroughTheStoreThatRankZeroHosts) {
-  const auto port = host_tcp_store(0).port;  // free again
   const Environment environment = {
-      .world_size = 4, .master_address = "127.0.0.1", .master_port = port, .interfaces = {"lo"}};
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = closed_port(), .interfaces = {"lo"}};
   join_and_sum(environment, {Seat{0, 0, 2}, Seat{0, 1, 2}, Seat{1, 0, 2}, Seat{1, 1, 2}});
 }
 
-TEST(Connect, JoinsRanksThroughTheStoreOfTheLauncher) {
-  const auto server = host_tcp_store(0);
+TEST(Connect, JoinsRanksThroughTheStoreOfTorchrun) {
+  const TorchServer server;
   const Environment environment = {
-      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port, .store_hosted = true};
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port(), .store_host = StoreHost::kTorchrun};
   join_and_sum(environment, {Seat{0, 0, 4}, Seat{0, 1, 4}, Seat{0, 2, 4}, Seat{0, 3, 4}});
 }
 
-TEST(Connect, FindsNodesOfUnequalSizeAndTakesTheSites) {
-  const auto server = host_tcp_store(0);
-  const Environment environment = {
-      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port, .store_hosted = true};
+TEST(Connect, ClosesTheStoreOfTheLauncherWhenAllHaveJoined) {
+  const StoreServer server({.ranks = 4, .secret = "only ours"});
+  const Environment environment = {.world_size = 4,
+                                   .master_address = "127.0.0.1",
+                                   .master_port = server.port(),
+                                   .store_host = StoreHost::kLauncher,
+                                   .store_secret = "only ours"};
   join_and_sum(environment, {Seat{{}, 0, 3}, Seat{{}, 1, 3}, Seat{{}, 2, 3}, Seat{{}, 0, 1}},
                Layout{.node_sizes = {3, 1}, .sites = 2});
+  EXPECT_TRUE(tests::listening_addresses(getpid()).empty());
 }
 
 TEST(Connect, RefusesALauncherThatStartedOtherNodes) {

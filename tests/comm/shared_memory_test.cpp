@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <thread>
 
 #include "prunex/comm/gloo/run_ranks.h"
@@ -38,6 +39,37 @@ TEST(SharedMemory, IsWhatANodeUses) {
               EXPECT_EQ(h.pipeline, nullptr);
             },
             {.shared_memory = false});
+}
+
+TEST(SharedMemory, HasNoNameThatCouldBeLeftBehindOrGuessed) {
+  const auto first = NodeMemory::create({0, 2, 0});
+  const auto second = NodeMemory::open(first->ticket(), {1, 2, 0});
+  first->input(0, 0)[0] = 'x';
+  EXPECT_EQ(second->input(0, 0)[0], 'x');
+  first->close_to_others();
+  EXPECT_THAT(message([&] { NodeMemory::open(first->ticket(), {1, 2, 0}); }), HasSubstr("is not that of the node's"));
+}
+
+TEST(SharedMemory, IsNotOpenedByATicketThatSomebodyForged) {
+  const auto memory = NodeMemory::create({0, 2, 0});
+  std::istringstream fields(memory->ticket());
+  std::string process, descriptor, number;
+  fields >> process >> descriptor >> number;
+  const std::vector<std::string> forged = {"",
+                                           "none",
+                                           process + " " + descriptor,
+                                           process + " " + descriptor + " 0123456789abcdef",
+                                           process + " 0 " + number,
+                                           "1 " + descriptor + " " + number,
+                                           process + " ../../../etc/passwd " + number};
+  for (const auto& ticket : forged) {
+    EXPECT_THAT(message([&] {
+                  NodeMemory::open(ticket, {1, 2, 0});
+                }),
+                HasSubstr("is not that of the node's"))
+        << ticket;
+  }
+  EXPECT_THAT(message([&] { NodeMemory::open(memory->ticket(), {1, 3, 0}); }), HasSubstr("has another size"));
 }
 
 TEST(SharedMemory, DoesWhatMessagesDo) {

@@ -65,6 +65,23 @@ TEST(Cifar, ReadsTheTenClassesFromTheFolderOrItsParent) {
   expect_cifar10(read_cifar10(scratch / "cifar-10-batches-bin"));
 }
 
+TEST(Cifar, NamesItsClassesByTheFileBesideThem) {
+  Scratch scratch;
+  write_cifar10(scratch / "ten");
+  write_cifar100(scratch / "hundred");
+  EXPECT_TRUE(read_cifar10(scratch / "ten").train.class_names.empty());
+  std::string ten, hundred;
+  for (int64_t i = 0; i < 10; ++i) ten += "kind " + std::to_string(i) + "\r\n";
+  for (int64_t i = 0; i < 100; ++i) hundred += "fine_" + std::to_string(i) + "\n";
+  io::write_file_atomically(scratch / "ten/batches.meta.txt", ten + "\n");
+  io::write_file_atomically(scratch / "hundred/fine_label_names.txt", hundred);
+  EXPECT_EQ(read_cifar10(scratch / "ten").test.class_names[9], "kind 9");
+  EXPECT_EQ(read_cifar100(scratch / "hundred").train.class_names[99], "fine_99");
+  io::write_file_atomically(scratch / "ten/batches.meta.txt", "cat\ndog\n");
+  EXPECT_THAT([&] { read_cifar10(scratch / "ten"); },
+              ThrowsMessage<std::runtime_error>(AllOf(HasSubstr("batches.meta.txt: 2 names"), HasSubstr("10 are"))));
+}
+
 TEST(Cifar, ReadsTheHundredFineClasses) {
   Scratch scratch;
   write_cifar100(scratch / "cifar-100-binary");

@@ -34,19 +34,35 @@ at::Tensor labels(std::initializer_list<int64_t> values) {
   return at::tensor(values, at::kLong);
 }
 
-TEST(ImageFile, TakesClassesFromBothFilesAndStatisticsFromTraining) {
+TEST(ImageFile, TakesClassesAndStatisticsFromTraining) {
   Scratch scratch;
-  std::string train = write(scratch / "cats.safetensors", grey(3), labels({0, 2, 1}));
-  std::string test = write(scratch / "b.safetensors", grey(2).add(100), labels({4, 0}));
+  std::string train = write(scratch / "cats.safetensors", grey(3), labels({0, 4, 1}));
+  std::string test = write(scratch / "b.safetensors", grey(2).add(100), labels({3, 0}));
   TrainAndTest data = read_image_files(train, test);
   EXPECT_EQ(data.train.name, "cats");
   EXPECT_EQ(data.train.classes, 5);
   EXPECT_EQ(data.test.classes, 5);
   EXPECT_TRUE(at::equal(data.train.images, grey(3)));
-  EXPECT_TRUE(at::equal(data.test.labels, labels({4, 0})));
+  EXPECT_TRUE(at::equal(data.test.labels, labels({3, 0})));
   EXPECT_NEAR(data.train.mean[0], 23.5 / 255, 1e-12);  // of 0 … 47
   EXPECT_EQ(data.test.mean, data.train.mean);
   EXPECT_EQ(data.test.std, data.train.std);
+}
+
+TEST(ImageFile, RefusesTestLabelsThatTrainingDoesNotHave) {
+  Scratch scratch;
+  std::string train = write(scratch / "a.safetensors", grey(3), labels({0, 1, 2}));
+  std::string test = write(scratch / "b.safetensors", grey(2), labels({1, 3}));
+  EXPECT_THAT([&] { read_image_files(train, test); },
+              ThrowsMessage<std::invalid_argument>(
+                  AllOf(HasSubstr(test + ": labels go up to 3"), HasSubstr("those of " + train + " to 2"))));
+}
+
+TEST(ImageFile, ByItselfHasNoStatistics) {
+  Scratch scratch;
+  const Dataset test = read_image_file(write(scratch / "b.safetensors", grey(2), labels({0, 3})));
+  EXPECT_EQ(test.classes, 4);
+  EXPECT_TRUE(test.mean.empty() && test.std.empty());
 }
 
 TEST(ImageFile, NamesTheFileThatIsNotImages) {

@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +14,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
+#include "tests/full_disk.h"
 #include "tests/scratch.h"
 
 namespace prunex::io {
@@ -24,6 +25,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
+using tests::FullDisk;
 using tests::Scratch;
 
 std::string content(const fs::path& path) {
@@ -35,21 +37,6 @@ std::string content(const fs::path& path) {
 int64_t entries(const fs::path& folder) {
   return std::distance(fs::directory_iterator(folder), {});
 }
-
-/// A file-size limit acts as a full disk does: the write fails half-way.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_;
-};
 
 TEST(AtomicFile, ReplacesAFileAndLeavesNothingElse) {
   Scratch scratch;
@@ -124,6 +111,35 @@ TEST(AtomicFile, NamesAFolderThatIsNotThere) {
               ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "no/a"), HasSubstr("No such file"))));
 }
 
+// As ranks in containers of their own do, which have the same process and thread ids.
+TEST(AtomicFile, OfOnePathMayBeUnderConstructionTwice) {
+  Scratch scratch;
+  AtomicFile first(scratch / "a"), second(scratch / "a");
+  first.append("first");
+  second.append("second");
+  first.commit();
+  EXPECT_EQ(content(scratch / "a"), "first");
+  second.commit();
+  EXPECT_EQ(content(scratch / "a"), "second");
+  EXPECT_EQ(entries(scratch.path()), 1);
+}
+
+TEST(AtomicFile, OfAKilledProcessIsRemovedAndNothingElseIs) {
+  Scratch scratch;
+  for (const char* name : {"a.tmp", "a.1-2.tmp", "b"}) write_file_atomically(scratch / name, "mine");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    AtomicFile file(scratch / "c");
+    ::_exit(0);
+  }
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_EQ(entries(scratch.path()), 4);
+  remove_temporaries(scratch.path());
+  EXPECT_EQ(entries(scratch.path()), 3);
+  for (const char* name : {"a.tmp", "a.1-2.tmp", "b"}) EXPECT_EQ(content(scratch / name), "mine");
+  EXPECT_NO_THROW(remove_temporaries(scratch / "nowhere"));
+}
+
 TEST(JsonLines, EachLineIsThereWhenAppendReturns) {
   Scratch scratch;
   JsonLines lines(scratch / "m.jsonl");
@@ -153,6 +169,21 @@ TEST(JsonLines, AFullDiskNamesTheFile) {
               ThrowsMessage<std::runtime_error>(HasSubstr(scratch / "m.jsonl")));
 }
 
+TEST(JsonLines, ThatFindNoRoomWaitAndAreWrittenInOrder) {
+  Scratch scratch;
+  JsonLines lines(scratch / "m.jsonl");
+  lines.append("1");
+  {
+    FullDisk disk(5);
+    EXPECT_THROW(lines.append("22222"), std::runtime_error);
+    EXPECT_THROW(lines.append("3"), std::runtime_error);
+    EXPECT_THROW(lines.flush(), std::runtime_error);
+    EXPECT_EQ(content(scratch / "m.jsonl"), "1\n");  // no half of a line
+  }
+  lines.flush();
+  EXPECT_EQ(content(scratch / "m.jsonl"), "1\n22222\n3\n");
+}
+
 TEST(RunDirectory, TakesTheNextFreeNumber) {
   Scratch scratch;
   RunName name{"synthetic", "resnet8", "hsadmm"};
@@ -173,6 +204,8 @@ TEST(RunDirectory, AcceptsANewOrAnEmptyFolder) {
   EXPECT_TRUE(fs::is_directory(scratch / "a/b"));
   EXPECT_NO_THROW(create_run_directory(scratch / "a/b"));
   EXPECT_NO_THROW(create_run_directory(scratch / "a/c/"));
+  AtomicFile leftover(scratch / "a/b/config.toml");  // of a run that was killed at its start
+  EXPECT_NO_THROW(create_run_directory(scratch / "a/b"));
 }
 
 TEST(RunDirectory, RefusesAFolderThatIsNotEmptyAndAFile) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tools/prunex/error_lines.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -102,6 +103,12 @@ TEST(Launch, ShowsTheErrorOfTheRankThatFailedAndNotItsConsequences) {
   EXPECT_EQ(driver.output(), "[rank 3] driver: out of paper\n");
 }
 
+TEST(Launch, ARankThatFailsBeforeItJoinsEndsThoseWhoWaitForIt) {
+  Driver driver("never join");
+  EXPECT_EQ(driver.finish(), 1);
+  EXPECT_EQ(driver.output(), "[rank 3] driver: no such disk\n");
+}
+
 TEST(Launch, ShowsAnErrorThatAllRanksReportOnce) {
   Driver driver("all throw");
   EXPECT_EQ(driver.finish(), 1);
@@ -139,6 +146,24 @@ TEST(Launch, PassesInterruptsOn) {
     EXPECT_EQ(driver.output(), "prunex: interrupted by signal " + std::to_string(signal) + "; ended 4 ranks\n");
     for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
   }
+}
+
+TEST(Launch, ASecondSignalKillsRanksThatDoNotEnd) {
+  Driver driver("stubborn");
+  ASSERT_EQ(driver.wait_for_ranks().size(), 4);
+  std::this_thread::sleep_for(milliseconds(600));  // until they ignore it
+  driver.signal(SIGTERM);
+  driver.signal(SIGTERM);  // with the first, it is one
+  std::this_thread::sleep_for(kOneSignal + milliseconds(200));
+  driver.signal(SIGTERM);
+  EXPECT_EQ(driver.finish(), 128 + SIGTERM);
+  EXPECT_EQ(driver.output(), "prunex: interrupted by signal 15; ended 4 ranks\n");
+}
+
+TEST(Launch, ReturnsTheStatusOfRanksThatEndedOnRequest) {
+  Driver driver("end on request");
+  EXPECT_EQ(driver.finish(), 128 + SIGINT);
+  EXPECT_THAT(driver.output(), HasSubstr("goes on\n"));
 }
 
 TEST(Launch, AnInterruptWhileRanksAreStartedEndsTheStart) {

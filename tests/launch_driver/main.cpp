@@ -39,9 +39,14 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
   if (behaviour == "all throw") throw std::runtime_error("no such folder");
   if (behaviour == "exit silently" && culprit) _exit(7);
   if (behaviour == "kill" && culprit) raise(SIGKILL);
-  if (behaviour == "deaf") std::signal(SIGTERM, SIG_IGN);
+  if (behaviour == "end on request") {
+    if (h.layout.rank == 0) fmt::print(stderr, "goes on\n");
+    h.world->barrier();
+    _exit(128 + SIGINT);
+  }
+  if (behaviour == "deaf" || behaviour == "stubborn") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "deaf" && culprit) raise(SIGKILL);
-  if (behaviour == "deaf") std::this_thread::sleep_for(std::chrono::minutes(10));
+  if (behaviour == "deaf" || behaviour == "stubborn") std::this_thread::sleep_for(std::chrono::minutes(10));
   sum_for_ever(h);
 }
 
@@ -61,6 +66,7 @@ int main(int, char** argv) {
     const auto environment = comm::read_environment();
     if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
     if (!environment) return tools::launch({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
+    if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);
     return 0;

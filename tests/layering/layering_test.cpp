@@ -114,6 +114,21 @@ TEST(Layering, HeadersAreLightToInclude) {
   }
 }
 
+// What is written there must not end a run when nobody can read it; fmt::print throws.
+TEST(Layering, OnlySayWritesToStandardError) {
+  const std::regex stream(R"re(\b(stderr|cerr|clog)\b)re");
+  int found = 0;
+  for (const auto& source : sources()) {
+    std::ifstream file(kRoot / source);
+    for (std::string line; std::getline(file, line);) {
+      if (!std::regex_search(line, stream)) continue;
+      EXPECT_EQ(source, "prunex/say.h") << line;
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 1);
+}
+
 TEST(Layering, TheReportAndWhatItReadsWithNeedNoTorch) {
   for (const auto& source : sources()) {
     if (room_of(source) != "report" && room_of(source) != "text") continue;

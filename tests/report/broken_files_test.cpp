@@ -1,6 +1,7 @@
 // What is wrong with a file is one line that names the file; lines and columns are counted by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -77,7 +78,7 @@ TEST(BrokenFiles, ARecordedSummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
         scratch / "compare.json",
         std::string(R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0", "state": "done", "summary": )") +
             summary + "}]}");
-    const auto report = make_report(find_runs({scratch.path()}), "prunex report");
+    const auto report = make_report(find_runs({scratch.path()}), {.command = "prunex report"});
     EXPECT_THAT(report.problems, ElementsAre(scratch / "compare.json: a/0: summary: accuracy: missing")) << summary;
     const auto task = nlohmann::json::parse(report.json).at("tasks").at(0);
     EXPECT_EQ(task.at("runs").at(0).at("state"), "0 exchanges, not finished") << summary;
@@ -122,6 +123,84 @@ TEST(BrokenFiles, OfComparisonsAreRefusedByNameAndKey) {
       {R"({"runs": [], "pilots": [{"name": "a"}]})", "pilots: entry 1: rate: missing"},
       {R"({"runs": [], "pilots": [], "command": 1})", "command: type must be string, but is number"}};
   for (const auto& [text, problem] : texts) EXPECT_EQ(refusal_of("compare.json", text), problem) << text;
+}
+
+TEST(BrokenFiles, NumbersThatNoRunHasAreNamedByKey) {
+  EXPECT_EQ(problem_with("metrics.jsonl", "{\"exchange\": 1}\n{\"samples\": 1e300}\n"),
+            "line 2: samples: got 1e+300, wanted at most 2^53");
+  EXPECT_EQ(problem_with("metrics.jsonl", "{\"macs\": 18446744073709551615}\n"),
+            "line 1: macs: got 18446744073709551615, wanted at most 2^53");
+  EXPECT_EQ(problem_with("structure.json", R"({"groups": [{"name": "g", "size": 1e12, "kept": []}]})"),
+            "groups: entry 1: size: got 1000000000000, wanted 0 to 1000000");
+  EXPECT_EQ(problem_with("structure.json", R"({"groups": [{"name": "g", "size": -1, "kept": []}]})"),
+            "groups: entry 1: size: got -1, wanted 0 to 1000000");
+  EXPECT_EQ(problem_with("trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 1e99}]})"),
+            "traceEvents: entry 1: pid: got 1e+99, wanted at most 2^53");
+  EXPECT_EQ(problem_with("summary.json", R"({"accuracy": 1e9})"), "accuracy: got 1000000000, wanted 0 to 1");
+}
+
+TEST(BrokenFiles, ThatAreTooLargeAreNotRead) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  for (const char* file : {"trace.json", "summary.json"}) {
+    std::ofstream(scratch / (std::string("a/") + file));
+    std::filesystem::resize_file(scratch / (std::string("a/") + file), 64'000'001);
+  }
+  const std::string wanted = ": got 64000001 bytes, wanted at most 64000000";
+  EXPECT_THAT(read_run(scratch / "a").problems,
+              ElementsAre(scratch / "a/summary.json" + wanted, scratch / "a/trace.json" + wanted));
+  write_text(scratch / "b/metrics.jsonl", "{\"exchange\": 1}\n" + std::string(16'000'001, ' ') + "\n");
+  EXPECT_THAT(read_run(scratch / "b").problems,
+              ElementsAre(scratch / "b/metrics.jsonl: line 2: wanted at most 16000000 bytes in a line and 1000000 "
+                                    "exchanges"));
+}
+
+TEST(BrokenFiles, ThatAreNoFilesAreNotWaitedFor) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  ASSERT_EQ(::mkfifo((scratch / "a/trace.json").c_str(), 0600), 0);
+  EXPECT_THAT(read_run(scratch / "a").problems, ElementsAre(scratch / "a/trace.json: not a regular file"));
+}
+
+TEST(BrokenFiles, DeepNestingIsOneLine) {
+  const std::string deep(200'000, '[');
+  EXPECT_THAT(problem_with("summary.json", deep), Not(HasSubstr("\n")));
+  EXPECT_THAT(problem_with("metrics.jsonl", deep + "\n"), StartsWith("not valid JSON"));
+  EXPECT_THAT(refusal_of("compare.json", deep), StartsWith("not valid JSON"));
+}
+
+TEST(BrokenFiles, ARecordThatClaimsCountlessExchangesIsRefused) {
+  for (const char* count : {"1e15", "-1", "1e300", "\"many\""}) {
+    EXPECT_THAT(refusal_of("compare.json", std::string(R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0",
+                  "summary": {"accuracy": 1}, "exchanges": {"count": )") +
+                                               count + "}}]}"),
+                AllOf(StartsWith("runs: entry 1: exchanges: "), Not(HasSubstr("vector"))))
+        << count;
+  }
+}
+
+TEST(BrokenFiles, ARecordReadsOnlyBelowItself) {
+  for (const char* place : {"../a", "/etc", "a/../../b"}) {
+    EXPECT_EQ(refusal_of("compare.json",
+                         fmt::format(R"({{"pilots": [], "runs": [{{"name": "a", "directory": "{}"}}]}})", place)),
+              fmt::format("runs: entry 1: directory: got {}, wanted one below the comparison", place));
+  }
+}
+
+TEST(BrokenFiles, ExtremeNumbersAreDrawnOrLeftOut) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  std::string metrics;
+  for (const char* number : {"1e308", "-1e308", "5e-324", "1e-300", "0"}) {
+    metrics += fmt::format(
+        R"({{"exchange": 9007199254740992, "step": 9007199254740992, "samples": 9007199254740992, )"
+        R"("loss": {0}, "accuracy": {0}, "keep": {0}, "macs": 9007199254740992, "inter_node_bytes": 9007199254740992, )"
+        R"("seconds": {{"local": {0}, "inter": {0}, "evaluate": {0}}}, "residuals": {{"r_intra": {0}, "s_inter": {0}}}}})",
+        number);
+    metrics += "\n";
+  }
+  write_text(scratch / "a/metrics.jsonl", metrics);
+  EXPECT_THAT(make_report(find_runs({scratch.path()}), {.command = "x"}).html, HasSubstr("</html>"));
 }
 
 TEST(BrokenFiles, OfCheckedTimesAreRefusedByTheirOwnName) {

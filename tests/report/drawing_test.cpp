@@ -92,7 +92,10 @@ TEST(Format, ChoosesUnitsAndDigits) {
   EXPECT_EQ(format(78042, Unit::kNumber), "78 k");
   EXPECT_EQ(plain(64.86, 3), "64.9");
   EXPECT_EQ(plain(1200, 2), "1200");
-  EXPECT_EQ(percent(0.5, 0.0102), "50.00 ± 1.02 %");
+  EXPECT_EQ(percent(0.5), "50.00 %");
+  EXPECT_EQ(percent(0.5, 0.0062), "50.00 ± 0.62 %");
+  EXPECT_EQ(percent(0.5, 0.0102), "50.0 ± 1.0 %");
+  EXPECT_EQ(percent(0.5, 1.4612), "50 ± 146 %");
   EXPECT_EQ(escape("a<b & \"c\">\x01"), "a&lt;b &amp; &quot;c&quot;&gt;");
 }
 

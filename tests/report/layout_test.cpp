@@ -21,7 +21,7 @@ constexpr const char* kSummary =
         "sites": 1, "accuracy": 0.5})";
 
 std::string summary_of(const std::vector<std::string>& directories) {
-  return make_report(find_runs(directories), "prunex report").summary;
+  return make_report(find_runs(directories), {.command = "prunex report"}).summary;
 }
 
 TEST(Layout, OfARecordedRunIsCompletedFromItsSummary) {

@@ -1,4 +1,4 @@
-"""Opens a report in headless Chromium, light and dark; prints what it finds wrong and fails if there is anything.
+"""Opens a report in headless Chromium, light, dark and narrow; prints what it finds wrong and fails if there is anything.
 
 usage: open_in_browser.py BROWSER PAGE.html
 """
@@ -27,9 +27,15 @@ for (const figure of figures) {
   sized(figure, "a figure");
   if (!figure.querySelector("svg, table, .missing")) fault("nothing to see");
   for (const drawing of figure.querySelectorAll(":scope > svg")) {
-    const area = sized(drawing, "a drawing");
+    const area = sized(drawing, "a drawing"), boxes = [];
     for (const text of drawing.querySelectorAll("text")) {
       const box = text.getBoundingClientRect();
+      for (const [other, said] of boxes) {
+        const apart = box.left > other.right - 1 || other.left > box.right - 1 || box.top > other.bottom - 3 ||
+          other.top > box.bottom - 3;
+        if (!apart) fault(`'${text.textContent}' lies on '${said}'`);
+      }
+      boxes.push([box, text.textContent]);
       const inside = box.left > area.left - 1 && box.right < area.right + 1 && box.top > area.top - 1 &&
         box.bottom < area.bottom + 1;
       if (!inside) fault(`'${text.textContent}' leaves its drawing`);
@@ -37,6 +43,10 @@ for (const figure of figures) {
     }
   }
 }
+for (const cell of document.querySelectorAll(".num")) {
+  if (getComputedStyle(cell).textAlign !== "right") faults.push(`'${cell.textContent}' is not aligned to the right`);
+}
+if (document.scripts.length !== 1) faults.push("a script of the page's own");
 if (document.documentElement.scrollWidth > window.innerWidth) faults.push("the page scrolls sideways");
 document.title = `${paper > 128 ? "light" : "dark"}, ${figures.length} figures: ${faults.join("; ")}`;
 </script>"""

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "report/clean_text.h"
 #include "report/report.h"
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"
@@ -37,7 +39,7 @@ testing::AssertionResult is_well_formed(const Scratch& scratch, const std::strin
 }
 
 std::string report_of(const Scratch& scratch) {
-  return make_report(find_runs({scratch / "runs"}), "prunex report runs").html;
+  return make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).html;
 }
 
 void write_everything(const std::string& directory) {
@@ -68,7 +70,7 @@ TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {
   run.options["ranks-per-node"] = "2";
   write_run(scratch / "runs/c", run);
   const auto findings = find_runs({scratch / "runs"});
-  const auto report = make_report(findings, "prunex report runs");
+  const auto report = make_report(findings, {.command = "prunex report runs"});
   EXPECT_TRUE(is_well_formed(scratch, report.html));
   const auto json = nlohmann::json::parse(report.json);
   const auto data = [&](const std::string& id) {
@@ -95,14 +97,14 @@ TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {
   EXPECT_TRUE(has("scaling", "efficiency"));
 }
 
-TEST(Page, FiguresOfAComparisonStateItsCommand) {
+TEST(Page, OfAComparisonStatesItsCommand) {
   const Scratch scratch;
   write_run(scratch / "runs/a/0", {});
   write_text(scratch / "runs/compare.json", R"({"command": "prunex compare c.toml", "pilots":
     [{"name": "a", "rate": 0.1, "summary": {"validation_accuracy": 0.5}}], "runs": [{"name": "a", "directory": "a/0"}]})");
   const auto html = report_of(scratch);
   EXPECT_TRUE(is_well_formed(scratch, html));
-  EXPECT_THAT(html, HasSubstr("<span class=\"setup\">All tasks of <code>prunex compare c.toml</code></span>"));
+  EXPECT_THAT(html, HasSubstr("<p>Runs made by <code>prunex compare c.toml</code></p>"));
 }
 
 /// Empty if there is none.
@@ -118,7 +120,8 @@ TEST(Page, OpensInABrowserWithoutFaults) {
   if (browser.empty() && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "no Chromium";
   const Scratch scratch;
   RunFiles run;
-  for (const char* strategy : {"hsadmm", "ddp", "a_strategy_with_a_name_that_is_long_beyond_all_reason"}) {
+  for (const char* strategy : {"hsadmm", "ddp", "a_strategy_with_a_name_that_is_long_beyond_all_reason",
+                               "<script>document.body.remove()</script>"}) {
     run.options["strategy"] = strategy;
     for (const char* seed : {"0", "1"}) {
       run.options["seed"] = seed;
@@ -138,7 +141,8 @@ TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {
   write_text(scratch / "runs/a/metrics.jsonl", "");
   const auto html = report_of(scratch);
   EXPECT_TRUE(is_well_formed(scratch, html));
-  EXPECT_THAT(html, HasSubstr("Missing: "));
+  EXPECT_THAT(html, HasSubstr("<h3>Missing</h3>\n<ul><li>not finished: a (1 of 1)</li>"));
+  EXPECT_THAT(html, HasSubstr("Training loss against time, "));
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
@@ -149,21 +153,120 @@ TEST(Page, LinesWithoutTheirFieldsAreNoErrors) {
   EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
 }
 
-TEST(Page, NamesWithSignsOfMarkupAreEscaped) {
+// Every string that a stranger's record can hold, with markup, a scheme, a control character and wrong UTF-8 in it.
+TEST(Page, NothingInARecordBecomesMarkup) {
+  const std::string evil = "</style></svg><script>alert(1)</script><img src=x onerror=alert(2)> '\"&\x1b[2J\xff";
+  const std::string word = nlohmann::json(evil).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const Scratch scratch;
+  const std::string name = "javascript:alert(1)<script>\"'";
+  RunFiles run;
+  run.options["model"] = evil;
+  run.options["strategy"] = evil;
+  write_run(scratch / ("runs/" + name + "/0"), run);
+  write_text(scratch / ("runs/" + name + "/0/structure.json"),
+             R"({"groups": [{"name": )" + word + R"(, "size": 4, "kept": [0, 3]}]})");
+  write_text(scratch / ("runs/" + name + "/0/trace.json"), R"({"traceEvents": [{"ph": "X", "name": )" + word +
+                                                               R"(, "pid": 0, "tid": 0, "ts": 0, "dur": 9e5,
+                                                               "args": {"exchange": 3}}]})");
+  write_text(scratch / "runs/compare.json",
+             R"({"command": )" + word + R"(, "pilots": [{"name": )" + word + R"(, "rate": 0.1}], "runs": [{"name": )" +
+                 word + R"(, "directory": )" + nlohmann::json(name + "/0").dump() + R"(, "processor": )" + word +
+                 R"(, "commit": )" + word + R"(}, {"name": "b", "directory": "b", "state": "failed", "error": )" +
+                 word + R"(}, {"name": "c", "directory": )" + word.substr(0, 9) + R"("}]})");
+  const auto report = make_report(find_runs({scratch / "runs"}), {.command = evil, .date = evil, .version = evil});
+  EXPECT_TRUE(is_well_formed(scratch, report.html));
+  for (const char* markup : {"<script", "<img", "=\"javascript:", "\x1b"})
+    EXPECT_THAT(report.html, Not(HasSubstr(markup)));
+  EXPECT_THAT(report.html, HasSubstr("&lt;script&gt;alert(1)"));
+  EXPECT_THAT(report.summary, Not(HasSubstr("\x1b")));
+  EXPECT_TRUE(nlohmann::json::accept(report.json));
+}
+
+TEST(Page, LinksToTheRunsThatAreThere) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a b:c/0", {});
+  write_text(scratch / "runs/compare.json", R"({"pilots": [], "runs": [{"name": "a", "directory": "a b:c/0"},
+    {"name": "gone", "directory": "gone/0", "state": "done", "summary": {"accuracy": 0.25}}]})");
+  std::filesystem::create_directory(scratch / "pages");
+  const auto html = make_report(find_runs({scratch / "runs"}), {.command = "x", .folder = scratch / "pages"}).html;
+  EXPECT_TRUE(is_well_formed(scratch, html));
+  EXPECT_THAT(html, HasSubstr("<a href=\"../runs/a%20b%3Ac/0/\">"));
+  EXPECT_THAT(html, HasSubstr("<a href=\"../runs/\">"));
+  EXPECT_THAT(html, HasSubstr("<td>" + (scratch / "runs/gone/0") + "</td>"));
+}
+
+TEST(Page, EndsWithWhenByWhatAndWithWhatIsMissing) {
   const Scratch scratch;
   RunFiles run;
-  run.options["model"] = "\"<script>&'x'.pt2\"";
   write_run(scratch / "runs/a", run);
+  run.options["keep"] = "0.25";
+  run.finished = false;
+  write_run(scratch / "runs/b", run);
+  const auto html =
+      make_report(find_runs({scratch / "runs"}),
+                  {.command = "prunex report runs", .date = "2026-01-02 03:04 UTC", .version = "9.8 (c0ffee)"})
+          .html;
+  const auto footer = html.substr(html.find("<footer>"));
+  EXPECT_THAT(footer, HasSubstr("<li>not finished: hsadmm keep=0.25 (1 of 1)</li>"));
+  EXPECT_THAT(footer, HasSubstr("<li>one finished seed, so no interval: hsadmm keep=0.5</li>"));
+  EXPECT_THAT(footer, HasSubstr("<li>points against ddp: wanted a finished run of ddp</li>"));
+  EXPECT_THAT(footer, HasSubstr("<p>Made 2026-01-02 03:04 UTC by prunex 9.8 (c0ffee); the runs by prunex 0.1.0. "
+                                "<code>prunex report runs</code></p>"));
+  EXPECT_THAT(html.substr(0, html.find("<footer>")), Not(HasSubstr("Missing")));
+}
+
+TEST(Page, ColoursSixRunsAndNamesTheOthersInTheTable) {
+  const Scratch scratch;
+  for (int i = 0; i < 9; ++i) {
+    RunFiles run;
+    run.options["keep"] = fmt::format("0.{}", i + 1);
+    run.accuracy = 0.5 + 0.01 * i;
+    write_run(scratch / fmt::format("runs/{}", i), run);
+  }
   const auto html = report_of(scratch);
   EXPECT_TRUE(is_well_formed(scratch, html));
-  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  const auto begin = html.find("<figure id=\"loss-0\"");
+  const auto figure = html.substr(begin, html.find("</figure>", begin) - begin);
+  const auto drawing = figure.substr(0, figure.find("<details>"));
+  for (int style = 0; style < 6; ++style) EXPECT_THAT(drawing, HasSubstr(fmt::format("class=\"l s{}\"", style)));
+  EXPECT_THAT(drawing, Not(HasSubstr("class=\"l s6\"")));
+  EXPECT_THAT(drawing, HasSubstr("3 others, named in the table"));
+  for (int i = 0; i < 9; ++i) EXPECT_THAT(figure, HasSubstr(fmt::format("<td>hsadmm keep=0.{}</td>", i + 1)));
+}
+
+TEST(Page, PhasesHavePlainNames) {
+  const Scratch scratch;
+  write_run(scratch / "runs/a", {});
+  write_everything(scratch / "runs/a");
+  const auto html = report_of(scratch);
+  const auto timeline = html.substr(html.find("<figure id=\"timeline-0\""));
+  EXPECT_THAT(timeline, HasSubstr("local steps: 900 ms"));
+  EXPECT_THAT(timeline, HasSubstr("between nodes: 200 ms"));
+  for (const char* name : {">local<", ">intra<", ">inter<", ">dual<"}) EXPECT_THAT(html, Not(HasSubstr(name)));
+}
+
+TEST(Page, TheSummaryForATerminalFitsInAHundredColumns) {
+  const Scratch scratch;
+  for (const char* strategy : {"hsadmm", "ddp", "a_strategy_with_a_name_that_is_long_beyond_all_reason"}) {
+    for (const char* seed : {"0", "1"}) {
+      RunFiles run;
+      run.options["strategy"] = strategy;
+      run.options["seed"] = seed;
+      run.accuracy = seed[0] == '0' ? 0.9 : 0.95;
+      write_run(scratch / fmt::format("runs/{}-{}", strategy, seed), run);
+    }
+  }
+  const auto summary = make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).summary;
+  std::istringstream lines(summary);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), 100U) << line;
+  EXPECT_THAT(summary, HasSubstr("\nBest test accuracy: "));
 }
 
 TEST(Page, BrokenFilesAreListed) {
   const Scratch scratch;
   write_run(scratch / "runs/a", {});
   write_text(scratch / "runs/a/summary.json", "{");
-  const auto report = make_report(find_runs({scratch / "runs"}), "prunex report runs");
+  const auto report = make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"});
   EXPECT_THAT(report.problems, testing::SizeIs(1));
   EXPECT_TRUE(is_well_formed(scratch, report.html));
   EXPECT_THAT(report.html, HasSubstr("a/summary.json"));
@@ -172,7 +275,8 @@ TEST(Page, BrokenFilesAreListed) {
 TEST(Page, TheNumbersOfTheTablesAreInTheJson) {
   const Scratch scratch;
   write_run(scratch / "runs/a", {});
-  const auto json = nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), "prunex report runs").json);
+  const auto json =
+      nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).json);
   const auto& row = json.at("tasks").at(0).at("summary").at(0);
   EXPECT_DOUBLE_EQ(row.at("bytes per image"), 4e6 / 400);  // 4 exchanges of 1 MB, 400 images
   EXPECT_DOUBLE_EQ(row.at("times fewer than DDP"), 100);   // run_files.h
@@ -194,19 +298,32 @@ TEST(Page, ADifferenceThatIsTheSameForAllSeedsHasNoInterval) {
     run.accuracy = accuracies[seed].first;
     write_run(scratch / fmt::format("runs/ddp-{}", seed), run);
   }
-  const auto json = nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), "prunex report runs").json);
+  const auto json =
+      nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).json);
   EXPECT_EQ(json.at("tasks").at(0).at("summary").at(0).at("points against ddp"), "+7");
 }
 
-TEST(Page, StatesSetUpAndCommandAtEveryFigure) {
+size_t count(const std::string& text, const std::string& what) {
+  size_t found = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+TEST(Page, StatesTheWholeCommandOnce) {
   const Scratch scratch;
-  write_run(scratch / "runs/a", {});
+  RunFiles run;
+  run.options["warmup-epochs"] = "0.5";
+  run.options["dgc"] = "false";
+  run.options["mask-rule"] = "\"auto\"";
+  run.options["data-dir"] = "\"elsewhere\"";
+  for (const char* seed : {"0", "1"}) {
+    run.options["seed"] = seed;
+    write_run(scratch / ("runs/" + run.options["seed"]), run);
+  }
   const auto html = report_of(scratch);
-  size_t figures = 0, stated = 0;
-  for (size_t at = 0; (at = html.find("<figure ", at)) != std::string::npos; ++at) ++figures;
-  for (size_t at = 0; (at = html.find("<code>prunex train --dataset synthetic", at)) != std::string::npos; ++at)
-    ++stated;
-  EXPECT_EQ(stated, figures + 1);  // and once in the head
+  EXPECT_EQ(count(html, "prunex train"), 1U);
+  EXPECT_THAT(html, HasSubstr("<code>prunex train --dataset synthetic --model resnet8 --nodes 2 --ranks-per-node 1 "
+                              "--strategy hsadmm --batch-size 10 --keep 0.5 --warmup-epochs 0.5</code>"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/train/trainer.h"
+#include "tests/full_disk.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 #include "tests/train/whole_runs.h"
@@ -71,15 +72,17 @@ TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
 /// Checkpoints of a made-up state, on one rank.
 class Checkpointing : public testing::Test {
  protected:
-  void save(int64_t exchange) {
+  std::optional<std::string> save(int64_t exchange, const std::string& problem = "") {
+    std::optional<std::string> failure;
     comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
       Checkpoint checkpoint;
       checkpoint.exchange = exchange;
       checkpoint.product.insert("w", at::full({3}, static_cast<double>(exchange)));
       checkpoint.node.insert("v/w", at::ones({3}));
       checkpoint.rank.insert("u/w", at::ones({3}));
-      Checkpoints(scratch_.path(), kConfig, ranks).save(checkpoint);
+      failure = Checkpoints(scratch_.path(), kConfig, ranks).save(checkpoint, problem);
     });
+    return failure;
   }
   Checkpoint load(int64_t exchange = 0, const std::string& config = kConfig) {
     Checkpoint loaded;
@@ -108,6 +111,43 @@ TEST_F(Checkpointing, OneThatNotAllFilesOfWereWrittenDoesNotCount) {
   EXPECT_EQ(load().exchange, 2);
 }
 
+TEST_F(Checkpointing, WhatKilledRanksLeftIsRemovedByTheNextRun) {
+  save(2);
+  save(4);
+  fs::remove(file(4, "rank-0.safetensors"));
+  std::ofstream(file(2, "node-0.safetensors.123-0123abcd.tmp")) << "half";
+  EXPECT_EQ(load().exchange, 2);
+  EXPECT_FALSE(fs::exists(file(4, "z.safetensors")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(file(2, "")), {}), 3);
+}
+
+TEST_F(Checkpointing, OnAFullDiskNothingOfItStaysAndTheOnesBeforeDo) {
+  EXPECT_EQ(save(2), std::nullopt);
+  EXPECT_EQ(save(3), std::nullopt);
+  {
+    const tests::FullDisk disk(100);
+    const auto failure = save(4);
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_THAT(*failure, AllOf(HasSubstr("cannot write"), HasSubstr("checkpoint/4/z.safetensors")));
+  }
+  EXPECT_EQ(save(5, "no metrics"), "no metrics");
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch_ / "checkpoint"), {}), 2);
+  EXPECT_EQ(load(2).exchange, 2);
+  EXPECT_EQ(load().exchange, 3);
+}
+
+TEST_F(Checkpointing, OfSeveralRanksIsNoneIfOneCannotWriteItAndOnlyThatOneSaysWhy) {
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoint checkpoint;
+    checkpoint.exchange = 2;
+    checkpoint.rank.insert("u/w", at::ones({3}));
+    const bool fails = ranks.layout.rank == 1;
+    const auto failure = Checkpoints(scratch_.path(), kConfig, ranks).save(checkpoint, fails ? "no room" : "");
+    EXPECT_EQ(failure, fails ? "no room" : "");
+  });
+  EXPECT_FALSE(fs::exists(file(2, "rank-0.safetensors")));
+}
+
 TEST_F(Checkpointing, ADamagedFileIsNamedAndTheOneBeforeOffered) {
   save(2);
   save(4);
@@ -123,6 +163,13 @@ TEST_F(Checkpointing, AnotherOptionIsRefusedByName) {
   save(2);
   EXPECT_THAT([&] { load(0, "lr=0.1\nseed=7\n"); },
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--seed: got 7"), HasSubstr("had 0"))));
+}
+
+/// There are no files for a third node: its number is what differs, and what is said.
+TEST_F(Checkpointing, AnotherLayoutIsRefusedByNameBeforeItsFilesAreLookedFor) {
+  std::ofstream(scratch_ / "config.toml") << "nodes=2\nseed=0\n";
+  EXPECT_THAT([&] { load(0, "nodes=3\nseed=0\n"); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--nodes: got 3"), HasSubstr("had 2"))));
 }
 
 TEST_F(Checkpointing, NoneIsOneLine) {

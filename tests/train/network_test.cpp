@@ -127,7 +127,7 @@ TEST(LoadNetwork, MakesTrainableLeavesInChannelsLast) {
   options.model = scratch / "net.pt2";
   const auto saved = small_network();
   program::write_pt2(options.model, saved);
-  const auto model = load_network(options, noise_images(4));
+  const auto model = load_network(options, noise_images(4)).model;
   for (const auto& item : model.weights.params) {
     const at::Tensor& theta = item.value();
     EXPECT_TRUE(theta.requires_grad() && theta.is_leaf()) << item.key();
@@ -142,7 +142,7 @@ TEST(LoadNetwork, BuildsANamedNetworkForTheData) {
   options.model = "resnet8";
   auto images = noise_images(4);
   images.images = at::zeros({4, 1, 32, 32}, at::kByte);
-  const auto model = load_network(options, images);
+  const auto model = load_network(options, images).model;
   EXPECT_EQ(model.weights.params["conv1.weight"].size(1), 1);
   EXPECT_EQ(model.weights.params["fc.weight"].size(0), kClasses);
 }
@@ -152,11 +152,11 @@ TEST(LoadNetwork, DrawsTheSeedsWeightsAndThenReadsThoseOfTheFile) {
   options.model = "resnet8";
   auto images = noise_images(4);
   images.images = at::zeros({4, 3, 32, 32}, at::kByte);
-  const auto conv1 = [&] { return load_network(options, images).weights.params["conv1.weight"].detach(); };
+  const auto conv1 = [&] { return load_network(options, images).model.weights.params["conv1.weight"].detach(); };
   const at::Tensor first = conv1();
   EXPECT_TRUE(at::equal(conv1(), first));
   TensorDict stored;
-  for (const auto& item : all_of(load_network(options, images).weights))
+  for (const auto& item : all_of(load_network(options, images).model.weights))
     stored.insert(item.key(), item.value().detach());
   options.seed = 1;
   EXPECT_FALSE(at::equal(conv1(), first));

@@ -35,6 +35,7 @@ struct BenchCommand {
   std::string json;
   std::string interfaces;
   bool no_shared_memory = false;
+  double join_timeout = 300;
   std::string device = "cpu";
 };
 
@@ -63,18 +64,18 @@ Form form_of(const std::string& name) {
   return name == "leader" ? Form::kLeader : Form::kSharded;
 }
 
+constexpr int64_t kMostBytes = int64_t{1} << 40;
+
 /// "64K", "16M", "1G" or bytes.
 int64_t bytes_of(const char* option, const std::string& text) {
   const std::string units = "KMG";
   const size_t unit = text.empty() ? std::string::npos : units.find(static_cast<char>(std::toupper(text.back())));
-  int64_t number = 0;
   const bool scaled = unit != std::string::npos;
-  if (CLI::detail::lexical_cast(scaled ? text.substr(0, text.size() - 1) : text, number) && number >= 4) {
-    return scaled ? number << (10 * (unit + 1)) : number;
-  }
-  if (number > 0 && scaled) return number << (10 * (unit + 1));
+  const auto number = whole_number(scaled ? text.substr(0, text.size() - 1) : text).value_or(0);
+  const int shift = scaled ? 10 * (static_cast<int>(unit) + 1) : 0;
+  if (number > 0 && number <= kMostBytes >> shift && number << shift >= 4) return number << shift;
   throw std::invalid_argument(
-      fmt::format("{}: got '{}', wanted bytes, 4 or more, such as 4096, 64K or 16M", option, text));
+      fmt::format("{}: got '{}', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M", option, text));
 }
 
 class AllReduceBench {
@@ -155,20 +156,23 @@ Expected expected(const BenchCommand& command, const Result& result, const comm:
           comm::predicted_seconds(result.form, bytes, shape, {.link = link})};
 }
 
+/// 100 columns.
+constexpr const char* kRow = "{:>7} {:>11} {:>10} {:>5} {:>10} {:>8} {:>8} {:>5} {:>9} {:>9} {:>8}\n";
+
 void print_head() {
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "form", "size", "count",
-             "type", "time", "algbw", "busbw", "wrong", "bound", "model", "of bound");
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12} {:>10} {:>10} {:>6} {:>12} {:>12} {:>8}\n", "", "(B)", "(elements)", "",
-             "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
+  const auto row = fmt::runtime(kRow);
+  fmt::print(row, "form", "size", "count", "type", "time", "algbw", "busbw", "wrong", "bound", "model", "of bound");
+  fmt::print(row, "", "(B)", "(elements)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
 }
 
 void print_line(const Result& result, const Expected& expected, int world_size) {
   const double algorithm = static_cast<double>(result.bytes) / result.seconds / 1e9;
-  const auto or_dash = [](double value) { return value > 0 ? fmt::format("{:.1f}", value) : std::string("-"); };
-  fmt::print("{:>8} {:>12} {:>12} {:>6} {:>12.1f} {:>10.4f} {:>10.4f} {:>6} {:>12} {:>12} {:>8}\n",
-             name_of(result.form), result.bytes, result.bytes / 4, "float", result.seconds * 1e6, algorithm,
-             algorithm * 2 * (world_size - 1) / world_size, result.wrong, or_dash(expected.bound * 1e6),
-             or_dash(expected.model * 1e6), or_dash(100 * expected.bound / result.seconds));
+  const auto text = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
+  const auto or_dash = [&](double value) { return value > 0 ? text(value, 1) : std::string("-"); };
+  fmt::print(fmt::runtime(kRow), name_of(result.form), result.bytes, result.bytes / 4, "float",
+             text(result.seconds * 1e6, 1), text(algorithm, 4), text(algorithm * 2 * (world_size - 1) / world_size, 4),
+             result.wrong, or_dash(expected.bound * 1e6), or_dash(expected.model * 1e6),
+             or_dash(100 * expected.bound / result.seconds));
   std::fflush(stdout);
 }
 
@@ -207,7 +211,9 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
     throw std::invalid_argument(fmt::format("-b: got {}, wanted at most -e, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  comm::GlooOptions options{.shared_memory = !command.no_shared_memory};
+  comm::GlooOptions options{.join_timeout = milliseconds_of(command.join_timeout),
+                            .shared_memory = !command.no_shared_memory,
+                            .announce = true};
   if (command.device == "cuda") {
     comm::check_gpu();  // before ranks are started
     options.device = at::kCUDA;
@@ -229,14 +235,17 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
   sub->require_subcommand(1);
   auto* all_reduce = sub->add_subcommand("all_reduce", "sums over all ranks, by form and size; results are verified");
   auto command = std::make_shared<BenchCommand>();
-  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")->check(above_zero());
-  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")->check(above_zero());
+  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")
+      ->check(between(1, comm::kMostRanks));
+  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")
+      ->check(between(1, comm::kMostRanks));
   all_reduce->add_option("--form", command->forms, "several with commas")
       ->delimiter(',')
-      ->check(CLI::IsMember({"flat", "leader", "sharded"}));
+      ->check(one_of({"flat", "leader", "sharded"}))
+      ->type_name("");
   all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
   all_reduce->add_option("-e,--end", command->most, "largest size");
-  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(CLI::Range(1.0, 1e9));
+  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(between(1, 1e6));
   all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")->check(above_zero());
   all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(zero_or_more());
   all_reduce->add_option("-c,--check", command->check, "verify every result: 0 or 1");
@@ -244,8 +253,11 @@ void add_bench(CLI::App& app, Invocation invocation, int& status) {
       ->check(zero_or_more());
   all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
   all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
+  all_reduce->add_option("--join-timeout", command->join_timeout, "seconds that the ranks have to come together")
+      ->check(seconds());
   all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}))
+      ->type_name("");
   all_reduce->add_option("--json", command->json, "write the results to this file");
   all_reduce->callback([command, invocation, &status] { status = run_bench(*command, invocation); });
 }

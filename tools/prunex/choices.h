@@ -5,6 +5,7 @@
 #include <string>
 
 #include "prunex/prune/words.h"
+#include "tools/prunex/checks.h"
 
 namespace prunex::tools {
 
@@ -21,7 +22,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, T& value, const 
   auto* option = app.add_option_function<std::string>(
       name, [&value, words, name](const std::string& word) { value = prune::meaning_of(word, words, name.c_str()); },
       description);
-  return option->check(CLI::IsMember(prune::names_of(words)))->default_str(present)->type_name("");
+  return option->check(one_of(prune::names_of(words)))->default_str(present)->type_name("");
 }
 
 }  // namespace prunex::tools

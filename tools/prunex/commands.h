@@ -20,4 +20,8 @@ void add_bench(CLI::App& app, Invocation invocation, int& status);
 void add_compare(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 
+/// Hidden commands that print what an installation has: completion for a shell, and the manual page.
+void add_completion(CLI::App& app);
+void add_man_page(CLI::App& app);
+
 }  // namespace prunex::tools

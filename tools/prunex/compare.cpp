@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
 #include "prunex/version.h"
 #include "report/report.h"
 #include "report/study.h"
@@ -16,6 +17,7 @@
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
 #include "tools/prunex/comparison_runner.h"
+#include "tools/prunex/report_origin.h"
 #include "tools/prunex/verify.h"
 
 namespace prunex::tools {
@@ -133,9 +135,10 @@ std::string write_report(const CompareCommand& command) {
   } catch (const std::invalid_argument&) {
     return "";
   }
-  const auto report = report::make_report(findings, line_of(command));
-  io::write_file_atomically(directory + "/report.html", report.html);
-  return fmt::format("{}\n{}/report.html\n", report.summary, directory);
+  const auto page = directory + "/report.html";
+  const auto report = report::make_report(findings, origin_of(line_of(command), page));
+  io::write_file_atomically(page, report.html);
+  return fmt::format("{}\n{}\n", report.summary, page);
 }
 
 /// Whether every run that has something left to do could start, before the first of them does: its options, its data.
@@ -210,8 +213,7 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   const Outcome outcome = run_and_time(command, comparison, record);
   fmt::print("{}", write_report(command));
   if (outcome.signal != 0) {
-    fmt::print(stderr, "prunex: compare: interrupted by signal {}; the same command goes on from here\n",
-               outcome.signal);
+    say(fmt::format("prunex: compare: interrupted by signal {}; the same command goes on from here\n", outcome.signal));
     return 128 + outcome.signal;
   }
   if (!command.verify.mbit.empty()) {
@@ -240,19 +242,19 @@ void add_compare(CLI::App& app, int& status) {
   sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'")->check(not_empty());
   sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew")
       ->check(not_empty());
-  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(above_zero());
+  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(between(1, kMostThreads));
   sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
   sub->add_flag("--dry-run", command->dry_run, "only print the plan");
   sub->add_option("--time-exchanges", command->time_exchanges,
                   "then time so many exchanges of every run, one run after the other, for computed seconds; with the "
                   "machine to itself")
-      ->check(above_zero());
+      ->check(between(1, 1e9));
   sub->add_option("--verify", command->verify.mbit,
                   "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
       ->delimiter(',')
       ->check(above_zero());
   sub->add_option("--verify-exchanges", command->verify.exchanges, "only so many exchanges of each; 0 = all")
-      ->check(zero_or_more());
+      ->check(between(0, 1e9));
   sub->add_option("--cluster", command->verify.script, "the script of the emulated cluster");
   sub->add_flag("--quiet", command->runner.quiet, "no progress, only results");
   sub->callback([&app, command, &status] { status = run_compare(*command, *app.get_subcommand("train")); });

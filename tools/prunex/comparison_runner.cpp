@@ -20,6 +20,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"
 #include "tools/prunex/child_process.h"
@@ -103,7 +104,7 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
 }
 
 void check_job(const Job& job, const RunnerOptions& options) {
-  std::vector<std::string> words{"prunex", "train", "--check"};
+  std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
   for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
   if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
   std::string error = run_to_end(kThisProgram, words).error();
@@ -179,7 +180,7 @@ class ComparisonRunner::State {
   bool serve(Active& active) {
     const bool ended = active.process->ended();
     for (const auto& line : active.process->read_lines()) {
-      fmt::print(active.log, "{}\n", line);
+      std::fputs((line + "\n").c_str(), active.log);
       active.last_line = line;
       active.share = share_of(line).value_or(active.share);
     }
@@ -214,7 +215,7 @@ class ComparisonRunner::State {
 
   void say(const std::string& what) {
     if (options_.quiet) return;
-    fmt::print(stderr, "{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, total_, what);
+    prunex::say(fmt::format("{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, total_, what));
   }
 
   void show_progress() {
@@ -224,9 +225,8 @@ class ComparisonRunner::State {
     const double here = static_cast<double>(done_here_) + shares;
     const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
     const std::string time = here > 0.02 ? clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
-    fmt::print(stderr, "\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
-               active_.front().last_line.substr(0, 60), time);
-    std::fflush(stderr);
+    prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
+                            active_.front().last_line.substr(0, 60), time));
   }
 
   void release_all() {

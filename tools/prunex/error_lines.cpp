@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/say.h"
 
 namespace prunex::tools {
 namespace {
@@ -60,7 +60,7 @@ void ErrorLines::show(Line line) {
   const auto same = [&](const Line& shown) { return shown.text == line.text && shown.rank != line.rank; };
   if (std::any_of(shown_.begin(), shown_.end(), same)) return;
   const auto prefix = line.rank == 0 ? "" : fmt::format("[rank {}] ", line.rank);
-  fmt::print(stderr, "{}{}\n", prefix, line.text);
+  say(prefix + line.text + "\n");
   shown_.push_back(std::move(line));
   if (shown_.size() > kShownLines) shown_.pop_front();
 }

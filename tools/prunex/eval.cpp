@@ -2,15 +2,21 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 
-#include "prunex/data/load.h"
+#include "prunex/data/image_file.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
+#include "prunex/say.h"
 #include "prunex/train/evaluate.h"
+#include "prunex/train/images.h"
 #include "prunex/train/network.h"
+#include "prunex/train/remarks.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/data_options.h"
@@ -20,31 +26,62 @@ namespace {
 
 struct EvalCommand {
   std::string model;
+  int64_t max_model_size = 0;
   data::DataOptions data;
   int64_t batch_size = 128;
   int threads = 1;
   std::string json;
 };
 
+/// --test by itself: nothing but the model says how its images are normalised.
+data::Dataset test_file(const data::DataOptions& options, const std::optional<train::Carried>& carried,
+                        const std::string& model) {
+  if (!carried) {
+    throw std::invalid_argument(
+        fmt::format("--test {}: {} does not say how images are normalised: --dataset FILE.safetensors, what it was "
+                    "trained on, is wanted too",
+                    options.test, model));
+  }
+  data::Dataset test = data::read_image_file(options.test);
+  data::normalise_by(test, carried->description, carried->file);
+  return options.test_limit == 0 ? test : data::take_first(test, options.test_limit, "--test-limit");
+}
+
+/// A test set of as many classes that are other ones.
+void mention_other_classes(const train::Carried& carried, const data::Dataset& test) {
+  const auto& names = carried.description.classes;
+  if (names.empty() || test.class_names.empty() || names == test.class_names) return;
+  say(fmt::format("prunex: warning: {} knows the classes {}; {} has {}\n", carried.file, train::some_of(names),
+                  test.name, train::some_of(test.class_names)));
+}
+
+data::Dataset test_images(const EvalCommand& command) {
+  const auto carried = train::carried_description(command.model, "");
+  if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
+  const train::RunImages images = train::load_images(command.data, carried);
+  if (!images.remark.empty()) say(fmt::format("prunex: {}\n", images.remark));
+  if (carried) mention_other_classes(*carried, images.sets.test);
+  return images.sets.test;
+}
+
 int run_eval(const EvalCommand& command) {
   at::set_num_threads(command.threads);
-  const auto data = data::load_datasets(command.data);
-  const auto model = program::read_pt2(command.model);
-  train::check_fits(model.program.graph(), data.test, "--model " + command.model);
-  const auto score = train::evaluate(model.program, model.weights, data.test);
-  const double milliseconds =
-      train::milliseconds_per_batch(model.program, model.weights, data.test, command.batch_size);
+  const auto test = test_images(command);
+  const auto model = program::read_pt2(command.model, command.max_model_size << 20);
+  train::check_fits(model.program.graph(), test, "--model " + command.model);
+  const auto score = train::evaluate(model.program, model.weights, test);
+  const int64_t batch_size = std::min(command.batch_size, test.size());
+  const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
   fmt::print("accuracy {:.2f} %  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}\n",
-             100 * score.accuracy, score.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds,
-             command.batch_size);
+             100 * score.accuracy, score.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size);
   if (command.json.empty()) return 0;
   const nlohmann::ordered_json json{{"accuracy", score.accuracy},
                                     {"loss", score.loss},
                                     {"parameters", parameters},
                                     {"macs", macs},
                                     {"milliseconds_per_batch", milliseconds},
-                                    {"batch_size", command.batch_size}};
+                                    {"batch_size", batch_size}};
   io::write_file_atomically(command.json, json.dump(2) + "\n");
   return 0;
 }
@@ -55,11 +92,15 @@ void add_eval(CLI::App& app, int& status) {
   auto* sub = app.add_subcommand("eval", "score a model on a test set");
   auto command = std::make_shared<EvalCommand>();
   sub->add_option("--model", command->model, "FILE.pt2")->required();
+  add_model_limit(*sub, command->max_model_size);
   add_data_options(*sub, command->data);
   sub->add_option("--batch-size", command->batch_size, "images per batch of the timing")->check(above_zero());
-  sub->add_option("--threads", command->threads, "threads")->check(above_zero());
+  sub->add_option("--threads", command->threads, "threads")->check(between(1, kMostThreads));
   sub->add_option("--json", command->json, "write the result to this file");
-  sub->callback([command, &status] { status = run_eval(*command); });
+  sub->callback([sub, command, &status] {
+    if (sub->count("--dataset") == 0 && !command->data.test.empty()) command->data.dataset.clear();
+    status = run_eval(*command);
+  });
 }
 
 }  // namespace prunex::tools

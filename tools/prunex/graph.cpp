@@ -8,6 +8,8 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/groups.h"
+#include "prunex/train/images.h"
+#include "tools/prunex/columns.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/model_options.h"
 
@@ -37,15 +39,25 @@ ordered_json to_json(const prune::DependencyGroup& group) {
 }
 
 void print(const prune::DependencyGroup& group) {
-  fmt::print("{:<32} {:>6}  {:<7} {:<4} {:>3} slices  {}\n", group.name, group.size, prune::name_of(group.kind),
-             group.prunable ? "yes" : "no", group.slices.size(), group.reason);
+  std::string row = fmt::format("{:<32} {:>6}  {:<7} {:<4} {:>3} slices", shorten(group.name, 32), group.size,
+                                prune::name_of(group.kind), group.prunable ? "yes" : "no", group.slices.size());
+  if (!group.reason.empty()) row += "  " + wrap(group.reason, row.size() + 2, row.size() + 2);
+  fmt::print("{}\n", row);
+}
+
+/// What the file said of its images goes along.
+void save(const GraphCommand& command, const program::Model& model) {
+  program::ExtraFiles texts;
+  const auto carried = train::carried_description(command.model.model, "");
+  if (carried) texts.emplace(data::kDescriptionName, data::description_json(carried->description));
+  program::write_pt2(command.save, model, texts);
 }
 
 int run_graph(const GraphCommand& command) {
   const auto model = load_model(command.model);
   const auto& graph = model.program.graph();
   const auto groups = prune::dependency_groups(graph);
-  if (!command.save.empty()) program::write_pt2(command.save, model);
+  if (!command.save.empty()) save(command, model);
   if (!command.json.empty()) {
     ordered_json array = ordered_json::array();
     for (const auto& group : groups) array.push_back(to_json(group));

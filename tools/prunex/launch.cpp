@@ -11,14 +11,19 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/comm/store.h"
+#include "prunex/comm/descriptors.h"
+#include "prunex/comm/environment.h"
+#include "prunex/comm/store_server.h"
+#include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
 #include "tools/prunex/rank_process.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -32,7 +37,8 @@ constexpr std::chrono::milliseconds kFromTerminateToKill{700};
 sigset_t supervised_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
+  if (!ignores(SIGHUP)) sigaddset(&signals, SIGHUP);  // blocked, it would come even under nohup
   return signals;
 }
 
@@ -147,8 +153,13 @@ class Supervisor {
   // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already.
   void pass_on(const signalfd_siginfo& info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (interrupted_by_ != 0) return signal_all(SIGKILL);
+    const auto now = Clock::now();
+    if (interrupted_by_ != 0) {
+      if (now - interrupted_at_ >= kOneSignal) signal_all(SIGKILL);
+      return;
+    }
     interrupted_by_ = signal;
+    interrupted_at_ = now;
     if (info.ssi_code != SI_KERNEL) signal_all(signal);
   }
 
@@ -157,7 +168,8 @@ class Supervisor {
     if (rank.pid == 0 || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
     rank.pid = 0;
     read_errors(rank);
-    if (status == 0) return;
+    if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
+    if (status == 0 || ended_on_request(status)) return;
     if (failures_.empty()) failed_at_ = Clock::now();
     if (!terminated_at_) failures_.push_back({rank.rank, status});
   }
@@ -193,14 +205,14 @@ class Supervisor {
   int conclude() {
     if (failures_.empty()) {
       lines_.show_all();
-      return 0;
+      return stopped_;
     }
     const auto failure = reason();
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
-      fmt::print(stderr, "prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
-                 ranks_.size() == 1 ? "" : "s");
+      say(fmt::format("prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
+                      ranks_.size() == 1 ? "" : "s"));
       return 128 + interrupted_by_;
     }
     if (failure.killed()) {
@@ -224,8 +236,8 @@ class Supervisor {
     comm::Layout place = shape_;
     place.rank = failure.rank;
     const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
-    fmt::print(stderr, "prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
-               others == 1 ? "" : "s");
+    say(fmt::format("prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
+                    others == 1 ? "" : "s"));
   }
 
   const BlockedSignals& signals_;
@@ -236,9 +248,17 @@ class Supervisor {
   Clock::time_point failed_at_;
   std::optional<Clock::time_point> terminated_at_;
   int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
+  int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
 };
 
-std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port) {
+// Only this user's processes can read the environment of the ranks.
+std::string random_secret() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
   return {fmt::format("RANK={}", layout.rank),
           fmt::format("WORLD_SIZE={}", layout.world_size()),
           fmt::format("LOCAL_RANK={}", layout.local_rank()),
@@ -246,8 +266,9 @@ std::vector<std::string> environment_of(const comm::Layout& layout, int threads,
           fmt::format("GROUP_RANK={}", layout.node()),
           "MASTER_ADDR=127.0.0.1",
           fmt::format("MASTER_PORT={}", port),
-          "TORCHELASTIC_USE_AGENT_STORE=True",
+          "TORCHELASTIC_USE_AGENT_STORE=False",
           "TORCHELASTIC_RESTART_COUNT=0",
+          fmt::format("{}={}", comm::kStoreSecret, secret),
           fmt::format("OMP_NUM_THREADS={}", threads)};
 }
 
@@ -264,13 +285,16 @@ void expect_room_for(const comm::Layout& shape) {
 }
 
 int launch(const LaunchOptions& options, char** argv) {
+  // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
+  comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals;
-  const auto server = comm::host_tcp_store(0);
+  const auto secret = random_secret();
+  const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals, options.shape);
   comm::Layout layout = options.shape;
   for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
-    const auto environment = environment_of(layout, options.threads, server.port);
+    const auto environment = environment_of(layout, options.threads, server.port(), secret);
     const bool capture_error = layout.rank > 0 || !terminal;
     supervisor.add(spawn_rank(layout.rank, {argv, environment, signals.previous(), capture_error}));
     if (supervisor.interrupted()) break;

@@ -15,13 +15,15 @@ struct LaunchOptions {
 void expect_room_for(const comm::Layout& shape);
 
 /// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
-/// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C and SIGTERM are
-/// passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a second later
-/// SIGKILL; all are killed if this process is. Standard output is shared. Standard error of rank 0 appears as it is,
-/// that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that failed first.
+/// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C, SIGTERM and
+/// SIGHUP are passed on, a second one kills (stop_signals.h); SIGUSR1 is passed on, too. If a rank fails, the others
+/// get SIGTERM and a second later SIGKILL; all are killed if this process is. Standard output is shared. Standard error
+/// of rank 0 appears as it is, that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of
+/// the rank that failed first.
 ///
 /// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
-/// 128 + the signal if this process was interrupted. Throws std::runtime_error if the ranks cannot be started.
+/// 128 + the signal if this process was interrupted, or ranks ended so because they were asked to. Throws
+/// std::runtime_error if the ranks cannot be started.
 int launch(const LaunchOptions& options, char** argv);
 
 }  // namespace prunex::tools

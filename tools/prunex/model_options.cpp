@@ -6,6 +6,7 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "tools/prunex/checks.h"
 #include "tools/prunex/shape.h"
 
 namespace prunex::tools {
@@ -19,13 +20,18 @@ bool is_for_cifar(const std::string& model) {
 }  // namespace
 
 void add_model_options(CLI::App& app, ModelChoice& choice) {
-  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")->required();
-  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for");
+  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")
+      ->required()
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("");
+  add_model_limit(app, choice.max_model_size);
+  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for")
+      ->check(between(0, 1'000'000));
   app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
 }
 
 program::Model load_model(const ModelChoice& choice) {
-  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model);
+  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20);
   const bool cifar = is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
   const auto shape = parse_shape("--input", input);

@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <stdexcept>
 
+#include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
@@ -19,19 +23,64 @@ namespace {
 struct PredictCommand {
   ModelChoice model;
   std::string weights, input, output;
+  std::string mean, std;
 };
 
-/// The tensor `input` of the file, checked against what the program takes.
+/// "0.5,0.5,0.5".
+std::vector<double> numbers_of(const char* option, const std::string& list) {
+  std::vector<double> numbers;
+  for (const auto& word : CLI::detail::split(list, ',')) {
+    const bool is_number = CLI::detail::lexical_cast(word, numbers.emplace_back()) && std::isfinite(numbers.back());
+    if (is_number) continue;
+    throw std::invalid_argument(
+        fmt::format("{} {}: got '{}', wanted a number per channel, such as 0.5,0.5,0.5", option, list, word));
+  }
+  return numbers;
+}
+
+/// --mean and --std, else what the network's files say.
+train::Carried normalization_of(const PredictCommand& command) {
+  if (!command.mean.empty()) {
+    train::Carried given{{numbers_of("--mean", command.mean), numbers_of("--std", command.std), {}}, "--mean"};
+    const auto& [mean, std, classes] = given.description;
+    if (mean.size() != std.size() || *std::min_element(std.begin(), std.end()) <= 0) {
+      throw std::invalid_argument(fmt::format("--std {}: wanted {} numbers above 0, as many as --mean {} has",
+                                              command.std, mean.size(), command.mean));
+    }
+    return given;
+  }
+  if (auto carried = train::carried_description(command.model.model, command.weights)) return *carried;
+  throw std::invalid_argument(
+      fmt::format("--input {}: 'input' is Byte, and {} does not say how pixels are normalised: wanted --mean and --std",
+                  command.input, command.model.model));
+}
+
+/// Pixels become what the network takes.
+at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command) {
+  data::Dataset images{.name = command.input, .images = pixels, .labels = at::zeros({pixels.size(0)}, at::kLong)};
+  const train::Carried normalization = normalization_of(command);
+  data::normalise_by(images, normalization.description, normalization.file);
+  return data::evaluation_batch(images, 0, images.size()).images.contiguous();
+}
+
+/// The tensor `input` of the file, checked against what the program takes: floats as they are, bytes as pixels.
 at::Tensor read_input(const PredictCommand& command, const program::Graph& graph) {
   const auto file = io::read_safetensors(command.input);
   const at::Tensor& input = io::tensor_of(file, "input", command.input);
   const auto& wanted = graph.values[graph.inputs.at(0)];
-  bool fits = input.scalar_type() == wanted.dtype && input.dim() == static_cast<int64_t>(wanted.shape.size());
+  const bool pixels = input.scalar_type() == at::kByte && wanted.dtype == at::kFloat && wanted.shape.size() == 4;
+  bool fits = (pixels || input.scalar_type() == wanted.dtype) &&
+              input.dim() == static_cast<int64_t>(wanted.shape.size()) && (!pixels || input.numel() > 0);
   std::vector<std::string> extents;
   for (size_t d = 0; d < wanted.shape.size(); ++d) {
     const auto& extent = wanted.shape[d];
     extents.push_back(extent.per_image ? "batch" : std::to_string(extent.factor));
     fits = fits && (extent.per_image || input.size(static_cast<int64_t>(d)) == extent.factor);
+  }
+  if (fits && pixels) return normalised(input, command);
+  if (fits && !command.mean.empty()) {
+    throw std::invalid_argument(fmt::format("--mean {}: 'input' of {} is {}, which is taken as it is: wanted Byte",
+                                            command.mean, command.input, at::toString(input.scalar_type())));
   }
   if (fits) return input;
   throw std::invalid_argument(fmt::format(
@@ -41,6 +90,7 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
 
 int run_predict(const PredictCommand& command) {
   at::NoGradGuard no_grad;
+  if (command.mean.empty() != command.std.empty()) throw std::invalid_argument("--mean and --std: wanted both or none");
   refuse_same_file("--output", command.output, "--input", command.input);
   if (!command.weights.empty()) refuse_same_file("--output", command.output, "--weights", command.weights);
   auto model = load_model(command.model);
@@ -59,8 +109,12 @@ void add_predict(CLI::App& app, int& status) {
   auto command = std::make_shared<PredictCommand>();
   add_model_options(*sub, command->model);
   sub->add_option("--weights", command->weights, "FILE.safetensors instead of the model's own weights");
-  sub->add_option("--input", command->input, "FILE.safetensors with a tensor 'input'")->required();
+  sub->add_option("--input", command->input,
+                  "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised")
+      ->required();
   sub->add_option("--output", command->output, "FILE.safetensors to write, with a tensor 'output'")->required();
+  sub->add_option("--mean", command->mean, "of the pixels' channels, scaled to 0 … 1, instead of what the model says");
+  sub->add_option("--std", command->std, "of the same");
   sub->callback([command, &status] { status = run_predict(*command); });
 }
 

@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "prunex/comm/solo.h"
-#include "prunex/data/load.h"
 #include "prunex/io/atomic_directory.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/prune/pruner.h"
+#include "prunex/say.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
+#include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/product.h"
+#include "prunex/train/remarks.h"
 #include "prunex/train/structure.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/prune_options.h"
@@ -33,11 +35,20 @@ using prune::Target;
 
 constexpr int64_t kTimedImages = 128;
 
-std::optional<data::Datasets> load_data(const PruneCommand& command, const program::Graph& graph) {
+std::optional<data::Datasets> load_data(const PruneCommand& command, const std::optional<train::Carried>& carried,
+                                        const program::Graph& graph) {
   if (command.data.dataset.empty()) return std::nullopt;
-  data::Datasets data = data::load_datasets(command.data);
-  train::check_fits(graph, data.test, "--model " + command.model.model);
-  return data;
+  const train::RunImages images = train::load_images(command.data, carried);
+  if (!images.remark.empty()) say(fmt::format("prunex: {}\n", images.remark));
+  train::check_fits(graph, images.sets.test, "--model " + command.model.model);
+  return images.sets;
+}
+
+/// What the product says of its images: what the network did, or the images that it was pruned by.
+std::optional<data::Description> description_of(const std::optional<train::Carried>& carried,
+                                                const std::optional<data::Datasets>& data) {
+  if (data) return data::describe(data->train);
+  return carried ? std::optional(carried->description) : std::nullopt;
 }
 
 void prune_by(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
@@ -101,9 +112,10 @@ Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& 
   return scores;
 }
 
-void write(const PruneCommand& command, const Pruned& pruned, const nlohmann::ordered_json& report) {
+void write(const PruneCommand& command, const Pruned& pruned, const std::optional<data::Description>& description,
+           const nlohmann::ordered_json& report) {
   io::AtomicDirectory directory(command.output);
-  train::write_product(directory.path(), pruned.model);
+  train::write_product(directory.path(), pruned.model, description);
   train::write_structure(
       directory.path(),
       {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
@@ -135,12 +147,17 @@ int run_prune(const PruneCommand& command) {
   }
   program::Model model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
-  const auto data = load_data(command, model.program.graph());
+  const auto carried = train::carried_description(command.model.model, command.weights);
+  const auto data = load_data(command, carried, model.program.graph());
   if (prune::needs_evidence(importance.criterion) && !data) {
     throw std::invalid_argument(
         fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
   }
-  Pruner pruner(model, plan_options(command));
+  const prune::PlanOptions options = plan_options(command);
+  const std::string why =
+      train::nothing_to_cut(model.program.graph(), "--model " + command.model.model, options.groups);
+  if (!why.empty()) say(fmt::format("prunex: warning: {}\n", why));
+  Pruner pruner(model, options);
   std::optional<Latency> latency;
   if (command.latency) {
     latency = prune_to_latency(importance, command, pruner, data);
@@ -150,7 +167,7 @@ int run_prune(const PruneCommand& command) {
   Pruned pruned = pruner.result();
   std::optional<Scores> scores;
   if (data) scores = score(model, pruned, *data, command);
-  write(command, pruned, report_json(settings_of(command, latency), pruned, scores));
+  write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, scores));
   print_report(pruned, scores);
   return 0;
 }

@@ -41,7 +41,7 @@ void add_target_options(CLI::App& app, PruneCommand& command) {
   add("--speed-up", command.speed_up, "multiply-accumulates before over those after");
   add("--latency", command.latency, "milliseconds at most for a batch, measured here");
   app.add_option("--latency-batch", command.latency_batch, "images in that batch")
-      ->check(above_zero())
+      ->check(between(1, 1 << 20))
       ->group("Target: one of");
 }
 
@@ -52,7 +52,7 @@ void add_plan_options(CLI::App& app, PruneCommand& command) {
   flag("--global", command.global, "rank the units of all groups together");
   flag("--isomorphic", command.isomorphic, "rank the units of groups of one structure together");
   app.add_option("--steps", command.steps, "go to the target in so many steps, scoring anew in each")
-      ->check(above_zero())
+      ->check(between(1, 100'000))
       ->group("Plan");
   app.add_option("--round-to", command.limits.round_to, "keep multiples of so many channels; 1 = any number")
       ->check(above_zero())
@@ -69,15 +69,15 @@ void add_plan_options(CLI::App& app, PruneCommand& command) {
 
 void add_importance_options(CLI::App& app, PruneCommand& command) {
   app.add_option("--importance", command.importance, "what ranks the units")
-      ->check(CLI::IsMember(prune::importance_names()))
+      ->check(one_of(prune::importance_names()))
       ->type_name("")
       ->group("Importance");
   app.add_option("--reduction", command.reduction, "how the layers of a group make one score (the criterion's own)")
-      ->check(CLI::IsMember(prune::names_of(reductions())))
+      ->check(one_of(prune::names_of(reductions())))
       ->type_name("")
       ->group("Importance");
   app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
-      ->check(CLI::IsMember(prune::normalizer_names()))
+      ->check(one_of(prune::normalizer_names()))
       ->type_name("")
       ->group("Importance");
   app.add_option("--importance-samples", command.importance_samples, "training images that gradients are taken of")
@@ -142,8 +142,8 @@ void add_prune_options(CLI::App& app, PruneCommand& command) {
   add_data_options(app, command.data);
   app.add_flag("--estimate-statistics", command.estimate_statistics,
                "write the model with batch-norm statistics estimated anew from training images");
-  app.add_option("--seed", command.model.seed, "of built-in weights and random importance");
-  app.add_option("--threads", command.threads, "threads")->check(above_zero());
+  app.add_option("--seed", command.model.seed, "of built-in weights and random importance")->check(seed_number());
+  app.add_option("--threads", command.threads, "threads")->check(between(1, kMostThreads));
   app.add_option("--output", command.output, "new or empty directory for the results")->required();
 }
 

@@ -6,6 +6,7 @@
 
 #include "prunex/sparsity/cut.h"
 #include "prunex/version.h"
+#include "tools/prunex/columns.h"
 
 namespace prunex::tools {
 namespace {
@@ -108,8 +109,9 @@ void print_report(const Pruned& pruned, const std::optional<Scores>& scores) {
   for (const Decision& decision : pruned.decisions) {
     const bool boundary = decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput;
     if (boundary || decision.reason.empty()) continue;
-    fmt::print("{}: {} of {} units kept, asked {}: {}\n", decision.group, decision.kept, decision.units, decision.asked,
-               decision.reason);
+    const auto text = fmt::format("{}: {} of {} units kept, asked {}: {}", decision.group, decision.kept,
+                                  decision.units, decision.asked, decision.reason);
+    fmt::print("{}\n", wrap(text, 0, 2));
   }
 }
 

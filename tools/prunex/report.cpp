@@ -7,8 +7,11 @@
 #include <cstdio>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
+#include "report/command.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/report_origin.h"
 
 namespace prunex::tools {
 namespace {
@@ -21,15 +24,17 @@ struct ReportCommand {
 
 std::string line_of(const ReportCommand& command) {
   std::string line = "prunex report";
-  for (const auto& directory : command.directories) line += " " + directory;
+  for (const auto& directory : command.directories) line += " " + report::quoted(directory);
+  if (command.output != ReportCommand().output) line += " --output " + report::quoted(command.output);
+  if (!command.json.empty()) line += " --json " + report::quoted(command.json);
   return line;
 }
 
 int run_report(const ReportCommand& command) {
   if (!command.json.empty()) refuse_same_file("--json", command.json, "--output", command.output);
   const auto findings = report::find_runs(command.directories);
-  const auto report = report::make_report(findings, line_of(command));
-  for (const auto& problem : report.problems) fmt::print(stderr, "prunex: report: {}\n", problem);
+  const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
+  for (const auto& problem : report.problems) say(fmt::format("prunex: report: {}\n", problem));
   io::write_file_atomically(command.output, report.html);
   if (!command.json.empty()) io::write_file_atomically(command.json, report.json);
   fmt::print("{}\n{}: {} runs\n", report.summary, command.output, findings.runs.size());

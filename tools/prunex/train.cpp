@@ -2,26 +2,34 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <thread>
 
 #include "prunex/comm/gloo/connect.h"
 #include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/comm/signal_thread.h"
+#include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/prune/target.h"
+#include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/checkpoint_option.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
+#include "tools/prunex/train_help.h"
+#include "tools/prunex/standard_streams.h"
+#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -42,10 +50,12 @@ struct TrainCommand {
   bool no_shrink = false;
   bool no_error_feedback = false;
   std::string outer_from = "auto", outer_momentum = "auto";
+  std::string checkpoint_every = "auto";
   std::string sparse_reg = "auto", sparse_lr = "auto", finetune_lr = "auto";
   std::string ignore, layer_ratios;
   std::string preset;
   bool check = false;
+  double join_timeout = 300;
   double comm_timeout = 600;
   double heartbeat_timeout = 1.5;
   std::string device = "cpu";
@@ -77,8 +87,12 @@ batch-size = 128
 void add_network_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Model";
-  app.add_option("--model", options.model, "a built-in network, or FILE.pt2 saved by torch.export.save")->group(group);
+  app.add_option("--model", options.model, "a built-in network, or a program saved by torch.export.save")
+      ->check(one_of(models::model_names(), ".pt2"))
+      ->type_name("")
+      ->group(group);
   app.add_option("--width", options.width, "multiplies the channels of the CIFAR ResNets")->group(group);
+  add_model_limit(app, options.max_model_size)->group(group);
   app.add_option("--weights", options.weights, "FILE.safetensors to start from")->group(group);
 }
 
@@ -102,12 +116,15 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_flag("--no-shared-memory", command.no_shared_memory, "loopback inside a node, as where there is no /dev/shm")
       ->group(group);
+  app.add_option("--join-timeout", command.join_timeout, "seconds that the ranks have to come together at the start")
+      ->check(seconds())
+      ->group(group);
   app.add_option("--comm-timeout", command.comm_timeout, "seconds to wait for another rank's message")
-      ->check(above_zero())
+      ->check(seconds())
       ->group(group);
   app.add_option("--heartbeat-timeout", command.heartbeat_timeout,
                  "seconds of silence after which a rank counts as lost; 0 = off")
-      ->check(zero_or_more())
+      ->check(seconds_or_off())
       ->group(group);
   add_choice<std::string>(app, "--device", command.device, {{"cpu", "cpu"}, {"cuda", "cuda"}},
                           "where to compute; cuda: the i-th rank of a machine on its i-th GPU, in turn")
@@ -159,6 +176,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->type_name("SHARE|NAME=NUMBER")
       ->group(group);
   app.add_option("--round-to", command.round_to, "coupled groups keep a multiple of N units; auto: by group size")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
   add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
@@ -167,7 +185,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--mask-importance", options.mask_importance,
                  "what ranks units for masks: norm (of all their weights), or as --importance")
-      ->check(CLI::IsMember(train::mask_importance_names()))
+      ->check(one_of(train::mask_importance_names()))
       ->type_name("")
       ->group(group);
   add_choice<sparsity::KeepRamp>(app, "--keep-schedule", options.keep_ramp,
@@ -176,8 +194,10 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--prune-start", options.prune_start, "first exchange that prunes")->group(group);
   app.add_option("--prune-end", command.prune_end, "first exchange at the final share; auto: half of the run")
+      ->type_name("INT|auto")
       ->group(group);
   app.add_option("--freeze-after", command.freeze_after, "last exchange that changes masks; auto: --prune-end; never")
+      ->type_name("INT|auto|never")
       ->group(group);
   app.add_option("--freeze-when-stable", hsadmm.freeze_when_stable,
                  "freeze after so many exchanges without a change; 0 = off")
@@ -200,7 +220,10 @@ void add_automatic_option(CLI::App& app, const char* name, std::string& word, co
 void add_sparse_options(CLI::App& app, TrainCommand& command) {
   auto& [penalty, epochs, strength, growth, share, warmup, refresh, rate, schedule, decay] = command.options.sparse;
   const std::string group = "Sparse training";
-  app.add_option("--sparse", penalty, fmt::format("{}", fmt::join(prune::penalty_names(), ", ")))->group(group);
+  app.add_option("--sparse", penalty, "what is added to the gradients")
+      ->check(one_of(prune::penalty_names()))
+      ->type_name("")
+      ->group(group);
   add_automatic_option(app, "--sparse-reg", command.sparse_reg, "its strength; auto: what is usual for it", group);
   app.add_option("--sparse-epochs", epochs, "of a phase of its own after the training; 0 = during the training")
       ->group(group);
@@ -229,7 +252,7 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--prune-every", pruning.every, "exchanges between cuts; 0: all steps after one exchange")
       ->group(group);
   app.add_option("--importance", pruning.importance, "what ranks the units")
-      ->check(CLI::IsMember(prune::importance_names()))
+      ->check(one_of(prune::importance_names()))
       ->type_name("")
       ->group(group);
   app.add_option("--normalizer", pruning.normalizer, "what makes groups comparable (the importance's own)")
@@ -299,10 +322,13 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
 void add_strategy_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
   const std::string group = "Strategy";
-  app.add_option("--strategy", options.strategy, fmt::format("{}", fmt::join(train::strategy_names(), ", ")))
+  app.add_option("--strategy", options.strategy, "what ranks say to each other, and when: docs/strategies.md")
+      ->check(one_of(train::strategy_names()))
+      ->type_name("")
       ->group(group);
   app.add_option("--preset", command.preset, "paper: the published form and hyper-parameters; other options win")
-      ->check(CLI::IsMember({"", "paper"}))
+      ->check(one_of({"", "paper"}))
+      ->type_name("")
       ->group(group);
   add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
                                   {{"fp32", strategies::Payload::kFp32},
@@ -335,8 +361,11 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
       ->group(group)
       ->configurable(false);
   app.add_flag("--trace", options.trace, "write trace.json: when every rank did what, for Perfetto")->group(group);
-  app.add_option("--checkpoint-every", options.checkpoint_every, "exchanges between checkpoints; 0 = none")
-      ->group(group);
+  app.add_option(
+         "--checkpoint-every", command.checkpoint_every,
+         "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
+      ->group(group)
+      ->type_name("INT|TIME|auto");
   app.add_option("--resume", options.resume, "run directory to go on in, with its configuration")
       ->check(not_empty())
       ->group(group)
@@ -344,10 +373,16 @@ void add_run_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--resume-exchange", options.resume_exchange, "go on from this checkpoint; 0 = the newest")
       ->group(group)
       ->configurable(false);
-  app.add_flag("--check", command.check, "only look whether options, data and network would do; nothing is started")
+  app.add_flag("--check", command.check,
+               "look whether options, data and network would do, and print the plan; nothing is started")
       ->group(group)
       ->configurable(false);
   app.add_flag("--quiet", options.quiet, "no progress, only results")->group(group);
+  add_choice<train::LogForm>(
+      app, "--log", options.log,
+      {{"plain", train::LogForm::kPlain}, {"timestamps", train::LogForm::kTimestamps}, {"json", train::LogForm::kJson}},
+      "form of the progress: lines, lines with the time, or JSON objects")
+      ->group(group);
 }
 
 /// Nothing for "auto".
@@ -355,8 +390,9 @@ template <class Number>
 std::optional<Number> number_or_auto(const char* option, const std::string& word, const char* others = "auto") {
   if (word == "auto") return std::nullopt;
   Number number{};
-  if (!CLI::detail::lexical_cast(word, number)) {
-    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number or {}", option, word, others));
+  const bool is_number = CLI::detail::lexical_cast(word, number);
+  if (!is_number || (std::is_integral_v<Number> && number < 0)) {
+    throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number from 0 on or {}", option, word, others));
   }
   return number;
 }
@@ -370,7 +406,9 @@ int64_t exchange_or_never(const char* option, const std::string& word) {
 std::vector<int> numbers_of(const char* option, const std::string& list) {
   std::vector<int> numbers;
   for (const auto& word : CLI::detail::split(list, ',')) {
-    if (!CLI::detail::lexical_cast(word, numbers.emplace_back())) {
+    const auto number = whole_number(word);
+    numbers.push_back(static_cast<int>(std::clamp<int64_t>(number.value_or(0), -1, std::numeric_limits<int>::max())));
+    if (!number) {
       throw std::invalid_argument(fmt::format("{}: got '{}', wanted a number, or several such as 2,1", option, list));
     }
   }
@@ -395,23 +433,34 @@ void set_layer_ratios(TrainOptions& options, const std::string& list) {
   }
 }
 
-void print_result(const train::Summary& summary) {
-  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  fmt::print("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n", 100 * summary.accuracy,
-             summary.parameters_compact, summary.parameters_dense, static_cast<double>(summary.macs_compact) / 1e6,
-             static_cast<double>(summary.macs_dense) / 1e6);
-  if (summary.shape.nodes() == 1) return;
-  fmt::print("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n", mb(summary.bytes.inter_node),
-             mb(train::ddp_bytes(summary)));
+std::string result_of(const train::Summary& summary) {
+  const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };
+  std::string text = fmt::format("accuracy {:.2f} %  parameters {} of {}  MACs {:.2f} M of {:.2f} M\n",
+                                 100 * summary.accuracy, summary.parameters_compact, summary.parameters_dense,
+                                 mega(summary.macs_compact), mega(summary.macs_dense));
+  if (summary.shape.nodes() == 1) return text;
+  return text + fmt::format("sent between nodes, per node: {:.2f} MB; per-step DDP {:.2f} MB\n",
+                            mega(summary.bytes.inter_node), mega(train::ddp_bytes(summary)));
 }
 
-void warn_if_oversubscribed(const TrainOptions& options) {
-  const unsigned cores = std::thread::hardware_concurrency();
-  const unsigned wanted = static_cast<unsigned>(train::shape_of(options).world_size() * options.threads);
-  if (cores > 0 && wanted > cores && !options.quiet) {
-    fmt::print(stderr, "prunex: warning: {} ranks x threads on {} cores: ranks will wait for one another\n", wanted,
-               cores);
-  }
+/// The run directory has it all: a launcher is not to start a finished run again for want of a reader.
+void print_result(const train::Summary& summary) {
+  std::fputs(result_of(summary).c_str(), stdout);
+  const std::string problem = output_problem();
+  if (problem.empty()) return;
+  say(fmt::format("prunex: warning: {}; the results are in the run's summary.json\n", problem));
+  forget_output();
+}
+
+void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
+  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t wanted = static_cast<int64_t>(ranks_here) * options.threads;
+  if (cores == 0 || wanted <= cores || options.quiet) return;
+  const auto who = ranks_here == 1 ? "threads" : "ranks x threads";
+  const auto advice =
+      options.threads > 1 ? fmt::format("; try --threads {}", std::max<int64_t>(1, cores / ranks_here)) : "";
+  say(fmt::format("prunex: warning: {} {} on {} cores: they will wait for one another{}\n", wanted, who, cores,
+                  advice));
 }
 
 int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
@@ -422,6 +471,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   options.round_to = number_or_auto<int64_t>("--round-to", command.round_to).value_or(train::kAutomatic);
   options.outer_from = number_or_auto<int64_t>("--outer-from", command.outer_from);
   options.outer_momentum = number_or_auto<double>("--outer-momentum", command.outer_momentum);
+  set_checkpoints(options, command.checkpoint_every);
   options.sparse.strength = number_or_auto<double>("--sparse-reg", command.sparse_reg);
   options.sparse.learning_rate = number_or_auto<double>("--sparse-lr", command.sparse_lr);
   options.finetune.learning_rate = number_or_auto<double>("--finetune-lr", command.finetune_lr);
@@ -438,27 +488,38 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
     comm::check_gpu();  // before ranks are started
     command.gloo.device = at::kCUDA;
   }
+  if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
-    train::check(options);
+    const train::Plan plan = train::check(options);
+    for (const auto& remark : plan.remarks) say(fmt::format("prunex: {}\n", remark));
+    if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
   if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
-  command.gloo.timeout = std::chrono::milliseconds(static_cast<int64_t>(command.comm_timeout * 1000));
-  command.gloo.heartbeat_timeout = std::chrono::milliseconds(static_cast<int64_t>(command.heartbeat_timeout * 1000));
+  command.gloo.join_timeout = milliseconds_of(command.join_timeout);
+  command.gloo.timeout = milliseconds_of(command.comm_timeout);
+  command.gloo.heartbeat_timeout = milliseconds_of(command.heartbeat_timeout);
+  command.gloo.announce = true;
   command.gloo.reports = true;
   command.gloo.shared_memory = !command.no_shared_memory;
   command.gloo.report_signal = SIGUSR1;
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    warn_if_oversubscribed(options);
     return launch({shape, options.threads}, invocation.argv);
   }
+  train::StopRequest stop;
+  const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
   auto ranks = environment ? comm::connect(*environment, command.gloo, shape)
                            : comm::connect(shape, *comm::make_memory_store(), command.gloo);
-  const auto summary = train::train(options, ranks, config);
-  if (ranks.layout.rank == 0) print_result(summary);
-  return 0;
+  try {
+    const auto summary = train::train(options, ranks, config, &stop);
+    if (ranks.layout.rank == 0) print_result(summary);
+    return 0;
+  } catch (const train::Interrupted& end) {
+    if (ranks.layout.rank == 0) say(fmt::format("prunex: {}\n", end.what()));
+    return 128 + end.signal;
+  }
 }
 
 }  // namespace
@@ -479,6 +540,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   add_strategy_options(*sub, *command);
   add_consensus_options(*sub, *command);
   add_run_options(*sub, *command);
+  explain_train(*sub);
   sub->callback([sub, command, invocation, &status] {
     apply_config(*sub);
     const auto& options = command->options;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "report/bandwidth.h"
 #include "report/figures.h"
@@ -136,7 +137,7 @@ size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, cons
   nlohmann::ordered_json points = known_points(path);
   const auto runs = report::find_runs({record.directory()}).runs;
   if (!runner.quiet)
-    fmt::print(stderr, "verify: {} runs at {} rates by {}\n", jobs.size(), options.mbit.size(), options.script);
+    say(fmt::format("verify: {} runs at {} rates by {}\n", jobs.size(), options.mbit.size(), options.script));
   fmt::print("{:<32} {:>8} {:>12} {:>12} {:>10}\n", "run", "Mbit/s", "computed s", "measured s", "ratio");
   for (const auto& job : jobs) {
     const auto original = std::find_if(runs.begin(), runs.end(), [&](const report::Run& run) {

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <stdexcept>
 
+#include "prunex/comm/addresses.h"
+#include "prunex/comm/descriptors.h"
 #include "prunex/comm/device_groups.h"
 #include "prunex/comm/gloo/device.h"
 #include "prunex/comm/gloo/gloo_communicator.h"
@@ -23,7 +25,7 @@ void check_layouts(const std::vector<std::string>& cards, const Layout& layout) 
     const auto other = cards[rank].substr(0, cards[rank].find('|'));
     if (other == describe(layout)) continue;
     throw std::invalid_argument(
-        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, other));
+        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, shown(other)));
   }
 }
 
@@ -84,16 +86,15 @@ void ignore_broken_pipes() {
   if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
-// What a rank's groups communicate through; null for a single rank.
-struct Devices {
-  std::shared_ptr<gloo::transport::Device> first, rail;
+// What a rank's groups communicate through; nothing for a single rank.
+struct Networks {
+  Network first, rail;
 };
 
-Devices make_devices(const Layout& layout, const std::vector<std::string>& interfaces, bool one_machine) {
-  check_interfaces(interfaces);
-  const auto first = make_device(interfaces.empty() ? "" : interfaces[0], one_machine);
+Networks make_networks(const Layout& layout, const std::vector<std::string>& interfaces, bool one_machine) {
+  const auto first = make_network(interfaces.empty() ? "" : interfaces[0], one_machine);
   const size_t mine = interfaces.empty() ? 0 : static_cast<size_t>(layout.local_rank()) % interfaces.size();
-  return {first, mine == 0 ? first : make_device(interfaces[mine], one_machine)};
+  return {first, mine == 0 ? first : make_network(interfaces[mine], one_machine)};
 }
 
 void check_wanted(const Layout& layout, const Layout& wanted) {
@@ -105,77 +106,71 @@ void check_wanted(const Layout& layout, const Layout& wanted) {
 // One card per rank; without a network, of this rank alone.
 struct Joined {
   std::vector<std::string> cards;
-  Devices devices;
+  Networks networks;
 };
 
 // Meets the other ranks, without connecting to them.
-Joined join(const Layout& layout, Store& store, const GlooOptions& options) {
+Joined join_ranks(const Layout& layout, Meeting meeting, const GlooOptions& options) {
   ignore_broken_pipes();
   const auto card = describe(layout) + "|" + network_identity();
   if (layout.world_size() == 1) return {{card}, {}};
-  const auto cards = exchange_cards(store, "joined", {layout.rank, layout.world_size()}, card, options.join_timeout);
+  const auto cards = exchange_cards(meeting, "joined", {layout.rank, layout.world_size()}, card);
   check_layouts(cards, layout);
-  return {cards, make_devices(layout, options.interfaces, on_one_machine(cards))};
+  return {cards, make_networks(layout, options.interfaces, on_one_machine(cards))};
 }
 
 // Null for one rank, if switched off, and if there is none to share; then `problem` says why.
-std::shared_ptr<NodeMemory> memory_of_node(const Layout& layout, Store& store, const GlooOptions& options,
+std::shared_ptr<NodeMemory> memory_of_node(const Layout& layout, Meeting meeting, const GlooOptions& options,
                                            std::string& problem) {
   if (layout.ranks_here() == 1 || !options.shared_memory) return nullptr;
-  auto shared = share_memory(layout, store, options.join_timeout);
+  auto shared = share_memory(layout, meeting);
   if (shared.memory) shared.memory->set_timeout(options.timeout);
   problem = shared.problem;
   return shared.memory;
-}
-
-Timeouts timeouts_of(const GlooOptions& options) {
-  return {options.join_timeout, options.timeout};
 }
 
 Guard guard_of(const Hierarchy& hierarchy, const GlooOptions& options) {
   return {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
 }
 
-Hierarchy make_groups(const Layout& layout, Store& store, const GlooOptions& options, const Devices& devices) {
+Hierarchy make_groups(const Layout& layout, Meeting meeting, const GlooOptions& options, const Networks& networks) {
   Hierarchy hierarchy{.layout = layout};
   hierarchy.watch =
       std::make_unique<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
-  const Timeouts timeouts = timeouts_of(options);
   const Guard guard = guard_of(hierarchy, options);
-  const auto make = [&](const Group& group, const std::shared_ptr<gloo::transport::Device>& device) {
-    auto communicator = make_gloo_communicator(group, store, device, timeouts, guard);
+  const auto make = [&](const Group& group, const Network& network) {
+    auto communicator = make_gloo_communicator(group, meeting, network, options.timeout, guard);
     communicator->record_in(hierarchy.watch->journal());
     communicator->stand_on(nodes_of(layout, group));
     return communicator;
   };
-  hierarchy.world = make(world_group(layout), devices.first);
-  auto rail = make(rail_group(layout), devices.rail);
-  if (const auto memory = memory_of_node(layout, store, options, hierarchy.no_shared_memory)) {
+  hierarchy.world = make(world_group(layout), networks.first);
+  auto rail = make(rail_group(layout), networks.rail);
+  if (const auto memory = memory_of_node(layout, meeting, options, hierarchy.no_shared_memory)) {
     const NodeGuard node_guard = {layout.rank, node_group(layout).name, memory, guard};
     hierarchy.node = make_shm_communicator(node_guard);
     hierarchy.node->record_in(hierarchy.watch->journal());
     if (layout.sites == 1) hierarchy.pipeline = std::make_unique<Pipeline>(layout, *hierarchy.node, *rail, node_guard);
   } else {
-    hierarchy.node = make(node_group(layout), devices.first);
+    hierarchy.node = make(node_group(layout), networks.first);
   }
   hierarchy.rail = std::move(rail);
   if (layout.sites > 1) {
-    hierarchy.site = make(site_group(layout), devices.rail);
-    hierarchy.cross = make(cross_group(layout), devices.rail);
+    hierarchy.site = make(site_group(layout), networks.rail);
+    hierarchy.cross = make(cross_group(layout), networks.rail);
   }
   return hierarchy;
 }
 
 // All groups serve this rank's GPU from here on.
-void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, Store& store,
+void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, Meeting meeting,
                     const GlooOptions& options) {
   const Layout& layout = hierarchy.layout;
   let_nccl_use(options.interfaces);
   const Gpu gpu = choose_gpu(machines, layout);
   hierarchy.device = gpu.device;
-  const DeviceGroups gpus(
-      exchange_cards(store, "gpus", {layout.rank, layout.world_size()}, gpu.identity, options.join_timeout), store,
-      timeouts_of(options), guard_of(hierarchy, options));
+  const DeviceGroups gpus(exchange_cards(meeting, "gpus", {layout.rank, layout.world_size()}, gpu.identity),
+                          meeting.store, {meeting.join.left(), options.timeout}, guard_of(hierarchy, options));
   const auto extend = [&](std::unique_ptr<Communicator>& group, const Group& members) {
     group = gpus.extend(std::move(group), members, hierarchy.watch->journal());
   };
@@ -190,34 +185,47 @@ void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machin
   hierarchy.staged = gpus.sharing();
 }
 
-}  // namespace
-
-Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
+Hierarchy connect(const Layout& layout, Meeting meeting, const GlooOptions& options) {
   check(layout);
+  if (layout.world_size() > 1) {
+    check_interfaces(options.interfaces);
+    reserve_descriptors(descriptors_of_rank(layout));
+  }
   if (options.report_signal != 0) block_signal(options.report_signal);
   const bool gpu = options.device == c10::DeviceType::CUDA;
   if (gpu) check_gpu();
-  const auto [cards, devices] = join(layout, store, options);
-  Hierarchy hierarchy = make_groups(layout, store, options, devices);
-  if (gpu) extend_to_gpus(hierarchy, cards, store, options);
+  const auto [cards, networks] = join_ranks(layout, meeting, options);
+  Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
+  if (gpu) extend_to_gpus(hierarchy, cards, meeting, options);
   hierarchy.interfaces = options.interfaces;
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
-    const auto address = address_of(*devices.rail);  // so that a cut of any rail's network is noticed
-    hierarchy.watch->start(store, {options.heartbeat_timeout, address, options.join_timeout});
+    const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed
+    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left()});
   }
-  hierarchy.world->barrier();  // the store's host may leave once no rank needs it
+  hierarchy.world->barrier();
+  if (layout.rank == 0) meeting.store.release();
   return hierarchy;
+}
+
+}  // namespace
+
+Hierarchy connect(const Layout& layout, Store& store, const GlooOptions& options) {
+  Join join(options.join_timeout, options.announce);
+  return connect(layout, {store, join}, options);
 }
 
 Hierarchy connect(const Environment& environment, GlooOptions options, const std::optional<Layout>& wanted) {
   if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
-  const auto store = environment.world_size == 1 ? make_memory_store() : make_store(environment, options.join_timeout);
-  Layout layout = find_layout(environment, *store, options.join_timeout);
+  Join join(options.join_timeout, options.announce);
+  const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
+                                                 : meet(environment, options.interfaces, join);
+  const Meeting meeting = {*store.client, join};
+  Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;
-  return connect(layout, *store, options);
+  return connect(layout, meeting, options);
 }
 
 }  // namespace prunex::comm

@@ -30,6 +30,8 @@ struct GlooOptions {
   c10::DeviceType device = c10::DeviceType::CPU;
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{1500};
+  /// Whether a rank that waits for others at the start says on standard error for whom, and why: join.h.
+  bool announce = false;
   /// Whether ranks write reports when one is lost or does not answer, and at which signal: watch.h. A signal is blocked
   /// in the calling thread: call before other threads start.
   bool reports = false;

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace gloo::transport {
 class Device;
@@ -14,14 +13,14 @@ namespace prunex::comm {
 /// Names this machine's network stack: ranks with equal names reach each other over loopback.
 std::string network_identity();
 
-/// Throws std::invalid_argument for the first of these that is no interface with an address.
-void check_interfaces(const std::vector<std::string>& names);
+/// What a rank's messages go through, and the numeric address where it listens for them.
+struct Network {
+  std::shared_ptr<gloo::transport::Device> device;
+  std::string address;
+};
 
 /// interface: a name such as eth0, or empty for loopback if one_machine, else for the address of the host name.
 /// Throws std::invalid_argument if it has no address.
-std::shared_ptr<gloo::transport::Device> make_device(const std::string& interface, bool one_machine);
-
-/// The numeric address that the device listens on.
-std::string address_of(const gloo::transport::Device& device);
+Network make_network(const std::string& interface, bool one_machine);
 
 }  // namespace prunex::comm

@@ -3,61 +3,22 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
+#include <gloo/context.h>
 
 #include <functional>
 #include <stdexcept>
 
 #include "prunex/comm/gloo/collectives.h"
+#include "prunex/comm/gloo/context.h"
 #include "prunex/comm/gloo/mesh.h"
 
 namespace prunex::comm {
 namespace {
 
-// Gloo's view of a Store: keys of one group, and an error that names the rank whose address never came.
-class GroupStore final : public gloo::rendezvous::Store {
- public:
-  GroupStore(const Group& group, comm::Store& store, std::chrono::milliseconds timeout)
-      : group_(group), store_(store), timeout_(timeout) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(full(key), std::string(data.begin(), data.end()));
-  }
-  std::vector<char> get(const std::string& key) override {
-    const auto value = store_.get(full(key), timeout_);
-    if (!value) {
-      throw std::runtime_error(fmt::format("[comm] {}: rank {} of the group did not come within {:g} s", group_.name,
-                                           key, std::chrono::duration<double>(timeout_).count()));
-    }
-    return {value->begin(), value->end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const auto& key : keys) get(key);
-  }
-
- private:
-  std::string full(const std::string& key) const { return group_.name + "/" + key; }
-
-  const Group& group_;
-  comm::Store& store_;
-  std::chrono::milliseconds timeout_;
-};
-
-// The text of a Gloo error without the place in Gloo's sources.
-std::string reason(const std::exception& error) {
-  const std::string text = error.what();
-  const auto end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
-}
-
-std::unique_ptr<Mesh> connect(const Group& group, Store& store, std::shared_ptr<gloo::transport::Device> device,
-                              const Timeouts& timeouts) {
-  auto context = std::make_shared<gloo::rendezvous::Context>(group.rank, static_cast<int>(group.members.size()));
-  context->setTimeout(timeouts.connect / 5);  // a pair waits five times this for its connection
-  GroupStore addresses(group, store, timeouts.connect);
-  context->connectFullMesh(addresses, device);
-  context->setTimeout(timeouts.operation);
+std::unique_ptr<Mesh> connect(const Group& group, Meeting meeting, const Network& network,
+                              std::chrono::milliseconds timeout) {
+  auto context = connect_context(group, network, meeting);
+  context->setTimeout(timeout);
   return std::make_unique<Mesh>(std::move(context));
 }
 
@@ -130,7 +91,7 @@ class GlooCommunicator final : public RingCommunicator {
       call();
     } catch (const std::exception& error) {
       broken_ = true;
-      const auto text = describe(operation, peers, reason(error));
+      const auto text = describe(operation, peers, plain_text(error.what()));
       mesh_->abort(text);
       throw std::runtime_error(text);
     }
@@ -165,12 +126,10 @@ class GlooCommunicator final : public RingCommunicator {
 
 }  // namespace
 
-std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Store& store,
-                                                         std::shared_ptr<gloo::transport::Device> device,
-                                                         const Timeouts& timeouts, const Guard& guard) {
+std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Meeting meeting, const Network& network,
+                                                         std::chrono::milliseconds timeout, const Guard& guard) {
   const bool alone = group.members.size() == 1;
-  return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, store, std::move(device), timeouts),
-                                            guard);
+  return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, meeting, network, timeout), guard);
 }
 
 }  // namespace prunex::comm

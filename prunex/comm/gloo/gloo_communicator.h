@@ -1,16 +1,14 @@
 // A communicator over Gloo's TCP transport.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/gloo/device.h"
 #include "prunex/comm/gloo/ring.h"
 #include "prunex/comm/group.h"
-#include "prunex/comm/store.h"
-
-namespace gloo::transport {
-class Device;
-}
+#include "prunex/comm/rendezvous.h"
 
 namespace prunex::comm {
 
@@ -23,9 +21,8 @@ class RingCommunicator : public Communicator {
   virtual void all_reduce_pieces(FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) = 0;
 };
 
-/// Connects the group's ranks pairwise; all of them must call. device may be null for a group of one.
-std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Store& store,
-                                                         std::shared_ptr<gloo::transport::Device> device,
-                                                         const Timeouts& timeouts, const Guard& guard);
+/// Connects the group's ranks pairwise; all of them must call. An operation waits for a message for `timeout` at most.
+std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Meeting meeting, const Network& network,
+                                                         std::chrono::milliseconds timeout, const Guard& guard);
 
 }  // namespace prunex::comm

@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <filesystem>
+#include <random>
+#include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/comm/communicator.h"
 
@@ -21,6 +26,8 @@ constexpr size_t kPage = 4096;
 constexpr int kCounters = 3;
 constexpr int kSpins = 100;  // before a wait goes to sleep
 constexpr timespec kNap = {0, 50'000'000};
+const std::string kName = "prunex-";
+constexpr int kSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
 [[noreturn]] void fail(const char* what) {
   throw std::runtime_error(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
@@ -58,8 +65,8 @@ struct NodeMemory::Control {
   }
 };
 
-NodeMemory::NodeMemory(int file, const Seat& seat) : seat_(seat) {
-  void* memory = mmap(nullptr, Control::segment_bytes(seat.ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+NodeMemory::NodeMemory(Socket file, const Seat& seat) : seat_(seat), file_(std::move(file)) {
+  void* memory = mmap(nullptr, Control::segment_bytes(seat.ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file_.fd(), 0);
   if (memory == MAP_FAILED) fail("mmap");
   base_ = static_cast<char*>(memory);
 }
@@ -69,39 +76,43 @@ NodeMemory::~NodeMemory() {
   munmap(base_, Control::segment_bytes(size()));
 }
 
-std::unique_ptr<NodeMemory> NodeMemory::create(const std::string& name, const Seat& seat) {
-  const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (file < 0) fail("shm_open");
-  // Reserved now: writing to a page that a full file system cannot provide would be a bus error.
-  errno = posix_fallocate(file, 0, static_cast<off_t>(Control::segment_bytes(seat.ranks)));
-  try {
-    if (errno != 0) fail("no room");
-    std::unique_ptr<NodeMemory> memory(new NodeMemory(file, seat));
-    close(file);
-    return memory;
-  } catch (...) {
-    close(file);
-    unlink(name);
-    throw;
-  }
-}
-
-std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& name, const Seat& seat) {
-  const int file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
-  if (file < 0) fail("shm_open");
-  std::unique_ptr<NodeMemory> memory;
-  try {
-    memory.reset(new NodeMemory(file, seat));
-  } catch (...) {
-    close(file);
-    throw;
-  }
-  close(file);
+std::unique_ptr<NodeMemory> NodeMemory::create(const Seat& seat) {
+  std::random_device random;
+  const auto number = fmt::format("{:08x}{:08x}", random(), random());
+  Socket file(memfd_create((kName + number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.fd() < 0) fail("memfd_create");
+  // Reserved now: writing to a page that the kernel cannot provide would be a bus error.
+  errno = posix_fallocate(file.fd(), 0, static_cast<off_t>(Control::segment_bytes(seat.ranks)));
+  if (errno != 0) fail("no room");
+  if (fcntl(file.fd(), F_ADD_SEALS, kSeals) != 0) fail("fcntl");
+  const auto ticket = fmt::format("{} {} {}", getpid(), file.fd(), number);
+  std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(file), seat));
+  memory->ticket_ = ticket;
   return memory;
 }
 
-void NodeMemory::unlink(const std::string& name) {
-  shm_unlink(name.c_str());
+// Where the two processes do not see each other in /proc, or the ticket is forged, it may lead to any file: that must
+// be the memory that was made, sealed at its size, or reading it could end in a bus error.
+std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& ticket, const Seat& seat) {
+  int process = 0, descriptor = -1;
+  std::string number;
+  std::istringstream(ticket) >> process >> descriptor >> number;
+  const auto path = fmt::format("/proc/{}/fd/{}", process, descriptor);
+  std::error_code error;
+  const auto target = std::filesystem::read_symlink(path, error).string();
+  if (number.empty() || target != fmt::format("/memfd:{}{} (deleted)", kName, number)) {
+    throw std::runtime_error(fmt::format("shared memory: {} is not that of the node's first rank", path));
+  }
+  Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.fd() < 0) fail("open");
+  struct stat status = {};
+  const bool whole = fstat(file.fd(), &status) == 0 &&
+                     static_cast<size_t>(status.st_size) == Control::segment_bytes(seat.ranks) &&
+                     fcntl(file.fd(), F_GET_SEALS) == kSeals;
+  if (!whole) throw std::runtime_error(fmt::format("shared memory: {} has another size", path));
+  std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(file), seat));
+  memory->close_to_others();
+  return memory;
 }
 
 char* NodeMemory::input(int rank, uint32_t window) const {

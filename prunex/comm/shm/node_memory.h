@@ -8,11 +8,14 @@
 #include <mutex>
 #include <string>
 
+#include "prunex/comm/socket.h"
+
 namespace prunex::comm {
 
-/// A POSIX shared-memory segment: two input windows per rank, two output windows, and three counters per rank. Windows
-/// are used in turn, so that a rank may fill the next one while others still read the last. Every operation advances
-/// all counters of all ranks by the same amounts; they wrap around.
+/// Memory without a name in any file system, so that nothing of it can be left behind: two input windows per rank, two
+/// output windows, and three counters per rank. Windows are used in turn, so that a rank may fill the next one while
+/// others still read the last. Every operation advances all counters of all ranks by the same amounts; they wrap
+/// around.
 class NodeMemory {
  public:
   static constexpr int64_t kWindowBytes = 8 << 20;
@@ -26,11 +29,15 @@ class NodeMemory {
     int first_rank = 0;
   };
 
-  /// The first rank of a node makes the segment, the others open it, then it is unlink()ed. Throws std::runtime_error
-  /// if shared memory is not to be had: there is none, it is too small, or this process may not.
-  static std::unique_ptr<NodeMemory> create(const std::string& name, const Seat& seat);
-  static std::unique_ptr<NodeMemory> open(const std::string& name, const Seat& seat);
-  static void unlink(const std::string& name);
+  /// The first rank of a node makes the memory; the others open it by its ticket, for as long as the first one keeps it
+  /// open. A ticket is checked before what it names is touched. Throws std::runtime_error if shared memory is not to be
+  /// had: there is no room, or this process may not open the other's.
+  static std::unique_ptr<NodeMemory> create(const Seat& seat);
+  static std::unique_ptr<NodeMemory> open(const std::string& ticket, const Seat& seat);
+  /// Of the memory that this rank made: "process descriptor number".
+  const std::string& ticket() const { return ticket_; }
+  /// All have opened it.
+  void close_to_others() { file_.close(); }
 
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
@@ -64,10 +71,12 @@ class NodeMemory {
   struct Cell;
   struct Control;
 
-  NodeMemory(int file, const Seat& seat);
+  NodeMemory(Socket file, const Seat& seat);
   std::atomic<uint32_t>& cell(Counter counter, int rank) const;
 
   Seat seat_;
+  Socket file_;
+  std::string ticket_;
   char* base_ = nullptr;
   std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
   mutable std::mutex mutex_;

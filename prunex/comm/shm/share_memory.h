@@ -1,13 +1,12 @@
 // The ranks of a node meet in shared memory, or agree to do without.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
 #include "prunex/comm/layout.h"
+#include "prunex/comm/rendezvous.h"
 #include "prunex/comm/shm/node_memory.h"
-#include "prunex/comm/store.h"
 
 namespace prunex::comm {
 
@@ -17,6 +16,6 @@ struct SharedMemory {
 };
 
 /// All ranks of the node must call.
-SharedMemory share_memory(const Layout& layout, Store& store, std::chrono::milliseconds timeout);
+SharedMemory share_memory(const Layout& layout, Meeting meeting);
 
 }  // namespace prunex::comm

@@ -1,0 +1,107 @@
+#include "prunex/data/description.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace prunex::data {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kDepth = 3;  // of the nesting; deeper values are of no interest and left out
+
+[[noreturn]] void refuse(const std::string& source, const std::string& why) {
+  throw std::invalid_argument(fmt::format("{}: {}: {}", source, kDescriptionName, why));
+}
+
+ordered_json parse(const std::string& text, const std::string& source) {
+  const auto shallow = [](int depth, auto, const auto&) { return depth <= kDepth; };
+  const ordered_json json = ordered_json::parse(text, shallow, false);
+  if (!json.is_object()) refuse(source, "is not a JSON object");
+  return json;
+}
+
+template <class Value>
+std::vector<Value> list(const ordered_json& json, const char* key, const std::string& source, const char* wanted) {
+  if (!json.contains(key)) return {};
+  try {
+    return json[key].get<std::vector<Value>>();
+  } catch (const ordered_json::exception&) {
+    refuse(source, fmt::format("'{}' is no list of {}", key, wanted));
+  }
+}
+
+void check_numbers(const Description& description, const std::string& source) {
+  const auto& [mean, std, classes] = description;
+  if (mean.size() != std.size()) {
+    refuse(source, fmt::format("'mean' has {} numbers, 'std' {}: wanted one per channel", mean.size(), std.size()));
+  }
+  const auto finite = [](double value) { return std::isfinite(value); };
+  const auto above_zero = [](double value) { return std::isfinite(value) && value > 0; };
+  if (!std::all_of(mean.begin(), mean.end(), finite)) refuse(source, "'mean' has a number that is not finite");
+  if (!std::all_of(std.begin(), std.end(), above_zero)) refuse(source, "'std' has a number that is not above 0");
+}
+
+bool differ(const std::vector<double>& a, const std::vector<double>& b) {
+  constexpr double kRounding = 1e-6;
+  return !std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                     [](double x, double y) { return std::abs(x - y) <= kRounding; });
+}
+
+}  // namespace
+
+std::string description_json(const Description& description) {
+  return ordered_json{{"normalization", {{"mean", description.mean}, {"std", description.std}}},
+                      {"classes", description.classes},
+                      {"input", "float, N x C x H x W, (pixels / 255 - mean) / std"}}
+      .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+Description parse_description(const std::string& text, const std::string& source) {
+  const ordered_json json = parse(text, source);
+  const ordered_json numbers = json.value("normalization", ordered_json::object());
+  if (!numbers.is_object()) refuse(source, "'normalization' is not a JSON object");
+  Description description{.mean = list<double>(numbers, "mean", source, "numbers"),
+                          .std = list<double>(numbers, "std", source, "numbers"),
+                          .classes = list<std::string>(json, "classes", source, "names")};
+  check_numbers(description, source);
+  return description;
+}
+
+Description describe(const Dataset& dataset) {
+  return {.mean = dataset.mean, .std = dataset.std, .classes = dataset.class_names};
+}
+
+void normalise_by(Dataset& dataset, const Description& description, const std::string& source) {
+  const auto channels = static_cast<size_t>(dataset.images.size(1));
+  if (description.mean.size() != channels) {
+    throw std::invalid_argument(fmt::format("{}: normalises {} channels, the images of {} have {}", source,
+                                            description.mean.size(), dataset.name, channels));
+  }
+  dataset.mean = description.mean;
+  dataset.std = description.std;
+  const bool fits = static_cast<int64_t>(description.classes.size()) == dataset.classes;
+  if (dataset.class_names.empty() && fits) dataset.class_names = description.classes;
+}
+
+bool normalise_differently(const Description& a, const Description& b) {
+  return differ(a.mean, b.mean) || differ(a.std, b.std);
+}
+
+std::string normalization_text(const Description& description) {
+  return fmt::format("mean {:.4g}, std {:.4g}", fmt::join(description.mean, ", "), fmt::join(description.std, ", "));
+}
+
+std::vector<std::string> names_or_numbers(const std::vector<std::string>& names, int64_t count) {
+  if (!names.empty()) return names;
+  std::vector<std::string> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(std::to_string(i));
+  return numbers;
+}
+
+}  // namespace prunex::data

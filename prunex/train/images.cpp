@@ -1,0 +1,54 @@
+#include "prunex/train/images.h"
+
+#include <fmt/format.h>
+
+#include "prunex/io/safetensors.h"
+#include "prunex/program/pt2.h"
+
+namespace prunex::train {
+namespace {
+
+std::optional<std::string> text_in_weights(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  const auto metadata = io::read_safetensors(path).metadata;
+  const auto found = metadata.find(data::kDescriptionName);
+  return found == metadata.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> text_in_model(const std::string& path) {
+  if (!path.ends_with(".pt2")) return std::nullopt;
+  return program::read_extra_file(path, data::kDescriptionName);
+}
+
+}  // namespace
+
+std::optional<Carried> carried_description(const std::string& model, const std::string& weights) {
+  for (const auto& [text, file] : {std::pair{text_in_weights(weights), weights}, {text_in_model(model), model}}) {
+    if (!text) continue;
+    Carried carried{data::parse_description(*text, file), file};
+    if (!carried.description.mean.empty()) return carried;
+  }
+  return std::nullopt;
+}
+
+std::string normalization_remark(const Carried& carried, const data::Dataset& own) {
+  const data::Description numbers = data::describe(own);
+  if (!data::normalise_differently(carried.description, numbers)) return "";
+  return fmt::format("images are normalised as {} says ({}), not as {} says ({})", carried.file,
+                     data::normalization_text(carried.description), own.name, data::normalization_text(numbers));
+}
+
+RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried) {
+  RunImages images{.sets = data::load_datasets(options), .description = {}, .remark = {}};
+  auto& [train, validation, test] = images.sets;
+  if (carried) {
+    images.remark = normalization_remark(*carried, train);
+    for (data::Dataset* set : {&train, &validation, &test}) {
+      if (set->size() > 0) data::normalise_by(*set, carried->description, carried->file);
+    }
+  }
+  images.description = data::describe(train);
+  return images;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,34 @@
+// The images of a run, normalised as its network expects them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "prunex/data/description.h"
+#include "prunex/data/load.h"
+
+namespace prunex::train {
+
+/// What the file of a network says of its images.
+struct Carried {
+  data::Description description;
+  std::string file;
+};
+
+/// Of `weights`, FILE.safetensors, if it says something, else of `model`, FILE.pt2; either may be empty, and `model` a
+/// built-in name. Files of other programs say nothing. Throws std::invalid_argument for what is no description.
+std::optional<Carried> carried_description(const std::string& model, const std::string& weights);
+
+struct RunImages {
+  data::Datasets sets;
+  data::Description description;  ///< of the sets, for the network that is made of them
+  std::string remark;             ///< that the set's own numbers are not used; empty if they are
+};
+
+/// The images that the options name: normalised by what `carried` says, else by the numbers of the data set.
+RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried);
+
+/// "images are normalised as FILE says (…), not as SET says (…)"; empty where these are the same.
+std::string normalization_remark(const Carried& carried, const data::Dataset& own);
+
+}  // namespace prunex::train

@@ -1,0 +1,117 @@
+#include "prunex/train/plan_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/train/scheduled_pruning.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+namespace {
+
+constexpr int64_t kFewest = 4;    // exchanges with which the automatic plan has a fifth of the run after the cut
+constexpr int64_t kAdvised = 8;   // exchanges
+constexpr int64_t kShare = 5;     // one of so many exchanges should follow the cut
+constexpr int64_t kFirstOne = 2;  // what --prune-start is unless told
+
+std::string count_of(int64_t exchanges) {
+  return fmt::format("{} exchange{}", exchanges, exchanges == 1 ? "" : "s");
+}
+
+void refuse_later_than(int64_t last, const char* option, int64_t got, const char* others = "") {
+  if (got <= last) return;
+  throw std::invalid_argument(
+      fmt::format("{}: got {}, wanted at most {}, the last exchange of this run{}", option, got, last, others));
+}
+
+void refuse_what_never_comes(const TrainOptions& options, const RunLength& length) {
+  const int64_t last = length.exchanges;
+  if (options.local_after >= last) {
+    throw std::invalid_argument(fmt::format(
+        "--local-after: got {}, wanted less than {}, the last exchange of this run: nothing would be pruned",
+        options.local_after, last));
+  }
+  if (options.strategy == "one_shot") return;
+  if (options.prune_start != kFirstOne) refuse_later_than(last, "--prune-start", options.prune_start);
+  if (options.prune_end != kAutomatic) refuse_later_than(last, "--prune-end", options.prune_end);
+  if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {
+    refuse_later_than(last, "--freeze-after", options.freeze_after, ", or never");
+  }
+}
+
+/// What to change for more exchanges.
+std::string way_to_more_exchanges(const TrainOptions& options, const RunLength& length) {
+  if (options.exchanges > 0) return fmt::format("try --exchanges {}", kAdvised);
+  const int64_t local_steps = length.steps / kAdvised;
+  return local_steps > 0 ? fmt::format("try --local-steps {}", local_steps) : "try more --epochs";
+}
+
+const char* option_that_decides(const TrainOptions& options) {
+  if (options.strategy == "one_shot") return "--prune-at";
+  if (options.freeze_after != kAutomatic) return "--freeze-after";
+  if (options.prune_end != kAutomatic) return "--prune-end";
+  return options.prune_start != kFirstOne ? "--prune-start" : "";
+}
+
+/// The network is cut in the exchange after the last one with open masks; the steps that follow mend it.
+std::string doubt_about_length(const TrainOptions& options, const RunLength& length) {
+  const int64_t open = last_open_exchange(options, length);
+  if (open == strategies::kNever) return "";
+  const int64_t after = std::max<int64_t>(0, length.exchanges - open - 1);
+  if (after * kShare >= length.exchanges) return "";
+  const std::string option = option_that_decides(options);
+  if (option.empty()) {
+    return fmt::format("{}: masks need at least {}, or too little training follows the cut; {}",
+                       count_of(length.exchanges), kFewest, way_to_more_exchanges(options, length));
+  }
+  return fmt::format("{}: {} of {} follow the cut, which is too little training to make up for it; try a smaller one",
+                     option, after, count_of(length.exchanges));
+}
+
+std::string doubt_about_cuts(const TrainOptions& options, const RunLength& length) {
+  const auto& pruning = options.pruning;
+  const int64_t last = first_cut(options, length) + (pruning.steps - 1) * pruning.every;
+  if (pruning.target.empty() || last < length.exchanges) return "";
+  return fmt::format("--prune-to: the last cut comes at the end of the run, after {}: no training follows; {}",
+                     count_of(length.exchanges), way_to_more_exchanges(options, length));
+}
+
+/// Shares that are rounded up to everything.
+std::string doubt_about_rounding(const TrainOptions& options, const std::vector<sparsity::Group>& groups) {
+  const bool asked = options.keep < 1 || options.groups.find(':') != std::string::npos;
+  const auto stays = [](const sparsity::Group& group) {
+    return sparsity::units_kept(group.size, group.keep) == group.size;
+  };
+  if (!asked || !std::all_of(groups.begin(), groups.end(), stays)) return "";
+  int64_t widest = 0;
+  for (const auto& group : groups) widest = std::max(widest, group.size);
+  if (options.round_to == kAutomatic) {
+    return fmt::format(
+        "--keep: got {}, which --round-to auto rounds to all units of every group: nothing is pruned; "
+        "try --round-to 1",
+        options.keep);
+  }
+  throw std::invalid_argument(
+      fmt::format("--round-to: got {}, wanted less: the widest group has {} units, and by --keep {} all of them stay",
+                  options.round_to, widest, options.keep));
+}
+
+}  // namespace
+
+std::vector<std::string> check_plan(const TrainOptions& options, const RunLength& length,
+                                    const std::vector<sparsity::Group>& groups) {
+  std::vector<std::string> doubts;
+  if (!groups.empty()) {
+    refuse_what_never_comes(options, length);
+    const std::string rounding = doubt_about_rounding(options, groups);
+    doubts.push_back(rounding.empty() ? doubt_about_length(options, length) : rounding);
+  }
+  doubts.push_back(doubt_about_cuts(options, length));
+  std::erase(doubts, "");
+  return doubts;
+}
+
+}  // namespace prunex::train

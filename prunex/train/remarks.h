@@ -1,0 +1,26 @@
+// What of a run will be other than one would expect: said at its start.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prunex/comm/hierarchy.h"
+#include "prunex/program/program.h"
+#include "prunex/prune/group_options.h"
+
+namespace prunex::train {
+
+/// Of batch norm that stays as the file has it, a head that is no parameter, and parameters that get no gradient; one
+/// sentence each. Runs the program on two images of noise. std::invalid_argument names `source` if nothing can train.
+std::vector<std::string> training_remarks(const program::Model& model, const std::string& source);
+
+/// Why no channel of the network can be cut; empty if one can.
+std::string nothing_to_cut(const program::Graph& graph, const std::string& source, prune::GroupOptions options = {});
+
+/// The same results by a slower way.
+std::vector<std::string> detours(const comm::Hierarchy& ranks);
+
+/// "a", "a and b", "a, b, c and 4 others".
+std::string some_of(const std::vector<std::string>& names);
+
+}  // namespace prunex::train

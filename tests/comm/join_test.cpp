@@ -1,0 +1,68 @@
+// What a rank says while it waits for others at the start.
+#include "prunex/comm/join.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "prunex/comm/rendezvous.h"
+#include "tests/texts.h"
+
+namespace prunex::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using tests::message;
+
+/// What is written while an announcing rank waits out its time.
+std::string said_during(const std::function<void(Join&)>& wait) {
+  ::testing::internal::CaptureStderr();
+  {
+    Join join(milliseconds(400), true);
+    wait(join);
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Join, SaysWhatItWaitsForAndUntilWhen) {
+  const auto said = said_during([](Join& join) {
+    join.waits_for("missing rank 2");
+    while (!join.over()) std::this_thread::sleep_for(milliseconds(5));
+  });
+  EXPECT_THAT(said, HasSubstr("prunex: missing rank 2; waiting for 0.1 s, gives up after 0.4 s (--join-timeout)\n"));
+}
+
+TEST(Join, IsQuietWhileItWaitsForNothing) {
+  EXPECT_EQ(said_during([](Join& join) { std::this_thread::sleep_for(join.left()); }), "");
+}
+
+TEST(Join, TheFirstRankThatIsThereSpeaksForAll) {
+  const auto store = make_memory_store();
+  const auto said_by = [&](int rank) {
+    return said_during([&](Join& join) {
+      EXPECT_THAT(message([&] {
+                    exchange_cards({*store, join}, "roll", {rank, 4}, "here");
+                  }),
+                  HasSubstr("2 of 4 ranks joined within 0.4 s: missing ranks 0, 3 (--join-timeout)"));
+    });
+  };
+  store->set("roll/2", "here");
+  EXPECT_THAT(said_by(1), HasSubstr("prunex: 2 of 4 ranks joined: missing ranks 0, 3; waiting for "));
+  EXPECT_EQ(said_by(2), "");
+}
+
+TEST(Join, NamesAFewOfManyMissingRanks) {
+  const auto store = make_memory_store();
+  Join join(milliseconds(50));
+  EXPECT_THAT(message([&] {
+                exchange_cards({*store, join}, "roll", {0, 100}, "here");
+              }),
+              HasSubstr("1 of 100 ranks joined within 0.05 s: missing ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "
+                        "14, 15, 16 and 83 more"));
+}
+
+}  // namespace
+}  // namespace prunex::comm

@@ -1,0 +1,147 @@
+// The store of a run, and strangers who find its port.
+#include "prunex/comm/store_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "prunex/comm/store.h"
+#include "prunex/comm/store_wire.h"
+#include "tests/listening.h"
+#include "tests/texts.h"
+
+namespace prunex::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using tests::message;
+
+Deadline soon() {
+  return std::chrono::steady_clock::now() + seconds(20);
+}
+
+std::unique_ptr<Store> client_of(const StoreServer& server, const std::string& secret = "") {
+  Join join(seconds(20));
+  return reach_store({"127.0.0.1", server.port(), secret}, join);
+}
+
+/// Connects and says this; no more.
+Socket stranger(const StoreServer& server, const std::string& words = "") {
+  Socket socket = connect_to({"127.0.0.1", server.port()}, soon());
+  EXPECT_TRUE(send_all(socket, words.data(), words.size(), soon()));
+  return socket;
+}
+
+/// Whether the server ends the connection, whatever it says before.
+bool is_turned_away(const Socket& socket) {
+  char byte = 0;
+  while (receive_all(socket, &byte, 1, soon())) {
+  }
+  return recv(socket.fd(), &byte, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+std::string greeting_and(StoreRequestHead head) {
+  return store_hello("") + std::string(reinterpret_cast<const char*>(&head), sizeof(head));
+}
+
+void expect_serves(const StoreServer& server) {
+  const auto first = client_of(server), second = client_of(server);
+  std::thread waiting([&] { EXPECT_EQ(second->get("late", seconds(20)), std::string("a\0b", 3)); });
+  first->set("late", std::string("a\0b", 3));
+  waiting.join();
+  EXPECT_EQ(first->get("never", milliseconds(20)), std::nullopt);
+}
+
+TEST(StoreServer, CarriesValuesBetweenClients) {
+  const StoreServer server({});
+  expect_serves(server);
+}
+
+TEST(StoreServer, ListensOnTheAddressesItIsGivenAndNoOthers) {
+  const StoreServer server({});
+  EXPECT_THAT(tests::listening_addresses(getpid()), ElementsAre(tests::kLoopback));
+}
+
+TEST(StoreServer, WritesAKeyOnce) {
+  const StoreServer server({});
+  const auto client = client_of(server);
+  client->set("seat/1", "true");
+  EXPECT_THAT(message([&] { client_of(server)->set("seat/1", "forged"); }),
+              HasSubstr("seat/1 is there already: do two processes have the same rank"));
+  EXPECT_EQ(client->get("seat/1", seconds(20)), "true");
+}
+
+TEST(StoreServer, TurnsAwayWhatIsNoRequest) {
+  const StoreServer server({});
+  EXPECT_TRUE(is_turned_away(stranger(server, "GET / HTTP/1.1\r\nHost: prunex\r\nAccept: everything\r\n\r\n")));
+  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and({.operation = static_cast<StoreOperation>(7)}))));
+  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and({.key_bytes = 0xffffffff}))));
+  EXPECT_TRUE(is_turned_away(
+      stranger(server, greeting_and({.operation = StoreOperation::kSet, .value_bytes = kMostValueBytes + 1}))));
+  expect_serves(server);
+}
+
+TEST(StoreServer, TurnsAwayWhoTalksWithoutWaitingForAnswers) {
+  const StoreServer server({});
+  const StoreRequestHead patient = {.wait_milliseconds = 0xffffffff};
+  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and(patient) + std::string(100'000, 'x'))));
+}
+
+TEST(StoreServer, IsNotHeldUpByStrangersWhoAreSilent) {
+  const StoreServer server({.ranks = 2});
+  std::vector<Socket> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(stranger(server, i % 2 == 0 ? "" : "prunex"));
+  expect_serves(server);
+}
+
+TEST(StoreServer, HoldsNoMoreThanItsRanksNeed) {
+  const StoreServer server({.ranks = 3});
+  const auto client = client_of(server);
+  const std::string large(kMostValueBytes, 'x');
+  size_t held = 0;
+  const auto refusal = message([&] {
+    for (; held < 1000; ++held) client->set("key " + std::to_string(held), large);
+  });
+  EXPECT_THAT(refusal, HasSubstr("has no room"));
+  EXPECT_LE(held * large.size(), 4 * (64 << 10));
+  EXPECT_GE(held * large.size(), 3 * (64 << 10));
+  EXPECT_THAT(message([&] { client->set("larger", large + "x"); }), HasSubstr("16385 bytes, wanted at most 16384"));
+  size_t keys = 0;
+  const StoreServer other({.ranks = 3});
+  const auto writer = client_of(other);
+  EXPECT_THAT(message([&] {
+                for (; keys < 1000; ++keys) writer->set("key " + std::to_string(keys), "");
+              }),
+              HasSubstr("has no room"));
+  EXPECT_EQ(keys, 4 * 64);
+}
+
+TEST(StoreServer, WantsItsSecret) {
+  const StoreServer server({.secret = "open sesame"});
+  Join join(milliseconds(300));
+  EXPECT_THAT(message([&] {
+                reach_store({"127.0.0.1", server.port(), "sesame"}, join);
+              }),
+              HasSubstr("another program answers there, or a run with another secret; gave up after 0.3 s"));
+  client_of(server, "open sesame")->set("key", "value");
+}
+
+TEST(StoreServer, ClosesWhenItIsReleased) {
+  const StoreServer server({});
+  const auto client = client_of(server), other = client_of(server);
+  client->release();
+  EXPECT_THAT(message([&] { other->get("key", seconds(20)); }), HasSubstr("lost the store at 127.0.0.1"));
+  EXPECT_THAT(message([&] { connect_to({"127.0.0.1", server.port()}, soon()); }), HasSubstr("Connection refused"));
+  EXPECT_TRUE(tests::listening_addresses(getpid()).empty());
+}
+
+}  // namespace
+}  // namespace prunex::comm

@@ -1,0 +1,109 @@
+#include "known_blocks.h"
+
+namespace prunex::readme {
+namespace {
+
+const std::string kShort = " --exchanges 4 --local-steps 2 --batch-size 8 --precision fp32";
+const std::string kFewImages = " --samples 80";
+
+}  // namespace
+
+const std::vector<KnownBlock>& known_blocks() {
+  static const std::vector<KnownBlock> blocks{
+      {.file = "README.md",
+       .start = "make demo",
+       .changes = {{"make demo ", "scripts/demo.sh" + kShort + kFewImages + " "},
+                   {"make test ", "true "}},  // it is among them
+       .prints = {"accuracy", "parameters", "DDP, every step (computed)", "dense local SGD"}},
+      {.file = "README.md",
+       .start = "prunex train --dataset cifar10",
+       .changes = {{"--epochs 20", "--epochs 20" + kShort + " --checkpoint-every 2 --trace --run-dir runs/whole"}}},
+      {.file = "README.md",
+       .start = "torchrun",
+       .changes = {{"HOST0", "127.0.0.1 --master-port $PORT"},
+                   {"eth0\n", "lo" + kShort + kFewImages + " --model resnet8 --run-dir runs/two-machines\n"}}},
+      {.file = "README.md",
+       .start = "import torch\nfrom safetensors.torch import save_file",
+       .changes = {{"import torch\n", "import torch\nimages, labels = torch.load('images.pt').values()\n"},
+                   {"\"train.safetensors\")\n",
+                    "\"train.safetensors\")\n"
+                    "save_file({'images': images[:20], 'labels': labels[:20]}, 'test.safetensors')\n"}}},
+      {.file = "README.md",
+       .start = "prunex train --dataset train.safetensors",
+       .changes = {{"resnet18\n", "resnet18" + kShort + " --run-dir runs/own\n"}}},
+      {.file = "README.md", .start = "import torch, torchvision"},
+      {.file = "README.md",
+       .start = "prunex graph --model net.pt2",
+       .changes = {{"train --model net.pt2", "train --model net.pt2" + kShort + kFewImages}},
+       .prints = {"layer4.1.conv1", "11181642 parameters", "accuracy "}},
+      {.file = "README.md",
+       .start = "import json, torch",
+       .changes = {{"import json, torch\n", "import json, torch\npixels = torch.load('images.pt')['images'][:3]\n"},
+                   {"std)", "std)\nassert logits.shape == (3, 10) and logits.isfinite().all()"}}},
+      {.file = "README.md",
+       .start = "prunex prune --model net.pt2",
+       .changes = {},
+       .prints = {"parameters", "MACs", "1/2."}},
+      {.file = "README.md",
+       .start = "prunex train --config examples/cifar10_resnet56_group_norm.toml",
+       .changes = {{"--data-dir data",
+                    "--data-dir data --epochs 0.4 --sparse-epochs 0.4 --finetune-epochs 0.4 "
+                    "--local-steps 2 --batch-size 8 --validation 20 --prune-steps 2"}}},
+      {.file = "README.md", .start = "make install", .why_not = "compiles for minutes: a step of .ci/run"},
+      {.file = "README.md", .start = "find_package(prunex", .why_not = "examples/CMakeLists.txt, a step of .ci/run"},
+
+      {.file = "docs/pruning.md",
+       .start = "prunex prune --model net.pt2",
+       .changes = {{"--output small", "--output small-again"},
+                   {"--weights resnet56.safetensors ", ""},
+                   {"data --output small-again", "data --output small-resnet56"}}},
+      {.file = "docs/pruning.md", .start = "prunex train --config", .why_not = "README's"},
+      {.file = "docs/report.md",
+       .start = "prunex compare compare/quick.toml",
+       .changes = {{"prunex compare compare/cifar10.toml", "true"}}},  // days
+      {.file = "docs/report.md",
+       .start = "prunex report runs/demo-dense",
+       .changes = {},
+       .prints = {"report.html: 2 runs"}},
+      {.file = "docs/communication.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
+      {.file = "docs/communication.md", .start = "bench/cluster.sh", .why_not = "wants network namespaces: tests/cli"},
+      {.file = "docs/communication.md", .start = "scripts/setup.sh", .why_not = "compiles: a step of .ci/run"},
+      {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
+      {.file = "docs/pruning-models.md", .start = "cmake", .why_not = "compiles and measures for minutes"},
+      {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
+      {.file = "docs/results.md", .start = "bench/", .why_not = "days"},
+  };
+  return blocks;
+}
+
+const std::vector<KnownBlock>& known_spans() {
+  static const std::vector<KnownBlock> spans{
+      {.file = "README.md",
+       .start = "build/release/prunex train --help",
+       .changes = {},
+       .prints = {"--config", "--strategy"}},
+      {.file = "README.md",
+       .start = "prunex bench all_reduce --line-rate MBIT",
+       .changes = {{"MBIT", "1000 --nodes 2 -b 4K -e 4K"}},
+       .prints = {"bound"}},
+      {.file = "README.md", .start = "prunex report runs/…", .changes = {{"runs/…", "runs/whole --output whole.html"}}},
+      {.file = "README.md", .start = "prunex compare compare/quick.toml", .why_not = "docs/report.md's"},
+      {.file = "README.md",
+       .start = "prunex eval --model FILE.pt2",
+       .changes = {{"FILE.pt2", "runs/own/model.pt2 --test test.safetensors"}},
+       .prints = {"accuracy ", "loss ", "ms per batch of 128"}},
+      {.file = "README.md",
+       .start = "prunex predict",
+       .changes = {{"prunex predict",
+                    "prunex predict --model runs/own/model.pt2 --input pixels.safetensors --output o.safetensors"}}},
+      {.file = "README.md", .start = "prunex train --config", .changes = {{"--config", "--config again.toml --check"}}},
+      {.file = "README.md",
+       .start = "prunex train --resume RUN_DIR",
+       .changes = {{"RUN_DIR", "runs/whole --resume-exchange 2"}}},
+      {.file = "README.md", .start = "prunex train --device cuda", .why_not = "wants a GPU"},
+      {.file = "README.md", .start = "prunex prune", .why_not = "named in the list of pages"},
+  };
+  return spans;
+}
+
+}  // namespace prunex::readme

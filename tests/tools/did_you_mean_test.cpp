@@ -1,0 +1,34 @@
+#include "tools/prunex/did_you_mean.h"
+
+#include <gtest/gtest.h>
+
+namespace prunex::tools {
+namespace {
+
+const std::vector<std::string> kOptions{"--epochs", "--local-steps", "--lr", "--lr-schedule", "--batch-size"};
+
+TEST(DidYouMean, FindsWhatFewMistakesLeadFrom) {
+  EXPECT_EQ(closest("--epoch", kOptions), "--epochs");
+  EXPECT_EQ(closest("--ephocs", kOptions), "--epochs");
+  EXPECT_EQ(closest("--batchsize", kOptions), "--batch-size");
+  EXPECT_EQ(closest("--batch_size", kOptions), "--batch-size");
+  EXPECT_EQ(closest("--Lr", kOptions), "--lr");
+  EXPECT_EQ(closest("trian", {"train", "eval"}), "train");
+}
+
+TEST(DidYouMean, FindsTheOnlyOneThatBeginsSo) {
+  EXPECT_EQ(closest("--loc", kOptions), "--local-steps");
+  EXPECT_EQ(closest("--l", {"--local-steps", "--long-run"}), "");
+}
+
+TEST(DidYouMean, SaysNothingOfWhatIsFar) {
+  EXPECT_EQ(closest("--momentum", kOptions), "");
+  EXPECT_EQ(closest("", kOptions), "");
+  EXPECT_EQ(closest("--", kOptions), "");
+  EXPECT_EQ(closest(std::string(100'000, 'x'), kOptions), "");
+  EXPECT_EQ(did_you_mean("--momentum", kOptions), "");
+  EXPECT_EQ(did_you_mean("--epoch", kOptions), "; did you mean '--epochs'?");
+}
+
+}  // namespace
+}  // namespace prunex::tools

@@ -1,0 +1,116 @@
+// Which numbers images are normalised by: the network's file's, where it says some.
+#include "prunex/train/images.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "prunex/io/safetensors.h"
+#include "prunex/program/pt2.h"
+#include "prunex/train/product.h"
+#include "small_network.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+#include "whole_runs.h"
+
+namespace prunex::train {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+const data::Description kNumbers{.mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .classes = {}};
+const data::Description kOthers{.mean = {0.7, 0.7, 0.7}, .std = {1, 1, 1}, .classes = {}};
+
+data::DataOptions few_images() {
+  data::DataOptions options;
+  options.samples = 50;
+  options.validation = 10;
+  return options;
+}
+
+class CarriedDescription : public testing::Test {
+ protected:
+  CarriedDescription() { write_product(scratch_.path(), small_network(), kNumbers); }
+
+  const tests::Scratch scratch_;
+  const std::string model_ = scratch_ / "model.pt2", weights_ = scratch_ / "model.safetensors";
+};
+
+TEST_F(CarriedDescription, IsInBothFilesOfAProduct) {
+  for (const auto& carried : {carried_description(model_, ""), carried_description("resnet8", weights_)}) {
+    ASSERT_TRUE(carried);
+    EXPECT_EQ(carried->description.mean, kNumbers.mean);
+    EXPECT_EQ(carried->description.std, kNumbers.std);
+  }
+}
+
+TEST_F(CarriedDescription, OfWeightsWins) {
+  write_product(scratch_.path(), small_network(), kOthers);
+  const std::string other = scratch_ / "other.pt2";
+  program::write_pt2(other, small_network(), {{data::kDescriptionName, data::description_json(kNumbers)}});
+  EXPECT_EQ(carried_description(other, weights_)->description.mean, kOthers.mean);
+  EXPECT_EQ(carried_description(other, weights_)->file, weights_);
+}
+
+TEST_F(CarriedDescription, IsNoneInFilesOfOthersAndInBuiltInNetworks) {
+  write_product(scratch_.path(), small_network(), std::nullopt);
+  EXPECT_FALSE(carried_description(model_, weights_));
+  EXPECT_FALSE(carried_description("resnet8", ""));
+}
+
+TEST_F(CarriedDescription, NamesTheFileWhoseTextIsNone) {
+  program::write_pt2(model_, small_network(), {{data::kDescriptionName, "no JSON"}});
+  EXPECT_THAT([&] { carried_description(model_, ""); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr(model_), HasSubstr("prunex.json"))));
+}
+
+TEST(LoadImages, TakesTheNumbersOfTheSetWithoutOthers) {
+  const RunImages images = load_images(few_images(), std::nullopt);
+  EXPECT_EQ(images.remark, "");
+  EXPECT_EQ(images.description.mean, images.sets.train.mean);
+  EXPECT_THAT(images.description.classes, SizeIs(10));
+}
+
+TEST(LoadImages, NormalisesAllSetsByTheFilesNumbersAndSaysSo) {
+  const RunImages images = load_images(few_images(), Carried{kNumbers, "net.pt2"});
+  for (const auto* set : {&images.sets.train, &images.sets.validation, &images.sets.test}) {
+    EXPECT_EQ(set->mean, kNumbers.mean);
+    EXPECT_EQ(set->std, kNumbers.std);
+  }
+  EXPECT_EQ(images.description.mean, kNumbers.mean);
+  EXPECT_THAT(images.remark, AllOf(HasSubstr("as net.pt2 says (mean 0.1, 0.2, 0.3, std 0.5, 0.6, 0.7)"),
+                                   HasSubstr("not as synthetic says (mean ")));
+}
+
+TEST(LoadImages, SaysNothingWhereTheNumbersAreTheSetsOwn) {
+  const data::Description own = load_images(few_images(), std::nullopt).description;
+  EXPECT_EQ(load_images(few_images(), Carried{own, "net.pt2"}).remark, "");
+}
+
+TEST(Train, GoesOnWithTheNumbersOfTheProductItStartsFrom) {
+  const tests::Scratch scratch;
+  TrainOptions options = tiny_run(80, 1);
+  options.run_dir = scratch / "first";
+  run_to_end(options);
+  const json first = json::parse(tests::text_of(scratch / "first/summary.json"));
+  const data::Dataset own = data::load_datasets(options.data).train;
+  EXPECT_EQ(first["normalization"], (json{{"mean", own.mean}, {"std", own.std}}));
+  EXPECT_EQ(first["classes"][0], "disc");
+
+  options.model = scratch / "first/model.pt2";
+  options.data.samples = 120;
+  options.run_dir = scratch / "second";
+  run_to_end(options);
+  const json second = json::parse(tests::text_of(scratch / "second/summary.json"));
+  EXPECT_NE(data::load_datasets(options.data).train.mean, own.mean);
+  EXPECT_EQ(second["normalization"], first["normalization"]);
+  EXPECT_EQ(carried_description(scratch / "second/model.pt2", "")->description.mean, own.mean);
+}
+
+}  // namespace
+}  // namespace prunex::train
