@@ -3,18 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "tests/fuzz/harness.h"
 
 namespace prunex::fuzz {
 namespace {
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string with_header(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
