@@ -14,7 +14,7 @@ void write_seeds(const std::string& directory) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace prunex;
-  const auto path = fuzz::file_of({reinterpret_cast<const char*>(data), size});
-  fuzz::expect_clear(size, [&] { program::read_pt2(path); });
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  fuzz::expect_clear(size, [&] { program::parse_pt2(bytes, "input"); });
   return 0;
 }

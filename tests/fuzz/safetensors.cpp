@@ -3,18 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "tests/fuzz/harness.h"
 
 namespace prunex::fuzz {
 namespace {
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string with_header(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
@@ -31,7 +23,7 @@ void write_seeds(const std::string& directory) {
   tensors.insert("empty", at::empty({0, 3}));
   tensors.insert("scalar", at::scalar_tensor(7, at::kLong));
   io::write_safetensors(directory + "/types", tensors, {{"key", "value"}});
-  io::write_safetensors(directory + "/none", {});
+  io::write_safetensors(directory + "/none", TensorDict());
   write_seed(directory, "theirs",
              with_header(R"({"w":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]},"__metadata__":{"a":"b"}})", "xy"));
 }

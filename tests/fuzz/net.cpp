@@ -1,0 +1,109 @@
+// What sockets and stores bring: requests to the run's store, messages of the heartbeat, cards of other ranks.
+#include <sys/socket.h>
+
+#include <sstream>
+#include <vector>
+
+#include "prunex/comm/peer_link.h"
+#include "prunex/comm/rendezvous.h"
+#include "prunex/comm/store_server.h"
+#include "prunex/comm/store_wire.h"
+#include "tests/fuzz/harness.h"
+
+namespace prunex::fuzz {
+namespace {
+
+using std::chrono::seconds;
+
+// The first byte of an input says who receives the rest.
+enum Receiver : char { kRequests = 'r', kServer = 's', kPeer = 'p', kSeats = 'c' };
+
+comm::Deadline soon() {
+  return std::chrono::steady_clock::now() + seconds(10);
+}
+
+/// What is taken as a request is what a client would have sent.
+void take_requests(std::string bytes) {
+  comm::StoreRequest request;
+  for (std::string before = bytes; comm::take_request(bytes, request); before = bytes) {
+    const auto sent = comm::encode(request);
+    if (sent + bytes != before) fail("another request");
+  }
+}
+
+/// A server of its own, until it has closed the connection.
+void serve(const std::string& bytes) {
+  comm::StoreServer server({.ranks = 2});
+  const auto socket = comm::connect_to({"127.0.0.1", server.port()}, soon());
+  const auto hello = comm::store_hello("");
+  comm::send_all(socket, hello.data(), hello.size(), soon());
+  comm::send_all(socket, bytes.data(), bytes.size(), soon());
+  ::shutdown(socket.fd(), SHUT_WR);
+  for (char byte = 0; comm::receive_all(socket, &byte, 1, soon());) {
+  }
+}
+
+void hear_peer(const std::string& bytes) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("no sockets");
+  const comm::Socket sender(ends[0]);
+  comm::PeerLink link{comm::Socket(ends[1])};
+  for (size_t place = 0; place < bytes.size(); place += 4096) {
+    const auto piece = bytes.substr(place, 4096);
+    comm::send_all(sender, piece.data(), piece.size(), soon());
+    link.receive();
+    while (const auto message = link.next()) {
+      if (message->text.size() > 0xffff) fail("a text that is too long");
+    }
+  }
+}
+
+/// Cards of the ranks from 1 on, a line each.
+void seat_ranks(const std::string& text) {
+  const auto store = comm::make_memory_store();
+  comm::Environment environment;
+  environment.seat = {0, 0, 2};
+  std::istringstream lines(text);
+  for (std::string card; std::getline(lines, card) && environment.world_size < 64;) {
+    store->set("seat/" + std::to_string(environment.world_size++), card);
+  }
+  comm::Join join(seconds(10));
+  check(comm::find_layout(environment, {*store, join}));
+}
+
+void receive(char receiver, const std::string& bytes) {
+  switch (receiver) {
+    case kRequests:
+      return take_requests(bytes);
+    case kServer:
+      return serve(bytes);
+    case kPeer:
+      return hear_peer(bytes);
+    case kSeats:
+      return seat_ranks(bytes);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+void write_seeds(const std::string& directory) {
+  const auto set = comm::encode({{comm::StoreOperation::kSet}, "seat/0", "0 0 2"});
+  const auto get = comm::encode({{comm::StoreOperation::kGet}, "seat/0", ""});
+  const auto release = comm::encode({{comm::StoreOperation::kRelease}, "", ""});
+  write_seed(directory, "requests", "r" + set + get + release);
+  write_seed(directory, "server", "s" + set + get + set + release);
+  write_seed(directory, "peer", std::string("p\0\x02\0ok\x01\0\0\x02\x03\0dea\x03\x04\0note", 21));
+  write_seed(directory, "seats", "c0 1 2\n1 0 1\n");
+}
+
+}  // namespace prunex::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace prunex;
+  if (size == 0) return -1;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  fuzz::expect_clear(size, [&] { fuzz::receive(static_cast<char>(data[0]), bytes); });
+  return 0;
+}
