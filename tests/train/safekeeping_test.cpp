@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
@@ -99,8 +100,9 @@ TEST(Safekeeping, WritesCheckpointsByTheClockUnlessToldOtherwise) {
   options.trace = true;
   options.checkpoint_seconds = 1e-6;
   run_to_end(options);
+  const json trace = json::parse(text_of(scratch / "run/trace.json"));
   std::map<int, int> checkpoints;  // by rank
-  for (const auto& event : json::parse(text_of(scratch / "run/trace.json"))["traceEvents"]) {
+  for (const auto& event : trace["traceEvents"]) {
     if (event["name"] == "checkpoint") ++checkpoints[event["tid"].get<int>()];
   }
   EXPECT_GE(checkpoints[0], 1);
