@@ -81,6 +81,7 @@ TEST(Safekeeping, ARunThatOneRankIsAskedToStopEndsOnAllAndGoesOnToTheSameBits) {
   run_to_end(resumed(part));
   expect_equal(scratch / "part", scratch / "whole");
   EXPECT_FALSE(fs::exists(scratch / "part/checkpoint"));  // nobody asked for these
+  EXPECT_THAT([&] { run_to_end(resumed(part)); }, ThrowsMessage<std::invalid_argument>(HasSubstr("is finished")));
 }
 
 TEST(Safekeeping, WithoutCheckpointsThereIsNothingToWaitFor) {
