@@ -1,6 +1,7 @@
 #include "prunex/comm/watch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -22,12 +23,14 @@ constexpr const char* kReportAndName = "report and name";
 // Requests that come within this time are one: a signal to all ranks reaches each of them several times.
 constexpr std::chrono::seconds kPause{1};
 
+// The temporary name is of the form of those that the next run in the folder removes (io/atomic_file.h).
 bool replace_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path + ".new");
+  const std::string temporary = fmt::format("{}.{}-00000000.tmp", path, ::getpid());
+  std::ofstream file(temporary);
   file << text;
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(path + ".new", path, error);
+  if (file) std::filesystem::rename(temporary, path, error);
   return file && !error;
 }
 

@@ -188,6 +188,10 @@ Checkpoint Checkpoints::load(int64_t exchange) {
     before = k;
     k = smallest(newest_here(k));
   }
+  if (k == kNone && fs::exists(fs::path(directory_).replace_filename("summary.json"))) {
+    throw std::invalid_argument(fmt::format("--resume: got {}, a run that is finished and has no checkpoint to repeat",
+                                            fs::path(directory_).parent_path().string()));
+  }
   if (k == kNone || (exchange != 0 && k != exchange)) {
     throw std::invalid_argument(
         exchange == 0 ? fmt::format("--resume: no complete checkpoint in {}", directory_)

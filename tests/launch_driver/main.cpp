@@ -41,8 +41,7 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
   if (behaviour == "kill" && culprit) raise(SIGKILL);
   if (behaviour == "end on request") {
     if (h.layout.rank == 0) fmt::print(stderr, "goes on\n");
-    h.world->barrier();
-    _exit(128 + SIGINT);
+    return h.world->barrier();
   }
   if (behaviour == "deaf" || behaviour == "stubborn") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "deaf" && culprit) raise(SIGKILL);
@@ -69,7 +68,7 @@ int main(int, char** argv) {
     if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);
-    return 0;
+    return argv[1] == std::string("end on request") ? 128 + SIGINT : 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "driver: {}\n", error.what());
     return 1;

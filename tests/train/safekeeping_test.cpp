@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <thread>
@@ -80,6 +81,7 @@ TEST(Safekeeping, ARunThatOneRankIsAskedToStopEndsOnAllAndGoesOnToTheSameBits) {
   run_to_end(resumed(part));
   expect_equal(scratch / "part", scratch / "whole");
   EXPECT_FALSE(fs::exists(scratch / "part/checkpoint"));  // nobody asked for these
+  EXPECT_THAT([&] { run_to_end(resumed(part)); }, ThrowsMessage<std::invalid_argument>(HasSubstr("is finished")));
 }
 
 TEST(Safekeeping, WithoutCheckpointsThereIsNothingToWaitFor) {
@@ -99,8 +101,9 @@ TEST(Safekeeping, WritesCheckpointsByTheClockUnlessToldOtherwise) {
   options.trace = true;
   options.checkpoint_seconds = 1e-6;
   run_to_end(options);
+  const json trace = json::parse(text_of(scratch / "run/trace.json"));
   std::map<int, int> checkpoints;  // by rank
-  for (const auto& event : json::parse(text_of(scratch / "run/trace.json"))["traceEvents"]) {
+  for (const auto& event : trace["traceEvents"]) {
     if (event["name"] == "checkpoint") ++checkpoints[event["tid"].get<int>()];
   }
   EXPECT_GE(checkpoints[0], 1);
