@@ -58,7 +58,10 @@ uint64_t random_token() {
 class PeerSockets {
  public:
   PeerSockets(const Group& group, const std::string& address, Meeting meeting)
-      : group_(group), meeting_(meeting), listener_(listen_on({address, 0}, size())), token_(random_token()) {
+      : group_(group),
+        meeting_(meeting),
+        listener_(listen_on({address, 0}, size() + static_cast<int>(kSpareVisitors))),
+        token_(random_token()) {
     meeting_.store.set(key(group_.rank), fmt::format("{} {} {}", address, port_of(listener_), token_));
   }
 

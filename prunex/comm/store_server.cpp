@@ -148,7 +148,6 @@ class StoreServer::Loop {
   bool serve(Visitor& visitor, Clock::time_point now) {
     try {
       if (visitor.ready && !receive_some(visitor)) return false;
-      if (visitor.until && !visitor.received.empty()) return false;  // clients wait for their answers
       if (!visitor.greeted && !greet(visitor)) return now < visitor.came + kUntilGreeted;
       if (visitor.until) look_again(visitor, now);
       StoreRequest request;
@@ -157,7 +156,8 @@ class StoreServer::Loop {
         if (released_) return true;  // answered once nobody can come any more
         if (!send_some(visitor)) return false;
       }
-      return send_some(visitor);
+      const bool hasty = visitor.until && !visitor.received.empty();  // clients wait for their answers
+      return !hasty && send_some(visitor);
     } catch (const std::exception&) {  // a stranger
       return false;
     }
