@@ -17,7 +17,8 @@ const std::vector<std::string> kFirst = {
 void add(std::string& words, const std::string& name, const std::string& value) {
   if (value.empty() || value == "auto" || value == "false") return;
   if (!words.empty()) words += ' ';
-  words += "--" + name + (value == "true" ? "" : " " + quoted(value));
+  words.append("--").append(name);
+  if (value != "true") words.append(" ").append(quoted(value));
 }
 
 std::string words_of(Options options) {
