@@ -6,13 +6,12 @@
 
 namespace prunex::text {
 
-std::string one_line(std::string_view words) {
-  constexpr size_t kLongest = 100;
+std::string one_line(std::string_view words, size_t most) {
   std::string line;
   for (const char byte : words) {
     const auto code = static_cast<unsigned char>(byte);
     const bool begins_a_character = (code & 0xC0) != 0x80;
-    if (line.size() >= kLongest && begins_a_character) return line + "...";
+    if (line.size() >= most && begins_a_character) return line + "...";
     if (code < 0x20 || code == 0x7F) {
       line += fmt::format("\\x{:02x}", code);
     } else {

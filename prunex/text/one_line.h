@@ -6,8 +6,8 @@
 
 namespace prunex::text {
 
-/// As it is, but for control characters, which become \xNN, and what is longer than some 100 bytes, which is cut.
-std::string one_line(std::string_view words);
+/// As it is, but for control characters, which become \xNN, and what is longer than some `most` bytes, which is cut.
+std::string one_line(std::string_view words, size_t most = 100);
 
 /// Whether this is UTF-8, as JSON and TOML must be.
 bool is_utf8(std::string_view words);

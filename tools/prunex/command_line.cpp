@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "prunex/say.h"
+#include "prunex/text/one_line.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
@@ -22,9 +23,10 @@ namespace prunex::tools {
 namespace {
 
 constexpr int kFailure = 1, kUsage = 2;
+constexpr size_t kLongestMessage = 4000;  // paths included
 
 int fail(int status, const std::string& message) {
-  say(fmt::format("prunex: {}\n", one_line(message)));
+  say(fmt::format("prunex: {}\n", text::one_line(message, kLongestMessage)));
   return status;
 }
 

@@ -8,10 +8,12 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 #include "prunex/text/one_line.h"
 #include "prunex/text/settings.h"
-#include "tools/prunex/checks.h"
+#include "tools/prunex/did_you_mean.h"
+#include "tools/prunex/usage_errors.h"
 
 namespace prunex::tools {
 namespace {
@@ -21,6 +23,14 @@ constexpr std::streamsize kLargest = 1 << 20;  // a file that is larger is refus
 
 bool is_flag(const CLI::Option& option) {
   return option.get_expected_min() == 0;
+}
+
+std::vector<std::string> names_in_files(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options({})) {
+    if (option->get_configurable()) names.push_back(option->get_single_name());
+  }
+  return names;
 }
 
 void expect_kind(const CLI::Option& option, const text::Setting& setting) {
@@ -34,10 +44,8 @@ void set(CLI::App& command, CLI::Option& option, const text::Setting& setting) {
   try {
     option.add_result(is_flag(option) ? option.get_flag_value(setting.name, setting.value) : setting.value);
     option.run_callback();
-  } catch (const CLI::ConversionError& error) {
-    throw std::invalid_argument(explain(error, command));
   } catch (const CLI::ParseError& error) {
-    throw std::invalid_argument(error.what());
+    throw std::invalid_argument(explain(error, command));
   }
 }
 
@@ -46,8 +54,9 @@ void apply(CLI::App& command, const std::string& source, std::string_view text) 
     try {
       CLI::Option* option = command.get_option_no_throw("--" + setting.name);
       if (option == nullptr || !option->get_configurable()) {
-        throw std::invalid_argument(fmt::format("'{}' is not an option of {} that a file may set",
-                                                text::one_line(setting.name), command.get_name()));
+        throw std::invalid_argument(fmt::format("'{}' is not an option of {} that a file may set{}",
+                                                text::one_line(setting.name), command.get_name(),
+                                                did_you_mean(setting.name, names_in_files(command))));
       }
       if (option->count() == 0) set(command, *option, setting);
     } catch (const std::invalid_argument& error) {

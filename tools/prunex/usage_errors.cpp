@@ -177,20 +177,6 @@ std::string out_of_memory() {
                      memory_here());
 }
 
-std::string one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    if (c == '\n') {
-      line += "\\n";
-    } else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
-      line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      line += c;
-    }
-  }
-  return line;
-}
-
 void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& app) {
   const CLI::App* command = &app;
   for (size_t i = 0; i < words.size(); ++i) {

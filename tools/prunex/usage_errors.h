@@ -14,9 +14,6 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app);
 std::string explain_torch(const std::string& message);
 std::string out_of_memory();
 
-/// Control characters as escapes: a value from the command line may hold any.
-std::string one_line(const std::string& text);
-
 /// Throws std::invalid_argument for an option with nothing for its value, as of a shell's variable that is not set:
 /// what is to be left alone is not named. Of "--name=" CLI11 would take the next word.
 void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& app);
