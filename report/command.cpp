@@ -1,5 +1,7 @@
 #include "report/command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -17,8 +19,7 @@ const std::vector<std::string> kFirst = {
 void add(std::string& words, const std::string& name, const std::string& value) {
   if (value.empty() || value == "auto" || value == "false") return;
   if (!words.empty()) words += ' ';
-  words.append("--").append(name);
-  if (value != "true") words.append(" ").append(quoted(value));
+  words += value == "true" ? "--" + name : fmt::format("--{} {}", name, quoted(value));
 }
 
 std::string words_of(Options options) {
