@@ -16,8 +16,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirst{5'000}, kThen{30'000};
 
-double seconds_of(Clock::duration time) {
-  return std::chrono::duration<double>(time).count();
+std::string text_of(Clock::duration time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  return seconds < 10 ? fmt::format("{:.2g} s", seconds) : fmt::format("{:.0f} s", seconds);
 }
 
 void block_signals() {
@@ -46,7 +47,7 @@ milliseconds Join::left() const {
 }
 
 std::string Join::limit() const {
-  return fmt::format("{:.3g} s", seconds_of(limit_));
+  return text_of(limit_);
 }
 
 void Join::waits_for(const std::string& what) {
@@ -61,8 +62,8 @@ void Join::announce() {
   while (!changed_.wait_until(lock, next, [&] { return over_; })) {
     next += std::min(kThen, limit_ / 4);
     if (what_.empty()) continue;
-    const auto line = fmt::format("prunex: {}; waiting for {:.2g} s, gives up after {} (--join-timeout)\n", what_,
-                                  seconds_of(Clock::now() - begin_), limit());
+    const auto line = fmt::format("prunex: {}; waiting for {}, gives up after {} (--join-timeout)\n", what_,
+                                  text_of(Clock::now() - begin_), limit());
     say(line);
   }
 }

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <thread>
 

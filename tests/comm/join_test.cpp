@@ -36,6 +36,12 @@ TEST(Join, SaysWhatItWaitsForAndUntilWhen) {
                                   "gives up after 0\\.4 s \\(--join-timeout\\)\n"));
 }
 
+TEST(Join, WritesTimesAsPeopleDo) {
+  EXPECT_EQ(Join(milliseconds(1'000'000)).limit(), "1000 s");
+  EXPECT_EQ(Join(milliseconds(287'214)).limit(), "287 s");
+  EXPECT_EQ(Join(milliseconds(250)).limit(), "0.25 s");
+}
+
 TEST(Join, IsQuietWhileItWaitsForNothing) {
   EXPECT_EQ(said_during([](Join& join) { std::this_thread::sleep_for(join.left()); }), "");
 }
