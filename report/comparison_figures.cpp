@@ -9,7 +9,7 @@ namespace prunex::report {
 namespace {
 
 Figure pilot_figure(const std::vector<Pilot>& pilots) {
-  Figure figure{.id = "pilots", .title = "Learning rates tried"};
+  Figure figure{.id = "pilots", .title = "Learning rates tried", .folded = true};
   figure.text =
       "Short runs, mean over their seeds; the rate with the best accuracy on held-out training images was taken for "
       "all seeds.";

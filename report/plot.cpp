@@ -32,6 +32,7 @@ class Drawing {
         if (grey == (series.style == Style::kOther)) draw(series);
       }
     }
+    for (const auto& rule : plot_.rules) name(rule);
     return canvas_.finish(plot_.y.label + " against " + plot_.x.label);
   }
 
@@ -73,6 +74,12 @@ class Drawing {
     if (rule.x < x_.low() || rule.x > x_.high()) return;
     const double x = x_.position(rule.x);
     canvas_.line({x, kTop}, {x, kHeight - kBottom}, "r");
+  }
+
+  /// Above the lines that it might lie on.
+  void name(const Rule& rule) {
+    if (rule.x < x_.low() || rule.x > x_.high()) return;
+    const double x = x_.position(rule.x);
     const bool left = x > kWidth / 2;
     canvas_.text({x + (left ? -4 : 4), kTop + 10}, left ? "end" : "start", rule.name, "t small");
   }

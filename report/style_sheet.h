@@ -29,7 +29,7 @@ svg{display:block;width:100%;height:auto;max-width:760px}
 .legend{list-style:none;margin:0 0 6px;padding:0;display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px}
 .legend li{display:flex;align-items:center;gap:6px}
 .legend svg{width:34px;height:12px;flex:none}.legend.boxes svg{width:12px}
-.scroll{overflow-x:auto;max-height:600px;overflow-y:auto}.summary .scroll{max-height:none}
+.scroll{overflow-x:auto;max-height:600px;overflow-y:auto}.summary .scroll,.wide>.scroll{max-height:none}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
 th{text-align:left;vertical-align:bottom;font-weight:600;position:sticky;top:0;background:var(--paper)}
 th,td{padding:4px 14px 4px 0;border-bottom:1px solid var(--grid)}
