@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 namespace prunex::cli {
 namespace {
@@ -61,6 +62,18 @@ class Scrap {
 };
 
 }  // namespace
+
+std::vector<std::string> errors_of(const Result& result) {
+  const auto is_progress = [](const std::string& line) {
+    return line.starts_with("exchange ") || line.find(", run directory ") != std::string::npos;
+  };
+  std::vector<std::string> errors;
+  std::istringstream lines(result.errors);
+  for (std::string line; std::getline(lines, line);) {
+    if (!is_progress(line) && line.find("warning") == std::string::npos) errors.push_back(line);
+  }
+  return errors;
+}
 
 std::vector<std::string> prunex(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), PRUNEX_BINARY);

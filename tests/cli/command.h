@@ -11,6 +11,9 @@ struct Result {
   std::string output, errors;
 };
 
+/// The lines of `errors` that are neither progress nor warnings.
+std::vector<std::string> errors_of(const Result& result);
+
 /// prunex with these arguments: the words of the command.
 std::vector<std::string> prunex(std::vector<std::string> arguments);
 

@@ -30,16 +30,6 @@ std::vector<std::string> endless_run() {
                  "0",     "--run-dir",   "run",     "--checkpoint-every", "2"});
 }
 
-/// The lines that are neither progress nor warnings.
-std::vector<std::string> errors_of(const Result& result) {
-  std::vector<std::string> errors;
-  std::istringstream lines(result.errors);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("exchange ") && line.find("warning") == std::string::npos) errors.push_back(line);
-  }
-  return errors;
-}
-
 class Faults : public testing::Test {
  protected:
   /// Starts the run, sends a signal to rank 3 and waits for the end.

@@ -84,16 +84,16 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--batch-size", "10", "--batch-size", "2.5"}), {"--batch-size: got '2.5', wanted a whole number"});
   refused(2, train({"--seed", "-1"}), {"--seed: got '-1', wanted a whole number from 0"});
   refused(2, train({"--seed", "99999999999999999999"}), {"--seed: got '9999", "whole number from 0"});
-  const std::vector<std::pair<std::string, std::string>> times{{"--comm-timeout", "inf"},
-                                                               {"--comm-timeout", "nan"},
-                                                               {"--join-timeout", "1e300"},
-                                                               {"--heartbeat-timeout", "1e-9"},
-                                                               {"--heartbeat-timeout", "inf"}};
+  for (const char* option : {"--comm-timeout", "--heartbeat-timeout"}) {
+    refused(2, train({option, "inf"}), {option + std::string(": got 'inf', wanted a number")});
+  }
+  const std::vector<std::pair<std::string, std::string>> times{
+      {"--join-timeout", "1e300"}, {"--comm-timeout", "1e300"}, {"--heartbeat-timeout", "1e-9"}};
   for (const auto& [option, value] : times) {
     refused(2, train({option, value}), {option + ": got '" + value + "', wanted seconds from 0.001 to 1e6"});
   }
   refused(2, train({"--comm-timeout", "0"}), {"--comm-timeout: got '0', wanted seconds from 0.001 to 1e6"});
-  refused(2, {"bench", "all_reduce", "--join-timeout", "inf"}, {"--join-timeout: got 'inf', wanted seconds"});
+  refused(2, {"bench", "all_reduce", "--join-timeout", "inf"}, {"--join-timeout: got 'inf', wanted a number"});
   refused(2, {"bench", "all_reduce", "-b", "4K", "-e", "1K"}, {"-b: got 4K", "at most -e, 1K"});
   refused(2, train({"--penalty", "none"}), {"--penalty", "none", "kappa"});
   for (const char* word : {"often", "-1", "5 min", "0s", "nanh"}) {

@@ -170,7 +170,7 @@ TEST(SafeTensors, FindsEveryByteThatChanged) {
   Scratch scratch;
   TensorDict tensors;
   tensors.insert("w", at::arange(6, at::kFloat).reshape({2, 3}));
-  tensors.insert("mask", at::tensor({1, 0}, at::kBool));
+  tensors.insert("mask", at::tensor({1, 0}).to(at::kBool));
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
   const std::string bytes = content(scratch / "good");
   for (const auto& flipped : tests::flips(bytes, bytes.size())) {
