@@ -12,7 +12,9 @@ std::string one_line(std::string_view words, size_t most) {
     const auto code = static_cast<unsigned char>(byte);
     const bool begins_a_character = (code & 0xC0) != 0x80;
     if (line.size() >= most && begins_a_character) return line + "...";
-    if (code < 0x20 || code == 0x7F) {
+    if (byte == '\n') {
+      line += "\\n";
+    } else if (code < 0x20 || code == 0x7F) {
       line += fmt::format("\\x{:02x}", code);
     } else {
       line += byte;

@@ -134,7 +134,7 @@ TEST_F(Prune, RefusesWhatMakesNoSense) {
   refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio layer1.0", "NAME=R"});
   refused({"--ratio", "0.5", "--layer-ratio", "layer1*=2"}, {"--layer-ratio layer1* 2", "[0, 1]"});
   refused({"--ratio", "0.5", "--max-ratio", "2"}, {"--max-ratio 2", "[0, 1]"});
-  refused({"--ratio", "0.5", "--round-to", "0"}, {"--round-to: got 0"});
+  refused({"--ratio", "0.5", "--round-to", "0"}, {"--round-to: got '0'"});
   refused({"--ratio", "0.5", "--steps", "0"}, {"--steps"});
   refused({"--ratio", "0.5", "--importance", "size"}, {"--importance", "size", "taylor"});
   refused({"--ratio", "0.5", "--importance", "hessian"}, {"--importance hessian", "--dataset"});

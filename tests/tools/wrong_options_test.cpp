@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"prune", {"--latency", "0"}, {"--latency", "0"}},
         {"prune", {"--steps", "0"}, {"--steps: got '0'"}},
         {"prune", {"--steps", kHuge}, {"--steps: got '9223372036854775807'"}},
-        {"prune", {"--round-to", "0", "--ratio", "0.5"}, {"--round-to: got 0"}},
+        {"prune", {"--round-to", "0", "--ratio", "0.5"}, {"--round-to: got '0'"}},
         {"prune", {"--round-to", kHuge, "--ratio", "0.5"}, {"--round-to: got 9223372036854775807"}},
         {"prune", {"--max-ratio", "2", "--ratio", "0.5"}, {"--max-ratio", "2"}},
         {"prune", {"--layer-ratio", "x", "--ratio", "0.5"}, {"--layer-ratio", "x"}},

@@ -168,7 +168,7 @@ CLI::Option* add_model_limit(CLI::App& app, int64_t& mebibytes) {
   return app
       .add_option("--max-model-size", mebibytes,
                   "MiB that the records of a FILE.pt2 may have together; 0: eight times the file")
-      ->check(CLI::Range(int64_t{0}, kMost));
+      ->check(between(0, static_cast<double>(kMost)));
 }
 
 }  // namespace prunex::tools

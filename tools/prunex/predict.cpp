@@ -113,7 +113,7 @@ void add_predict(CLI::App& app, int& status) {
                   "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised")
       ->required();
   sub->add_option("--output", command->output, "FILE.safetensors to write, with a tensor 'output'")->required();
-  sub->add_option("--mean", command->mean, "of the pixels' channels, scaled to 0 … 1, instead of what the model says");
+  sub->add_option("--mean", command->mean, "of the pixels' channels, scaled to 0-1, instead of what the model says");
   sub->add_option("--std", command->std, "of the same");
   sub->callback([command, &status] { status = run_predict(*command); });
 }
