@@ -50,7 +50,7 @@ struct HsadmmOptions {
   std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
   sparsity::KeepSchedule keep;
   MaskRule mask_rule = MaskRule::kJoint;
-  UnitScorer score_units;  ///< null: squared norms, which need no rank to hold the whole candidate
+  UnitScorer score_units;     ///< null: squared norms, which need no rank to hold the whole candidate
   UnitSelector select_units;  ///< null: of every group its share; else what the masks of all nodes together keep
   ExchangeForm exchange = ExchangeForm::kSharded;
   /// How weights travel between nodes. Other than fp32: the change since the last z, rounded with error feedback, and

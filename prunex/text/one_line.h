@@ -6,7 +6,8 @@
 
 namespace prunex::text {
 
-/// As it is, but for control characters, which become \n or \xNN, and what is longer than some `most` bytes, which is cut.
+/// As it is, but for control characters, which become \n or \xNN, and what is longer than some `most` bytes, which is
+/// cut.
 std::string one_line(std::string_view words, size_t most = 100);
 
 /// Whether this is UTF-8, as JSON and TOML must be.

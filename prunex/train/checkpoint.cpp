@@ -40,9 +40,9 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
 
 /// Options that may change between a run and its continuation.
 bool may_differ(const std::string& option) {
-  static const std::set<std::string> kHarmless{"quiet",     "eval-every",   "checkpoint-every", "resume-exchange",
-                                               "interface", "comm-timeout", "join-timeout",     "threads",
-                                               "log"};
+  static const std::set<std::string> kHarmless{"quiet",           "eval-every", "checkpoint-every",
+                                               "resume-exchange", "interface",  "comm-timeout",
+                                               "join-timeout",    "threads",    "log"};
   return kHarmless.contains(option);
 }
 

@@ -66,7 +66,8 @@ void validate_exchange_numbers(const TrainOptions& options) {
   between("--freeze-when-stable", options.hsadmm.freeze_when_stable, 0, kMostExchanges);
   between("--outer-from", options.outer_from.value_or(0), 0, kMostExchanges);
   between("--local-after", options.local_after, 0, kMostExchanges);
-  if (options.checkpoint_every != kAutomatic) between("--checkpoint-every", options.checkpoint_every, 0, kMostExchanges);
+  if (options.checkpoint_every != kAutomatic)
+    between("--checkpoint-every", options.checkpoint_every, 0, kMostExchanges);
   positive("--checkpoint-every", options.checkpoint_seconds);
   between("--resume-exchange", options.resume_exchange, 0, kMostExchanges);
   between("--eval-every", options.eval_every, 0, kMostExchanges);

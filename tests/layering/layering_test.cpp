@@ -29,8 +29,7 @@ const std::map<std::string, std::set<std::string>> kRooms = {
     {"train", {"admm", "comm", "data", "io", "models", "program", "prune", "sparsity", "strategies", "text"}},
     {"report", {"text"}},
     {"tools",
-     {"admm", "comm", "data", "io", "models", "program", "prune", "report", "sparsity", "strategies", "text",
-      "train"}},
+     {"admm", "comm", "data", "io", "models", "program", "prune", "report", "sparsity", "strategies", "text", "train"}},
 };
 
 const fs::path kRoot = PRUNEX_SOURCE_DIR;

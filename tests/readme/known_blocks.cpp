@@ -91,7 +91,7 @@ const std::vector<KnownBlock>& known_spans() {
       {.file = "README.md",
        .start = "prunex eval --model FILE.pt2",
        .changes = {{"FILE.pt2", "runs/own/model.pt2 --test test.safetensors"}},
-       .prints = {"accuracy ", "loss ", "ms per batch of 128"}},
+       .prints = {"accuracy ", "loss ", "ms per batch of"}},
       {.file = "README.md",
        .start = "prunex predict",
        .changes = {{"prunex predict",

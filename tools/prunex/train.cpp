@@ -27,9 +27,9 @@
 #include "tools/prunex/config_file.h"
 #include "tools/prunex/data_options.h"
 #include "tools/prunex/launch.h"
-#include "tools/prunex/train_help.h"
 #include "tools/prunex/standard_streams.h"
 #include "tools/prunex/stop_signals.h"
+#include "tools/prunex/train_help.h"
 
 namespace prunex::tools {
 namespace {
@@ -267,7 +267,8 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
       ->group(group);
   app.add_option("--max-ratio", pruning.plan.limits.max_ratio, "largest share of a group's units that a cut removes")
       ->group(group);
-  app.add_option("--layer-ratio", command.layer_ratios, "another share that goes, for layers of this name: NAME=R,NAME=R")
+  app.add_option("--layer-ratio", command.layer_ratios,
+                 "another share that goes, for layers of this name: NAME=R,NAME=R")
       ->group(group);
   app.add_option("--ignore", command.ignore, "layers whose outputs stay: names with * and ?, separated by commas")
       ->group(group);
