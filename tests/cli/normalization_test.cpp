@@ -146,7 +146,7 @@ TEST_F(Normalization, RefusesTestLabelsThatAreNoClasses) {
           "--model run/model.pt2: its output is [batch, 3], more has 4 classes");
 }
 
-TEST(PruneCommand, SaysAtTheStartThatNothingCanBeCut) {
+TEST(NothingToCut, IsSaidByPruneAtTheStart) {
   const tests::Scratch scratch;
   const Result result = run(scratch.path(), {"prune", "--model", PRUNEX_TEST_DATA "/prune/cases/rms_norm.pt2",
                                              "--ratio", "0.5", "--output", "out"});
