@@ -102,7 +102,8 @@ std::string to_text(const Table& table, size_t width) {
   Table shown = without_empty_columns(table);
   Grid grid(shown);
   while (grid.width() > width && shown.columns.size() > 3) {
-    shown = without_column(std::move(shown), most_dispensable(shown));
+    const size_t column = most_dispensable(shown);
+    shown = without_column(std::move(shown), column);
     grid = Grid(shown);
   }
   if (grid.width() > width) {

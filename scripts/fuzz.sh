@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzzers and runs them one after the other: what they read are files and messages of strangers.
+# Builds the fuzzers and runs them, as many at once as there are cores: what they read are files and messages of strangers.
 #
 #   scripts/fuzz.sh [SECONDS] [FUZZER…]     default: 3600 seconds each, all of tests/fuzz
 #
@@ -9,14 +9,16 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+die() { echo "fuzz.sh: $*" >&2; exit 2; }
+
 seconds=${1:-3600}
-[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: got '$seconds', wanted seconds" >&2; exit 2; }
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || die "got '$seconds', wanted seconds"
 shift || true
 mapfile -t known < <(sed -n 's/^prunex_fuzzer(\([a-z0-9_]*\).*/\1/p' tests/fuzz/CMakeLists.txt)
 fuzzers=("$@")
 [[ $# -gt 0 ]] || fuzzers=("${known[@]}")
 for name in "${fuzzers[@]}"; do
-  [[ " ${known[*]} " == *" $name "* ]] || { echo "fuzz.sh: got '$name', wanted ${known[*]}" >&2; exit 2; }
+  [[ " ${known[*]} " == *" $name "* ]] || die "got '$name', wanted ${known[*]}"
 done
 
 cmake --preset fuzz >/dev/null
@@ -27,22 +29,36 @@ TMPDIR=$(mktemp -d "$([[ -w /dev/shm ]] && echo /dev/shm || echo /tmp)/prunex-fu
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
+row() { printf '%-12s %12s %10s %8s  %s\n' "$@"; }
 number() { sed -n "s/^stat::$1: *//p" "$2"; }
 coverage() { sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -n 1; }
 
-findings=0
-printf '%-12s %12s %10s %8s  %s\n' fuzzer executions coverage MiB found
-for name in "${fuzzers[@]}"; do
-  corpus=build/fuzz/corpus/$name log=build/fuzz/$name.log found=
+# Prints a row of the table; fails if there is a finding.
+fuzz() {
+  local name=$1 corpus=build/fuzz/corpus/$1 log=build/fuzz/$1.log found=none
   build/fuzz/fuzz_"$name" --seeds "$corpus"
-  build/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -seed=1 \
-    -print_final_stats=1 -artifact_prefix=build/fuzz/found-"$name"- "$corpus" >"$log" 2>&1 ||
-    found=$(sed -n 's/.*Test unit written to //p' "$log" | grep . || echo "see $log")
-  printf '%-12s %12s %10s %8s  %s\n' "$name" "$(number number_of_executed_units "$log")" "$(coverage "$log")" \
-    "$(number peak_rss_mb "$log")" "${found:-none}"
-  if [[ $found ]]; then
-    findings=$((findings + 1))
-    grep -m 3 -E 'ERROR|runtime error|SUMMARY|not one line|holds' "$log" || true
+  if ! build/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -seed=1 \
+    -print_final_stats=1 -artifact_prefix=build/fuzz/found-"$name"- "$corpus" >"$log" 2>&1; then
+    found=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
+    found=${found:-see $log}
   fi
+  row "$name" "$(number number_of_executed_units "$log")" "$(coverage "$log")" "$(number peak_rss_mb "$log")" "$found"
+  [[ $found == none ]] || { grep -m 3 -E 'ERROR|runtime error|SUMMARY|not one line|holds' "$log"; return 1; }
+}
+
+row fuzzer executions coverage MiB found
+status=0
+running=0
+for name in "${fuzzers[@]}"; do
+  if ((running == $(nproc))); then
+    wait -n || status=1
+    running=$((running - 1))
+  fi
+  fuzz "$name" &
+  running=$((running + 1))
 done
-exit $((findings > 0))
+while ((running > 0)); do
+  wait -n || status=1
+  running=$((running - 1))
+done
+exit "$status"

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh                  what `make build` and `make test` need
 #   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
-#   scripts/setup.sh --development    also clang-format, clang-tidy, Google Benchmark, ip and tc for bench/cluster.sh, and a
+#   scripts/setup.sh --development    also clang for the fuzzers, clang-format, clang-tidy, Google Benchmark, ip and tc for bench/cluster.sh, and a
 #                                     browser for the tests of the report
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
@@ -152,7 +152,7 @@ main() {
     case $option in
       --python) with_python=1; packages+=(python3-dev) ;;
       --cuda) with_cuda=1 ;;
-      --development) packages+=(clang-format-14 clang-tidy-14 libbenchmark-dev iproute2 chromium) ;;
+      --development) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev iproute2 chromium) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac

@@ -72,6 +72,7 @@ TEST(Settings, WhatIsWrongIsNamedByFileAndLine) {
   EXPECT_THAT(refusal("a = [[1]]\n"), StartsWith("f.toml:1: 'a' has no value that fits"));
   EXPECT_THAT(refusal("a = \"\xff\"\n"), StartsWith("f.toml:1: "));
   EXPECT_THAT(refusal("[=a { ]\n"), StartsWith("f.toml:1: "));
+  EXPECT_THAT(refusal("a = 1\n\u00a9 = 2\n"), StartsWith("f.toml:2: "));
   EXPECT_THAT(refusal("\"a\\nb\" = 2026-01-01\n"), AllOf(HasSubstr("'a\\nb'"), Not(HasSubstr("\n"))));
 }
 
