@@ -49,7 +49,7 @@ Plan check(const TrainOptions& options) {
             .group_words = group_words(whole),
             .groups = groups_to_prune(graph, whole),
             .gradients = averages_gradients(whole.strategy)};
-  mask_plan(whole, plan.groups, graph);
+  plan.one_budget = mask_plan(whole, plan.groups, graph) != nullptr;
   const ScheduledPruning pruning(whole, plan.length, network.model);
   if (pruning.has_target()) {
     plan.first_cut = pruning.first();

@@ -20,6 +20,7 @@ struct Plan {
   RunLength length;
   std::string group_words;
   std::vector<sparsity::Group> groups;  ///< that masks prune
+  bool one_budget = false;              ///< for all of them: how many units each keeps will be found
   int64_t first_cut = 0, last_cut = 0;  ///< exchanges of cuts to a target; 0: none
   int64_t exchange_bytes = 0;           ///< that a node sends to others in an exchange of the whole network
   bool gradients = false;               ///< in every step instead; exchange_bytes are those of its local_steps

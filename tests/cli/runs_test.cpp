@@ -157,6 +157,8 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
     EXPECT_THAT(fine.output, HasSubstr(part));
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
+  const Result budget = run(scratch.path(), short_run({"--check", "--keep", "macs=0.6"}));
+  EXPECT_THAT(budget.output, HasSubstr("one budget for all, --keep macs=0.6"));
   const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));

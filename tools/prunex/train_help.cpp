@@ -41,6 +41,10 @@ std::string length_of(const train::Plan& plan, const train::TrainOptions& option
                      length.exchanges, options.local_steps);
 }
 
+std::string budget_of(const train::TrainOptions& options) {
+  return options.budget.empty() ? fmt::format("{}", options.keep) : options.budget;
+}
+
 std::string pruning_of(const train::Plan& plan, const train::TrainOptions& options) {
   if (plan.last_cut > 0) {
     const auto& pruning = options.pruning;
@@ -58,9 +62,10 @@ std::string pruning_of(const train::Plan& plan, const train::TrainOptions& optio
     kept += std::llround(group.keep * static_cast<double>(group.size));
   }
   const auto& length = plan.length;
-  std::string text =
-      fmt::format("{}: {} groups of {} units, {} are kept; prune-start {}, prune-end {}", plan.group_words,
-                  plan.groups.size(), units, kept, length.prune_start, length.prune_end);
+  const std::string goal = plan.one_budget ? fmt::format("one budget for all, --keep {}", budget_of(options))
+                                           : fmt::format("{} are kept", kept);
+  std::string text = fmt::format("{}: {} groups of {} units, {}; prune-start {}, prune-end {}", plan.group_words,
+                                 plan.groups.size(), units, goal, length.prune_start, length.prune_end);
   const bool freezes = length.freeze_after != strategies::kNever;
   text += freezes ? fmt::format(", masks are final after exchange {}", length.freeze_after) : ", masks are never final";
   if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not go beyond";
