@@ -1,9 +1,12 @@
 #include "prunex/train/metrics.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <concepts>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string_view>
 #include <type_traits>
 
@@ -159,7 +162,7 @@ std::string progress_json(const Summary& summary) {
   return json.dump();
 }
 
-void restore_progress(Summary& summary, const std::string& text) {
+void restore_progress(Summary& summary, const std::string& text) try {
   const auto json = text::parse_json(text);
   summary.exchanges = json.at("exchanges");
   summary.steps = json.at("steps");
@@ -177,6 +180,8 @@ void restore_progress(Summary& summary, const std::string& text) {
                                   .dual = seconds.at("dual")},
                      .evaluate = seconds.at("evaluate"),
                      .total = seconds.at("total")};
+} catch (const std::exception& error) {
+  throw std::invalid_argument(fmt::format("no progress of a run: {}", error.what()));
 }
 
 std::string to_json(const Metrics& metrics) {

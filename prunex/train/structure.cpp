@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/text/json.h"
+#include "prunex/text/one_line.h"
 
 namespace prunex::train {
 namespace {
@@ -28,28 +31,40 @@ Json to_json(const sparsity::GroupCut& group) {
   return {{"name", group.name}, {"size", group.size}, {"kept", group.kept}, {"at", std::move(place)}};
 }
 
-int64_t parse_axis(const std::string& text) {
-  int64_t axis = -1;
+int64_t parse_axis(const std::string& text, size_t axes) {
+  size_t axis = axes;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), axis);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw std::invalid_argument(fmt::format("'{}' is no axis", text));
+  if (error != std::errc() || end != text.data() + text.size() || axis >= axes) {
+    throw std::invalid_argument(fmt::format("'{}' is no axis", text::one_line(text)));
   }
-  return axis;
+  return static_cast<int64_t>(axis);
+}
+
+/// Ascending positions below `size`.
+Positions parse_kept(const nlohmann::json& json, int64_t size) {
+  auto kept = json.get<Positions>();
+  const bool ascend = std::is_sorted(kept.begin(), kept.end(), std::less_equal<>());
+  if (!ascend || (!kept.empty() && (kept.front() < 0 || kept.back() >= size))) {
+    throw std::invalid_argument(fmt::format("wanted ascending positions below {}", size));
+  }
+  return kept;
 }
 
 sparsity::TensorCut parse_tensor(const nlohmann::json& json) {
   sparsity::TensorCut tensor{json.at("shape").get<Positions>(), {}};
-  for (const auto& [axis, positions] : json.at("kept").items()) {
-    tensor.kept[parse_axis(axis)] = positions.get<Positions>();
+  for (const auto& [text, positions] : json.at("kept").items()) {
+    const int64_t axis = parse_axis(text, tensor.shape.size());
+    tensor.kept[axis] = parse_kept(positions, tensor.shape[static_cast<size_t>(axis)]);
   }
   return tensor;
 }
 
 sparsity::GroupCut parse_group(const nlohmann::json& json) {
   const auto& place = json.at("at");
+  const int64_t size = json.at("size");
   return {json.at("name"),
-          json.at("size"),
-          json.at("kept").get<Positions>(),
+          size,
+          parse_kept(json.at("kept"), size),
           {place.at("tensor"), place.at("axis"), place.value("index", Positions{})}};
 }
 
@@ -77,7 +92,7 @@ Structure parse_structure(const std::string& text) {
     }
     for (const auto& group : json.at("groups")) structure.cut.groups.push_back(parse_group(group));
     return structure;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     throw std::invalid_argument(fmt::format("no structure of a pruned network: {}", error.what()));
   }
 }

@@ -90,6 +90,7 @@ TEST(BrokenFiles, SyntaxErrorsHaveLineAndColumn) {
     EXPECT_EQ(problem_with(file, "{\n  \"groups\": ]\n}"), "not valid JSON (line 2, column 13)") << file;
     EXPECT_EQ(problem_with(file, "{"), "not valid JSON (line 1, column 2)") << file;
     EXPECT_EQ(problem_with(file, ""), "not valid JSON (line 1, column 1)") << file;
+    EXPECT_EQ(problem_with(file, std::string(200'000, '[')), "nested deeper than 100 levels (line 1, column 101)");
   }
   EXPECT_EQ(problem_with("metrics.jsonl", "{\"exchange\": 1}\n{\"exchange\" 2}\n{\"exchange\": 3}\n"),
             "not valid JSON (line 2, column 13)");

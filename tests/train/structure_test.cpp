@@ -1,5 +1,6 @@
 #include "prunex/train/structure.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::train {
 namespace {
@@ -46,6 +48,15 @@ TEST(Structure, OtherTextIsRefused) {
                            R"({"model": "m", "input": [1], "tensors": {"w": {"shape": [2], "kept": {"x": [0]}}},
                                "groups": []})"}) {
     EXPECT_THROW(parse_structure(text), std::invalid_argument) << text;
+  }
+  const auto refusal = [](const std::string& text) { return tests::message([&] { parse_structure(text); }); };
+  EXPECT_EQ(refusal(std::string(200'000, '[')),
+            "no structure of a pruned network: nested deeper than 100 levels (line 1, column 101)");
+  for (const char* kept : {"[0, 2]", "[-1]", "[1, 0]", "[0, 0]"}) {
+    EXPECT_EQ(refusal(fmt::format(R"({{"model": "m", "input": [1], "groups": [], "tensors":
+                                      {{"w": {{"shape": [2], "kept": {{"0": {}}}}}}}}})",
+                                  kept)),
+              "no structure of a pruned network: wanted ascending positions below 2");
   }
 }
 
