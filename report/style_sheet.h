@@ -11,7 +11,7 @@ inline constexpr const char* kStyleSheet = R"css(
 @media (prefers-color-scheme:dark){:root{--paper:#15181c;--ink:#e7eaee;--faint:#9aa4af;--grid:#2c3138;--box:#1e2228;
 --off:#343a42;--other:#5b646e;--c0:#5db4f2;--c1:#ff8a47;--c2:#35c79c;--c3:#ec93c6;--c4:#efb73a;--c5:#a5d8ff;--c6:#c2b2a3}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
+body{overflow-wrap:anywhere;margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:1400px;margin:0 auto;padding:24px}
 h1{font-size:26px;margin:0 0 8px}h2{font-size:21px;margin:36px 0 6px}h3{font-size:18px;margin:32px 0 8px}
 h4{font-size:16px;margin:0 0 6px}

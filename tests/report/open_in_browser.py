@@ -47,7 +47,11 @@ for (const cell of document.querySelectorAll(".num")) {
   if (getComputedStyle(cell).textAlign !== "right") faults.push(`'${cell.textContent}' is not aligned to the right`);
 }
 if (document.scripts.length !== 1) faults.push("a script of the page's own");
-if (document.documentElement.scrollWidth > window.innerWidth) faults.push("the page scrolls sideways");
+if (document.documentElement.scrollWidth > window.innerWidth) {
+  const wide = [...document.querySelectorAll("body *")].filter(element =>
+    !element.parentElement.closest(".scroll, svg") && element.getBoundingClientRect().right > window.innerWidth);
+  faults.push(`the page scrolls sideways, ${document.documentElement.scrollWidth} of ${window.innerWidth}: ${wide.map(e => `${e.tagName} ${e.textContent.slice(0, 60)}`).join(", ")}`);
+}
 document.title = `${paper > 128 ? "light" : "dark"}, ${figures.length} figures: ${faults.join("; ")}`;
 </script>"""
 
