@@ -19,7 +19,8 @@ const std::vector<std::string> kFirst = {
 void add(std::string& words, const std::string& name, const std::string& value) {
   if (value.empty() || value == "auto" || value == "false") return;
   if (!words.empty()) words += ' ';
-  words += value == "true" ? "--" + name : fmt::format("--{} {}", name, quoted(value));
+  words += fmt::format("--{}", name);
+  if (value != "true") words += fmt::format(" {}", quoted(value));
 }
 
 std::string words_of(Options options) {
@@ -40,7 +41,10 @@ std::string quoted(const std::string& text) {
   };
   if (!text.empty() && std::all_of(text.begin(), text.end(), harmless)) return text;
   std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  for (const char c : text) {
+    if (c == '\'') word += "'\\'";  // out of the quotes and back
+    word += c;
+  }
   return word + "'";
 }
 

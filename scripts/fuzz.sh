@@ -11,6 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { echo "fuzz.sh: $*" >&2; exit 2; }
 
+jobs=$(env -u OMP_NUM_THREADS nproc)
 seconds=${1:-3600}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "got '$seconds', wanted seconds"
 shift || true
@@ -22,7 +23,7 @@ for name in "${fuzzers[@]}"; do
 done
 
 cmake --preset fuzz >/dev/null
-cmake --build build/fuzz -j "$(nproc)" --target "${fuzzers[@]/#/fuzz_}"
+cmake --build build/fuzz -j "$jobs" --target "${fuzzers[@]/#/fuzz_}"
 
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 TMPDIR=$(mktemp -d "$([[ -w /dev/shm ]] && echo /dev/shm || echo /tmp)/prunex-fuzz-XXXXXX")
@@ -50,7 +51,7 @@ row fuzzer executions coverage MiB found
 status=0
 running=0
 for name in "${fuzzers[@]}"; do
-  if ((running == $(nproc))); then
+  if ((running == jobs)); then
     wait -n || status=1
     running=$((running - 1))
   fi

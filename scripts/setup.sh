@@ -3,8 +3,8 @@
 #
 #   scripts/setup.sh                  what `make build` and `make test` need
 #   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
-#   scripts/setup.sh --development    also clang for the fuzzers, clang-format, clang-tidy, Google Benchmark, ip and tc for bench/cluster.sh, and a
-#                                     browser for the tests of the report
+#   scripts/setup.sh --development    also clang and its fuzzer, clang-format, clang-tidy, Google Benchmark, ip and tc for
+#                                     bench/cluster.sh, and a browser for the tests of the report
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv

@@ -317,8 +317,13 @@ SafeTensors read_safetensors(const std::string& path) {
 
 const at::Tensor& tensor_of(const SafeTensors& file, const std::string& name, const std::string& path) {
   if (const at::Tensor* tensor = file.tensors.find(name)) return *tensor;
+  constexpr size_t kNamed = 20;
+  auto names = file.tensors.keys();
+  const std::string more = names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "";
+  names.resize(std::min(names.size(), kNamed));
+  for (auto& known : names) known = text::one_line(known);
   throw std::runtime_error(
-      fmt::format("{} has no tensor {}, it holds: {}", path, name, fmt::join(file.tensors.keys(), ", ")));
+      fmt::format("{} has no tensor {}, it holds: {}{}", path, name, fmt::join(names, ", "), more));
 }
 
 }  // namespace prunex::io

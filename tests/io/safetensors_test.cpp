@@ -20,6 +20,7 @@ namespace {
 
 using testing::AllOf;
 using testing::AnyOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -145,6 +146,9 @@ TEST(SafeTensors, NamesWhatAFileHoldsWhenATensorIsMissing) {
   file.tensors.insert("label", at::ones({1}));
   EXPECT_THAT([&] { tensor_of(file, "images", "f.safetensors"); },
               ThrowsMessage<std::runtime_error>("f.safetensors has no tensor images, it holds: image, label"));
+  for (int i = 0; i < 300; ++i) file.tensors.insert(fmt::format("\n{}", i), at::ones({1}));
+  EXPECT_THAT([&] { tensor_of(file, "images", "f"); },
+              ThrowsMessage<std::runtime_error>(AllOf(EndsWith("\\n16, \\n17 and 282 more"), Not(HasSubstr("\n")))));
 }
 
 TEST(SafeTensors, RefusesAMissingFileAndAFolder) {
