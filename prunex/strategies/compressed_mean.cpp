@@ -28,9 +28,9 @@ struct Shares {
   }
 };
 
-class Exchange {
+class MeanExchange {
  public:
-  Exchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
+  MeanExchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
       : group_(group),
         codec_(codec),
         buffer_(buffer),
@@ -129,7 +129,7 @@ void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& 
   TORCH_CHECK(buffer.numel() == extent.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
               extent.size());
   if (group.size() == 1 || buffer.numel() == 0) return;
-  Exchange(group, codec, buffer, extent, feedback).run();
+  MeanExchange(group, codec, buffer, extent, feedback).run();
 }
 
 int64_t compressed_mean_bytes(const Codec& codec, Extent extent, comm::Place place) {
