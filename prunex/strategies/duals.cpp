@@ -12,16 +12,16 @@ namespace prunex::strategies {
 
 using admm::SquaredNorms;
 
-Duals::Duals(const HsadmmOptions& options, const comm::Layout& layout, const RowShards& shards,
-             std::vector<std::string> names, const TensorDict& start)
-    : options_(options), layout_(layout), shards_(shards), names_(std::move(names)) {
-  for (int64_t step = 1; options.learning_rate && step <= options.total_steps; ++step) {
-    largest_rate_ = std::max(largest_rate_, options.learning_rate(step));
+Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm::Layout& layout,
+             const RowShards& shards, std::vector<std::string> names, const TensorDict& start)
+    : options_(options), local_(local), layout_(layout), shards_(shards), names_(std::move(names)) {
+  for (int64_t step = 1; local.learning_rate && step <= local.total_steps; ++step) {
+    largest_rate_ = std::max(largest_rate_, local.learning_rate(step));
   }
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
   v_ = zeros_like(shards.rows(z_node_, mine()));
-  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(options.exchanges_before + 1),
+  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1),
                                                    layout.nodes(), layout.mean_node_size()));
 }
 
@@ -136,10 +136,10 @@ void Duals::adapt_penalties(const Exchange& exchange) {
 }
 
 admm::StepSizes Duals::steps_of(int64_t iteration) const {
-  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = options_.momentum};
-  const int64_t end = std::min(iteration * options_.local_steps, options_.total_steps);
-  for (int64_t step = (iteration - 1) * options_.local_steps + 1; options_.learning_rate && step <= end; ++step) {
-    sizes.sum += options_.learning_rate(step);
+  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = local_.momentum};
+  const int64_t end = std::min(iteration * local_.steps, local_.total_steps);
+  for (int64_t step = (iteration - 1) * local_.steps + 1; local_.learning_rate && step <= end; ++step) {
+    sizes.sum += local_.learning_rate(step);
   }
   return sizes;
 }

@@ -6,18 +6,40 @@
 #include <vector>
 
 #include "prunex/admm/penalties.h"
-#include "prunex/strategies/hsadmm.h"
 #include "prunex/strategies/rail_exchange.h"
 #include "prunex/strategies/row_shards.h"
+#include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {
+
+/// Where a rank's theta starts an outer iteration.
+enum class StartFrom {
+  kZ,      ///< from the global model: masks settle at any kappa
+  kTheta,  ///< from its own theta (the paper): needs kappa >= ln 2, or pruned units return through their duals
+};
+
+/// What happens to tensors outside every group (batch norm, biases, stem, classifier).
+enum class AuxTensors {
+  kAverage,  ///< plain mean over all ranks
+  kAdmm,     ///< duals and penalties like the rest; they lag
+};
+
+struct ConsensusOptions {
+  admm::PenaltyOptions penalty;  ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
+  double lambda = 0;             ///< weight decay inside Eq. 9
+  bool as_printed = false;       ///< Eq. 9 as the paper prints it
+  bool flat = false;             ///< flat consensus, the paper's "AR": one node that holds all ranks
+  StartFrom start_from = StartFrom::kZ;
+  AuxTensors aux = AuxTensors::kAverage;
+  admm::Tolerance tolerance;  ///< both 0: never stop early
+};
 
 /// One rank's share: u and the node's model are whole on every rank, v is kept of the rows of its shard alone. All
 /// tensors named `work` are whole; of them only the own shard's rows are read or written where `rows` are meant.
 class Duals {
  public:
-  /// names: the parameters in consensus; start: all parameters at the start. `options` and `shards` must outlive it.
-  Duals(const HsadmmOptions& options, const comm::Layout& layout, const RowShards& shards,
+  /// names: the parameters in consensus; start: all parameters at the start. What is referred to must outlive it.
+  Duals(const ConsensusOptions& options, const LocalSgd& local, const comm::Layout& layout, const RowShards& shards,
         std::vector<std::string> names, const TensorDict& start);
 
   /// Whether the tensor is in consensus.
@@ -57,7 +79,8 @@ class Duals {
   admm::StepSizes steps_of(int64_t iteration) const;
   bool tests_convergence() const;
 
-  const HsadmmOptions& options_;
+  const ConsensusOptions& options_;
+  const LocalSgd& local_;
   const comm::Layout layout_;
   const RowShards& shards_;
   std::vector<std::string> names_;

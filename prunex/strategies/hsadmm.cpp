@@ -12,7 +12,6 @@
 
 #include "prunex/admm/updates.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/duals.h"
 #include "prunex/strategies/phase_clock.h"
 #include "prunex/strategies/row_feedback.h"
 #include "prunex/strategies/row_shards.h"
@@ -21,18 +20,19 @@ namespace prunex::strategies {
 namespace {
 
 HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
-  admm::check(options.penalty);
-  if (options.local_steps < 1 || options.total_steps < 1) {
-    throw std::invalid_argument(
-        fmt::format("--local-steps: got {} of {} steps, wanted 1 or more", options.local_steps, options.total_steps));
+  admm::check(options.consensus.penalty);
+  if (options.local.steps < 1 || options.local.total_steps < 1) {
+    throw std::invalid_argument(fmt::format("--local-steps: got {} of {} steps, wanted 1 or more", options.local.steps,
+                                            options.local.total_steps));
   }
-  if (options.penalty.kappa == 0 && options.start_from == StartFrom::kTheta) {
+  if (options.consensus.penalty.kappa == 0 && options.consensus.start_from == StartFrom::kTheta) {
     throw std::invalid_argument("--start-from theta: needs --kappa above 0, or ranks never hear of each other");
   }
-  if (options.penalty.kappa > 0 && options.penalty.rule == admm::PenaltyRule::kKappa && !options.learning_rate) {
+  if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
+      !options.local.learning_rate) {
     throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
   }
-  sparsity::check_groups(options.groups, params);
+  sparsity::check_groups(options.masks.groups, params);
   return options;
 }
 
@@ -53,12 +53,12 @@ TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
 /// Parameters under a proximal term: the members of groups, or all.
 std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params) {
   std::unordered_set<std::string> grouped;
-  for (const auto& group : options.groups) {
+  for (const auto& group : options.masks.groups) {
     for (const auto& slice : group.slices) grouped.insert(slice.tensor);
   }
   std::vector<std::string> names;
   for (const auto& name : params.keys()) {
-    if (options.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
+    if (options.consensus.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
   }
   return names;
 }
@@ -126,28 +126,29 @@ class Hsadmm final : public Strategy {
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_(checked(std::move(options), replica.weights.params)),
-      one_node_(options_.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
-      ranks_(options_.flat ? *one_node_ : ranks, options_.exchange),
-      masks_(options_.groups, options_.keep, options_.mask_rule, options_.select_units),
-      k_(options_.exchanges_before) {
+      one_node_(options_.consensus.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
+      ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
+      masks_(options_.masks),
+      k_(options_.local.exchanges_before) {
   at::NoGradGuard no_grad;
   for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
   for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
 
   z_ = {clones(replica.weights.params), clones(replica.weights.buffers)};
-  work_ = exchanged_tensors(z_, options_.payload);
+  work_ = exchanged_tensors(z_, options_.exchange.payload);
   shards_ = RowShards(work_, ranks_.rails(), ranks_.layout().ranks_here());
   dense_ = compact_ = ShardedCompaction(shards_, work_, sparsity::Supports());
   buffer_ = at::empty({0}, work_.front().value().options().memory_format(at::MemoryFormat::Contiguous));
-  if (options_.penalty.kappa > 0) {
-    duals_.emplace(options_, ranks_.layout(), shards_, names_in_consensus(options_, z_.params), z_.params);
+  if (options_.consensus.penalty.kappa > 0) {
+    duals_.emplace(options_.consensus, options_.local, ranks_.layout(), shards_,
+                   names_in_consensus(options_, z_.params), z_.params);
   }
-  if (options_.payload != Payload::kFp32) feedback_.emplace(shards_, work_, mine());
+  if (options_.exchange.payload != Payload::kFp32) feedback_.emplace(shards_, work_, mine());
   set_terms();
 }
 
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
-  if (step % options_.local_steps != 0 && step != options_.total_steps) return {};
+  if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
   at::NoGradGuard no_grad;
   ++k_;
   Exchange exchange{.exchanged = true, .index = k_};
@@ -211,14 +212,14 @@ void Hsadmm::update_node_candidate() {
 }
 
 bool Hsadmm::freezes_now() const {
-  const bool stable = options_.freeze_when_stable > 0 && masks_.stable() >= options_.freeze_when_stable;
-  return !frozen_ && (k_ > options_.freeze_after || (stable && k_ >= options_.keep.end));
+  const bool stable = options_.masks.freeze_when_stable > 0 && masks_.stable() >= options_.masks.freeze_when_stable;
+  return !frozen_ && (k_ > options_.masks.freeze_after || (stable && k_ >= options_.masks.keep.end));
 }
 
 /// This rank's share of the scores of the node's candidate.
 std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
   if (masks_.groups().empty()) return {};
-  if (!options_.score_units) {
+  if (!options_.masks.score) {
     clear_other_rows();
     return sparsity::unit_scores(masks_.groups(), work_);
   }
@@ -239,7 +240,7 @@ std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
 
 /// Ranks that all hold the whole share its scores equally.
 std::vector<at::Tensor> Hsadmm::shares_of_scores(const Weights& candidate) {
-  auto scores = options_.score_units(candidate, ranks_.node());
+  auto scores = options_.masks.score(candidate, ranks_.node());
   for (auto& score : scores) score = score / ranks_.layout().ranks_here();
   return scores;
 }
@@ -258,7 +259,7 @@ void Hsadmm::update_masks(Replica& replica) {
   if (freezes_now()) {
     freeze(replica);
   } else if (!frozen_) {
-    const bool score = !options_.score_units || masks_.prunes_at(k_);
+    const bool score = !options_.masks.score || masks_.prunes_at(k_);
     masks_.update(k_, score ? node_scores(replica) : masks_.equal_scores(), ranks_);
     set_support();
   }
@@ -268,7 +269,7 @@ void Hsadmm::update_masks(Replica& replica) {
 
 /// What Eq. 10 leaves of the node's candidate.
 sparsity::Supports Hsadmm::support_of_node() const {
-  const bool own = options_.mask_rule == MaskRule::kUnion && !frozen_;
+  const bool own = options_.masks.rule == MaskRule::kUnion && !frozen_;
   return own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_;
 }
 
@@ -278,16 +279,16 @@ void Hsadmm::set_support() {
 }
 
 void Hsadmm::freeze(Replica& replica) {
-  if (options_.freeze_masks == FreezeMasks::kScores) {
+  if (options_.masks.final == FreezeMasks::kScores) {
     masks_.freeze(node_scores(replica), ranks_);
   } else {
     masks_.freeze();
   }
   frozen_ = true;
   set_support();
-  if (duals_) duals_->mask(support_, options_.mask_theta);
+  if (duals_) duals_->mask(support_, options_.masks.mask_theta);
   sparsity::apply_supports(replica.momentum, support_);
-  if (options_.mask_theta) {
+  if (options_.masks.mask_theta) {
     sparsity::apply_supports(replica.weights.params, support_);
     set_gradient_masks();
   }
@@ -360,13 +361,14 @@ void Hsadmm::average_over_nodes(at::Tensor& part) {
   part.sub_(z).mul_(weight);
   Feedback feedback = feedback_->pack(compact_);
   const int64_t vectors = compact_.vector_entries(mine());
-  ranks_.compressed_mean_over_nodes(Codec(options_.payload), part, {part.numel() - vectors, vectors}, &feedback);
+  ranks_.compressed_mean_over_nodes(Codec(options_.exchange.payload), part, {part.numel() - vectors, vectors},
+                                    &feedback);
   feedback_->unpack(feedback, compact_);
   part.add_(z);
 }
 
 bool Hsadmm::takes_outer_step() const {
-  if (options_.outer_from > 0) return k_ >= options_.outer_from;
+  if (options_.outer.from > 0) return k_ >= options_.outer.from;
   return frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
 }
 
@@ -383,14 +385,14 @@ void Hsadmm::update_z() {
   sparsity::apply_supports(z_.params, support_);
   sparsity::apply_supports(outer_, support_);
   for (auto& z : z_.params) {
-    admm::outer_step(z.value(), work_[z.key()], outer_[z.key()], options_.outer_rate, options_.outer_momentum);
+    admm::outer_step(z.value(), work_[z.key()], outer_[z.key()], options_.outer.rate, options_.outer.momentum);
   }
 }
 
 /// Theta for the next iteration: z, or the rank's own for the parameters that duals hold.
 void Hsadmm::restart(Replica& replica) {
   for (auto& theta : replica.weights.params) {
-    const bool own = options_.start_from == StartFrom::kTheta && duals_ && duals_->hold(theta.key());
+    const bool own = options_.consensus.start_from == StartFrom::kTheta && duals_ && duals_->hold(theta.key());
     if (!own) theta.value().copy_(z_.params[theta.key()]);
   }
   for (auto& buffer : replica.weights.buffers) {
@@ -418,7 +420,7 @@ void Hsadmm::set_gradient_masks() {
 void Hsadmm::finish() {
   if (frozen_ || masks_.groups().empty()) return;
   at::NoGradGuard no_grad;
-  if (options_.score_units) {
+  if (options_.masks.score) {
     masks_.freeze(shares_of_scores(z_), ranks_);
   } else {
     masks_.freeze(sparsity::unit_scores(masks_.groups(), z_.params));
@@ -439,7 +441,7 @@ void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
   support_ = sparsity::apply_cut(support_, cut);
   dense_ = ShardedCompaction(shards_, work_, sparsity::Supports());
   compact_ = ShardedCompaction(shards_, work_, support_);
-  if (options_.mask_theta) set_gradient_masks();
+  if (options_.masks.mask_theta) set_gradient_masks();
   set_terms();
 }
 
@@ -472,7 +474,7 @@ void Hsadmm::load(const TensorDict& state, const sparsity::Cut* cut_before, Repl
   masks_.restore(std::move(node), std::move(global), progress[3]);
   set_support();
   if (progress[2] == 0) duals_.reset();
-  if (frozen_ && options_.mask_theta) set_gradient_masks();
+  if (frozen_ && options_.masks.mask_theta) set_gradient_masks();
   for (const auto& item : state) {
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,15 @@
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
+
+/// The local SGD that runs between exchanges.
+struct LocalSgd {
+  int64_t steps = 50;                            ///< H: optimizer steps between exchanges; more saves bytes
+  int64_t total_steps = 0;                       ///< of the run; the last exchange may come after fewer than H
+  std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …: kappa needs the sum over an iteration
+  double momentum = 0.9;
+  int64_t exchanges_before = 0;  ///< of another strategy; exchanges count on from there
+};
 
 /// What the local optimizer adds to the gradient of the loss: rho1 (theta - anchor), Eq. 8; and where theta lives.
 struct LocalTerms {

@@ -21,9 +21,9 @@ void check_device(const TrainOptions& options, const c10::Device& device) {
     throw std::invalid_argument(fmt::format("--device cuda: --strategy {} computes on the CPU, wanted one of {}",
                                             options.strategy, fmt::join(kStrategies, ", ")));
   }
-  if (options.hsadmm.payload != strategies::Payload::kFp32) {
+  if (options.exchange.payload != strategies::Payload::kFp32) {
     throw std::invalid_argument(fmt::format("--device cuda: --payload {} is rounded on the CPU, wanted fp32",
-                                            strategies::name_of(options.hsadmm.payload)));
+                                            strategies::name_of(options.exchange.payload)));
   }
 }
 

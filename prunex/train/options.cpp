@@ -63,7 +63,7 @@ void validate_exchange_numbers(const TrainOptions& options) {
   if (options.prune_end != kAutomatic) between("--prune-end", options.prune_end, options.prune_start, kMostExchanges);
   const bool freezes = options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever;
   if (freezes) between("--freeze-after", options.freeze_after, 0, kMostExchanges);
-  between("--freeze-when-stable", options.hsadmm.freeze_when_stable, 0, kMostExchanges);
+  between("--freeze-when-stable", options.masks.freeze_when_stable, 0, kMostExchanges);
   between("--outer-from", options.outer_from.value_or(0), 0, kMostExchanges);
   between("--local-after", options.local_after, 0, kMostExchanges);
   if (options.checkpoint_every != kAutomatic)
@@ -144,14 +144,14 @@ void validate(const TrainOptions& given) {
   at_least("--weight-decay", options.weight_decay, 0);
   want(options.keep > 0 && options.keep <= 1, "--keep", options.keep, "a share in (0, 1]");
   if (options.round_to != kAutomatic) between("--round-to", options.round_to, 1, prune::kMostMultiple);
-  positive("--outer-lr", options.hsadmm.outer_rate);
+  positive("--outer-lr", options.outer.rate);
   const double outer_momentum = options.outer_momentum.value_or(0);
   want(outer_momentum >= 0 && outer_momentum < 1, "--outer-momentum", outer_momentum, "a number in [0, 1)");
-  at_least("--tolerance", options.hsadmm.tolerance.relative, 0);
+  at_least("--tolerance", options.consensus.tolerance.relative, 0);
   validate_exchange_numbers(options);
   validate_strategy(options);
   validate_phases(options);
-  admm::check(options.hsadmm.penalty);
+  admm::check(options.consensus.penalty);
 }
 
 comm::Layout shape_of(const TrainOptions& options) {

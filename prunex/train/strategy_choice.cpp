@@ -23,31 +23,31 @@ using strategies::Payload;
 /// points (docs/results.md).
 void set_hsadmm(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
   if (options.after_freeze != strategies::AfterFreeze::kNesterov) return;
-  options.outer_from = 1;
-  options.outer_momentum = 0.8;
+  options.outer.from = 1;
+  options.outer.momentum = 0.8;
 }
 
 void set_local_sgd(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = strategies::AfterFreeze::kAverage;
 }
 
 void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = strategies::AfterFreeze::kNesterov;
-  options.outer_from = 1;
+  options.outer.from = 1;
 }
 
 /// Nothing is pruned until the exchange after --prune-at of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
-  options.freeze_after = last_open_exchange(train, plan.length);
-  options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
+  options.masks.freeze_after = last_open_exchange(train, plan.length);
+  options.masks.keep = {sparsity::KeepRamp::kCubic, options.masks.freeze_after + 1, options.masks.freeze_after + 1};
 }
 
 void set_flat(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_hsadmm(options, plan, train);
-  options.flat = true;
+  options.consensus.flat = true;
 }
 
 constexpr double kPruneTrainThreshold = 1e-4;  // arXiv 1901.09290
@@ -98,25 +98,31 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
 }
 
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
-  HsadmmOptions hsadmm = options.hsadmm;
-  hsadmm.groups = plan.groups;
-  hsadmm.score_units = plan.score_units;
-  hsadmm.select_units = plan.select_units;
-  hsadmm.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
-  hsadmm.freeze_after = plan.length.freeze_after;
-  hsadmm.local_steps = options.local_steps;
-  hsadmm.total_steps = plan.length.steps;
-  hsadmm.learning_rate = [length = plan.length](int64_t step) { return learning_rate_at(length.phase_of(step), step); };
-  hsadmm.momentum = options.momentum;
-  hsadmm.exchanges_before = options.local_after;
+  HsadmmOptions hsadmm{.exchange = options.exchange,
+                       .masks = options.masks,
+                       .consensus = options.consensus,
+                       .outer = options.outer,
+                       .after_freeze = options.after_freeze};
+  hsadmm.masks.groups = plan.groups;
+  hsadmm.masks.score = plan.score_units;
+  hsadmm.masks.select = plan.select_units;
+  hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
+  hsadmm.masks.freeze_after = plan.length.freeze_after;
+  hsadmm.local.steps = options.local_steps;
+  hsadmm.local.total_steps = plan.length.steps;
+  hsadmm.local.learning_rate = [length = plan.length](int64_t step) {
+    return learning_rate_at(length.phase_of(step), step);
+  };
+  hsadmm.local.momentum = options.momentum;
+  hsadmm.local.exchanges_before = options.local_after;
   kind_of(options.strategy).set(hsadmm, plan, options);
-  if (options.outer_from) hsadmm.outer_from = *options.outer_from;
-  if (options.outer_momentum) hsadmm.outer_momentum = *options.outer_momentum;
+  if (options.outer_from) hsadmm.outer.from = *options.outer_from;
+  if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
   return hsadmm;
 }
 
 strategies::DdpOptions ddp_options(const TrainOptions& options) {
-  return {.exchange = options.hsadmm.exchange, .payload = options.hsadmm.payload};
+  return {.exchange = options.exchange.form, .payload = options.exchange.payload};
 }
 
 Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
@@ -189,20 +195,20 @@ TrainOptions with_defaults(TrainOptions options) {
 void validate_strategy(const TrainOptions& options) {
   const auto& name = options.strategy;
   const Kind& kind = kind_of(name);
-  const bool rounds = options.hsadmm.payload != Payload::kFp32;
+  const bool rounds = options.exchange.payload != Payload::kFp32;
   const bool gradients = kind.averages_gradients();
   refuse(gradients && group_words(options) != "none",
          fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
   refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
   refuse(rounds && gradients && !kind.is_ddp(),
-         fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.hsadmm.payload), name));
+         fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.exchange.payload), name));
   refuse(rounds && name == "hsadmm_flat",
          fmt::format("--payload: got {}, hsadmm_flat has fp32 alone: it knows no nodes to round between",
-                     strategies::name_of(options.hsadmm.payload)));
+                     strategies::name_of(options.exchange.payload)));
   refuse(rounds && options.sites > 1,
-         fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.hsadmm.payload)));
-  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && !kind.is_ddp(),
+         fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.exchange.payload)));
+  refuse(options.exchange.form == strategies::ExchangeForm::kFlat && !kind.is_ddp(),
          fmt::format("--exchange: got flat, {} has sharded and leader", name));
   refuse(!(options.prune_at > 0 && options.prune_at < 1),
          fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));

@@ -49,7 +49,7 @@ class Comparison {
       before_exchange_ = {};
       for (const auto& theta : replica_.weights.params) before_exchange_[theta.key()] = theta.value().detach().clone();
       const auto sent = ranks_.rail->traffic().bytes.payload;
-      const auto exchange = strategy_->after_update(replica_, k * options_.local_steps);
+      const auto exchange = strategy_->after_update(replica_, k * options_.local.steps);
       compare(expected, exchange, ranks_.rail->traffic().bytes.payload - sent);
     }
   }
@@ -113,10 +113,11 @@ class Comparison {
     const auto shape = shape_of(oracle_, name);
     const json& theirs = expected["theta"][ranks_.layout.node()][ranks_.layout.local_rank()][name];
     at::Tensor ours = replica_.weights.params[name].detach();
-    if (in_admm && options_.start_from == strategies::StartFrom::kZ) {
+    if (in_admm && options_.consensus.start_from == strategies::StartFrom::kZ) {
       ours = before_exchange_.at(name);
-      if (expected["frozen"] && options_.mask_theta) {
-        const auto supports = sparsity::supports_of(options_.groups, strategy_->masks(), strategy_->product().params);
+      if (expected["frozen"] && options_.masks.mask_theta) {
+        const auto supports =
+            sparsity::supports_of(options_.masks.groups, strategy_->masks(), strategy_->product().params);
         if (const auto* support = supports.find(name)) sparsity::apply_support(ours, *support);
       }
     }
@@ -148,10 +149,10 @@ class Comparison {
   /// until the freeze is done, four norms (8 bytes each) per tensor in ADMM. The file counts 4 bytes per element.
   int64_t payload_of(const json& expected, const strategies::Exchange& exchange) {
     int64_t units = 0;
-    for (const auto& group : options_.groups) units += group.size;
-    const bool united = options_.mask_rule == strategies::MaskRule::kUnion && !exchange.frozen;
+    for (const auto& group : options_.masks.groups) units += group.size;
+    const bool united = options_.masks.rule == strategies::MaskRule::kUnion && !exchange.frozen;
     const bool deciding =
-        !was_frozen_ && !(exchange.frozen && options_.freeze_masks == strategies::FreezeMasks::kLastGlobal);
+        !was_frozen_ && !(exchange.frozen && options_.masks.final == strategies::FreezeMasks::kLastGlobal);
     was_frozen_ = exchange.frozen;
     const json& bytes = expected["bytes"];
     const int64_t elements = (bytes["bytes_packed"].get<int64_t>() + bytes["bytes_bn"].get<int64_t>()) / 4;

@@ -52,7 +52,7 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
   Replica replica = problem.initial_replica();
   const auto strategy = make_hsadmm(replica, ranks, options);
   History history;
-  for (int64_t step = 1; step <= options.total_steps; ++step) {
+  for (int64_t step = 1; step <= options.local.total_steps; ++step) {
     if (phase == LocalPhase::kMinimise) {
       problem.minimise(replica, strategy->local_terms());
     } else {
@@ -185,32 +185,32 @@ TensorDict SmallProblem::common_minimum(const std::vector<SmallProblem>& problem
 HsadmmOptions default_options() {
   const auto groups = tests::groups_of_every_kind(0.5);
   HsadmmOptions options;
-  options.groups = {groups[0], groups[4]};  // coupled, flat
-  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 3};
-  options.freeze_after = 3;
-  options.local_steps = 3;
-  options.total_steps = 17;
-  options.learning_rate = learning_rate;
-  options.momentum = kMomentum;
+  options.masks.groups = {groups[0], groups[4]};  // coupled, flat
+  options.masks.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 3};
+  options.masks.freeze_after = 3;
+  options.local.steps = 3;
+  options.local.total_steps = 17;
+  options.local.learning_rate = learning_rate;
+  options.local.momentum = kMomentum;
   return options;
 }
 
 HsadmmOptions paper_options() {
   HsadmmOptions options = default_options();
   const auto groups = tests::groups_of_every_kind(0.6);
-  options.groups = {groups[1], groups[2], groups[3]};  // filter, channel, shape
-  options.keep.ramp = sparsity::KeepRamp::kHard;
-  options.mask_rule = MaskRule::kUnion;
-  options.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .rho1_max = 1, .mu = 2};
-  options.start_from = StartFrom::kTheta;
-  options.aux = AuxTensors::kAdmm;
+  options.masks.groups = {groups[1], groups[2], groups[3]};  // filter, channel, shape
+  options.masks.keep.ramp = sparsity::KeepRamp::kHard;
+  options.masks.rule = MaskRule::kUnion;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .rho1_max = 1, .mu = 2};
+  options.consensus.start_from = StartFrom::kTheta;
+  options.consensus.aux = AuxTensors::kAdmm;
   options.after_freeze = AfterFreeze::kAdmm;
-  options.freeze_after = 4;
+  options.masks.freeze_after = 4;
   return options;
 }
 
 sparsity::Cut cut_of(const HsadmmOptions& options, const sparsity::Masks& masks, const Weights& weights) {
-  auto groups = options.groups;
+  auto groups = options.masks.groups;
   for (auto& group : groups) {
     if (group.name == "coupled") group.slices.push_back({"mean", sparsity::kRows, {}});
   }
@@ -229,7 +229,7 @@ std::vector<History> run_on_ranks(const comm::Layout& shape, const HsadmmOptions
     const int rank = ranks.layout.rank;
     histories[rank] = run_rank(ranks, options, phase, SmallProblem(rank, type));
   });
-  const comm::Layout seen = options.flat ? comm::Layout::even(1, shape.world_size()) : shape;
+  const comm::Layout seen = options.consensus.flat ? comm::Layout::even(1, shape.world_size()) : shape;
   for (int node = 0; node < seen.nodes(); ++node) {
     assemble_rows(histories, seen.first_rank(node), seen.node_sizes[node]);
   }

@@ -46,7 +46,7 @@ void add_layout_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--sites", options.sites, "the nodes form so many equal, consecutive shares behind slow links")
       ->group(group);
   add_choice<strategies::ExchangeForm>(
-      app, "--exchange", options.hsadmm.exchange,
+      app, "--exchange", options.exchange.form,
       {{"sharded", strategies::ExchangeForm::kSharded},
        {"leader", strategies::ExchangeForm::kLeader},
        {"flat", strategies::ExchangeForm::kFlat}},
@@ -103,7 +103,6 @@ void add_sgd_options(CLI::App& app, TrainCommand& command) {
 
 void add_pruning_options(CLI::App& app, TrainCommand& command) {
   auto& options = command.options;
-  auto& hsadmm = options.hsadmm;
   const std::string group = "Pruning";
   app.add_option(
          "--groups", options.groups,
@@ -120,7 +119,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
       ->type_name("INT|auto")
       ->group(group);
   app.add_flag("--no-shrink", command.no_shrink, "train on with masks instead of cutting the model")->group(group);
-  add_choice<strategies::MaskRule>(app, "--mask-rule", hsadmm.mask_rule,
+  add_choice<strategies::MaskRule>(app, "--mask-rule", options.masks.rule,
                                    {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}},
                                    "one mask for all nodes, or each node's own")
       ->group(group);
@@ -140,7 +139,7 @@ void add_pruning_options(CLI::App& app, TrainCommand& command) {
   app.add_option("--freeze-after", command.freeze_after, "last exchange that changes masks; auto: --prune-end; never")
       ->type_name("INT|auto|never")
       ->group(group);
-  app.add_option("--freeze-when-stable", hsadmm.freeze_when_stable,
+  app.add_option("--freeze-when-stable", options.masks.freeze_when_stable,
                  "freeze after so many exchanges without a change; 0 = off")
       ->group(group);
 }
@@ -216,40 +215,41 @@ void add_cut_options(CLI::App& app, TrainCommand& command) {
 }
 
 void add_consensus_options(CLI::App& app, TrainCommand& command) {
-  auto& hsadmm = command.options.hsadmm;
+  auto& options = command.options;
   const std::string group = "Consensus";
-  app.add_flag("--as-printed", hsadmm.as_printed, "Eq. 9 as the paper prints it, to see what it does")->group(group);
-  add_choice<admm::PenaltyRule>(app, "--penalty", hsadmm.penalty.rule,
+  app.add_flag("--as-printed", options.consensus.as_printed, "Eq. 9 as the paper prints it, to see what it does")
+      ->group(group);
+  add_choice<admm::PenaltyRule>(app, "--penalty", options.consensus.penalty.rule,
                                 {{"kappa", admm::PenaltyRule::kKappa},
                                  {"residual", admm::PenaltyRule::kResidual},
                                  {"geometric", admm::PenaltyRule::kGeometric},
                                  {"fixed", admm::PenaltyRule::kFixed}},
                                 "how rho1 and rho2 change")
       ->group(group);
-  app.add_option("--kappa", hsadmm.penalty.kappa, "pull towards the node's model per exchange; 0 = no ADMM")
+  app.add_option("--kappa", options.consensus.penalty.kappa, "pull towards the node's model per exchange; 0 = no ADMM")
       ->group(group);
-  app.add_option("--rho1", hsadmm.penalty.rho1, "first value where --penalty is not kappa")->group(group);
-  app.add_option("--rho2", hsadmm.penalty.rho2, "first value where --penalty is not kappa")->group(group);
-  app.add_option("--rho1-max", hsadmm.penalty.rho1_max, "cap; 0 = by learning rate with kappa, else none")
+  app.add_option("--rho1", options.consensus.penalty.rho1, "first value where --penalty is not kappa")->group(group);
+  app.add_option("--rho2", options.consensus.penalty.rho2, "first value where --penalty is not kappa")->group(group);
+  app.add_option("--rho1-max", options.consensus.penalty.rho1_max, "cap; 0 = by learning rate with kappa, else none")
       ->group(group);
-  app.add_option("--rho2-max", hsadmm.penalty.rho2_max, "cap; 0 = by learning rate with kappa, else none")
+  app.add_option("--rho2-max", options.consensus.penalty.rho2_max, "cap; 0 = by learning rate with kappa, else none")
       ->group(group);
-  add_choice<strategies::StartFrom>(app, "--start-from", hsadmm.start_from,
+  add_choice<strategies::StartFrom>(app, "--start-from", options.consensus.start_from,
                                     {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}},
                                     "what local steps start from")
       ->group(group);
   add_choice<strategies::AuxTensors>(
-      app, "--aux", hsadmm.aux,
+      app, "--aux", options.consensus.aux,
       {{"average", strategies::AuxTensors::kAverage}, {"admm", strategies::AuxTensors::kAdmm}},
       "tensors outside every group")
       ->group(group);
-  add_choice<strategies::AfterFreeze>(app, "--after-freeze", hsadmm.after_freeze,
+  add_choice<strategies::AfterFreeze>(app, "--after-freeze", options.after_freeze,
                                       {{"nesterov", strategies::AfterFreeze::kNesterov},
                                        {"average", strategies::AfterFreeze::kAverage},
                                        {"admm", strategies::AfterFreeze::kAdmm}},
                                       "exchanges with final masks")
       ->group(group);
-  app.add_option("--outer-lr", hsadmm.outer_rate, "of the Nesterov step")->group(group);
+  app.add_option("--outer-lr", options.outer.rate, "of the Nesterov step")->group(group);
   add_automatic_option(app, "--outer-momentum", command.outer_momentum,
                        "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", group);
   app.add_option("--outer-from", command.outer_from,
@@ -257,7 +257,8 @@ void add_consensus_options(CLI::App& app, TrainCommand& command) {
                  "diloco, else 0")
       ->type_name("INT|auto")
       ->group(group);
-  app.add_option("--tolerance", hsadmm.tolerance.relative, "stop when the residuals of the duals are below it; 0 = off")
+  app.add_option("--tolerance", options.consensus.tolerance.relative,
+                 "stop when the residuals of the duals are below it; 0 = off")
       ->group(group);
 }
 
@@ -272,7 +273,7 @@ void add_strategy_options(CLI::App& app, TrainCommand& command) {
       ->check(one_of({"", "paper"}))
       ->type_name("")
       ->group(group);
-  add_choice<strategies::Payload>(app, "--payload", options.hsadmm.payload,
+  add_choice<strategies::Payload>(app, "--payload", options.exchange.payload,
                                   {{"fp32", strategies::Payload::kFp32},
                                    {"bf16", strategies::Payload::kBf16},
                                    {"fp16", strategies::Payload::kFp16},
