@@ -40,7 +40,7 @@ std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const 
     update(replica, run.momentum, step);
     const Exchange exchange = strategy->after_update(replica, step);
     const int64_t sent = (comm::moved_by_exchanges(ranks) - before).sent_to_nodes;
-    steps.push_back({clones(replica.weights.params), clones(strategy->state()), exchange, sent});
+    steps.push_back({clones(replica.weights.params), clones(merged(strategy->state())), exchange, sent});
   }
   return steps;
 }

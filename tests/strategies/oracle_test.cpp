@@ -10,6 +10,7 @@
 #include "oracle_problem.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/sparsity/projection.h"
+#include "small_problem.h"
 
 namespace prunex::oracle {
 namespace {
@@ -63,7 +64,7 @@ class Comparison {
     for (const auto& mask : strategy_->masks()) {
       EXPECT_TRUE(mask.value().equal(mask_tensor(expected["masks"][mask.key()]))) << mask.key() << at_k;
     }
-    const TensorDict state = strategy_->state();
+    const TensorDict state = merged(strategy_->state());
     const json& node_z = expected["zi"][ranks_.layout.node()];
     for (const auto& [name, entries] : expected["z"].items()) {
       const double z_norm = read_tensor(entries, shape_of(oracle_, name)).norm().item<double>();

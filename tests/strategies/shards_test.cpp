@@ -193,5 +193,35 @@ TEST(UnevenNodes, FollowEquationNineWithTheirOwnSizes) {
   }
 }
 
+/// Times that an exchange moves the model in this rank's memory: what it sends and receives apart.
+std::vector<double> copies(const HsadmmOptions& options) {
+  std::vector<double> copies;
+  for (const auto& snapshot : run_on_ranks(2, 2, options, LocalPhase::kTrainAndCut, at::kFloat)[1]) {
+    int64_t entries = 0;
+    for (const auto& item : snapshot.theta) entries += item.value().numel();
+    copies.push_back(static_cast<double>(snapshot.copied) / static_cast<double>(entries));
+  }
+  copies.pop_back();  // finish() is no exchange
+  return copies;
+}
+
+TEST(Exchanges, MoveTheModelFiveTimesBeforeTheFreezeAndTwiceAfterIt) {
+  HsadmmOptions admm = default_options(), stepped = admm, masked = admm, rounded = admm;
+  stepped.outer.from = 1;
+  masked.consensus.penalty.kappa = rounded.consensus.penalty.kappa = 0;
+  masked.outer.from = 1;
+  rounded.exchange.payload = Payload::kInt4;
+  for (const auto& options : {admm, stepped, masked, rounded}) {
+    const auto times = copies(options);
+    ASSERT_EQ(times.size(), 6);
+    const bool rounds = options.exchange.payload != Payload::kFp32;  // what rounding leaves out follows the masks
+    for (size_t k = 0; k < times.size(); ++k) {
+      const bool frozen = k >= 4;  // and cut: the freeze is the fourth exchange
+      EXPECT_GT(times[k], 1) << k;
+      EXPECT_LE(times[k], frozen ? 2.1 : rounds ? 7.1 : 5.1) << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace prunex::strategies

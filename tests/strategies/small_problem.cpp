@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -28,12 +29,23 @@ OwnTerms terms_on(const std::string& name, const at::Tensor& theta, const LocalT
   return own;
 }
 
+thread_local int64_t copied_entries = 0;
+
+/// of aten::copy_(to, from), which clone() calls, too; and of what packs into a buffer or unpacks.
+std::unique_ptr<at::ObserverContext> count_copied(const at::RecordFunction& call) {
+  const std::string name = call.name();
+  if (name != "aten::copy_" && name != "prunex::pack" && name != "prunex::unpack") return nullptr;
+  const at::Tensor moved = call.inputs()[0].toTensor();
+  if (moved.is_floating_point() && moved.numel() > 1) copied_entries += moved.numel();
+  return nullptr;
+}
+
 Snapshot snapshot_of(const Replica& replica, const Strategy& strategy) {
   Snapshot snapshot;
   snapshot.theta = clones(replica.weights.params);
   snapshot.buffers = clones(replica.weights.buffers);
   snapshot.momentum = clones(replica.momentum);
-  snapshot.state = clones(strategy.state());
+  snapshot.state = clones(merged(strategy.state()));
   snapshot.next_rho1 = strategy.local_terms().rho1;
   for (const auto& mask : strategy.masks()) snapshot.masks.insert(mask.key(), mask.value().clone());
   return snapshot;
@@ -61,10 +73,15 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     strategy->before_update(replica);
     const comm::Traffic before = ranks.rail->traffic();
     const comm::Volume moved = comm::moved_by_exchanges(ranks);
+    copied_entries = 0;
+    const at::CallbackHandle count =
+        at::addThreadLocalCallback(at::RecordFunctionCallback(count_copied).needsInputs(true));
     const Exchange exchange = strategy->after_update(replica, step);
+    at::removeCallback(count);
     if (!exchange.exchanged) continue;
     history.push_back(snapshot_of(replica, *strategy));
     history.back().exchange = exchange;
+    history.back().copied = copied_entries;
     history.back().rail_payload = ranks.rail->traffic().bytes.payload - before.bytes.payload;
     history.back().rail_sent = ranks.rail->traffic().bytes.sent - before.bytes.sent;
     history.back().sent_to_nodes = (comm::moved_by_exchanges(ranks) - moved).sent_to_nodes;
@@ -105,6 +122,14 @@ void assemble_rows(std::vector<History>& histories, int first, int count) {
 }
 
 }  // namespace
+
+TensorDict merged(const State& state) {
+  TensorDict all = state.global;
+  for (const TensorDict* part : {&state.node, &state.rank}) {
+    for (const auto& item : *part) all.insert(item.key(), item.value());
+  }
+  return all;
+}
 
 double learning_rate(int64_t step) {
   return 0.2 / (1 + 0.1 * static_cast<double>(step));
