@@ -6,7 +6,7 @@
 
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/strategies/hsadmm.h"
-#include "prunex/train/sgd.h"
+#include "prunex/train/local_step.h"
 
 namespace {
 

@@ -80,7 +80,7 @@ class Hsadmm final : public Strategy {
   bool takes_outer_step() const;
   void set_terms();
   void set_gradient_masks();
-  void note_step(const std::string& name, const at::Tensor& before, const at::Tensor& after);
+  at::Tensor rows_in_consensus(const std::string& name, const at::Tensor& tensor) const;
   int mine() const { return ranks_.mine(); }
 
   HsadmmOptions options_;
@@ -289,30 +289,29 @@ void Hsadmm::update_z() {
   }
   if (!takes_outer_step()) {
     for (auto& z : z_.params) {
-      note_step(z.key(), z.value(), work_.tensors()[z.key()]);
+      const at::Tensor rows = rows_in_consensus(z.key(), z.value());
+      if (rows.defined()) duals_->note_z(z.key(), rows, rows_in_consensus(z.key(), work_.tensors()[z.key()]));
       z.value().copy_(work_.tensors()[z.key()]);
     }
     return;
   }
   if (outer_.is_empty()) outer_ = zeros_like(z_.params);
   for (auto& z : z_.params) {
-    const bool noted = duals_ && duals_->hold(z.key());
-    const at::Tensor before = noted ? z.value().clone() : at::Tensor();
+    const at::Tensor rows = rows_in_consensus(z.key(), z.value());
+    const at::Tensor before = rows.defined() ? rows.clone() : rows;
     if (const sparsity::Support* alive = support_.find(z.key())) {
       sparsity::apply_support(z.value(), *alive);
       sparsity::apply_support(outer_[z.key()], *alive);
     }
     admm::outer_step(z.value(), work_.tensors()[z.key()], outer_[z.key()], options_.outer.rate,
                      options_.outer.momentum);
-    note_step(z.key(), before, z.value());
+    if (rows.defined()) duals_->note_z(z.key(), before, rows);
   }
 }
 
-/// For the residuals: own rows of a tensor in consensus, before and after.
-void Hsadmm::note_step(const std::string& name, const at::Tensor& before, const at::Tensor& after) {
-  if (!duals_ || !duals_->hold(name)) return;
-  const at::Tensor rows = work_.shards().rows(name, before, mine());
-  if (rows.defined()) duals_->note_z(name, rows, work_.shards().rows(name, after, mine()));
+/// My rows, if residuals are taken of the tensor.
+at::Tensor Hsadmm::rows_in_consensus(const std::string& name, const at::Tensor& tensor) const {
+  return duals_ && duals_->hold(name) ? work_.shards().rows(name, tensor, mine()) : at::Tensor();
 }
 
 /// Theta for the next iteration: z, or the rank's own for the parameters that duals hold.

@@ -8,7 +8,7 @@
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/comm/range.h"
-#include "prunex/strategies/compressed_mean.h"
+#include "prunex/strategies/payload.h"
 
 namespace prunex::strategies {
 

@@ -2,10 +2,10 @@
 
 #include "prunex/strategies/payload.h"
 #include "prunex/train/images.h"
-#include "prunex/train/mask_plan.h"
+#include "prunex/train/mask_choice.h"
 #include "prunex/train/network.h"
 #include "prunex/train/plan_check.h"
-#include "prunex/train/scheduled_pruning.h"
+#include "prunex/train/pruning.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

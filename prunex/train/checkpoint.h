@@ -6,6 +6,8 @@
 #include <string>
 
 #include "prunex/comm/hierarchy.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
 
 namespace prunex::train {
@@ -56,5 +58,13 @@ class Checkpoints {
   std::string config_;
   comm::Hierarchy& ranks_;
 };
+
+/// The strategy's state by role, and the replica's parameters and momentum. Buffers are not in it: between exchanges
+/// they are z's.
+void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);
+
+/// Back into a strategy and a replica of the same shapes. `cut`: what had been cut by then; null for nothing.
+void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategies::Strategy& strategy,
+                Replica& replica);
 
 }  // namespace prunex::train

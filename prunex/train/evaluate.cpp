@@ -148,4 +148,12 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   return estimated;
 }
 
+Weights Evaluator::product(const strategies::Strategy& strategy) const {
+  return with_estimated_statistics(network_.program(), strategy.product(), calibration_, world_);
+}
+
+Score Evaluator::score(const Weights& weights, const data::Dataset& dataset) const {
+  return evaluate(network_.program(), weights, dataset, world_);
+}
+
 }  // namespace prunex::train

@@ -4,6 +4,8 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
+#include "prunex/strategies/strategy.h"
+#include "prunex/train/network.h"
 
 namespace prunex::train {
 
@@ -35,5 +37,24 @@ data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 /// every rank. Parameters are shared with `weights`, statistics are new tensors.
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
                                   const data::Dataset& calibration, comm::Communicator& world);
+
+/// Scores a network that trains, on all ranks together. Calls are collective.
+class Evaluator {
+ public:
+  /// Borrows all.
+  Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Communicator& world)
+      : network_(network), calibration_(calibration), world_(world) {}
+
+  /// The strategy's product with its own statistics.
+  Weights product(const strategies::Strategy& strategy) const;
+  Score score(const Weights& weights, const data::Dataset& dataset) const;
+  const data::Dataset& calibration() const { return calibration_; }
+  comm::Communicator& world() const { return world_; }
+
+ private:
+  const TrainedNetwork& network_;
+  const data::Dataset& calibration_;
+  comm::Communicator& world_;
+};
 
 }  // namespace prunex::train

@@ -5,6 +5,7 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/program/program.h"
+#include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
 
 namespace prunex::train {
@@ -18,5 +19,24 @@ double compute_gradients(const program::Program& program, Replica& replica, cons
 
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();
+
+struct SgdOptions {
+  double learning_rate = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 0;
+};
+
+/// One step of every parameter that has a gradient, in one pass over its memory:
+///   g = grad + weight_decay theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
+/// Without terms this is torch.optim.SGD. Momentum, anchors and masks have the memory layout of their parameter;
+/// gradients may have any. Releases the gradients.
+void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options);
+
+/// For loops with an optimizer of their own: adds the proximal term to the gradients and masks them. After the freeze
+/// such a loop must also mask its momentum once.
+void add_local_terms(Weights& weights, const strategies::LocalTerms& terms);
+
+/// Zero momentum for every parameter, in its memory layout.
+TensorDict zero_momentum(const TensorDict& params);
 
 }  // namespace prunex::train

@@ -1,15 +1,16 @@
 #include "prunex/train/metrics.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <concepts>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 #include <type_traits>
 
+#include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "prunex/version.h"
 
@@ -261,6 +262,24 @@ std::string to_json(const Summary& summary) {
       json["traffic"][group][operation] = traffic_json(counts);
   }
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void MetricsFile::append(const Metrics& metrics) {
+  try {
+    lines_.append(to_json(metrics));
+  } catch (const std::runtime_error& error) {
+    if (!said_) say(fmt::format("prunex: warning: {}; the run goes on\n", error.what()));
+    said_ = true;
+  }
+}
+
+std::string MetricsFile::problem() {
+  try {
+    lines_.flush();
+    return "";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace prunex::train

@@ -11,8 +11,9 @@
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/data/description.h"
+#include "prunex/io/json_lines.h"
 #include "prunex/strategies/strategy.h"
-#include "prunex/train/leftovers.h"
+#include "prunex/train/product.h"
 
 namespace prunex::train {
 
@@ -121,5 +122,21 @@ void restore_progress(Summary& summary, const std::string& json);
 int64_t dense_exchange_bytes(const Summary& summary);
 int64_t ddp_bytes(const Summary& summary);
 int64_t ddp_flat_bytes(const Summary& summary);
+
+/// A disk that is full may have room again before the end: till then lines wait, which is said once, and the run goes
+/// on.
+class MetricsFile {
+ public:
+  /// Appends to the file that is there.
+  explicit MetricsFile(const std::string& path) : lines_(path) {}
+
+  void append(const Metrics& metrics);
+  /// Why lines are missing in the file; empty if none is.
+  std::string problem();
+
+ private:
+  io::JsonLines lines_;
+  bool said_ = false;
+};
 
 }  // namespace prunex::train

@@ -6,10 +6,15 @@
 #include <fmt/ranges.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "prunex/prune/groups.h"
+#include "prunex/prune/surgery.h"
+#include "prunex/sparsity/projection.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -118,6 +123,30 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");
   return {std::move(model), std::move(remarks)};
+}
+
+namespace {
+
+sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
+  const auto groups = prune::removable_groups(prune::dependency_groups(network.graph()));
+  return sparsity::make_cut(groups, sparsity::full_masks(groups), sparsity::shapes_of(network.replica().weights));
+}
+
+}  // namespace
+
+TrainedNetwork::TrainedNetwork(program::Model model)
+    : program_(std::move(model.program)),
+      replica_{model.weights, zero_momentum(model.weights.params)},
+      size_(size_of(graph(), replica_.weights)) {}
+
+void TrainedNetwork::cut(const sparsity::Cut& step) {
+  if (!total_) total_ = cut_of_nothing(*this);
+  if (step.empty()) return;
+  program_ = prune::cut_program(program_, step);
+  sparsity::apply_cut(replica_.weights, step);
+  sparsity::apply_cut(replica_.momentum, step);
+  total_ = sparsity::compose(*total_, step);
+  size_ = size_of(graph(), replica_.weights);
 }
 
 }  // namespace prunex::train

@@ -1,12 +1,16 @@
 // The network a run trains, ready for its data.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/tensors.h"
 #include "prunex/train/options.h"
+#include "prunex/train/product.h"
 
 namespace prunex::train {
 
@@ -26,5 +30,31 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
 
 /// Copies a safetensors file into the weights; names and shapes must match.
 void load_weights(Weights& weights, const std::string& path);
+
+class TrainedNetwork {
+ public:
+  /// Trains the model's own tensors.
+  explicit TrainedNetwork(program::Model model);
+
+  const program::Program& program() const { return program_; }
+  const program::Graph& graph() const { return program_.graph(); }
+  Replica& replica() { return replica_; }
+  const Replica& replica() const { return replica_; }
+  const Size& size() const { return size_; }
+
+  /// What is gone since the start, from the first cut on, if only of nothing: positions count in the whole network.
+  /// Names all prunable groups.
+  const std::optional<sparsity::Cut>& total() const { return total_; }
+  bool is_smaller() const { return total_ && !total_->empty(); }
+
+  /// Program, weights and momentum lose what `step` removes from the network as it is now.
+  void cut(const sparsity::Cut& step);
+
+ private:
+  program::Program program_;
+  Replica replica_;
+  Size size_;
+  std::optional<sparsity::Cut> total_;
+};
 
 }  // namespace prunex::train

@@ -13,7 +13,7 @@
 #include "prunex/prune/importance.h"
 #include "prunex/prune/scores.h"
 #include "prunex/prune/words.h"
-#include "prunex/train/mask_importance.h"
+#include "prunex/train/mask_choice.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

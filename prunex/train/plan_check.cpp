@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "prunex/sparsity/keep_schedule.h"
-#include "prunex/train/scheduled_pruning.h"
+#include "prunex/train/pruning.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

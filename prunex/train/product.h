@@ -1,11 +1,15 @@
 // What a run leaves: the trained model in files that other tools open, and its size.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "prunex/data/description.h"
 #include "prunex/program/program.h"
+#include "prunex/sparsity/cut.h"
+#include "prunex/sparsity/group.h"
 
 namespace prunex::train {
 
@@ -22,5 +26,35 @@ struct Size {
   int64_t macs = 0;
 };
 Size size_of(const program::Graph& graph, const Weights& weights);
+
+struct Structure {
+  std::string model;           ///< --model of the original network: a built-in name or a file
+  std::vector<int64_t> input;  ///< 1 x C x H x W
+  sparsity::Cut cut;
+};
+
+/// 1 x C x H x W of a program's images.
+std::vector<int64_t> input_shape(const program::Graph& graph);
+
+/// {"model", "input": [1, C, H, W], "tensors": {NAME: {"shape": [original], "kept": {"0": [positions], …}}},
+/// "groups": [{"name", "size", "kept": [units], "at": {"tensor", "axis", "index"}}]}: an axis that kept everything and
+/// the index of a slice that is the identity are left out.
+std::string structure_json(const Structure& structure);
+
+/// The inverse. Anything else throws std::invalid_argument.
+Structure parse_structure(const std::string& json);
+
+/// Writes DIR/structure.json.
+void write_structure(const std::string& directory, const Structure& structure);
+
+struct Leftover {
+  std::string group;
+  int64_t units = 0;   ///< that stay, as zeros
+  std::string reason;  ///< why they cannot be removed
+};
+
+/// Of every group that has some. Coupled groups have none: all their units can be removed.
+std::vector<Leftover> leftovers(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks,
+                                const sparsity::Cut& cut);
 
 }  // namespace prunex::train

@@ -2,83 +2,48 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/json_lines.h"
-#include "prunex/io/run_directory.h"
-#include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
 #include "prunex/say.h"
-#include "prunex/sparsity/cut.h"
-#include "prunex/stopwatch.h"
 #include "prunex/train/device.h"
-#include "prunex/train/evaluate.h"
-#include "prunex/train/evidence.h"
 #include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
-#include "prunex/train/mask_importance.h"
-#include "prunex/train/mask_plan.h"
-#include "prunex/train/metrics_file.h"
-#include "prunex/train/network.h"
-#include "prunex/train/over_ranks.h"
-#include "prunex/train/plan_check.h"
-#include "prunex/train/product.h"
-#include "prunex/train/progress.h"
+#include "prunex/train/pruning.h"
 #include "prunex/train/remarks.h"
-#include "prunex/train/replica_state.h"
-#include "prunex/train/safekeeping.h"
-#include "prunex/train/schedule.h"
-#include "prunex/train/scheduled_pruning.h"
-#include "prunex/train/sgd.h"
-#include "prunex/train/sparse_training.h"
+#include "prunex/train/run.h"
 #include "prunex/train/strategy_choice.h"
-#include "prunex/train/structure.h"
-#include "prunex/train/trace.h"
-#include "prunex/train/trained_network.h"
 
 namespace prunex::train {
 namespace {
 
-constexpr int64_t kTimedImages = 128;
-
+/// One rank's training loop: local steps, exchanges, what is measured in between, and the product at the end.
 class Trainer {
  public:
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
-  void open_directory(const std::string& config);
-  void open_reports();
   void say_remarks() const;
-  void train_steps(Safekeeping& safe);
-  void after_exchange(const strategies::Exchange& exchange, int64_t step);
+  void train_steps(Run& run);
+  void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
   Checkpoint snapshot() const;
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
-  void traced(const char* name, const std::function<void()>& work);
-  void write_trace();
-  void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes);
+  void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
+  void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
-  Weights evaluated_product();
-  Score score(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
   program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
-  void summarise(const Weights& product);
-  sparsity::Cut find_cut() const;
-  void prune_on_schedule(int64_t exchange);
-  void cut(const sparsity::Cut& cut);
+  void summarise(const Run& run);
+  void ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run);
   void restart_speed();
-  bool writes() const { return ranks_.layout.rank == 0; }
-  std::string missing_metrics() { return metrics_file_ ? metrics_file_->problem() : ""; }
 
   TrainOptions options_;
   comm::Hierarchy& ranks_;
@@ -87,25 +52,17 @@ class Trainer {
   const data::Datasets& data_;
   Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
-  std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
   data::Loader loader_;
   data::Dataset calibration_;
-  strategies::UnitScorer score_units_;
-  strategies::UnitSelector select_units_;
-  std::unique_ptr<strategies::Strategy> strategy_;
-  std::optional<SparseTraining> sparse_;
-  std::optional<ScheduledPruning> pruning_;
+  Evaluator evaluator_;
+  Pruning pruning_;
   bool bf16_;
-  std::vector<std::string> doubts_;  // of what is to be pruned
+  std::unique_ptr<strategies::Strategy> strategy_;
 
-  std::string directory_;
-  std::optional<io::DirectoryLock> lock_;  // rank 0
-  std::unique_ptr<MetricsFile> metrics_file_;
-  std::unique_ptr<Progress> progress_;
-  std::optional<Trace> trace_;
-  Stopwatch lap_, run_;
+  Stopwatch lap_, wall_;
   Seconds since_exchange_;
+  double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
   double loss_since_exchange_ = 0;
   int64_t last_step_ = 0;
   comm::Volume moved_;  // by exchanges, up to the last record
@@ -122,24 +79,15 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       data_(images_.sets),
       loaded_(load_network(options, data_.train)),
       network_(on_device(std::move(loaded_.model), ranks.device)),
-      groups_(groups_to_prune(network_.graph(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
                             .ranks = ranks.layout.world_size(),
                             .seed = options.seed}),
       calibration_(calibration_images(data_.train, options.seed)),
+      evaluator_(network_, calibration_, *ranks.world),
+      pruning_(options_, length_, network_, evaluator_, data_),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
-  const program::Model model{network_.program(), network_.replica().weights};
-  score_units_ = mask_scorer(options, groups_, model, data_.train, calibration_);
-  select_units_ = mask_plan(options, groups_, network_.graph());
-  if (options.sparse.penalty != "none") {
-    sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
-  }
-  if (options.pruning.any()) {
-    pruning_.emplace(options, length_, model);
-  }
-  doubts_ = check_plan(options, length_, groups_);
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -157,76 +105,43 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
 }
 
 void Trainer::say_remarks() const {
-  if (!writes() || options_.quiet) return;
+  if (ranks_.layout.rank != 0 || options_.quiet) return;
   if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
   for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
-  for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
+  for (const auto& doubt : pruning_.doubts()) say(fmt::format("prunex: warning: {}\n", doubt));
   for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
 Summary Trainer::run(const std::string& config, StopRequest* stop) {
-  open_directory(config);
+  Run run(options_, config, ranks_, stop);
   say_remarks();
-  if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
-  Safekeeping safe(options_, directory_, config, ranks_, stop);
-  const std::optional<Checkpoint> before = safe.load();
-  strategy_ = make_strategy(options_, {length_, groups_, score_units_, select_units_, before ? before->exchange : 0},
-                            network_.replica(), ranks_);
+  const std::optional<Checkpoint> before = run.safe().load();
+  strategy_ = make_strategy(
+      options_,
+      {length_, pruning_.groups(), pruning_.score_units(), pruning_.select_units(), before ? before->exchange : 0},
+      network_.replica(), ranks_);
   if (before) {
     restore(*before);
   } else {
-    after_exchange({}, 0);
+    prune({}, 0, run);
   }
-  if (writes()) open_reports();
-  if (options_.trace) trace_.emplace(ranks_);
+  run.begin(summary_, length_.exchanges, bf16_);
   lap_.lap();
-  run_.lap();
-  safe.begin();
-  train_steps(safe);
+  wall_.lap();
+  train_steps(run);
   strategy_->finish();
-  if (progress_) progress_->finish();
+  run.end_progress();
   try {
-    traced("evaluate", [&] { summarise(evaluated_product()); });
-    write_trace();
+    run.traced("evaluate", summary_.exchanges, [&] { summarise(run); });
+    run.write_trace();
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(error.what() + safe.way_on());
+    throw std::runtime_error(error.what() + run.safe().way_on());
   }
-  ranks_.world->barrier();  // no rank leaves while another still needs it
-  safe.finish();
-  if (progress_) progress_->done();
+  run.finish();
   return summary_;
 }
 
-/// Rank 0 chooses and makes it; the others need its name for their checkpoints.
-void Trainer::open_directory(const std::string& config) {
-  directory_ = options_.resume;
-  const bool resumes = !directory_.empty();
-  if (writes() && !resumes) {
-    directory_ = options_.run_dir;
-    if (directory_.empty()) {
-      directory_ = io::create_next_run_directory("runs", {options_.data.dataset, options_.model, options_.strategy});
-    } else {
-      io::create_run_directory(directory_);
-    }
-  }
-  if (writes()) {
-    lock_.emplace(directory_, "prunex train");
-    if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
-    io::remove_temporaries(directory_);
-    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
-  }
-  if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
-}
-
-void Trainer::open_reports() {
-  const std::string metrics = directory_ + "/metrics.jsonl";
-  if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
-  metrics_file_ = std::make_unique<MetricsFile>(metrics);
-  progress_ = std::make_unique<Progress>(summary_, length_.exchanges, options_.log, options_.quiet);
-  progress_->start(directory_, bf16_);
-}
-
-void Trainer::train_steps(Safekeeping& safe) {
+void Trainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     loss_since_exchange_ += local_step(step);
@@ -234,36 +149,24 @@ void Trainer::train_steps(Safekeeping& safe) {
     end = Stopwatch::now();
     const auto exchange = strategy_->after_update(network_.replica(), step);
     if (!exchange.exchanged) continue;
-    if (trace_) trace_->add({"local", begin, end - begin}, exchange.index);
-    if (trace_) trace_->add(exchange.phases, exchange.index);
-    Wishes wishes = safe.wishes(exchange.index, step == length_.steps);
-    record(exchange, step, wishes);
-    after_exchange(exchange, step);
-    if (wishes.ends() && progress_) progress_->finish();
-    if (wishes.any()) traced("checkpoint", [&] { safe.heed(wishes, snapshot(), missing_metrics()); });
+    run.trace({"local", begin, end - begin}, exchange.index);
+    run.trace(exchange.phases, exchange.index);
+    Wishes wishes = run.safe().wishes(exchange.index, step == length_.steps);
+    record(exchange, step, wishes, run);
+    prune(exchange, step, run);
+    run.heed(wishes, [this] { return snapshot(); });
     lap_.lap();
     if (exchange.converged) return;
     begin = Stopwatch::now();
   }
 }
 
-/// What makes the network smaller, and what depends on its weights; once before the first step, too.
-void Trainer::after_exchange(const strategies::Exchange& exchange, int64_t step) {
-  if (exchange.frozen && options_.shrink && !network_.total() && !pruning_) traced("cut", [&] { cut(find_cut()); });
-  if (pruning_ && pruning_->due(exchange.index)) traced("cut", [&] { prune_on_schedule(exchange.index); });
-  if (sparse_) sparse_->refresh(strategy_->product(), exchange.index, step);
-}
-
-void Trainer::traced(const char* name, const std::function<void()>& work) {
+void Trainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
   const double begin = Stopwatch::now();
-  work();
-  if (trace_) trace_->add({name, begin, Stopwatch::now() - begin}, summary_.exchanges);
-}
-
-void Trainer::write_trace() {
-  if (!trace_) return;
-  const std::string text = trace_->gather();
-  if (writes()) io::write_file_atomically(directory_ + "/trace.json", text);
+  if (!pruning_.after_exchange(exchange, step, *strategy_)) return;
+  run.trace({"cut", begin, Stopwatch::now() - begin}, exchange.index);
+  summary_.pruned = pruning_.record();
+  restart_speed();
 }
 
 /// Everything that the next step depends on. Between exchanges theta is z unless duals let it go its own way.
@@ -271,11 +174,8 @@ Checkpoint Trainer::snapshot() const {
   Checkpoint checkpoint;
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
-  if (const auto& total = network_.total()) {
-    checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
-  }
   store_state(checkpoint, *strategy_, network_.replica());
-  if (sparse_) sparse_->save(checkpoint.node);
+  pruning_.save(checkpoint);
   return checkpoint;
 }
 
@@ -289,62 +189,14 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     if (cut->empty()) cut.reset();
   }
   load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
-  if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
-  if (sparse_) sparse_->load(checkpoint.node);
+  pruning_.load(checkpoint, summary_.pruned);
   last_step_ = summary_.steps;
-}
-
-/// What the masks allow to remove from the network as it was before any cut.
-sparsity::Cut Trainer::find_cut() const {
-  const auto& weights = network_.replica().weights;
-  const auto supports = sparsity::supports_of(groups_, strategy_->masks(), weights.params);
-  const auto removable = prune::removable_units(prune::dependency_groups(network_.graph()), supports);
-  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
-}
-
-/// From here on everything is smaller.
-void Trainer::cut(const sparsity::Cut& cut) {
-  check_agreement(cut, *ranks_.world);
-  network_.cut(cut);
-  restart_speed();
-  if (cut.empty()) return;
-  strategy_->cut(cut, network_.replica());
-  if (sparse_) sparse_->cut(network_.graph(), cut);
 }
 
 /// Speeds count from the last cut on.
 void Trainer::restart_speed() {
   seconds_before_cut_ = summary_.seconds.local;
   samples_before_cut_ = summary_.samples;
-}
-
-void Trainer::prune_on_schedule(int64_t exchange) {
-  const Weights before = pruning_->has_target() ? evaluated_product() : strategy_->product();
-  const auto milliseconds = [&](const Weights& weights) {
-    return milliseconds_per_batch(network_.program(), weights, data_.test, kTimedImages);
-  };
-  if (pruning_->is_first(exchange)) {
-    const Size& size = network_.size();
-    summary_.pruned = {.parameters_before = size.parameters,
-                       .macs_before = size.macs,
-                       .accuracy_before = score(network_.program(), before, data_.test).accuracy,
-                       .milliseconds_before = milliseconds(before)};
-  }
-  const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
-  const sparsity::Cut step =
-      pruning_->cut(exchange, {network_.program(), before}, network_.total(), images, *ranks_.world);
-  cut(step);
-  if (!pruning_->is_last(exchange)) return;
-  Weights after = before;
-  sparsity::apply_cut(after, step);
-  PrunedRecord& record = *summary_.pruned;
-  const Size& size = network_.size();
-  record.exchange = exchange;
-  record.parameters_after = size.parameters;
-  record.macs_after = size.macs;
-  record.accuracy_after = score(network_.program(), after, data_.test).accuracy;
-  record.accuracy_after_statistics = score(network_.program(), evaluated_product(), data_.test).accuracy;
-  record.milliseconds_after = milliseconds(after);
 }
 
 double Trainer::local_step(int64_t step) {
@@ -360,8 +212,8 @@ double Trainer::local_step(int64_t step) {
   }
   since_exchange_.local += lap_.lap();
   strategy_->before_update(replica);
-  since_exchange_.exchange.inter += lap_.lap();
-  if (sparse_) sparse_->add_to_gradients(replica.weights.params, step);
+  gradient_seconds_ += lap_.lap();
+  pruning_.add_to_gradients(replica.weights.params, step);
   sgd_step(replica, strategy_->local_terms(),
            {.learning_rate = learning_rate_at(phase, step),
             .momentum = local_momentum(options_),
@@ -370,7 +222,7 @@ double Trainer::local_step(int64_t step) {
 }
 
 /// Everyone measures and adds up; rank 0 writes.
-void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes) {
+void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run) {
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
   const Size& size = network_.size();
@@ -384,34 +236,36 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
                   .macs = size.macs,
                   .exchange = exchange,
                   .seconds = since_exchange_};
+  const double begin = Stopwatch::now();
   evaluate_into(metrics);
+  if (metrics.accuracy) run.trace({"evaluate", begin, Stopwatch::now() - begin}, exchange.index);
   metrics.seconds.evaluate = lap_.lap();
-  const double gradient_seconds = metrics.seconds.exchange.inter;
   metrics.seconds.exchange = seconds_of(exchange.phases);
-  metrics.seconds.exchange.inter += gradient_seconds;
-  metrics.seconds.total = metrics.seconds.local + gradient_seconds + exchange_seconds + metrics.seconds.evaluate;
+  metrics.seconds.exchange.inter += gradient_seconds_;
+  metrics.seconds.total = metrics.seconds.local + gradient_seconds_ + exchange_seconds + metrics.seconds.evaluate;
   const comm::Volume all = comm::moved_by_exchanges(ranks_);
   average_over_ranks(metrics, all - moved_, wishes, ranks_);
   moved_ = all;
   if (!exchange.residuals.empty()) metrics.residuals_by_rank = gather(exchange.own, *ranks_.world);
 
-  summary_.exchanges = exchange.index;
-  summary_.steps = step;
+  count(metrics, run);
+  last_step_ = step;
+  loss_since_exchange_ = gradient_seconds_ = 0;
+  since_exchange_ = {};
+  lap_.lap();
+}
+
+void Trainer::count(const Metrics& metrics, Run& run) {
+  summary_.exchanges = metrics.exchange.index;
+  summary_.steps = metrics.step;
   summary_.samples = metrics.samples;
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
-  summary_.frozen = exchange.frozen;
+  summary_.frozen = metrics.exchange.frozen;
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
-  if (writes()) {
-    metrics_file_->append(metrics);
-    progress_->report(metrics, summary_.seconds.total, rate);
-  }
-  last_step_ = step;
-  loss_since_exchange_ = 0;
-  since_exchange_ = {};
-  lap_.lap();
+  run.report(metrics, summary_.seconds.total, rate);
 }
 
 /// Every so many exchanges, at the end of a phase, and at the end.
@@ -420,24 +274,13 @@ void Trainer::evaluate_into(Metrics& metrics) {
   const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
   const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
   if (!due && !ends && exchange != length_.exchanges) return;
-  traced("evaluate", [&] {
-    const Weights product = evaluated_product();
-    metrics.accuracy = score(network_.program(), product, data_.test).accuracy;
-    if (data_.validation.size() == 0) return;
-    metrics.validation_accuracy = score(network_.program(), product, data_.validation).accuracy;
-    const bool masks_are_final = groups_.empty() || metrics.exchange.frozen;
-    if (!masks_are_final || (pruning_ && !pruning_->is_over(exchange - 1))) return;
-    if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
-    summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
-  });
-}
-
-Weights Trainer::evaluated_product() {
-  return with_estimated_statistics(network_.program(), strategy_->product(), calibration_, *ranks_.world);
-}
-
-Score Trainer::score(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
-  return evaluate(program, weights, dataset, *ranks_.world);
+  const Weights product = evaluator_.product(*strategy_);
+  metrics.accuracy = evaluator_.score(product, data_.test).accuracy;
+  if (data_.validation.size() == 0) return;
+  metrics.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
+  if (!pruning_.is_over(metrics.exchange)) return;
+  if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
+  summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
 }
 
 /// The model that ships: small whether or not it was trained small.
@@ -448,14 +291,15 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
   return {prune::cut_program(network_.program(), cut), compact};
 }
 
-void Trainer::summarise(const Weights& product) {
-  const Score test = score(network_.program(), product, data_.test);
+void Trainer::summarise(const Run& run) {
+  const Weights product = evaluator_.product(*strategy_);
+  const Score test = evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) {
-    summary_.validation_accuracy = score(network_.program(), product, data_.validation).accuracy;
+    summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
   }
-  const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : find_cut();
+  const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
   const program::Model compact = compact_model(product, cut);
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
@@ -464,25 +308,29 @@ void Trainer::summarise(const Weights& product) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
   for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
-  summary_.not_removed = leftovers(groups_, strategy_->masks(), cut);
+  summary_.not_removed = leftovers(pruning_.groups(), strategy_->masks(), cut);
 
-  // rank 0 alone reads the file back, as any user of it would
-  at::Tensor accuracy = at::zeros({1}, at::kDouble);
-  if (writes()) {
-    if (const auto problem = missing_metrics(); !problem.empty()) throw std::runtime_error(problem);
-    write_product(directory_, compact, images_.description);
-    write_structure(directory_, {options_.model, input_shape(compact.program.graph()), cut});
-    const auto shipped = on_device(read_product(directory_), ranks_.device);
-    accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
-  }
-  ranks_.world->broadcast(accuracy);
-  summary_.accuracy_compact = accuracy.item<double>();
+  ship(compact, cut, run);
   summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};
   if (ranks_.flat->traffic().operations > 0) summary_.traffic.insert({"flat", ranks_.flat->traffic()});
   if (ranks_.site) summary_.traffic.insert({{"site", ranks_.site->traffic()}, {"cross", ranks_.cross->traffic()}});
   summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
-  summary_.wall_seconds = run_.lap();
-  if (writes()) io::write_file_atomically(directory_ + "/summary.json", to_json(summary_));
+  summary_.wall_seconds = wall_.lap();
+  if (run.writes()) io::write_file_atomically(run.directory() + "/summary.json", to_json(summary_));
+}
+
+/// Writes the product and reads it back, as any user of it would: what is there now is evaluated.
+void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run) {
+  at::Tensor accuracy = at::zeros({1}, at::kDouble);
+  if (run.writes()) {
+    if (const auto problem = run.problem(); !problem.empty()) throw std::runtime_error(problem);
+    write_product(run.directory(), compact, images_.description);
+    write_structure(run.directory(), {options_.model, input_shape(compact.program.graph()), cut});
+    const auto shipped = on_device(read_product(run.directory()), ranks_.device);
+    accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
+  }
+  ranks_.world->broadcast(accuracy);
+  summary_.accuracy_compact = accuracy.item<double>();
 }
 
 }  // namespace

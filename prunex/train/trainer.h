@@ -4,7 +4,7 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/train/metrics.h"
 #include "prunex/train/options.h"
-#include "prunex/train/stop_request.h"
+#include "prunex/train/run.h"
 
 namespace prunex::train {
 

@@ -13,7 +13,6 @@
 #include "prunex/strategies/hsadmm.h"
 #include "prunex/strategies/powersgd.h"
 #include "prunex/train/local_step.h"
-#include "prunex/train/sgd.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "prunex/comm/gloo/run_ranks.h"
-#include "prunex/strategies/compressed_mean.h"
 
 namespace prunex::strategies {
 namespace {

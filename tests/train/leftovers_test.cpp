@@ -1,4 +1,4 @@
-#include "prunex/train/leftovers.h"
+#include "prunex/train/product.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

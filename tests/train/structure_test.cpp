@@ -1,4 +1,4 @@
-#include "prunex/train/structure.h"
+#include "prunex/train/product.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -20,7 +20,6 @@
 #include "prunex/train/network.h"
 #include "prunex/train/product.h"
 #include "prunex/train/remarks.h"
-#include "prunex/train/structure.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/prune_options.h"
 #include "tools/prunex/prune_report.h"

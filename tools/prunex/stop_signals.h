@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "prunex/comm/signal_thread.h"
-#include "prunex/train/stop_request.h"
+#include "prunex/train/run.h"
 
 namespace prunex::tools {
 

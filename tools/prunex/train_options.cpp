@@ -12,7 +12,7 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/prune/target.h"
-#include "prunex/train/mask_importance.h"
+#include "prunex/train/mask_choice.h"
 #include "prunex/train/strategy_choice.h"
 #include "tools/prunex/checkpoint_option.h"
 #include "tools/prunex/checks.h"

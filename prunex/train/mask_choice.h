@@ -8,6 +8,7 @@
 #include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/mask_consensus.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {
@@ -23,5 +24,12 @@ std::vector<std::string> mask_importance_names();
 strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
                                    const program::Model& model, const data::Dataset& training,
                                    const data::Dataset& calibration);
+
+/// Null where every group keeps its own share. Else plans as `prunex prune` makes them, among `groups` of the graph,
+/// which stay comparable through --mask-importance's normalizer (the mean of a group where units are ranked by norm).
+/// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
+/// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
+strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
+                                   const program::Graph& graph);
 
 }  // namespace prunex::train
