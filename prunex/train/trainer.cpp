@@ -167,7 +167,7 @@ void Trainer::say_remarks() const {
 Summary Trainer::run(const std::string& config, StopRequest* stop) {
   open_directory(config);
   say_remarks();
-  if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
+  comm::write_hang_reports_to(ranks_, directory_);
   Safekeeping safe(options_, directory_, config, ranks_, stop);
   const std::optional<Checkpoint> before = safe.load();
   strategy_ = make_strategy(options_, {length_, groups_, score_units_, select_units_, before ? before->exchange : 0},

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "prunex/comm/signal_thread.h"
+#include "prunex/comm/watch/signals.h"
 #include "prunex/train/stop_request.h"
 
 namespace prunex::tools {
