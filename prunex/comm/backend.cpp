@@ -31,26 +31,15 @@ ReduceFunction sum_or_max(Reduce reduce) {
 
 }  // namespace
 
-AbortSwitch::Listener::~Listener() {
-  if (switch_ == nullptr) return;
-  const std::lock_guard lock(switch_->mutex_);
-  switch_->actions_.erase(key_);
-}
-
-AbortSwitch::Listener::Listener(Listener&& other) noexcept
-    : switch_(std::exchange(other.switch_, nullptr)), key_(other.key_) {}
-
-AbortSwitch::Listener& AbortSwitch::Listener::operator=(Listener&& other) noexcept {
-  std::swap(switch_, other.switch_);
-  std::swap(key_, other.key_);
-  return *this;
-}
-
 AbortSwitch::Listener AbortSwitch::listen(Action action) {
   const std::lock_guard lock(mutex_);
   if (!reason_.empty()) action(reason_);
-  actions_[next_key_] = std::move(action);
-  return {*this, next_key_++};
+  const int64_t key = next_key_++;
+  actions_[key] = std::move(action);
+  return {this, [key](AbortSwitch* owner) {
+            const std::lock_guard lock(owner->mutex_);
+            owner->actions_.erase(key);
+          }};
 }
 
 void AbortSwitch::abort(const std::string& reason) {

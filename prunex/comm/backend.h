@@ -35,19 +35,8 @@ class AbortSwitch {
  public:
   using Action = std::function<void(const std::string& reason)>;
 
-  /// An action, for as long as this lives; the switch must outlive it.
-  class Listener {
-   public:
-    Listener() = default;
-    Listener(AbortSwitch& owner, int64_t key) : switch_(&owner), key_(key) {}
-    ~Listener();
-    Listener(Listener&& other) noexcept;
-    Listener& operator=(Listener&& other) noexcept;
-
-   private:
-    AbortSwitch* switch_ = nullptr;
-    int64_t key_ = 0;
-  };
+  /// Keeps an action for as long as it lives; the switch must outlive it.
+  using Listener = std::shared_ptr<AbortSwitch>;
 
   /// The action is called once, from any thread, at once if the switch is on already; never after the listener's end.
   /// It must neither wait nor use the switch.

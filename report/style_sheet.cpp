@@ -1,11 +1,11 @@
-// The looks of a report. Colours are those of Okabe and Ito, darkened on white and lightened on black until they are
-// told apart in both; dashes, marks and order repeat what colours say.
-#pragma once
+#include "report/page.h"
 
 namespace prunex::report {
 
+// The looks of a report. Colours are those of Okabe and Ito, darkened on white and lightened on black until they are
+// told apart in both; dashes, marks and order repeat what colours say.
 // No '<' or '&': the page is XML, too.
-inline constexpr const char* kStyleSheet = R"css(
+const char* const kStyleSheet = R"css(
 :root{--paper:#fff;--ink:#1b1f24;--faint:#5c6670;--grid:#e3e6ea;--box:#f5f6f8;--off:#d9dde2;--other:#aab2bb;--c0:#0068a8;
 --c1:#c94f00;--c2:#00805e;--c3:#b0467f;--c4:#a87400;--c5:#3d94cf;--c6:#6b5b4e}
 @media (prefers-color-scheme:dark){:root{--paper:#15181c;--ink:#e7eaee;--faint:#9aa4af;--grid:#2c3138;--box:#1e2228;
