@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/strategies/hsadmm.h"
 #include "prunex/train/local_step.h"
 

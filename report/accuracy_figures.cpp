@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "report/canvas.h"
+#include "report/drawing.h"
 #include "report/figures.h"
 
 namespace prunex::report {

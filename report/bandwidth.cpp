@@ -1,7 +1,11 @@
-#include "report/bandwidth.h"
-
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
+#include <set>
+
+#include "report/drawing.h"
+#include "report/figures.h"
+#include "report/verdict.h"
 
 namespace prunex::report {
 namespace {
@@ -28,6 +32,117 @@ std::optional<double> crossing_within(const Cost& a, const Cost& b, Interval mbi
   const double w = (at_low - at_high) / (1 / mbit.low - 1 / mbit.high);
   const double c = at_low - w / mbit.low;
   return -w / c;
+}
+
+struct Priced {
+  const Variant* variant;
+  Cost cost;
+};
+
+std::vector<Priced> priced(const Task& task) {
+  std::vector<Priced> all;
+  for (const auto& variant : task.variants) {
+    if (const auto cost = cost_of(variant)) all.push_back({&variant, *cost});
+  }
+  return all;
+}
+
+Figure time_figure(const std::vector<Priced>& all) {
+  Plot plot{{"link of a node, each way", Unit::kMbit, ScaleKind::kLog},
+            {"computed seconds of the run", Unit::kSeconds, ScaleKind::kLog},
+            {},
+            {}};
+  for (const auto& [variant, cost] : all) {
+    Series series{variant->name, variant->style, {}, true, true};
+    std::vector<Cost> of_seeds;
+    for (const Run* run : variant->finished()) of_seeds.push_back(cost_of(*run));
+    for (const double mbit : usual_bandwidths()) {
+      std::vector<double> seconds;
+      for (const auto& of_seed : of_seeds) seconds.push_back(seconds_at(of_seed, mbit));
+      series.points.push_back({mbit, seconds_at(cost, mbit), whisker(spread_of(seconds))});
+    }
+    plot.series.push_back(std::move(series));
+  }
+  Figure figure = figure_of("bandwidth", "Time at a bandwidth (computed)", {plot});
+  figure.text =
+      "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
+      "the link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to "
+      "it. "
+      "Of the mean over seeds; band: lowest to highest seed.";
+  return figure;
+}
+
+Figure front_figure(const Task& task, const std::vector<Priced>& all) {
+  Figure figure{.id = "front", .title = "On the Pareto front at a bandwidth (computed)"};
+  figure.text =
+      "●: no other run has at least the accuracy (mean over seeds) in less computed time. Columns: the link of a node.";
+  Table table{{{"run", {}}, {.name = "accuracy", .right = true}}, {}};
+  for (const double mbit : usual_bandwidths()) table.columns.push_back({format(mbit, Unit::kMbit), {}});
+  for (const auto& [variant, cost] : all) {
+    const Spread accuracy = over_seeds(*variant, accuracy_of);
+    table.rows.push_back({variant->name, percent(accuracy.mean, accuracy.half_width)});
+  }
+  for (const double mbit : usual_bandwidths()) {
+    std::vector<Point> points;
+    for (const auto& [variant, cost] : all) {
+      points.push_back({seconds_at(cost, mbit), over_seeds(*variant, accuracy_of).mean, std::nullopt});
+    }
+    for (auto& row : table.rows) row.push_back(" ");
+    for (const size_t i : pareto_front(points)) table.rows[i].back() = "●";
+  }
+  figure.tables = {std::move(table)};
+  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node";
+  return figure;
+}
+
+/// H-SADMM, and what exchanges weights with its masks or its rounded messages.
+bool is_ours(const Variant& variant) {
+  const std::set<std::string> gradients{"ddp", "prunetrain", "top_k", "powersgd"};
+  if (gradients.contains(variant.strategy())) return false;
+  const auto differs = [&](const char* option, const char* usual) {
+    const auto value = variant.first().option(option);
+    return !value.empty() && value != usual;
+  };
+  return variant.strategy().starts_with("hsadmm") || differs("payload", "fp32") ||
+         (differs("groups", "auto") && differs("groups", "none"));
+}
+
+std::string where(const Priced& ours, const Priced& rival) {
+  const Interval all{1, 1e6};
+  const auto points = crossings(ours.cost, rival.cost, all);
+  const bool first = seconds_at(ours.cost, all.low) < seconds_at(rival.cost, all.low);
+  if (points.empty()) return first ? "everywhere" : "nowhere";
+  std::string text = first ? "below " : "above ";
+  for (size_t i = 0; i < points.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : (first == (i % 2 == 0) ? ", and below " : ", and above "),
+                        format(points[i], Unit::kMbit));
+  }
+  return text;
+}
+
+/// A column per run of ours that has a colour, a row per rival.
+Figure crossing_figure(const std::vector<Priced>& all) {
+  std::vector<const Priced*> columns;
+  for (const auto& one : all) {
+    if (is_ours(*one.variant) && one.variant->style != Style::kOther) columns.push_back(&one);
+  }
+  if (columns.empty() || all.size() < 2) {
+    return missing_figure("crossings", "Cross-over points (computed)",
+                          "wanted finished runs of hsadmm and of another kind, on two nodes or more");
+  }
+  Figure figure{.id = "crossings", .title = "Cross-over points (computed)"};
+  figure.text =
+      "Where the run of the column needs less time than the rival of the row, from 1 Mbit/s to 1 Tbit/s, by the same "
+      "computation. Accuracy is not looked at here.";
+  Table table{{{"faster than", {}}}, {}};
+  for (const Priced* ours : columns) table.columns.push_back({ours->variant->name, {}});
+  for (const auto& rival : all) {
+    std::vector<Cell> row{rival.variant->name};
+    for (const Priced* ours : columns) row.push_back(ours == &rival ? Cell() : Cell(where(*ours, rival)));
+    table.rows.push_back(std::move(row));
+  }
+  figure.tables = {std::move(table)};
+  return figure;
 }
 
 }  // namespace
@@ -83,6 +198,14 @@ std::vector<double> crossings(const Cost& a, const Cost& b, Interval mbit) {
 
 std::vector<double> usual_bandwidths() {
   return {25, 50, 100, 200, 400, 1000, 2500, 10000, 25000, 100000};
+}
+
+std::vector<Figure> bandwidth_figures(const Task& task) {
+  const auto all = priced(task);
+  if (all.empty()) {
+    return {missing_figure("bandwidth", "Time at a bandwidth (computed)", "wanted finished runs on two nodes or more")};
+  }
+  return {time_figure(all), front_figure(task, all), crossing_figure(all)};
 }
 
 }  // namespace prunex::report

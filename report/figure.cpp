@@ -1,4 +1,4 @@
-#include "report/figure.h"
+#include "report/figures.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "report/canvas.h"
+#include "report/drawing.h"
 
 namespace prunex::report {
 namespace {

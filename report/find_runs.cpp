@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "report/json_fields.h"
-#include "report/recorded_exchanges.h"
 #include "report/report.h"
+#include "report/run.h"
 
 namespace prunex::report {
 namespace {

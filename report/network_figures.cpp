@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "report/bars.h"
 #include "report/figures.h"
+#include "report/plot.h"
 
 namespace prunex::report {
 namespace {

@@ -1,9 +1,15 @@
 #include "report/page.h"
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <system_error>
 
-#include "report/canvas.h"
-#include "report/style_sheet.h"
+#include "report/drawing.h"
+#include "report/report.h"
+#include "report/verdict.h"
 
 namespace prunex::report {
 namespace {
@@ -115,6 +121,31 @@ std::string footer_html(const Footer& footer) {
   return html + comparisons + (sources.empty() ? "" : sources + "</p>\n") + "</footer>\n";
 }
 
+namespace fs = std::filesystem;
+
+std::string percent_encoded(const std::string& path) {
+  std::string url;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (byte < 0x80 && std::isalnum(byte) != 0) || std::string("-._~/").find(c) != std::string::npos;
+    url += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
+  }
+  return url;
+}
+
+constexpr size_t kMostNames = 12;
+
+/// "a, b and 3 more".
+std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMostNames ? list + fmt::format(" and {} more", names.size() - kMostNames) : list;
+}
+
+void add(std::vector<std::string>& lines, const std::string& what, const std::vector<std::string>& names) {
+  if (!names.empty()) lines.push_back(what + ": " + list_of(names));
+}
+
 }  // namespace
 
 std::string to_html(const Page& page) {
@@ -134,6 +165,51 @@ std::string to_html(const Page& page) {
     html += "</div>\n</section>\n";
   }
   return html + footer_html(page.footer) + "</main>\n</body>\n</html>\n";
+}
+
+std::string link_to(const std::string& directory, const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return "";
+  const auto relative = fs::relative(directory, folder.empty() ? "." : folder, error);
+  return error || relative.empty() ? "" : percent_encoded(relative.string() + "/");
+}
+
+std::vector<std::string> take_missing(std::vector<Chapter>& chapters) {
+  std::vector<std::string> lines, reasons;
+  std::map<std::string, std::vector<std::string>> titles;
+  for (auto& [subject, figures] : chapters) {
+    for (const auto& figure : figures) {
+      if (!figure.is_empty()) continue;
+      if (!titles.contains(figure.missing)) reasons.push_back(figure.missing);
+      titles[figure.missing].push_back(figure.title);
+    }
+    std::erase_if(figures, [](const Figure& figure) { return figure.is_empty(); });
+  }
+  for (const auto& reason : reasons) lines.push_back(fmt::format("{}: {}", list_of(titles[reason]), reason));
+  return lines;
+}
+
+std::vector<std::string> missing_of(const Task& task) {
+  std::vector<std::string> lines, unfinished, single;
+  for (const auto& variant : task.variants) {
+    const size_t done = variant.finished().size(), all = variant.runs.size();
+    if (done < all) unfinished.push_back(fmt::format("{} ({} of {})", variant.name, all - done, all));
+    if (done == 1) single.push_back(variant.name);
+  }
+  add(lines, "not finished", unfinished);
+  add(lines, "one finished seed, so no interval", single);
+  if (reference(task) == nullptr && task.variants.size() > 1) {
+    lines.emplace_back("points against ddp: wanted a finished run of ddp");
+  }
+  return lines;
+}
+
+std::vector<std::string> missing_of(const Findings& findings) {
+  std::vector<std::string> lines, failed;
+  for (const auto& failure : findings.failures) failed.push_back(failure.name);
+  add(lines, "failed", failed);
+  add(lines, "not begun", findings.waiting);
+  return lines;
 }
 
 }  // namespace prunex::report

@@ -4,9 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "report/figure.h"
+#include "report/figures.h"
+#include "report/study.h"
 
 namespace prunex::report {
+
+struct Findings;
+
+/// The looks of a page.
+extern const char* const kStyleSheet;
 
 /// Figures of one subject.
 struct Chapter {
@@ -45,5 +51,18 @@ struct Page {
 
 /// Well-formed as XML, too.
 std::string to_html(const Page& page);
+
+/// From a page in `folder` to a directory: relative, in the characters that a URL may hold, so that nothing in a path
+/// is taken for a scheme. Empty if the directory is not there.
+std::string link_to(const std::string& directory, const std::string& folder);
+
+/// Takes the figures out that have nothing to show; a line for every reason says which.
+std::vector<std::string> take_missing(std::vector<Chapter>& chapters);
+
+/// Of a task: runs that are not finished, intervals that one seed does not give, the ddp to hold others against.
+std::vector<std::string> missing_of(const Task& task);
+
+/// Of comparisons: runs that failed or have not begun.
+std::vector<std::string> missing_of(const Findings& findings);
 
 }  // namespace prunex::report

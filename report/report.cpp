@@ -6,13 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "report/clean_text.h"
-#include "report/command.h"
 #include "report/figures.h"
-#include "report/links.h"
-#include "report/missing.h"
+#include "report/format.h"
 #include "report/page.h"
-#include "report/text_table.h"
+#include "report/study.h"
+#include "report/table.h"
 #include "report/verdict.h"
 
 namespace prunex::report {

@@ -1,14 +1,12 @@
 #include <algorithm>
 
-#include "report/canvas.h"
+#include "report/drawing.h"
 #include "report/figures.h"
 
 namespace prunex::report {
 namespace {
 
 constexpr size_t kMostTensors = 6;
-
-const Axis kSamples{"training images seen"};
 
 Axis norm(const char* label) {
   return {label, Unit::kNumber, ScaleKind::kLog};

@@ -18,7 +18,6 @@
 #include "prunex/text/json.h"
 #include "prunex/text/settings.h"
 #include "report/json_fields.h"
-#include "report/recorded_exchanges.h"
 
 namespace prunex::report {
 namespace {
@@ -42,42 +41,31 @@ std::map<std::string, std::string> parse_options(std::istream& file) {
   return options;
 }
 
-Seconds parse_seconds(const json& object) {
-  return {.local = number(object, "local"),
-          .intra = number(object, "intra"),
-          .project = number(object, "project"),
-          .inter = number(object, "inter"),
-          .dual = number(object, "dual"),
-          .evaluate = number(object, "evaluate"),
-          .total = number(object, "total")};
-}
-
-Residuals parse_residuals(const json& object) {
-  return {number(object, "r_intra"), number(object, "s_intra"), number(object, "r_inter"), number(object, "s_inter")};
+template <class Owner, size_t kSize>
+Owner numbers_of(const json& object, const Field<Owner> (&fields)[kSize]) {
+  Owner owner;
+  for (const auto& field : fields) owner.*(field.of) = number(object, field.name);
+  return owner;
 }
 
 Exchange parse_exchange(const json& line) {
   if (!line.is_object()) throw std::invalid_argument(fmt::format("got {}, wanted an object", line.type_name()));
-  Exchange exchange{.index = whole(line, "exchange"), .step = whole(line, "step"), .samples = whole(line, "samples")};
+  Exchange exchange;
+  for (const auto& [name, of] : kCounted) exchange.*of = whole(line, name);
   exchange.loss = number(line, "loss");
   exchange.learning_rate = number(line, "lr");
   exchange.accuracy = maybe(line, "accuracy");
   exchange.keep = maybe(line, "keep").value_or(1);
-  exchange.mask_changes = whole(line, "mask_changes");
   exchange.frozen = part(line, "frozen") == json(true);
-  exchange.parameters = whole(line, "parameters");
-  exchange.macs = whole(line, "macs");
   const json residuals = part(line, "residuals");
-  exchange.residuals = parse_residuals(residuals);
+  exchange.residuals = numbers_of(residuals, kResiduals);
   const json tensors = part(residuals, "by_tensor");
   for (const auto& [name, of_tensor] : tensors.items()) {
-    exchange.residuals_by_tensor[name] = parse_residuals(of_tensor);
+    exchange.residuals_by_tensor[name] = numbers_of(of_tensor, kResiduals);
   }
-  for (const auto& of_rank : part(residuals, "by_rank")) exchange.residuals_by_rank.push_back(parse_residuals(of_rank));
-  exchange.seconds = parse_seconds(part(line, "seconds"));
-  exchange.inter_node_bytes = whole(line, "inter_node_bytes");
-  exchange.inter_node_bytes_bound = whole(line, "inter_node_bytes_bound");
-  exchange.intra_node_bytes = whole(line, "intra_node_bytes");
+  for (const auto& of_rank : part(residuals, "by_rank"))
+    exchange.residuals_by_rank.push_back(numbers_of(of_rank, kResiduals));
+  exchange.seconds = numbers_of(part(line, "seconds"), kSeconds);
   return exchange;
 }
 
@@ -129,23 +117,26 @@ std::map<std::string, std::string> summary_options(const json& object) {
   return options;
 }
 
+constexpr Field<Summary, int64_t> kSummaryCounts[] = {
+    {"exchanges", &Summary::exchanges},
+    {"steps", &Summary::steps},
+    {"samples", &Summary::samples},
+    {"parameters_compact", &Summary::parameters_compact},
+    {"macs_compact", &Summary::macs_compact},
+    {"inter_node_bytes", &Summary::inter_node_bytes},
+    {"inter_node_bytes_bound", &Summary::inter_node_bytes_bound},
+    {"inter_node_bytes_ddp", &Summary::inter_node_bytes_ddp},
+    {"inter_node_bytes_ddp_flat", &Summary::inter_node_bytes_ddp_flat}};
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
-  summary.exchanges = whole(object, "exchanges");
-  summary.steps = whole(object, "steps");
-  summary.samples = whole(object, "samples");
+  for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
   summary.accuracy = required<double>(object, "accuracy");
   if (!(summary.accuracy >= 0 && summary.accuracy <= 1)) {
     throw std::invalid_argument(fmt::format("accuracy: got {}, wanted 0 to 1", summary.accuracy));
   }
-  summary.parameters_compact = whole(object, "parameters_compact");
-  summary.macs_compact = whole(object, "macs_compact");
-  summary.inter_node_bytes = whole(object, "inter_node_bytes");
-  summary.inter_node_bytes_bound = whole(object, "inter_node_bytes_bound");
-  summary.inter_node_bytes_ddp = whole(object, "inter_node_bytes_ddp");
-  summary.inter_node_bytes_ddp_flat = whole(object, "inter_node_bytes_ddp_flat");
   summary.messages = count_messages(object);
-  summary.seconds = parse_seconds(part(object, "seconds"));
+  summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
   return summary;
 }
 

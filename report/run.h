@@ -1,6 +1,7 @@
-// What a run directory holds.
+// What a run directory holds, and what a record keeps of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -18,10 +19,26 @@ struct Seconds {
   double exchange() const { return intra + project + inter + dual; }
 };
 
+/// A number under its name in the files of runs.
+template <class Owner, class Number = double>
+struct Field {
+  const char* name;
+  Number Owner::*of;
+};
+inline constexpr Field<Seconds> kSeconds[] = {{"local", &Seconds::local},     {"intra", &Seconds::intra},
+                                              {"project", &Seconds::project}, {"inter", &Seconds::inter},
+                                              {"dual", &Seconds::dual},       {"evaluate", &Seconds::evaluate},
+                                              {"total", &Seconds::total}};
+
 /// Norms of the residuals; of all tensors, of one, or of one rank.
 struct Residuals {
   double r_intra = 0, s_intra = 0, r_inter = 0, s_inter = 0;
 };
+
+inline constexpr Field<Residuals> kResiduals[] = {{"r_intra", &Residuals::r_intra},
+                                                  {"s_intra", &Residuals::s_intra},
+                                                  {"r_inter", &Residuals::r_inter},
+                                                  {"s_inter", &Residuals::s_inter}};
 
 /// One line of metrics.jsonl.
 struct Exchange {
@@ -38,6 +55,16 @@ struct Exchange {
   Seconds seconds;
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, intra_node_bytes = 0;
 };
+
+inline constexpr Field<Exchange, int64_t> kCounted[] = {{"exchange", &Exchange::index},
+                                                        {"step", &Exchange::step},
+                                                        {"samples", &Exchange::samples},
+                                                        {"mask_changes", &Exchange::mask_changes},
+                                                        {"parameters", &Exchange::parameters},
+                                                        {"macs", &Exchange::macs},
+                                                        {"inter_node_bytes", &Exchange::inter_node_bytes},
+                                                        {"inter_node_bytes_bound", &Exchange::inter_node_bytes_bound},
+                                                        {"intra_node_bytes", &Exchange::intra_node_bytes}};
 
 /// Operations that rank 0 took part in; 0 where the run did not count them.
 struct Messages {
@@ -116,5 +143,15 @@ std::map<std::string, std::string> declared_options(const nlohmann::json& entry)
 /// A run of which only its entry in COMPARISON/compare.json is left: summary, exchanges, kept units. A broken summary
 /// is named in `problems`.
 Run recorded_run(const std::string& comparison, const nlohmann::json& entry);
+
+/// More are not read, from any file.
+inline constexpr size_t kMostExchanges = 1'000'000;
+
+/// Lists by quantity, a single number for one that never changes; four digits of what was measured. Without learning
+/// rates, and without residuals by tensor and by rank.
+nlohmann::ordered_json record_of(const std::vector<Exchange>& exchanges);
+
+/// What record_of made. Throws std::exception if it is something else.
+std::vector<Exchange> exchanges_of(const nlohmann::json& record);
 
 }  // namespace prunex::report

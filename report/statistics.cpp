@@ -1,4 +1,4 @@
-#include "report/statistics.h"
+#include "report/study.h"
 
 #include <algorithm>
 #include <cmath>

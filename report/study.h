@@ -1,6 +1,8 @@
-// Runs in order: those that differ only by seed belong together, those of one task are compared.
+// Runs in order: those that differ only by seed belong together, those of one task are compared; how far to trust
+// means over seeds; what runs were told, as one would type it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -9,9 +11,34 @@
 
 #include "report/plot.h"
 #include "report/run.h"
-#include "report/statistics.h"
 
 namespace prunex::report {
+
+/// Of the values of several seeds.
+struct Spread {
+  size_t count = 0;
+  double mean = 0;
+  double low = 0, high = 0;  ///< smallest and largest value
+  double deviation = 0;      ///< standard deviation with n - 1; 0 for fewer than two values
+  double half_width = 0;     ///< of the 95 % confidence interval of the mean, Student's t; 0 for fewer than two values
+};
+Spread spread_of(const std::vector<double>& values);
+
+/// P(|T| <= t) for Student's t with `freedom` >= 1 degrees of freedom.
+double student_two_sided(double t, int freedom);
+/// The t with student_two_sided(t, freedom) = probability, in (0, 1).
+double student_quantile(double probability, double freedom);
+
+/// Difference of two means and the half width of its 95 % confidence interval after Welch; half width 0 if either side
+/// has fewer than two values.
+struct Difference {
+  double mean = 0, half_width = 0;
+};
+Difference difference(const Spread& a, const Spread& b);
+
+/// Values by seed: over the pairs of equal seeds if there are two or more, which leaves out what a seed does to both;
+/// else as above. What rounding leaves of values that are the same is 0.
+Difference difference(const std::map<std::string, double>& a, const std::map<std::string, double>& b);
 
 /// The same options with several seeds.
 struct Variant {
@@ -56,5 +83,15 @@ std::vector<Point> over_seeds(const Variant& variant, const Curve& curve);
 
 /// "2 seeds".
 std::string count_of(size_t n, const std::string& noun);
+
+/// Empty where no file says what the runs were told; else `prunex train` with the options on which all variants agree:
+/// what one types to repeat them. Options that are off or left to prunex are not named.
+std::string shared_command(const Task& task);
+
+/// Those of the variant's options that not all share.
+std::string own_options(const Task& task, const Variant& variant);
+
+/// As one word of a shell's command line, whatever the text holds.
+std::string quoted(const std::string& text);
 
 }  // namespace prunex::report

@@ -48,4 +48,9 @@ std::vector<std::vector<std::string>> texts_of(const Table& table);
 /// Whether a column holds numbers, and no words but those of a column that says they are.
 bool is_right_aligned(const Table& table, size_t column);
 
+/// Columns side by side, words to the left, numbers to the right, as wide as their longest cell; names of columns are
+/// broken at spaces. Empty columns are left out, and so that lines have at most `width` characters: columns that are
+/// details, then further ones from the right, at last the ends of the first column's words.
+std::string to_text(const Table& table, size_t width);
+
 }  // namespace prunex::report

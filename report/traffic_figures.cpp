@@ -7,7 +7,6 @@ namespace prunex::report {
 namespace {
 
 constexpr double kAtBound = 0.01;
-const Axis kSamples{"training images seen"};
 
 Curve per_exchange(double (*what)(const Exchange&)) {
   return [what](const Run& run) {

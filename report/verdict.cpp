@@ -7,8 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "report/bandwidth.h"
-#include "report/canvas.h"
+#include "report/drawing.h"
 #include "report/figures.h"
 
 namespace prunex::report {

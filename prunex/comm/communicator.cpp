@@ -4,13 +4,20 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
-#include "prunex/comm/tree.h"
+#include <fmt/format.h>
+#include "prunex/comm/watch/journal.h"
 #include "prunex/stopwatch.h"
 
 namespace prunex::comm {
 namespace {
+
+bool can_reduce(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return type == at::kFloat || type == at::kDouble || type == at::kLong || type == at::kByte;
+}
 
 void check_dense(const at::Tensor& tensor, const Communicator& group) {
   TORCH_CHECK(tensor.defined(), "[comm] ", group.name(), ": undefined tensor");
@@ -47,15 +54,24 @@ std::vector<Range> equal_parts(int64_t length, int size) {
 }  // namespace
 
 void Communicator::run(const char* operation, const Volume& volume, const std::function<void()>& body) {
+  if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name_));
   const double begin = Stopwatch::now();
   const Journal::Operation entry(journal_.get(), name_, operation, volume.payload);
-  body();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    broken_ = true;
+    fail(operation, error);
+    throw;
+  }
   const double seconds = Stopwatch::now() - begin;
   ++traffic_.operations;
   traffic_.bytes += volume;
   traffic_.seconds += seconds;
   traffic_.by_operation[operation].add(volume.payload, volume.sent, seconds);
 }
+
+void Communicator::fail(const char*, const std::exception&) {}
 
 void Communicator::stand_on(std::vector<int> nodes) {
   TORCH_CHECK(nodes.size() == static_cast<size_t>(size_), "[comm] ", name_, ": nodes of ", nodes.size(), " members");
@@ -99,7 +115,7 @@ Volume Communicator::scatter_volume(int64_t payload, const std::vector<Range>& p
 
 void Communicator::all_reduce(at::Tensor& tensor, Reduce reduce) {
   check_dense(tensor, *this);
-  TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] all_reduce of ", tensor.scalar_type(),
+  TORCH_CHECK(can_reduce(tensor), "[comm] all_reduce of ", tensor.scalar_type(),
               ": wanted float, double, int64 or uint8");
   if (size_ == 1 || tensor.numel() == 0) return;
   Volume volume;
@@ -153,7 +169,7 @@ void Communicator::check_parts(const at::Tensor& tensor, const std::vector<Range
 
 void Communicator::reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) {
   check_parts(tensor, parts);
-  TORCH_CHECK(can_reduce(tensor.scalar_type()), "[comm] reduce_scatter of ", tensor.scalar_type());
+  TORCH_CHECK(can_reduce(tensor), "[comm] reduce_scatter of ", tensor.scalar_type());
   if (size_ == 1 || tensor.numel() == 0) return;
   at::Tensor plain = tensor.detach();
   Volume volume = scatter_volume(tensor.nbytes(), parts, tensor.element_size());

@@ -4,17 +4,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "prunex/comm/journal.h"
 #include "prunex/comm/range.h"
-#include "prunex/comm/reduction.h"
 #include "prunex/comm/traffic.h"
 
 namespace prunex::comm {
+
+class Journal;
+
+enum class Reduce { kSum, kMax };
 
 /// Large tensors travel in buckets of this size.
 inline constexpr int64_t kBucketBytes = 32 << 20;
@@ -63,8 +66,8 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   const Traffic& traffic() const { return traffic_; }
-  /// Runs an operation of all ranks that uses this group's links without its calls: counts it and notes it in the
-  /// journal.
+  /// Runs an operation of all ranks over this group's links: counts it and notes it in the journal. If it throws, the
+  /// group is broken, and refuses every one after it.
   void run(const char* operation, const Volume& volume, const std::function<void()>& body);
 
   /// Which node each member stands on, for the counts. Unless told, all members stand on one.
@@ -89,6 +92,9 @@ class Communicator {
   virtual void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) = 0;
   virtual void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) = 0;
 
+  /// Called with the exception that broke the group, before it goes on: may throw one that says more.
+  virtual void fail(const char* operation, const std::exception& error);
+
   void check_parts(const at::Tensor& tensor, const std::vector<Range>& parts) const;
   int64_t if_elsewhere(int peer, int64_t bytes) const { return node_of_[peer] == node_of_[rank_] ? 0 : bytes; }
   Volume broadcast_volume(int64_t bytes, int root) const;
@@ -101,7 +107,15 @@ class Communicator {
   std::vector<int> node_of_;  // of every member
   int nodes_ = 1;
   Traffic traffic_;
+  bool broken_ = false;
   std::shared_ptr<Journal> journal_;  // null: nothing is recorded
 };
+
+/// A group of one rank: its operations return at once.
+std::unique_ptr<Communicator> make_solo(std::string name);
+
+/// A second name for a group, with counts of its own. Borrows the group and its connections: calls to both must keep
+/// one order on all ranks. The group counts them too.
+std::unique_ptr<Communicator> make_view(std::string name, Communicator& group);
 
 }  // namespace prunex::comm

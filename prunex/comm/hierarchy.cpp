@@ -1,7 +1,6 @@
 #include "prunex/comm/hierarchy.h"
 
-#include "prunex/comm/solo.h"
-#include "prunex/comm/view.h"
+#include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
 
@@ -20,6 +19,10 @@ Volume moved_by_exchanges(const Hierarchy& ranks) {
     if (*group) volume += (*group)->traffic().bytes;
   }
   return volume;
+}
+
+void write_hang_reports_to(const Hierarchy& ranks, const std::string& folder) {
+  if (ranks.watch) ranks.watch->write_reports_to(folder);
 }
 
 }  // namespace prunex::comm

@@ -9,10 +9,19 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
-#include "prunex/comm/shm/pipeline.h"
-#include "prunex/comm/watch.h"
 
 namespace prunex::comm {
+
+class Watch;
+
+/// An all-reduce over all ranks in one go, in which the work inside the nodes hides behind the wire. Counts its bytes
+/// on the node's and the rail's communicators by the formulas of reduce_scatter, all_reduce and all_gather_parts.
+class Pipeline {
+ public:
+  virtual ~Pipeline() = default;
+  /// tensor <- sum over all ranks; one-dimensional, contiguous, float or double. Bit-identical on all ranks.
+  virtual void all_reduce(at::Tensor& tensor) = 0;
+};
 
 /// One rank's groups. Exchanges use node and rail (with sites: node, site and cross), so that every byte belongs to a
 /// kind of link, or flat; world is for start-up and evaluation. Destroying it closes its connections, so a run ends
@@ -30,9 +39,7 @@ struct Hierarchy {
   std::unique_ptr<Communicator> site;   ///< the members of my rail in my site
   std::unique_ptr<Communicator> cross;  ///< one member of my rail per site: those with my place in their site
 
-  /// The sum over all ranks in one go; null where it is not to be had: several sites, no shared memory, one rank a
-  /// node.
-  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<Pipeline> pipeline;  ///< null with several sites, without shared memory, and with one rank a node
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
@@ -40,7 +47,7 @@ struct Hierarchy {
   /// Why tensors on GPUs go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
 
-  std::unique_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
+  std::shared_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };
 
 /// The same ranks as one node, over flat.
@@ -48,5 +55,8 @@ Hierarchy as_one_node(Hierarchy& ranks);
 
 /// What this rank's exchanges have moved so far, in all groups but world.
 Volume moved_by_exchanges(const Hierarchy& ranks);
+
+/// Where reports of a run that hangs go: hang-rank-N.txt in the folder; until then, to standard error.
+void write_hang_reports_to(const Hierarchy& ranks, const std::string& folder);
 
 }  // namespace prunex::comm

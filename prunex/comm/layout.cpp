@@ -53,6 +53,9 @@ void check(const Layout& layout) {
   if (layout.node_sizes.empty() || layout.rails() < 1) {
     throw std::invalid_argument(fmt::format("[comm] {}: every node needs a rank", shape));
   }
+  if (std::accumulate(layout.node_sizes.begin(), layout.node_sizes.end(), int64_t{0}) > kMostRanks) {
+    throw std::invalid_argument(fmt::format("[comm] {}: wanted at most {} ranks", shape, kMostRanks));
+  }
   if (layout.rank < 0 || layout.rank >= layout.world_size()) {
     throw std::invalid_argument(fmt::format("[comm] rank {} of {}: no such rank", layout.rank, shape));
   }

@@ -1,4 +1,4 @@
-// What a communicator has sent, and the formulas it counts with.
+// What a communicator has sent, the formulas it counts with, and what the kernel counted beside it.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include <vector>
 
 namespace prunex::comm {
+
+class Communicator;
+struct Layout;
 
 /// What one operation moves, seen from one rank.
 struct Volume {
@@ -51,5 +54,43 @@ struct Place {
 /// Rank r sends 2S - |b_{r+1}| - |b_{r+2}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which
 /// is the least any all-reduce can send.
 int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place place);
+
+/// The binomial tree that broadcasts go down: a rank's neighbours.
+struct Tree {
+  int parent = -1;  ///< -1: the root
+  std::vector<int> children;
+};
+
+/// With v = (rank - root) mod n, rank v's children are v + 2^i < n with 2^i > v.
+Tree binomial_tree(int root, Place place);
+
+/// The kernel's table of the interfaces of the calling thread's network namespace.
+inline constexpr const char* kInterfaceTable = "/proc/thread-self/net/dev";
+
+struct InterfaceBytes {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+
+/// Since the interface came up, headers included. Throws std::runtime_error if the table has no such interface.
+InterfaceBytes read_interface(const std::string& name, const std::string& table = kInterfaceTable);
+
+/// By interface, one entry per node.
+using NodeInterfaceBytes = std::map<std::string, std::vector<InterfaceBytes>>;
+
+/// Everything that crosses these interfaces of a node while it lives: whatever program sends it, headers,
+/// acknowledgements and heartbeats included. Nodes on one machine count the same bytes.
+class InterfaceCounters {
+ public:
+  explicit InterfaceCounters(std::vector<std::string> names, std::string table = kInterfaceTable);
+
+  /// The bytes so far, as local rank 0 of every node reads them. All ranks must call, with the same names.
+  NodeInterfaceBytes gather(const Layout& layout, Communicator& world) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::string table_;
+  std::vector<InterfaceBytes> begin_;
+};
 
 }  // namespace prunex::comm

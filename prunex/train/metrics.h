@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/interface_counters.h"
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/data/description.h"

@@ -158,7 +158,7 @@ std::string Trace::gather() const {
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
     : options_(options), ranks_(ranks) {
   open_directory(config);
-  if (ranks_.watch) ranks_.watch->write_reports_to(directory_);
+  comm::write_hang_reports_to(ranks_, directory_);
   safe_.emplace(options_, directory_, config, ranks_, stop);
 }
 

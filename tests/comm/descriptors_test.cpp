@@ -1,5 +1,5 @@
 // The limit of open files.
-#include "prunex/comm/descriptors.h"
+#include "prunex/comm/connect.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,15 +1,12 @@
 // Tensors that do not lie on the host, played by tensors that do: the way over buffers in the host's memory, and who
 // carries what.
-#include "prunex/comm/device_communicator.h"
+#include "prunex/comm/nccl/gpu.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "prunex/comm/device_groups.h"
-#include "prunex/comm/gloo/connect.h"
-#include "prunex/comm/gloo/run_ranks.h"
-#include "prunex/comm/nccl/nccl_communicator.h"
+#include "prunex/comm/connect.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {

@@ -1,5 +1,5 @@
 // Which network interface is used: the machine's own, so only what holds on every machine.
-#include "prunex/comm/gloo/device.h"
+#include "prunex/comm/gloo/gloo_communicator.h"
 
 #include <gloo/transport/device.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "prunex/comm/addresses.h"
+#include "prunex/comm/meet/socket.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {

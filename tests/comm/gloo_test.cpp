@@ -13,8 +13,8 @@
 #include <cmath>
 #include <thread>
 
-#include "prunex/comm/gloo/context.h"
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/gloo/gloo_communicator.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -278,7 +278,7 @@ TEST(Gloo, ABrokenGroupStaysBroken) {
 
 TEST(Gloo, ATimeoutNamesTheRanksWaitedFor) {
   std::vector<std::string> seen(2);
-  const GlooOptions options = {.timeout = std::chrono::milliseconds(300)};
+  const ConnectOptions options = {.timeout = std::chrono::milliseconds(300)};
   run_ranks(
       1, 3,
       [&](Hierarchy& h) {
@@ -307,7 +307,7 @@ TEST(RunRanks, RethrowsTheFirstFailureWhileOthersWait) {
 
 TEST(Connect, NamesTheRanksThatDidNotCome) {
   const auto store = make_memory_store();
-  const GlooOptions options = {.join_timeout = std::chrono::milliseconds(200)};
+  const ConnectOptions options = {.join_timeout = std::chrono::milliseconds(200)};
   std::thread other([&] { message([&] { connect(Layout::even(2, 2, 2), *store, options); }); });
   const auto text = message([&] { connect(Layout::even(2, 2, 0), *store, options); });
   other.join();
@@ -338,10 +338,6 @@ TEST(Connect, RefusesARankOutsideTheLayout) {
   const Layout lopsided = {.node_sizes = {1, 1, 1}, .sites = 2};
   EXPECT_THAT(message([&] { connect(lopsided, *store); }),
               HasSubstr("[comm] 3 nodes x 1 ranks on 2 sites: the sites must divide the nodes"));
-}
-
-TEST(Connect, UsesTheInterfaceItIsGiven) {
-  run_ranks(1, 2, [](Hierarchy& h) { h.world->barrier(); }, {.interfaces = {"lo"}});
 }
 
 }  // namespace

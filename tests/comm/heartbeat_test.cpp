@@ -1,5 +1,5 @@
 // Who notices what about whom. Ranks are processes where they are killed or stopped, threads elsewhere.
-#include "prunex/comm/heartbeat.h"
+#include "prunex/comm/watch/watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "prunex/comm/socket.h"
+#include "prunex/comm/meet/socket.h"
 #include "tests/file_store.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

@@ -1,12 +1,12 @@
 // The kernel's table of interfaces: files of its form, and that of this machine.
-#include "prunex/comm/interface_counters.h"
+#include "prunex/comm/traffic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "tests/network.h"
 #include "tests/scratch.h"
 

@@ -10,7 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/meet/store.h"
 #include "tests/network.h"
 
 namespace prunex::comm {
@@ -84,13 +85,14 @@ Sent sent_by_rail(Hierarchy& h, int local_rank) {
   return {after.eth0 - before.eth0, after.eth1 - before.eth1};
 }
 
-void on_four_ranks(const TwoNodes& nodes, const std::function<void(Hierarchy&)>& body) {
+void on_four_ranks(const TwoNodes& nodes, const std::vector<std::string>& interfaces,
+                   const std::function<void(Hierarchy&)>& body) {
   const auto store = make_memory_store();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([&, rank] {
       nodes.enter(rank / 2);
-      auto h = connect(Layout::even(2, 2, rank), *store, {.interfaces = {"eth0", "eth1"}});
+      auto h = connect(Layout::even(2, 2, rank), *store, {.interfaces = interfaces});
       body(h);
       h.world->barrier();
     });
@@ -98,20 +100,38 @@ void on_four_ranks(const TwoNodes& nodes, const std::function<void(Hierarchy&)>&
   for (auto& rank : ranks) rank.join();
 }
 
+constexpr int64_t kMegabyte = 1 << 20, kLittle = 50'000;  // two nodes send the tensor's bytes once each
+
+constexpr const char* kNeeds = "needs network namespaces, virtual ethernet and the command ip";
+
+bool may_be_skipped(const TwoNodes& nodes) {
+  return !nodes.ready() && std::getenv("PRUNEX_NO_SKIP") == nullptr;
+}
+
 TEST(Interfaces, CarryRailsInTurn) {
   const TwoNodes nodes;
-  if (!nodes.ready() && std::getenv("PRUNEX_NO_SKIP") == nullptr) {
-    GTEST_SKIP() << "needs network namespaces, virtual ethernet and the command ip";
-  }
+  if (may_be_skipped(nodes)) GTEST_SKIP() << kNeeds;
   ASSERT_TRUE(nodes.ready());
-  constexpr int64_t kMegabyte = 1 << 20, kLittle = 50'000;  // two nodes send the tensor's bytes once each
-  on_four_ranks(nodes, [&](Hierarchy& h) {
+  on_four_ranks(nodes, {"eth0", "eth1"}, [&](Hierarchy& h) {
     const Sent first = sent_by_rail(h, 0), second = sent_by_rail(h, 1);
     if (h.layout.rank != 0) return;
     EXPECT_NEAR(static_cast<double>(first.eth0), kMegabyte, 0.06 * kMegabyte);
     EXPECT_LT(first.eth1, kLittle);
     EXPECT_NEAR(static_cast<double>(second.eth1), kMegabyte, 0.06 * kMegabyte);
     EXPECT_LT(second.eth0, kLittle);
+  });
+}
+
+// The second of two interfaces alone: what is used where the option is ignored is the first, or none.
+TEST(Interfaces, AreThoseThatWereGivenAndNoOthers) {
+  const TwoNodes nodes;
+  if (may_be_skipped(nodes)) GTEST_SKIP() << kNeeds;
+  ASSERT_TRUE(nodes.ready());
+  on_four_ranks(nodes, {"eth1"}, [&](Hierarchy& h) {
+    const Sent sent = sent_by_rail(h, 0);
+    if (h.layout.rank != 0) return;
+    EXPECT_NEAR(static_cast<double>(sent.eth1), kMegabyte, 0.06 * kMegabyte);
+    EXPECT_LT(sent.eth0, kLittle);
   });
 }
 

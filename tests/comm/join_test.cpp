@@ -1,12 +1,11 @@
 // What a rank says while it waits for others at the start.
-#include "prunex/comm/join.h"
+#include "prunex/comm/meet/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "prunex/comm/rendezvous.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {

@@ -1,5 +1,5 @@
 // The record of operations, and who lags by it.
-#include "prunex/comm/journal.h"
+#include "prunex/comm/watch/journal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,17 @@
 // Who stands where: small layouts, worked out by hand.
 #include "prunex/comm/layout.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(Layout, NumbersRanksNodeByNode) {
   const Layout layout = {.node_sizes = {3, 1, 2}, .rank = 4};
@@ -38,6 +45,16 @@ TEST(Layout, GivesEverySiteConsecutiveNodes) {
   const Layout layout = {.node_sizes = {1, 1, 2, 1}, .rank = 3, .sites = 2};
   EXPECT_EQ(layout.nodes_per_site(), 2);
   EXPECT_EQ(layout.site(), 1);
+}
+
+TEST(Layout, OfMoreRanksThanCanBeCountedIsRefusedBeforeTheyAreCounted) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  for (const auto& sizes : {std::vector<int>{kMost, kMost}, {kMost, 1}, {kMostRanks, 1}, {kMost, kMost, 3}}) {
+    EXPECT_THAT(tests::message([&] { check({.node_sizes = sizes}); }), HasSubstr("wanted at most 1000000 ranks"));
+  }
+  EXPECT_THAT(tests::message([&] { check({.node_sizes = {kMost, -kMost, 1}}); }), HasSubstr("every node needs a rank"));
+  EXPECT_THAT(tests::message([&] { Layout::even(kMost, kMost); }), HasSubstr("wanted at most 1000000 ranks"));
+  check({.node_sizes = {kMostRanks}});
 }
 
 TEST(Layout, IsDescribedInWords) {

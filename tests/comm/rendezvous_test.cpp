@@ -1,7 +1,8 @@
 // Ranks that find each other through a store.
-#include "prunex/comm/rendezvous.h"
+#include "prunex/comm/meet/rendezvous.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/connect.h"
 #include "tests/listening.h"
 #include "tests/texts.h"
 
@@ -107,6 +108,21 @@ TEST(TorchStore, CarriesValuesBetweenClients) {
   first->set("key", std::string("a\0b", 3));
   EXPECT_EQ(second->get("key", seconds(20)), std::string("a\0b", 3));
   EXPECT_EQ(second->get("other", milliseconds(50)), std::nullopt);
+}
+
+// Both calls are under way at the same time, and the first to begin is the first to end.
+TEST(TorchStore, LeavesTorchsLogAsItWas) {
+  const TorchServer server;
+  Join join(seconds(20));
+  const StorePlace place = {"127.0.0.1", server.port()};
+  const auto first = reach_torch_store(place, "run/", join), second = reach_torch_store(place, "run/", join);
+  const int before = FLAGS_caffe2_log_level;
+  ASSERT_NE(before, c10::GLOG_FATAL);
+  std::thread begins_first([&] { first->get("nothing", milliseconds(200)); });
+  std::this_thread::sleep_for(milliseconds(100));
+  second->get("nothing", milliseconds(300));
+  begins_first.join();
+  EXPECT_EQ(FLAGS_caffe2_log_level, before);
 }
 
 TEST(TorchStore, ValuesThatNoRankWritesAreRefused) {

@@ -6,7 +6,8 @@
 #include <sstream>
 #include <thread>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/shm/node_memory.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {

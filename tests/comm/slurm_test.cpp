@@ -1,5 +1,5 @@
 // Slurm's lists, as `scontrol show hostnames` and its manual pages read them.
-#include "prunex/comm/slurm.h"
+#include "prunex/comm/environment.h"
 
 #include <gtest/gtest.h>
 

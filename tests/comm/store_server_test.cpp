@@ -1,5 +1,5 @@
 // The store of a run, and strangers who find its port.
-#include "prunex/comm/store_server.h"
+#include "prunex/comm/meet/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "prunex/comm/store.h"
-#include "prunex/comm/store_wire.h"
+#include "prunex/comm/meet/store_wire.h"
 #include "tests/listening.h"
 #include "tests/texts.h"
 

@@ -8,8 +8,7 @@
 #include <numeric>
 #include <thread>
 
-#include "prunex/comm/gloo/run_ranks.h"
-#include "prunex/comm/tree.h"
+#include "prunex/comm/connect.h"
 #include "tests/network.h"
 
 namespace prunex::comm {

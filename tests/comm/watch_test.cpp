@@ -1,5 +1,5 @@
 // Every wait ends when a rank is lost; reports name the rank that lags. Ranks are threads over the real Gloo.
-#include "prunex/comm/watch.h"
+#include "prunex/comm/watch/watch.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <iterator>
 #include <thread>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

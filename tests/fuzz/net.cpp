@@ -4,10 +4,10 @@
 #include <sstream>
 #include <vector>
 
-#include "prunex/comm/peer_link.h"
-#include "prunex/comm/rendezvous.h"
-#include "prunex/comm/store_server.h"
-#include "prunex/comm/store_wire.h"
+#include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/store.h"
+#include "prunex/comm/meet/store_wire.h"
+#include "prunex/comm/watch/peer_link.h"
 #include "tests/fuzz/harness.h"
 
 namespace prunex::fuzz {

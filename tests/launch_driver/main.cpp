@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/connect.h"
 #include "tools/prunex/launch.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // The NCCL backend: how far it comes without a GPU, and closed forms where there are some.
-#include "prunex/comm/nccl/nccl_communicator.h"
+#include "prunex/comm/nccl/gpu.h"
 
 #include <ATen/ATen.h>
 #include <dlfcn.h>
@@ -9,8 +9,7 @@
 
 #include <fstream>
 
-#include "prunex/comm/gloo/connect.h"
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/cuda_handles.h"
 #include "tests/texts.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/strategies/ddp.h"

@@ -1,5 +1,5 @@
 // Expected values: comm/cost_model.h, which predicts all-reduces, and intersections of lines by hand.
-#include "report/bandwidth.h"
+#include "report/verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

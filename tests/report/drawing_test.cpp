@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "report/bars.h"
-#include "report/canvas.h"
+#include "report/drawing.h"
 #include "report/plot.h"
 
 namespace prunex::report {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "report/clean_text.h"
+#include "report/format.h"
 #include "report/report.h"
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"

@@ -1,4 +1,4 @@
-#include "report/recorded_exchanges.h"
+#include "report/run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Expected values: printed tables of Student's t (two-sided 95 %), and sums done by hand.
-#include "report/statistics.h"
+#include "report/study.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "report/bandwidth.h"
 #include "report/figures.h"
 #include "report/report.h"
+#include "report/verdict.h"
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"
 

@@ -6,9 +6,8 @@
 
 #include <sstream>
 
-#include "report/clean_text.h"
-#include "report/command.h"
-#include "report/text_table.h"
+#include "report/format.h"
+#include "report/study.h"
 
 namespace prunex::report {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "report/canvas.h"
+#include "report/drawing.h"
 
 namespace prunex::report {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/strategies/ddp.h"
 #include "prunex/strategies/post_local.h"
 

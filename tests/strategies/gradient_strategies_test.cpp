@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "gradient_runs.h"
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/strategies/ddp.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/powersgd.h"

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/sparsity/projection.h"
 #include "reference.h"
 #include "small_problem.h"

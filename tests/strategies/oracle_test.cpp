@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "oracle_problem.h"
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/sparsity/projection.h"
 #include "small_problem.h"
 

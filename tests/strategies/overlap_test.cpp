@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "prunex/comm/solo.h"
+#include "prunex/comm/communicator.h"
 #include "prunex/strategies/ddp.h"
 
 namespace prunex::strategies {

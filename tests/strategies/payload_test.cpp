@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 
 namespace prunex::strategies {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/strategies/hsadmm.h"
 #include "reference.h"
 #include "small_problem.h"

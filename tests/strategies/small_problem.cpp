@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "tests/groups.h"
 
 namespace prunex::strategies {

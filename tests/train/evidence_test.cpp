@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "prunex/comm/gloo/run_ranks.h"
-#include "prunex/comm/solo.h"
+#include "prunex/comm/communicator.h"
+#include "prunex/comm/connect.h"
 #include "prunex/train/data_pruning.h"
 #include "small_network.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdexcept>
 
-#include "prunex/comm/solo.h"
+#include "prunex/comm/communicator.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/prune/training_groups.h"
 #include "prunex/train/data_pruning.h"

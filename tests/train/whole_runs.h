@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/gloo/run_ranks.h"
+#include "prunex/comm/connect.h"
 #include "prunex/train/trainer.h"
 
 namespace prunex::train {

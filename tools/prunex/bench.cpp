@@ -8,9 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "prunex/comm/connect.h"
 #include "prunex/comm/cost_model.h"
-#include "prunex/comm/gloo/connect.h"
-#include "prunex/comm/nccl/nccl_communicator.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/rail_exchange.h"
@@ -211,9 +210,9 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
     throw std::invalid_argument(fmt::format("-b: got {}, wanted at most -e, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  comm::GlooOptions options{.join_timeout = milliseconds_of(command.join_timeout),
-                            .shared_memory = !command.no_shared_memory,
-                            .announce = true};
+  comm::ConnectOptions options{.join_timeout = milliseconds_of(command.join_timeout),
+                               .shared_memory = !command.no_shared_memory,
+                               .announce = true};
   if (command.device == "cuda") {
     comm::check_gpu();  // before ranks are started
     options.device = at::kCUDA;
@@ -223,8 +222,7 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
   const auto environment = comm::read_environment();
   if (!environment) expect_room_for(shape);
   if (!environment && shape.world_size() > 1) return launch({shape, 1}, invocation.argv);
-  auto ranks =
-      environment ? comm::connect(*environment, options) : comm::connect(shape, *comm::make_memory_store(), options);
+  auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);
 }
 

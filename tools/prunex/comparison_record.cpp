@@ -14,7 +14,6 @@
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/text/json.h"
-#include "report/recorded_exchanges.h"
 #include "report/run.h"
 #include "tools/prunex/commit.h"
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/comm/descriptors.h"
+#include "prunex/comm/connect.h"
 #include "prunex/comm/environment.h"
-#include "prunex/comm/store_server.h"
+#include "prunex/comm/meet/store.h"
 #include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
 #include "tools/prunex/rank_process.h"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "prunex/comm/solo.h"
+#include "prunex/comm/communicator.h"
 #include "prunex/io/atomic_directory.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/prune/pruner.h"

@@ -8,7 +8,7 @@
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
-#include "report/command.h"
+#include "report/study.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/report_origin.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "prunex/comm/signal_thread.h"
+#include "prunex/comm/watch/signals.h"
 #include "prunex/train/run.h"
 
 namespace prunex::tools {

@@ -6,9 +6,8 @@
 #include <memory>
 #include <thread>
 
-#include "prunex/comm/gloo/connect.h"
-#include "prunex/comm/nccl/nccl_communicator.h"
-#include "prunex/comm/signal_thread.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/trainer.h"
@@ -112,8 +111,7 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   }
   train::StopRequest stop;
   const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
-  auto ranks = environment ? comm::connect(*environment, command.gloo, shape)
-                           : comm::connect(shape, *comm::make_memory_store(), command.gloo);
+  auto ranks = comm::connect(environment.value_or(comm::Environment()), command.gloo, shape);
   try {
     const auto summary = train::train(options, ranks, config, &stop);
     if (ranks.layout.rank == 0) print_result(summary);

@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "prunex/comm/gloo/connect.h"
+#include "prunex/comm/connect.h"
 #include "prunex/train/options.h"
 
 namespace prunex::tools {
@@ -12,7 +12,7 @@ namespace prunex::tools {
 /// Everything the command line sets.
 struct TrainCommand {
   train::TrainOptions options;
-  comm::GlooOptions gloo;
+  comm::ConnectOptions gloo;
   std::string ranks_per_node = "1";
   std::string keep = "0.5";
   bool no_shared_memory = false;

@@ -12,7 +12,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
 #include "prunex/text/json.h"
-#include "report/bandwidth.h"
+#include "report/verdict.h"
 #include "report/figures.h"
 #include "report/report.h"
 #include "tools/prunex/child_process.h"

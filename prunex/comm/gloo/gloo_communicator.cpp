@@ -3,33 +3,22 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gloo/context.h>
+#include <gloo/transport/tcp/device.h>
 
 #include <functional>
 #include <stdexcept>
+#include <utility>
 
-#include "prunex/comm/gloo/collectives.h"
-#include "prunex/comm/gloo/context.h"
 #include "prunex/comm/gloo/mesh.h"
 
 namespace prunex::comm {
 namespace {
 
-std::unique_ptr<Mesh> connect(const Group& group, Meeting meeting, const Network& network,
-                              std::chrono::milliseconds timeout) {
-  auto context = connect_context(group, network, meeting);
-  context->setTimeout(timeout);
-  return std::make_unique<Mesh>(std::move(context));
-}
-
 class GlooCommunicator final : public RingCommunicator {
  public:
-  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, const Guard& guard)
-      : RingCommunicator(group.name, group.rank, static_cast<int>(group.members.size())),
-        members_(group.members),
-        mesh_(std::move(mesh)),
-        guard_(guard),
-        listener_(guard_.abort_switch->listen([this](const std::string& reason) { abort(reason); })) {}
+  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, std::chrono::milliseconds timeout,
+                   const Guard& guard)
+      : RingCommunicator(group, guard), mesh_(std::move(mesh)), timeout_(timeout), listener_(listen()) {}
 
   void abort(const std::string& reason) override {
     if (mesh_) mesh_->abort(reason);
@@ -37,9 +26,8 @@ class GlooCommunicator final : public RingCommunicator {
 
   void all_reduce_pieces(FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks) override {
     if (size() == 1) return run_alone(range, chunks, hooks);
-    run("all_reduce", ring_volume(range.size(), buffer.element_size), [&] {
-      guard("all_reduce", ring_peers(rank(), size()), [&] { ring_all_reduce(*mesh_, buffer, range, chunks, hooks); });
-    });
+    run("all_reduce", ring_volume(range.size(), buffer.element_size),
+        [&] { talk(ring_peers(rank(), size()), [&] { ring_all_reduce(*mesh_, buffer, range, chunks, hooks); }); });
   }
 
  private:
@@ -52,84 +40,81 @@ class GlooCommunicator final : public RingCommunicator {
   }
 
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
-    guard("all_reduce", ring_peers(rank(), size()), [&] {
-      comm::all_reduce(*mesh_, flat(tensor), tensor.numel(), reduce_function(tensor.scalar_type(), reduce));
+    talk(ring_peers(rank(), size()), [&] {
+      comm::all_reduce(*mesh_, FlatBuffer(tensor), tensor.numel(), reduce_function(tensor.scalar_type(), reduce));
     });
   }
-
   void do_broadcast(at::Tensor& tensor, int root) override {
-    guard("broadcast", tree_peers(rank(), size(), root),
-          [&] { comm::broadcast(*mesh_, flat(tensor), tensor.numel(), root); });
+    talk(tree_peers(rank(), size(), root), [&] { comm::broadcast(*mesh_, FlatBuffer(tensor), tensor.numel(), root); });
   }
-
   void do_barrier() override {
-    guard("barrier", barrier_peers(rank(), size()), [&] { comm::barrier(*mesh_); });
+    talk(barrier_peers(rank(), size()), [&] { comm::barrier(*mesh_); });
   }
-
   void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    guard("reduce_scatter", all_peers(rank(), size()), [&] {
-      comm::reduce_scatter(*mesh_, flat(tensor), parts, reduce_function(tensor.scalar_type(), Reduce::kSum));
-    });
+    talk(all_peers(rank(), size()),
+         [&] { comm::reduce_scatter(*mesh_, FlatBuffer(tensor), parts, reduce_function(tensor.scalar_type())); });
   }
-
   void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    guard("all_gather", all_peers(rank(), size()), [&] { comm::all_gather(*mesh_, flat(tensor), parts); });
+    talk(all_peers(rank(), size()), [&] { comm::all_gather(*mesh_, FlatBuffer(tensor), parts); });
   }
-
   void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
-    guard("all_to_all", all_peers(rank(), size()), [&] { comm::all_to_all(*mesh_, flat(output), flat(input), parts); });
+    talk(all_peers(rank(), size()), [&] { comm::all_to_all(*mesh_, FlatBuffer(output), FlatBuffer(input), parts); });
   }
 
-  static FlatBuffer flat(const at::Tensor& tensor) {
-    return {tensor.data_ptr(), static_cast<int64_t>(tensor.element_size())};
-  }
-
-  // Runs one operation. If it fails, the group's connections are closed, so that no other rank waits for this one.
-  void guard(const char* operation, const std::vector<int>& peers, const std::function<void()>& call) {
-    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
+  // Gloo's exceptions in our words.
+  void talk(std::vector<int> peers, const std::function<void()>& call) {
+    peers_ = world_ranks(std::move(peers));
     try {
       call();
     } catch (const std::exception& error) {
-      broken_ = true;
-      const auto text = describe(operation, peers, plain_text(error.what()));
-      mesh_->abort(text);
+      const auto text = plain_text(error.what());
+      if (text.starts_with("Timed out")) throw TimedOut(timeout_, peers_);
       throw std::runtime_error(text);
     }
   }
 
-  std::string describe(const char* operation, const std::vector<int>& peers, const std::string& reason) {
-    const auto head = fmt::format("[comm] rank {}: {} in {}", members_[rank()], operation, name());
-    const bool timed_out = reason.starts_with("Timed out");
-    // A broken connection says little: the peer may have died, or have ended because another one did.
-    if (!timed_out && mesh_->abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);
-    if (const auto aborted = mesh_->abort_reason(); !aborted.empty()) return fmt::format("{}: {}", head, aborted);
-    if (timed_out) {
-      return fmt::format("{}: no answer within {:g} s from rank {}", head, mesh_->timeout_seconds(),
-                         fmt::join(world_ranks(peers), " or "));
-    }
+  std::string abort_reason() const override { return mesh_->abort_reason(); }
+  std::string explain(const std::string& error) override {
     const auto lost = world_ranks(mesh_->lost_ranks());
-    if (!lost.empty()) return fmt::format("{}: {} {} ({})", head, kLostRank, fmt::join(lost, " and "), reason);
-    return fmt::format("{} with rank {}: {}", head, fmt::join(world_ranks(peers), " and "), reason);
+    if (!lost.empty()) return fmt::format("{} {} ({})", kLostRank, fmt::join(lost, " and "), error);
+    return fmt::format("{}, with rank {}", error, fmt::join(peers_, " or "));
   }
 
-  std::vector<int> world_ranks(std::vector<int> ranks) const {
-    for (int& rank : ranks) rank = members_[rank];
-    return ranks;
-  }
-
-  std::vector<int> members_;
   std::unique_ptr<Mesh> mesh_;  // null for a group of one
-  bool broken_ = false;
-  const Guard guard_;
-  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
+  const std::chrono::milliseconds timeout_;
+  std::vector<int> peers_;  // of the last operation, by world rank
+  const AbortSwitch::Listener listener_;
 };
 
 }  // namespace
 
+Network make_network(const std::string& interface, bool one_machine) {
+  const auto address = !interface.empty() ? address_of_interface(interface)
+                       : one_machine      ? "127.0.0.1"
+                                          : address_of_host_name();
+  try {
+    return {gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str())), address};
+  } catch (const std::exception&) {  // with places in Gloo's sources
+    throw std::runtime_error(
+        fmt::format("[comm] address {}: no socket can use it; wanted one of this machine's, and "
+                    "descriptors to spare (ulimit -n)",
+                    address));
+  }
+}
+
 std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Meeting meeting, const Network& network,
                                                          std::chrono::milliseconds timeout, const Guard& guard) {
-  const bool alone = group.members.size() == 1;
-  return std::make_unique<GlooCommunicator>(group, alone ? nullptr : connect(group, meeting, network, timeout), guard);
+  auto mesh = group.members.size() > 1 ? connect_mesh(group, network, meeting, timeout) : nullptr;
+  return std::make_unique<GlooCommunicator>(group, std::move(mesh), timeout, guard);
+}
+
+std::string plain_text(const std::string& gloo_error) {
+  const auto place = gloo_error.starts_with('[') ? gloo_error.find("] ") : std::string::npos;
+  const auto text = place == std::string::npos ? gloo_error : gloo_error.substr(place + 2);
+  for (const char* end : {"closed by peer", "Socket closed", "Broken pipe", "reset by peer", "pair closure"}) {
+    if (text.find(end) != std::string::npos) return "its connection closed";
+  }
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace prunex::comm

@@ -1,15 +1,74 @@
 #include "prunex/comm/gloo/mesh.h"
 
+#include <fmt/format.h>
 #include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <utility>
 
 namespace prunex::comm {
+namespace {
+
+class PairedContext final : public gloo::Context {
+ public:
+  PairedContext(int rank, int size, std::shared_ptr<gloo::transport::Device> device,
+                std::shared_ptr<gloo::transport::Context> pairs)
+      : gloo::Context(rank, size) {
+    device_ = std::move(device);
+    transportContext_ = std::move(pairs);
+  }
+};
+
+void expect_open(bool done) {
+  if (!done) throw std::runtime_error("it closed the connection");
+}
+
+template <class Call>
+void attempt(const Group& group, int peer, Join& join, const Call& call) {
+  const auto name = fmt::format("{}: rank {}", group.name, group.members[static_cast<size_t>(peer)]);
+  join.waits_for(name + " has not connected");
+  try {
+    call();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(join.over() ? fmt::format("[comm] {} did not connect within {}", name, join.limit())
+                                         : fmt::format("[comm] {}: {}", name, plain_text(error.what())));
+  }
+  join.waits_for("");
+}
+
+}  // namespace
+
+std::unique_ptr<Mesh> connect_mesh(const Group& group, const Network& network, Meeting meeting,
+                                   std::chrono::milliseconds timeout) {
+  const auto peers = connect_peers(group, network.address, meeting);
+  const auto size = static_cast<int>(group.members.size());
+  auto& join = meeting.join;
+  auto pairs = network.device->createContext(group.rank, size);
+  pairs->setTimeout(join.left() / 5);  // a pair waits five times this for its connection
+  for (const auto& [peer, socket] : peers) {
+    attempt(group, peer, join, [&, peer = peer, &socket = socket] {
+      const auto address = pairs->createPair(peer)->address().bytes();
+      expect_open(send_all(socket, address.data(), address.size(), join.deadline()));
+    });
+  }
+  for (const auto& [peer, socket] : peers) {
+    attempt(group, peer, join, [&, peer = peer, &socket = socket] {
+      auto& pair = pairs->getPair(peer);
+      std::vector<char> address(pair->address().bytes().size());
+      expect_open(receive_all(socket, address.data(), address.size(), join.deadline()));
+      pair->connect(address);
+    });
+  }
+  auto context = std::make_shared<PairedContext>(group.rank, size, network.device, std::move(pairs));
+  context->setTimeout(timeout);
+  return std::make_unique<Mesh>(std::move(context));
+}
 
 Mesh::Mesh(std::shared_ptr<gloo::Context> context) : context_(std::move(context)) {}
 
@@ -21,10 +80,6 @@ int Mesh::rank() const {
 
 int Mesh::size() const {
   return context_->size;
-}
-
-double Mesh::timeout_seconds() const {
-  return std::chrono::duration<double>(context_->getTimeout()).count();
 }
 
 uint64_t Mesh::new_tags(uint64_t count) {

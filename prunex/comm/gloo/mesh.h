@@ -1,6 +1,7 @@
-// Messages between the ranks of one group, over Gloo's TCP connections.
+// Messages between the ranks of one group, over Gloo's TCP connections, and collectives made of them.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <string>
 #include <unordered_set>
 #include <vector>
+
+#include "prunex/comm/gloo/gloo_communicator.h"
 
 namespace gloo {
 class Context;
@@ -31,8 +34,6 @@ class Mesh {
 
   int rank() const;
   int size() const;
-  /// How long a wait may last.
-  double timeout_seconds() const;
 
   /// `count` numbers that no message of this group has had. All ranks ask in the same order for as many.
   uint64_t new_tags(uint64_t count);
@@ -81,5 +82,40 @@ class Mesh::Buffer {
   Mesh* mesh_ = nullptr;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
 };
+
+/// Connects the members of a group, of more than one, pairwise; all must call. Gloo takes whoever comes first to a
+/// pair's port for the peer: so ports are told to nobody but the peer, over a connection that both know, and are open
+/// only for the moments until it has come. Throws std::runtime_error that names a rank.
+std::unique_ptr<Mesh> connect_mesh(const Group& group, const Network& network, Meeting meeting,
+                                   std::chrono::milliseconds timeout);
+
+// Collectives on raw memory. All ranks of the group call each with the same arguments but for the data.
+
+/// What RingCommunicator::all_reduce_pieces does.
+void ring_all_reduce(Mesh& mesh, FlatBuffer buffer, Range range, int64_t chunks, const RingHooks& hooks);
+
+/// buffer[0, count) <- the reduction over ranks.
+void all_reduce(Mesh& mesh, FlatBuffer buffer, int64_t count, ReduceFunction reduce);
+
+/// Down a binomial tree.
+void broadcast(Mesh& mesh, FlatBuffer buffer, int64_t count, int root);
+
+/// Every rank sends the others their parts and adds up its own, in the order of ranks.
+void reduce_scatter(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts, ReduceFunction reduce);
+
+/// Every rank sends its part to the others.
+void all_gather(Mesh& mesh, FlatBuffer buffer, const std::vector<Range>& parts);
+
+/// Every rank sends the others their parts of its input; output: what all ranks have for this one, in their order.
+void all_to_all(Mesh& mesh, FlatBuffer output, FlatBuffer input, const std::vector<Range>& parts);
+
+/// Dissemination: in round i a rank tells the one 2^i further on, and hears from the one 2^i before.
+void barrier(Mesh& mesh);
+
+/// The ranks that `rank` exchanges messages with, sorted.
+std::vector<int> ring_peers(int rank, int size);
+std::vector<int> tree_peers(int rank, int size, int root);
+std::vector<int> barrier_peers(int rank, int size);
+std::vector<int> all_peers(int rank, int size);
 
 }  // namespace prunex::comm

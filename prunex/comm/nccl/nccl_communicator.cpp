@@ -1,5 +1,3 @@
-#include "prunex/comm/nccl/nccl_communicator.h"
-
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -11,10 +9,13 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
+#include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/cuda_handles.h"
+#include "prunex/comm/nccl/gpu.h"
 
 namespace prunex::comm {
 namespace {
@@ -34,18 +35,6 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
   }
 }
 
-/// A flat tensor's memory.
-struct Memory {
-  explicit Memory(const at::Tensor& tensor)
-      : data(static_cast<char*>(tensor.data_ptr())), element_size(static_cast<int64_t>(tensor.element_size())) {}
-
-  void* at(int64_t entry) const { return data + entry * element_size; }
-  size_t bytes(const Range& range) const { return static_cast<size_t>(range.size() * element_size); }
-
-  char* data;
-  int64_t element_size;
-};
-
 /// One call for every rank with a part, as one operation.
 ncclResult_t for_each_part(const std::vector<Range>& parts, const std::function<ncclResult_t(int, Range)>& call) {
   ncclResult_t result = ncclGroupStart();
@@ -59,7 +48,7 @@ ncclResult_t for_each_part(const std::vector<Range>& parts, const std::function<
 }
 
 /// NCCL's name for the group to be; rank 0 makes it.
-ncclUniqueId meet(const Group& group, Store& store, std::chrono::milliseconds timeout) {
+ncclUniqueId exchange_id(const Group& group, Store& store, std::chrono::milliseconds timeout) {
   const auto key = "nccl/" + group.name;
   ncclUniqueId id;
   if (group.rank == 0) {
@@ -76,22 +65,21 @@ ncclUniqueId meet(const Group& group, Store& store, std::chrono::milliseconds ti
   return id;
 }
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public Backend {
  public:
   NcclCommunicator(const Group& group, Store& store, const Timeouts& timeouts, const Guard& guard)
-      : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
-        members_(group.members),
-        device_(c10::cuda::current_device()),
-        timeout_(timeouts.operation),
-        guard_(guard),
-        listener_(guard_.abort_switch->listen([this](const std::string& reason) { abort(reason); })) {
-    const ncclUniqueId id = meet(group, store, timeouts.connect);
-    attempt("connecting", timeouts.connect, [&] {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;  // so that a rank that does not come ends the waiting, not the run
-      expect(ncclCommInitRankConfig(handle_.out(), size(), id, rank(), &config));
-      wait([&] { return !handle_.in_progress(); });
-    });
+      : Backend(group, guard), device_(c10::cuda::current_device()), timeout_(timeouts.operation), listener_(listen()) {
+    const ncclUniqueId id = exchange_id(group, store, timeouts.connect);
+    try {
+      attempt(timeouts.connect, [&] {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;  // so that a rank that does not come ends the waiting, not the run
+        expect(ncclCommInitRankConfig(handle_.out(), size(), id, rank(), &config));
+        wait([&] { return !handle_.in_progress(); });
+      });
+    } catch (const std::exception& error) {
+      throw std::runtime_error(describe("connecting", error));
+    }
   }
 
   bool serves(const c10::Device& device) const override { return device.is_cuda() && device.index() == device_; }
@@ -112,14 +100,14 @@ class NcclCommunicator final : public Communicator {
 
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
     const auto operation = reduce == Reduce::kMax ? ncclMax : ncclSum;
-    enqueue("all_reduce", [&] {
+    enqueue([&] {
       return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()), type_of(tensor),
                            operation, handle_, stream_);
     });
   }
 
   void do_broadcast(at::Tensor& tensor, int root) override {
-    enqueue("broadcast", [&] {
+    enqueue([&] {
       return ncclBroadcast(tensor.data_ptr(), tensor.data_ptr(), tensor.nbytes(), ncclUint8, root, handle_, stream_);
     });
   }
@@ -130,8 +118,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    const Memory memory(tensor);
-    enqueue("reduce_scatter", [&] {
+    const FlatBuffer memory(tensor);
+    enqueue([&] {
       return for_each_part(parts, [&](int root, Range part) {
         return ncclReduce(memory.at(part.begin), memory.at(part.begin), static_cast<size_t>(part.size()),
                           type_of(tensor), ncclSum, root, handle_, stream_);
@@ -140,8 +128,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    const Memory memory(tensor);
-    enqueue("all_gather", [&] {
+    const FlatBuffer memory(tensor);
+    enqueue([&] {
       return for_each_part(parts, [&](int root, Range part) {
         return ncclBroadcast(memory.at(part.begin), memory.at(part.begin), memory.bytes(part), ncclUint8, root, handle_,
                              stream_);
@@ -150,10 +138,10 @@ class NcclCommunicator final : public Communicator {
   }
 
   void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
-    const Memory from(input), to(output);
+    const FlatBuffer from(input), to(output);
     const Range mine = parts[static_cast<size_t>(rank())];
     const std::vector<Range> rows(parts.size(), mine);
-    enqueue("all_to_all", [&] {
+    enqueue([&] {
       expect(ncclGroupStart());
       const ncclResult_t sent = for_each_part(parts, [&](int peer, Range part) {
         if (peer == rank()) return ncclSuccess;
@@ -171,8 +159,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   /// Runs an operation after what the current stream holds, and waits for its end.
-  void enqueue(const char* operation, const Enqueue& call) {
-    attempt(operation, timeout_, [&] {
+  void enqueue(const Enqueue& call) {
+    attempt(timeout_, [&] {
       const c10::cuda::CUDAGuard on(device_);
       ready_.record(c10::cuda::getCurrentCUDAStream(device_));
       ready_.hold(stream_);
@@ -184,18 +172,16 @@ class NcclCommunicator final : public Communicator {
   }
 
   /// If it fails, NCCL's work is ended, so that no other rank waits for this one.
-  void attempt(const char* operation, std::chrono::milliseconds timeout, const std::function<void()>& body) {
+  void attempt(std::chrono::milliseconds timeout, const std::function<void()>& body) {
     const std::lock_guard busy(mutex_);
-    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
+    limit_ = timeout;
     deadline_ = Clock::now() + timeout;
     try {
       stop_if_aborted();
       body();
-    } catch (const std::exception& error) {
-      broken_ = true;
-      const auto text = describe(operation, error.what(), timeout);
+    } catch (const std::exception&) {
       handle_.abort();
-      throw std::runtime_error(text);
+      throw;
     }
   }
 
@@ -207,7 +193,7 @@ class NcclCommunicator final : public Communicator {
     for (int spins = 0; !done(); ++spins) {
       stop_if_aborted();
       handle_.in_progress();
-      if (Clock::now() > deadline_) throw std::runtime_error(kTimedOut);
+      if (Clock::now() > deadline_) throw TimedOut(limit_, others());
       if (spins < kSpins) {
         std::this_thread::yield();
       } else {
@@ -220,28 +206,18 @@ class NcclCommunicator final : public Communicator {
     if (const auto reason = abort_reason(); !reason.empty()) throw std::runtime_error(reason);
   }
 
-  std::string abort_reason() {
+  std::string abort_reason() const override {
     const std::lock_guard lock(reason_mutex_);
     return abort_reason_;
   }
 
-  std::string describe(const char* operation, const std::string& reason, std::chrono::milliseconds timeout) {
-    const auto head = fmt::format("[comm] rank {}: {} in {}", members_[rank()], operation, name());
-    if (reason == kTimedOut) {
-      auto others = members_;
-      others.erase(others.begin() + rank());
-      return fmt::format("{}: no answer within {:g} s from rank {}", head,
-                         std::chrono::duration<double>(timeout).count(), fmt::join(others, " or "));
-    }
-    // a broken connection says little: the peer may have died, or have ended because another one did
-    if (abort_reason().empty()) guard_.abort_switch->reason(guard_.patience);
-    const auto aborted = abort_reason();
-    return fmt::format("{}: {}", head, aborted.empty() ? reason : aborted);
+  std::vector<int> others() const {
+    std::vector<int> ranks(static_cast<size_t>(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    ranks.erase(ranks.begin() + rank());
+    return world_ranks(ranks);
   }
 
-  static constexpr const char* kTimedOut = "timed out";
-
-  std::vector<int> members_;
   c10::DeviceIndex device_;
   std::chrono::milliseconds timeout_;
   CudaStream stream_;
@@ -249,13 +225,12 @@ class NcclCommunicator final : public Communicator {
 
   std::mutex mutex_;  // held by who uses the handle
   NcclHandle handle_;
-  bool broken_ = false;
+  std::chrono::milliseconds limit_{0};
   Clock::time_point deadline_;
 
-  std::mutex reason_mutex_;
+  mutable std::mutex reason_mutex_;
   std::string abort_reason_;
-  const Guard guard_;
-  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
+  const AbortSwitch::Listener listener_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <stdexcept>
 
-#include "prunex/comm/nccl/nccl_communicator.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/nccl/gpu.h"
 
 namespace prunex::comm {
 namespace {

@@ -17,19 +17,19 @@
 #include <stdexcept>
 #include <utility>
 
-#include "prunex/comm/communicator.h"
+#include "prunex/comm/backend.h"
 
 namespace prunex::comm {
 namespace {
 
 constexpr size_t kPage = 4096;
 constexpr int kCounters = 3;
-constexpr int kSpins = 100;  // before a wait goes to sleep
+constexpr int kSpinsBeforeSleep = 100;
 constexpr timespec kNap = {0, 50'000'000};
-const std::string kName = "prunex-";
+const std::string kMemoryName = "prunex-";
 constexpr int kSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void fail_memory(const char* what) {
   throw std::runtime_error(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
 }
 
@@ -44,6 +44,11 @@ void wake(std::atomic<uint32_t>& word) {
 
 bool has_reached(uint32_t value, uint32_t target) {
   return static_cast<int32_t>(value - target) >= 0;
+}
+
+std::string wait_for_key(Meeting meeting, const std::string& key) {
+  if (auto value = meeting.store.get(key, meeting.join.left())) return *value;
+  throw std::runtime_error(fmt::format("[comm] {} did not come within {}", key, meeting.join.limit()));
 }
 
 }  // namespace
@@ -67,7 +72,7 @@ struct NodeMemory::Control {
 
 NodeMemory::NodeMemory(Socket file, const Seat& seat) : seat_(seat), file_(std::move(file)) {
   void* memory = mmap(nullptr, Control::segment_bytes(seat.ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file_.fd(), 0);
-  if (memory == MAP_FAILED) fail("mmap");
+  if (memory == MAP_FAILED) fail_memory("mmap");
   base_ = static_cast<char*>(memory);
 }
 
@@ -79,12 +84,12 @@ NodeMemory::~NodeMemory() {
 std::unique_ptr<NodeMemory> NodeMemory::create(const Seat& seat) {
   std::random_device random;
   const auto number = fmt::format("{:08x}{:08x}", random(), random());
-  Socket file(memfd_create((kName + number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.fd() < 0) fail("memfd_create");
+  Socket file(memfd_create((kMemoryName + number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.fd() < 0) fail_memory("memfd_create");
   // Reserved now: writing to a page that the kernel cannot provide would be a bus error.
   errno = posix_fallocate(file.fd(), 0, static_cast<off_t>(Control::segment_bytes(seat.ranks)));
-  if (errno != 0) fail("no room");
-  if (fcntl(file.fd(), F_ADD_SEALS, kSeals) != 0) fail("fcntl");
+  if (errno != 0) fail_memory("no room");
+  if (fcntl(file.fd(), F_ADD_SEALS, kSeals) != 0) fail_memory("fcntl");
   const auto ticket = fmt::format("{} {} {}", getpid(), file.fd(), number);
   std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(file), seat));
   memory->ticket_ = ticket;
@@ -100,11 +105,11 @@ std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& ticket, const Se
   const auto path = fmt::format("/proc/{}/fd/{}", process, descriptor);
   std::error_code error;
   const auto target = std::filesystem::read_symlink(path, error).string();
-  if (number.empty() || target != fmt::format("/memfd:{}{} (deleted)", kName, number)) {
+  if (number.empty() || target != fmt::format("/memfd:{}{} (deleted)", kMemoryName, number)) {
     throw std::runtime_error(fmt::format("shared memory: {} is not that of the node's first rank", path));
   }
   Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (file.fd() < 0) fail("open");
+  if (file.fd() < 0) fail_memory("open");
   struct stat status = {};
   const bool whole = fstat(file.fd(), &status) == 0 &&
                      static_cast<size_t>(status.st_size) == Control::segment_bytes(seat.ranks) &&
@@ -152,11 +157,10 @@ void NodeMemory::wait(Counter counter, int rank, uint32_t value) const {
       const auto own = abort_reason();
       throw std::runtime_error(own.empty() ? fmt::format("{} {}", kLostRank, by - 1) : own);
     }
-    if (round < kSpins) continue;
+    if (round < kSpinsBeforeSleep) continue;
     sleep_on(word, seen);
     if (std::chrono::steady_clock::now() - start > timeout_) {
-      throw std::runtime_error(fmt::format("no answer within {:g} s from rank {}",
-                                           std::chrono::duration<double>(timeout_).count(), seat_.first_rank + rank));
+      throw TimedOut(timeout_, {seat_.first_rank + rank});
     }
   }
 }
@@ -185,6 +189,33 @@ void NodeMemory::leave() {
 std::string NodeMemory::abort_reason() const {
   const std::lock_guard lock(mutex_);
   return abort_reason_;
+}
+
+SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout) {
+  const auto room = fmt::format("memory of node {}", layout.node());
+  const auto key = [&](int local_rank) { return fmt::format("{}, local rank {}", room, local_rank); };
+  const NodeMemory::Seat seat{layout.local_rank(), layout.ranks_here(), layout.first_rank(layout.node())};
+  const bool first = seat.rank == 0;
+  const std::string ticket = first ? "" : wait_for_key(meeting, room);
+  SharedMemory shared;
+  try {
+    shared.memory = first ? NodeMemory::create(seat) : NodeMemory::open(ticket, seat);
+  } catch (const std::exception& error) {
+    shared.problem = error.what();
+  }
+  if (first) meeting.store.set(room, shared.memory ? shared.memory->ticket() : "none");
+  meeting.store.set(key(seat.rank), shared.problem);
+  for (int rank = 0; rank < seat.ranks; ++rank) {
+    const auto problem = shown(wait_for_key(meeting, key(rank)));
+    if (shared.problem.empty()) shared.problem = problem;
+  }
+  if (first && shared.memory) shared.memory->close_to_others();
+  if (shared.problem.empty()) {
+    shared.memory->set_timeout(timeout);
+  } else {
+    shared.memory.reset();
+  }
+  return shared;
 }
 
 }  // namespace prunex::comm

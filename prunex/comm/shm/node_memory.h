@@ -8,7 +8,9 @@
 #include <mutex>
 #include <string>
 
-#include "prunex/comm/socket.h"
+#include "prunex/comm/layout.h"
+#include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/socket.h"
 
 namespace prunex::comm {
 
@@ -50,7 +52,6 @@ class NodeMemory {
 
   /// How long a wait may last.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// Of this rank.
   void advance(Counter counter, uint32_t by = 1);
@@ -82,5 +83,14 @@ class NodeMemory {
   mutable std::mutex mutex_;
   std::string abort_reason_;
 };
+
+/// Where the ranks of a node meet in shared memory, or agree to do without.
+struct SharedMemory {
+  std::shared_ptr<NodeMemory> memory;  ///< null on all ranks of the node if one of them could not have it
+  std::string problem;                 ///< why
+};
+
+/// All ranks of the node must call. `timeout`: how long a wait may last.
+SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout);
 
 }  // namespace prunex::comm

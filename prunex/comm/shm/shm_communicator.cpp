@@ -1,12 +1,10 @@
 #include "prunex/comm/shm/shm_communicator.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <stdexcept>
 #include <utility>
 
 namespace prunex::comm {
@@ -17,14 +15,10 @@ Range overlap(Range a, Range b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-class ShmCommunicator final : public Communicator {
+class ShmCommunicator final : public Backend {
  public:
-  explicit ShmCommunicator(const NodeGuard& guard)
-      : Communicator(guard.group, guard.memory->rank(), guard.memory->size()),
-        memory_(guard.memory),
-        guard_(guard),
-        listener_(guard.guard.abort_switch->listen([this](const std::string& reason) { memory_->abort(reason); })) {}
-
+  ShmCommunicator(const Group& group, std::shared_ptr<NodeMemory> memory, const Guard& guard)
+      : Backend(group, guard), memory_(std::move(memory)), listener_(listen()) {}
   ~ShmCommunicator() override { memory_->leave(); }
 
   void abort(const std::string& reason) override { memory_->abort(reason); }
@@ -42,7 +36,7 @@ class ShmCommunicator final : public Communicator {
 
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
     const auto add = reduce_function(tensor.scalar_type(), reduce);
-    for_each_window("all_reduce", tensor, [&](const Window& window) {
+    for_each_window(tensor, [&](const Window& window) {
       publish(window, window.entries);
       const Range mine = part(window.entries, size(), rank());
       reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
@@ -53,7 +47,7 @@ class ShmCommunicator final : public Communicator {
   }
 
   void do_broadcast(at::Tensor& tensor, int root) override {
-    for_each_window("broadcast", tensor, [&](const Window& window) {
+    for_each_window(tensor, [&](const Window& window) {
       publish(window, rank() == root ? window.entries : Range{window.entries.begin, window.entries.begin});
       if (rank() != root) {
         std::memcpy(window.data, memory_->input(root, window.number), window.bytes(window.entries));
@@ -64,15 +58,15 @@ class ShmCommunicator final : public Communicator {
 
   void do_barrier() override {
     at::Tensor nothing = at::empty({1}, at::kByte);
-    for_each_window("barrier", nothing, [&](const Window& window) {
+    for_each_window(nothing, [&](const Window& window) {
       publish(window, window.entries);
       memory_->advance(NodeMemory::kReduced);
     });
   }
 
   void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    const auto add = reduce_function(tensor.scalar_type(), Reduce::kSum);
-    for_each_window("reduce_scatter", tensor, [&](const Window& window) {
+    const auto add = reduce_function(tensor.scalar_type());
+    for_each_window(tensor, [&](const Window& window) {
       publish(window, window.entries);
       const Range mine = overlap(parts[static_cast<size_t>(rank())], window.entries);
       reduce_inputs(window, mine, window.data + window.offset(mine), add);
@@ -81,7 +75,7 @@ class ShmCommunicator final : public Communicator {
   }
 
   void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    for_each_window("all_gather", tensor, [&](const Window& window) {
+    for_each_window(tensor, [&](const Window& window) {
       publish(window, overlap(parts[static_cast<size_t>(rank())], window.entries));
       for (int peer = 0; peer < size(); ++peer) {
         const Range theirs = overlap(parts[static_cast<size_t>(peer)], window.entries);
@@ -95,7 +89,7 @@ class ShmCommunicator final : public Communicator {
 
   void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
     const Range mine = parts[static_cast<size_t>(rank())];
-    for_each_window("all_to_all", input, [&](const Window& window) {
+    for_each_window(input, [&](const Window& window) {
       publish(window, window.entries);
       const Range stretch = overlap(mine, window.entries);
       for (int peer = 0; peer < size(); ++peer) {
@@ -109,22 +103,15 @@ class ShmCommunicator final : public Communicator {
   }
 
   /// Cuts the tensor in windows and keeps the counters: before a window is used again, all ranks have left it.
-  void for_each_window(const char* operation, const at::Tensor& tensor, const std::function<void(Window)>& body) {
-    if (broken_) throw std::runtime_error(fmt::format("[comm] {} in {}: the group broke earlier", operation, name()));
-    try {
-      const auto element_size = static_cast<int64_t>(tensor.element_size());
-      const int64_t length = NodeMemory::kWindowBytes / element_size;
-      char* data = static_cast<char*>(tensor.data_ptr());
-      for (int64_t begin = 0; begin < tensor.numel(); begin += length) {
-        const uint32_t number = memory_->value(NodeMemory::kLeft);
-        memory_->wait_for_all(NodeMemory::kLeft, number - 1);
-        const Range entries{begin, std::min(begin + length, tensor.numel())};
-        body({data + begin * element_size, element_size, entries, number});
-        memory_->advance(NodeMemory::kLeft);
-      }
-    } catch (const std::exception&) {
-      broken_ = true;
-      guard_.fail(operation);
+  void for_each_window(const at::Tensor& tensor, const std::function<void(Window)>& body) {
+    const FlatBuffer buffer(tensor);
+    const int64_t length = NodeMemory::kWindowBytes / buffer.element_size;
+    for (int64_t begin = 0; begin < tensor.numel(); begin += length) {
+      const uint32_t number = memory_->value(NodeMemory::kLeft);
+      memory_->wait_for_all(NodeMemory::kLeft, number - 1);
+      const Range entries{begin, std::min(begin + length, tensor.numel())};
+      body({static_cast<char*>(buffer.at(begin)), buffer.element_size, entries, number});
+      memory_->advance(NodeMemory::kLeft);
     }
   }
 
@@ -143,16 +130,17 @@ class ShmCommunicator final : public Communicator {
     for (int peer = 2; peer < size(); ++peer) reduce(out, out, input(peer), range.size());
   }
 
-  std::shared_ptr<NodeMemory> memory_;
-  bool broken_ = false;
-  const NodeGuard guard_;
-  const AbortSwitch::Listener listener_;  // the last member: no call comes once the others are destroyed
+  std::string abort_reason() const override { return memory_->abort_reason(); }
+
+  const std::shared_ptr<NodeMemory> memory_;
+  const AbortSwitch::Listener listener_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_shm_communicator(const NodeGuard& guard) {
-  return std::make_unique<ShmCommunicator>(guard);
+std::unique_ptr<Communicator> make_shm_communicator(const Group& group, std::shared_ptr<NodeMemory> memory,
+                                                    const Guard& guard) {
+  return std::make_unique<ShmCommunicator>(group, std::move(memory), guard);
 }
 
 }  // namespace prunex::comm

@@ -1,0 +1,302 @@
+#include "prunex/comm/connect.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/nccl/gpu.h"
+#include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/watch/watch.h"
+
+namespace prunex::comm {
+namespace {
+
+// Cards read "layout|network".
+void check_layouts(const std::vector<std::string>& cards, const Layout& layout) {
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    const auto other = cards[rank].substr(0, cards[rank].find('|'));
+    if (other == describe(layout)) continue;
+    throw std::invalid_argument(
+        fmt::format("[comm] rank {} has {}, rank {} has {}", layout.rank, describe(layout), rank, shown(other)));
+  }
+}
+
+bool on_one_machine(const std::vector<std::string>& cards) {
+  return std::all_of(cards.begin(), cards.end(), [&](const auto& card) { return card == cards.front(); });
+}
+
+/// One of a rank's groups.
+struct Membership {
+  std::unique_ptr<Communicator> Hierarchy::*group;
+  Group members;
+
+  bool crosses_nodes() const { return group != &Hierarchy::world && group != &Hierarchy::node; }
+};
+
+Group consecutive(std::string name, int first, int count, int rank) {
+  Group group{std::move(name), {}, rank};
+  for (int i = 0; i < count; ++i) group.members.push_back(first + i);
+  return group;
+}
+
+// The ranks with my local index on the nodes first, first + step, …
+Group rail_part(const Layout& layout, const std::string& name, int first, int step, int count) {
+  if (!layout.on_rail()) return {name, {layout.rank}, 0};
+  Group group{name, {}, (layout.node() - first) / step};
+  for (int i = 0; i < count; ++i) {
+    group.members.push_back(layout.first_rank(first + i * step) + layout.local_rank());
+  }
+  return group;
+}
+
+std::vector<Membership> memberships(const Layout& layout) {
+  const int node = layout.node(), per_site = layout.nodes_per_site(), place = node % per_site;
+  const auto rail = fmt::format("rail {}", layout.local_rank());
+  std::vector<Membership> all = {{&Hierarchy::world, consecutive("world", 0, layout.world_size(), layout.rank)},
+                                 {&Hierarchy::node, consecutive(fmt::format("node {}", node), layout.first_rank(node),
+                                                                layout.ranks_here(), layout.local_rank())},
+                                 {&Hierarchy::rail, rail_part(layout, rail, 0, 1, layout.nodes())}};
+  if (layout.sites == 1) return all;
+  const int site = layout.site();
+  all.push_back(
+      {&Hierarchy::site, rail_part(layout, fmt::format("site {}, {}", site, rail), site * per_site, 1, per_site)});
+  all.push_back(
+      {&Hierarchy::cross, rail_part(layout, fmt::format("cross {}, {}", place, rail), place, per_site, layout.sites)});
+  return all;
+}
+
+std::vector<int> nodes_of(Layout layout, const Group& group) {
+  std::vector<int> nodes;
+  for (const int member : group.members) {
+    layout.rank = member;
+    nodes.push_back(layout.node());
+  }
+  return nodes;
+}
+
+void ignore_broken_pipes() {
+  struct sigaction current = {};
+  sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+// What a rank's groups communicate through; nothing for a single rank.
+struct Networks {
+  Network first, rail;
+};
+
+Networks make_networks(const Layout& layout, const std::vector<std::string>& interfaces, bool one_machine) {
+  const auto first = make_network(interfaces.empty() ? "" : interfaces[0], one_machine);
+  const size_t mine = interfaces.empty() ? 0 : static_cast<size_t>(layout.local_rank()) % interfaces.size();
+  return {first, mine == 0 ? first : make_network(interfaces[mine], one_machine)};
+}
+
+void check_wanted(const Layout& layout, const Layout& wanted) {
+  if (layout.node_sizes == wanted.node_sizes) return;
+  throw std::invalid_argument(fmt::format("--nodes, --ranks-per-node: got {}, the launcher started {}",
+                                          describe({wanted.node_sizes}), describe(layout)));
+}
+
+// One card per rank; without a network, of this rank alone.
+struct Joined {
+  std::vector<std::string> cards;
+  Networks networks;
+};
+
+// Meets the other ranks, without connecting to them.
+Joined join_ranks(const Layout& layout, Meeting meeting, const ConnectOptions& options) {
+  ignore_broken_pipes();
+  const auto card = describe(layout) + "|" + network_identity();
+  if (layout.world_size() == 1) return {{card}, {}};
+  const auto cards = exchange_cards(meeting, "joined", {layout.rank, layout.world_size()}, card);
+  check_layouts(cards, layout);
+  return {cards, make_networks(layout, options.interfaces, on_one_machine(cards))};
+}
+
+Guard guard_of(const Hierarchy& hierarchy, const ConnectOptions& options) {
+  return {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
+}
+
+Hierarchy make_groups(const Layout& layout, Meeting meeting, const ConnectOptions& options, const Networks& networks) {
+  Hierarchy hierarchy{.layout = layout, .interfaces = options.interfaces};
+  hierarchy.watch =
+      std::make_shared<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
+  const Guard guard = guard_of(hierarchy, options);
+  SharedMemory shared;
+  if (layout.ranks_here() > 1 && options.shared_memory) shared = share_memory(layout, meeting, options.timeout);
+  hierarchy.no_shared_memory = shared.problem;
+  RingCommunicator* rail = nullptr;
+  for (const auto& membership : memberships(layout)) {
+    auto& group = hierarchy.*membership.group;
+    if (membership.group == &Hierarchy::node && shared.memory) {
+      group = make_shm_communicator(membership.members, shared.memory, guard);
+    } else {
+      const auto& network = membership.crosses_nodes() ? networks.rail : networks.first;
+      auto ring = make_gloo_communicator(membership.members, meeting, network, options.timeout, guard);
+      if (membership.group == &Hierarchy::rail) rail = ring.get();
+      group = std::move(ring);
+    }
+    group->record_in(hierarchy.watch->journal());
+    group->stand_on(nodes_of(layout, membership.members));
+  }
+  if (shared.memory && layout.sites == 1) {
+    hierarchy.pipeline = make_pipeline(layout, *hierarchy.node, *rail, shared.memory);
+  }
+  return hierarchy;
+}
+
+// All groups serve this rank's GPU from here on.
+void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, Meeting meeting,
+                    const ConnectOptions& options) {
+  const Layout& layout = hierarchy.layout;
+  let_nccl_use(options.interfaces);
+  const Gpu gpu = choose_gpu(machines, layout);
+  hierarchy.device = gpu.device;
+  const DeviceGroups gpus(exchange_cards(meeting, "gpus", {layout.rank, layout.world_size()}, gpu.identity),
+                          meeting.store, {meeting.join.left(), options.timeout}, guard_of(hierarchy, options));
+  hierarchy.pipeline.reset();  // it adds up in the CPU's memory
+  for (const auto& [group, members] : memberships(layout)) {
+    hierarchy.*group = gpus.extend(std::move(hierarchy.*group), members, hierarchy.watch->journal());
+  }
+  hierarchy.staged = gpus.sharing();
+}
+
+Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& options) {
+  check(layout);
+  if (layout.world_size() > 1) {
+    check_interfaces(options.interfaces);
+    reserve_descriptors(descriptors_of_rank(layout));
+  }
+  if (options.report_signal != 0) block_signal(options.report_signal);
+  const bool gpu = options.device == c10::DeviceType::CUDA;
+  if (gpu) check_gpu();
+  const auto [cards, networks] = join_ranks(layout, meeting, options);
+  Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
+  if (gpu) extend_to_gpus(hierarchy, cards, meeting, options);
+  hierarchy.flat = make_view("flat", *hierarchy.world);
+  if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
+    const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed
+    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left()});
+  }
+  hierarchy.world->barrier();
+  if (layout.rank == 0) meeting.store.release();
+  return hierarchy;
+}
+
+// Where ranks that are threads meet at the end: connections stay open until all are done or one has failed.
+class Finish {
+ public:
+  explicit Finish(int ranks) : running_(ranks) {}
+
+  void done() {
+    std::unique_lock lock(mutex_);
+    --running_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return running_ == 0 || failure_; });
+  }
+
+  void failed(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    changed_.notify_all();
+  }
+
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int running_;
+  std::exception_ptr failure_;
+};
+
+void run_rank(const Layout& layout, Store& store, const ConnectOptions& options,
+              const std::function<void(Hierarchy&)>& body, Finish& finish) {
+  Hierarchy hierarchy;  // outlives the handler: the first failure is noted before its connections close
+  try {
+    at::set_num_threads(1);
+    hierarchy = connect(layout, store, options);
+    body(hierarchy);
+    finish.done();
+  } catch (...) {
+    finish.failed(std::current_exception());
+  }
+}
+
+int64_t open_files() {
+  std::error_code error;
+  std::filesystem::directory_iterator files("/proc/self/fd", error);
+  return error ? 0 : std::distance(begin(files), end(files));
+}
+
+}  // namespace
+
+Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options) {
+  Join join(options.join_timeout, options.announce);
+  return connect(layout, {store, join}, options);
+}
+
+Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
+  if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
+  if (options.interfaces.empty()) options.interfaces = environment.interfaces;
+  Join join(options.join_timeout, options.announce);
+  const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
+                                                 : meet(environment, options.interfaces, join);
+  const Meeting meeting = {*store.client, join};
+  Layout layout = find_layout(environment, meeting);
+  if (wanted) check_wanted(layout, *wanted);
+  if (wanted) layout.sites = wanted->sites;
+  return connect(layout, meeting, options);
+}
+
+void run_ranks(const Layout& shape, const std::function<void(Hierarchy&)>& body, const ConnectOptions& options) {
+  const auto store = make_memory_store();
+  Finish finish(shape.world_size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < shape.world_size(); ++rank) {
+    threads.emplace_back([&, rank] { run_rank({shape.node_sizes, rank, shape.sites}, *store, options, body, finish); });
+  }
+  for (auto& thread : threads) thread.join();
+  finish.rethrow();
+}
+
+void run_ranks(int nodes, int ranks_per_node, const std::function<void(Hierarchy&)>& body,
+               const ConnectOptions& options) {
+  run_ranks(Layout::even(nodes, ranks_per_node), body, options);
+}
+
+// A connection to every member of world, node, rail, site and cross, and of the heartbeat; while a group connects, as
+// many again; beside them data sets, run directory, devices, strangers.
+int descriptors_of_rank(const Layout& layout) {
+  constexpr int kSpare = 24;
+  const int largest_node = *std::max_element(layout.node_sizes.begin(), layout.node_sizes.end());
+  return 3 * layout.world_size() + largest_node + 2 * layout.nodes() + kSpare;
+}
+
+void reserve_descriptors(int more) {
+  rlimit limit = {};
+  const auto wanted = static_cast<rlim_t>(open_files() + more);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  const rlim_t permitted = limit.rlim_max;
+  limit.rlim_cur = std::min(wanted, permitted);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (permitted >= wanted) return;
+  throw std::runtime_error(fmt::format(
+      "[comm] open files: ulimit -n permits {}, wanted {} for the connections between ranks", permitted, wanted));
+}
+
+}  // namespace prunex::comm

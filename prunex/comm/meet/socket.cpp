@@ -1,0 +1,280 @@
+#include "prunex/comm/meet/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+namespace prunex::comm {
+namespace {
+
+[[noreturn]] void fail_socket(const std::string& what, int error) {
+  const char* cure = error == EMFILE ? ": raise ulimit -n" : "";
+  throw std::runtime_error(fmt::format("[comm] {}: {}{}", what, std::generic_category().message(error), cure));
+}
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+SocketAddress resolve(const Endpoint& endpoint) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  if (error != 0) throw std::runtime_error(fmt::format("[comm] address {}: {}", endpoint.host, gai_strerror(error)));
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address;
+}
+
+Socket make_socket(const SocketAddress& address) {
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.fd() < 0) fail_socket("socket", errno);
+  return socket;
+}
+
+bool wait_for(const Socket& socket, short events, Deadline deadline) {
+  pollfd descriptor = {socket.fd(), events, 0};
+  int ready = 0;
+  do {
+    ready = poll(&descriptor, 1, milliseconds_until(deadline));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+bool try_again(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+struct InterfaceAddress {
+  std::string name, host;
+};
+
+// "10.0.0.1", "fe80::1%eth0"; empty if it is of another family.
+std::string numeric(const sockaddr* address) {
+  if (address == nullptr) return "";
+  const bool v4 = address->sa_family == AF_INET;
+  if (!v4 && address->sa_family != AF_INET6) return "";
+  char host[NI_MAXHOST] = {};
+  const socklen_t length = v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  return getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) == 0 ? host : "";
+}
+
+// Of the interfaces that are up.
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const auto host = numeric(entry->ifa_addr);
+    if (!host.empty() && (entry->ifa_flags & IFF_UP) != 0) found.push_back({entry->ifa_name, host});
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+std::string names_of(const std::vector<InterfaceAddress>& addresses) {
+  std::vector<std::string> names;
+  for (const auto& [name, host] : addresses) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Resolution look_up(const std::string& name, int flags) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(name.c_str(), nullptr, &hints, &list);
+  if (error != 0) return {{}, gai_strerror(error)};
+  Resolution resolution;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    const auto host = numeric(entry->ai_addr);
+    if (!host.empty()) resolution.hosts.push_back(host);
+  }
+  freeaddrinfo(list);
+  if (resolution.hosts.empty()) resolution.problem = "it has no address";
+  return resolution;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
+}  // namespace
+
+int milliseconds_until(Deadline deadline) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
+}
+
+void Socket::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Socket listen_on(const Endpoint& endpoint, int backlog) {
+  const auto name = fmt::format("listen on {}:{}", endpoint.host, endpoint.port);
+  const auto address = resolve(endpoint);
+  Socket socket = make_socket(address);
+  const int on = 1;  // connections of an earlier run that are still closing do not keep the port
+  if (endpoint.port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(socket.fd(), address.get(), address.length) != 0) fail_socket(name, errno);
+  if (listen(socket.fd(), backlog) != 0) fail_socket(name, errno);
+  return socket;
+}
+
+uint16_t port_of(const Socket& socket) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof(storage);
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) fail_socket("getsockname", errno);
+  if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+Socket accept_from(const Socket& listener) {
+  const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0 && !try_again(errno) && errno != ECONNABORTED) fail_socket("accept", errno);
+  return Socket(fd);
+}
+
+Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
+  const auto address = resolve(endpoint);
+  Socket socket = make_socket(address);
+  if (connect(socket.fd(), address.get(), address.length) == 0) return socket;
+  int error = errno;
+  if (error == EINPROGRESS) {
+    socklen_t length = sizeof(error);
+    error = ETIMEDOUT;
+    if (wait_for(socket, POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  if (error != 0) fail_socket(fmt::format("connect to {}:{}", endpoint.host, endpoint.port), error);
+  return socket;
+}
+
+bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t sent = send(socket.fd(), next, bytes, MSG_NOSIGNAL);
+    if (sent < 0 && (!try_again(errno) || !wait_for(socket, POLLOUT, deadline))) return false;
+    if (sent < 0) continue;
+    next += sent;
+    bytes -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline) {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t received = recv(socket.fd(), next, bytes, 0);
+    if (received == 0) return false;
+    if (received < 0 && (!try_again(errno) || !wait_for(socket, POLLIN, deadline))) return false;
+    if (received < 0) continue;
+    next += received;
+    bytes -= static_cast<size_t>(received);
+  }
+  return true;
+}
+
+void prefer_latency(const Socket& socket, std::chrono::milliseconds give_up) {
+  const int on = 1;
+  const int low_delay = IPTOS_LOWDELAY;
+  const int interactive = 6;  // TC_PRIO_INTERACTIVE
+  const auto unacknowledged = static_cast<unsigned>(give_up.count());
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
+  setsockopt(socket.fd(), IPPROTO_IP, IP_TOS, &low_delay, sizeof(low_delay));
+  setsockopt(socket.fd(), SOL_SOCKET, SO_PRIORITY, &interactive, sizeof(interactive));
+}
+
+// A name service that is away keeps its callers waiting for as long as it likes: a thread asks, and is left behind.
+Resolution resolve_host(const std::string& name, Deadline deadline) {
+  auto resolution = look_up(name, AI_NUMERICHOST);
+  if (resolution.problem.empty()) return resolution;
+  std::promise<Resolution> promise;
+  auto answer = promise.get_future();
+  std::thread([name, promise = std::move(promise)]() mutable { promise.set_value(look_up(name, 0)); }).detach();
+  if (answer.wait_until(deadline) == std::future_status::ready) return answer.get();
+  return {{}, "the name service does not answer"};
+}
+
+bool is_own_address(const std::string& host) {
+  try {
+    const Socket socket = listen_on({host, 0}, 1);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr address = {};
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+  return host == "::1";
+}
+
+void check_interfaces(const std::vector<std::string>& names) {
+  for (const auto& name : names) address_of_interface(name);
+}
+
+std::string address_of_interface(const std::string& name) {
+  const auto addresses = interface_addresses();
+  const auto found =
+      std::find_if(addresses.begin(), addresses.end(), [&](const auto& address) { return address.name == name; });
+  if (found != addresses.end()) return found->host;
+  const char* problem = if_nametoindex(name.c_str()) == 0 ? "no such interface" : "it is down or has no address";
+  throw std::invalid_argument(fmt::format("--interface {}: {}; wanted one of {}", name, problem, names_of(addresses)));
+}
+
+// Debian resolves the own name to 127.0.1.1, which no other machine can reach.
+std::string address_of_host_name() {
+  const auto name = host_name();
+  const auto resolution = resolve_host(name, std::chrono::steady_clock::now() + std::chrono::seconds(20));
+  const char* problem = "does not resolve to an address of this machine";
+  for (const auto& host : resolution.hosts) {
+    if (!is_own_address(host)) continue;
+    if (!is_loopback(host)) return host;
+    problem = "resolves to loopback";
+  }
+  throw std::invalid_argument(
+      fmt::format("--interface: host name {} {}; name the interface that reaches the other machines, one of {}", name,
+                  problem, names_of(interface_addresses())));
+}
+
+std::string network_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code ignored;
+  return host_name() + " " + boot + " " + std::filesystem::read_symlink("/proc/thread-self/ns/net", ignored).string();
+}
+
+}  // namespace prunex::comm

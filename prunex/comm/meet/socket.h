@@ -1,0 +1,83 @@
+// TCP sockets of our own, host names, network interfaces and their numeric addresses.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace prunex::comm {
+
+/// Owns a descriptor; closes it.
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+  void close();
+  /// Gives the descriptor away.
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+/// A numeric address, IPv4 or IPv6, and a port.
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+};
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Milliseconds until then, for poll(); at least 0.
+int milliseconds_until(Deadline deadline);
+
+/// Listens on a port of the host, for 0 a free one, for so many connections to come before they are accepted. All
+/// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
+Socket listen_on(const Endpoint& endpoint, int backlog);
+uint16_t port_of(const Socket& socket);
+/// Of who has come already; no socket if nobody has.
+Socket accept_from(const Socket& listener);
+Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+
+/// All of the bytes, or false by the deadline or if the connection broke.
+bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline);
+bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline);
+
+/// For short messages that must not wait behind long ones; the kernel gives a connection up when the other end has
+/// acknowledged nothing for so long.
+void prefer_latency(const Socket& socket, std::chrono::milliseconds give_up);
+
+/// What a host name stands for: numeric addresses, or why there are none.
+struct Resolution {
+  std::vector<std::string> hosts;
+  std::string problem;
+};
+
+/// Asks the name service, until the deadline at most.
+Resolution resolve_host(const std::string& name, Deadline deadline);
+
+/// Whether the address is one of this machine's.
+bool is_own_address(const std::string& host);
+bool is_loopback(const std::string& host);
+
+/// Throws std::invalid_argument for the first of these that is no interface with an address.
+void check_interfaces(const std::vector<std::string>& names);
+/// The first address of an interface. Throws as check_interfaces.
+std::string address_of_interface(const std::string& name);
+
+/// Names this machine's network stack: ranks with equal names reach each other over loopback.
+std::string network_identity();
+/// The address of this machine's host name. Throws std::invalid_argument that asks for --interface if it is loopback or
+/// none of this machine's.
+std::string address_of_host_name();
+
+}  // namespace prunex::comm

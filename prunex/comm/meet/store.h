@@ -1,0 +1,75 @@
+// A small key-value store through which ranks find each other: what hosts it, and clients.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/meet/socket.h"
+
+namespace prunex::comm {
+
+class Join;
+
+/// Shared by all ranks of a run; every key is written once. Safe to use from several threads. Values are what others
+/// wrote: readers check them.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// The key's value, waiting for it up to timeout; nothing if it did not come.
+  virtual std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  /// All ranks have joined: nobody needs the store any more. From one rank.
+  virtual void release() {}
+};
+
+/// For ranks that are threads of one process.
+std::unique_ptr<Store> make_memory_store();
+
+/// Where a store is, by name, and what it wants to hear.
+struct StorePlace {
+  std::string host;
+  uint16_t port = 0;
+  std::string secret = {};
+};
+
+/// A client of a StoreServer. Throws std::runtime_error that says why if there is none before the rank's time to join
+/// is over; meanwhile `join` is told.
+std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join);
+
+/// The same for a c10d::TCPStore, as torchrun hosts it. prefix is put before every key and separates runs that share a
+/// server.
+std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join);
+
+/// Connects to the place as soon as it can be.
+Socket call_store(const StorePlace& place, Join& join);
+
+struct StoreServerOptions {
+  std::vector<std::string> hosts = {"127.0.0.1"};  ///< own numeric addresses to listen on, and no others
+  uint16_t port = 0;                               ///< 0: a free one
+  int ranks = 1;                                   ///< what it holds, and for how many, is bounded by them
+  std::string secret = {};                         ///< what clients must know; empty: nothing
+};
+
+/// A thread that serves clients until this is destroyed or a client says that all ranks have joined: then it closes
+/// everything. Keys are written once. Whoever sends what is no request is turned away; whoever is silent holds nobody
+/// up; it keeps at most 2 connections per rank and 64 KiB of values per rank, and some spare.
+class StoreServer {
+ public:
+  /// Throws std::runtime_error if it cannot listen.
+  explicit StoreServer(const StoreServerOptions& options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  uint16_t port() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace prunex::comm

@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/store_wire.h"
+
+namespace prunex::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kOneTry{5'000}, kBetweenTries{100};
+constexpr milliseconds kGrace{30'000};  // for an answer to come, beyond the time that was asked for
+
+std::string name_of(const StorePlace& place) {
+  return fmt::format("{}:{}", place.host, place.port);
+}
+
+// Why no connection is there yet; empty and a socket if one is.
+std::string call_at(const StorePlace& place, Deadline deadline, Socket& socket) {
+  const auto resolution = resolve_host(place.host, deadline);
+  std::string problem = resolution.problem;
+  for (const auto& host : resolution.hosts) {
+    try {
+      socket = connect_to({host, place.port}, std::min(deadline, Clock::now() + kOneTry));
+      return "";
+    } catch (const std::exception& error) {
+      problem = std::string(error.what()).substr(std::strlen("[comm] "));
+    }
+  }
+  return problem;
+}
+
+class ServerStore final : public Store {
+ public:
+  ServerStore(Socket socket, std::string name) : socket_(std::move(socket)), name_(std::move(name)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    if (key.size() > kMostKeyBytes || value.size() > kMostValueBytes) {
+      throw std::runtime_error(
+          fmt::format("[comm] {}: {} bytes, wanted at most {}", key, value.size(), kMostValueBytes));
+    }
+    const auto [answer, ignored] = ask({{StoreOperation::kSet}, key, value}, milliseconds(0));
+    if (answer == StoreAnswer::kDone) return;
+    const char* problem = answer == StoreAnswer::kTaken
+                              ? "is there already: do two processes have the same rank, or two runs this port?"
+                              : "has no room: does another program write there?";
+    throw std::runtime_error(fmt::format("[comm] the store at {}: {} {}", name_, key, problem));
+  }
+
+  std::optional<std::string> get(const std::string& key, milliseconds timeout) override {
+    auto [answer, value] = ask({{StoreOperation::kGet}, key, ""}, timeout);
+    if (answer != StoreAnswer::kDone) return std::nullopt;
+    return std::move(value);
+  }
+
+  void release() override { ask({{StoreOperation::kRelease}, "", ""}, milliseconds(0)); }
+
+ private:
+  std::pair<StoreAnswer, std::string> ask(StoreRequest request, milliseconds wait) {
+    const std::lock_guard lock(mutex_);
+    request.head.wait_milliseconds = static_cast<uint32_t>(std::max<int64_t>(wait.count(), 0));
+    const auto bytes = encode(request);
+    const auto deadline = Clock::now() + wait + kGrace;
+    StoreReplyHead head;
+    if (!send_all(socket_, bytes.data(), bytes.size(), deadline) ||
+        !receive_all(socket_, &head, sizeof(head), deadline)) {
+      throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
+    }
+    if (head.value_bytes > kMostValueBytes) {
+      throw std::runtime_error(fmt::format("[comm] the store at {} answers with {} bytes, wanted at most {}", name_,
+                                           head.value_bytes, kMostValueBytes));
+    }
+    std::string value(head.value_bytes, '\0');
+    if (!receive_all(socket_, value.data(), value.size(), deadline)) {
+      throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
+    }
+    return {head.answer, value};
+  }
+
+  std::mutex mutex_;
+  const Socket socket_;
+  const std::string name_;
+};
+
+// Whether a store of ours answers.
+bool greets(const Socket& socket, const std::string& secret, Deadline deadline) {
+  const auto hello = store_hello(secret);
+  std::array<char, kStoreGreeting.size()> answer = {};
+  return send_all(socket, hello.data(), hello.size(), deadline) &&
+         receive_all(socket, answer.data(), answer.size(), deadline) && answer == kStoreGreeting;
+}
+
+// Tries until it is there; says why it is not.
+Socket try_until(const StorePlace& place, Join& join, bool greeted) {
+  std::string problem;
+  for (;;) {
+    Socket socket;
+    problem = call_at(place, join.deadline(), socket);
+    if (problem.empty()) {
+      if (!greeted || greets(socket, place.secret, std::min(join.deadline(), Clock::now() + kOneTry))) {
+        join.waits_for("");
+        return socket;
+      }
+      problem = "another program answers there, or a run with another secret";
+    }
+    const auto line = fmt::format("no store at {}: {}", name_of(place), problem);
+    join.waits_for(line);
+    if (Clock::now() + kBetweenTries >= join.deadline()) {
+      throw std::runtime_error(
+          fmt::format("[comm] {}; gave up after {} (--join-timeout): did rank 0 start there?", line, join.limit()));
+    }
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+}
+
+class MemoryStore final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    {
+      const std::lock_guard lock(mutex_);
+      values_[key] = value;
+    }
+    changed_.notify_all();
+  }
+
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return values_.count(key) > 0; })) return std::nullopt;
+    return values_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> make_memory_store() {
+  return std::make_unique<MemoryStore>();
+}
+
+Socket call_store(const StorePlace& place, Join& join) {
+  return try_until(place, join, false);
+}
+
+std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join) {
+  return std::make_unique<ServerStore>(try_until(place, join, true), name_of(place));
+}
+
+}  // namespace prunex::comm

@@ -1,0 +1,67 @@
+#include "prunex/comm/watch/peer_link.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace prunex::comm {
+namespace {
+
+// On the wire: the kind, two bytes of length, low one first, the text.
+constexpr size_t kHeader = 3;
+constexpr size_t kLongest = 0xffff;
+constexpr size_t kMostReceived = 4 * kLongest;  // before messages are taken out
+
+}  // namespace
+
+void PeerLink::send(const PeerMessage& message) {
+  const size_t length = std::min(message.text.size(), kLongest);
+  unsent_ += static_cast<char>(message.kind);
+  unsent_ += static_cast<char>(length & 0xff);
+  unsent_ += static_cast<char>(length >> 8);
+  unsent_.append(message.text, 0, length);
+  flush();
+}
+
+void PeerLink::flush() {
+  while (!unsent_.empty()) {
+    const ssize_t sent = ::send(socket_.fd(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return;
+    unsent_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+std::string PeerLink::receive() {
+  char buffer[4096];
+  while (received_.size() < kMostReceived) {
+    const ssize_t count = recv(socket_.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (count == 0) return "its process ended";
+    if (count > 0) {
+      received_.append(buffer, static_cast<size_t>(count));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return "";
+    } else if (errno != EINTR) {
+      return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::generic_category().message(errno);
+    }
+  }
+  return "";
+}
+
+std::optional<PeerMessage> PeerLink::next() {
+  if (received_.size() < kHeader) return std::nullopt;
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(received_[i]); };
+  const size_t length = byte(1) | static_cast<size_t>(byte(2)) << 8;
+  if (received_.size() < kHeader + length) return std::nullopt;
+  PeerMessage message = {static_cast<MessageKind>(byte(0)), received_.substr(kHeader, length)};
+  received_.erase(0, kHeader + length);
+  return message;
+}
+
+void PeerLink::end_sending() {
+  shutdown(socket_.fd(), SHUT_WR);
+}
+
+}  // namespace prunex::comm
