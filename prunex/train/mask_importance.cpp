@@ -20,7 +20,7 @@ class MaskScorer {
   MaskScorer(const TrainOptions& options, std::vector<sparsity::Group> groups, program::Program program,
              const data::Dataset& training, data::Dataset calibration)
       : name_(options.mask_importance),
-        importance_(prune::importance_named(name_, "--mask-importance")),
+        importance_(prune::importance_named(name_, "`mask_importance`")),
         groups_(std::move(groups)),
         program_(std::move(program)),
         images_(evidence_images(training, options.pruning.importance_samples)),
@@ -49,7 +49,7 @@ class MaskScorer {
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (scores[g].empty()) {
         throw std::invalid_argument(
-            fmt::format("--mask-importance: got {}, which cannot rank group '{}': nothing in it has a say", name_,
+            fmt::format("`mask_importance`: got {}, which cannot rank group '{}': nothing in it has a say", name_,
                         groups_[g].name));
       }
       tensors.push_back(at::tensor(scores[g], at::kDouble));
@@ -68,7 +68,7 @@ void check_axes(const TrainOptions& options, const sparsity::Group& group) {
   const bool columns = std::any_of(group.slices.begin(), group.slices.end(),
                                    [](const auto& slice) { return slice.axis == sparsity::kColumns; });
   if (!columns) return;
-  throw std::invalid_argument(fmt::format("--mask-importance: got {}, wanted {} for group '{}' of single columns",
+  throw std::invalid_argument(fmt::format("`mask_importance`: got {}, wanted {} for group '{}' of single columns",
                                           options.mask_importance, kNormImportance, group.name));
 }
 
@@ -89,7 +89,7 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
   if (!scorer.asks_data()) scorer.try_without_data(model.weights);
   const int ranks = shape_of(options).world_size();
   if (scorer.asks_data() && scorer.images() < ranks) {
-    throw std::invalid_argument(fmt::format("--importance-samples: got {} images, wanted one for each of the {} ranks",
+    throw std::invalid_argument(fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks",
                                             scorer.images(), ranks));
   }
   return scorer;

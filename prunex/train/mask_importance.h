@@ -1,4 +1,4 @@
-// --mask-importance: what ranks the units that H-SADMM's masks keep.
+// `mask_importance`: what ranks the units that H-SADMM's masks keep.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ inline constexpr char kNormImportance[] = "norm";
 /// It, and those of prune::importance_names().
 std::vector<std::string> mask_importance_names();
 
-/// Null for kNormImportance, or without groups. Criteria that ask data look at the first --importance-samples of
+/// Null for kNormImportance, or without groups. Criteria that ask data look at the first `importance_samples` of
 /// `training`, shared among the ranks of a node, with batch norm's statistics estimated on `calibration`. Throws
 /// std::invalid_argument where a group cannot be ranked so.
 strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,

@@ -30,14 +30,14 @@ prune::Target target_of(const TrainOptions& options, const prune::Planner& plann
   const auto budget = prune::parse_assignment(options.budget);
   if (!budget || budget->first == "ratio") {
     throw std::invalid_argument(
-        fmt::format("--keep: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));
+        fmt::format("`keep`: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));
   }
-  return prune::target_named("--keep " + budget->first, budget->first, budget->second, planner);
+  return prune::target_named("`keep` " + budget->first, budget->first, budget->second, planner);
 }
 
 prune::Normalizer normalizer_of(const TrainOptions& options) {
   if (options.mask_importance == kNormImportance) return prune::Normalizer::kMean;
-  return prune::importance_named(options.mask_importance, "--mask-importance").normalizer;
+  return prune::importance_named(options.mask_importance, "`mask_importance`").normalizer;
 }
 
 class MaskPlan {
@@ -53,7 +53,7 @@ class MaskPlan {
     std::vector<at::Tensor> equal;
     for (const auto& group : groups_) equal.push_back(at::ones({group.size}, at::kDouble));
     const std::string option =
-        options.budget.empty() ? fmt::format("--keep {}", options.keep) : "--keep " + options.budget;
+        options.budget.empty() ? fmt::format("`keep` {}", options.keep) : "`keep` " + options.budget;
     prune::expect_in_reach(option, planner_, by_group(equal), target_);
   }
 
@@ -94,8 +94,8 @@ bool has_shares_alone(const TrainOptions& options) {
 
 void refuse(const std::string& option, const std::string& why) {
   throw std::invalid_argument(
-      fmt::format("{}: a budget for the whole network (--keep, --scope, --ignore, --max-ratio, "
-                  "--layer-ratio) {}",
+      fmt::format("{}: a budget for the whole network (`keep`, `scope`, `ignore`, `max_ratio`, "
+                  "`layer_ratio`) {}",
                   option, why));
 }
 
@@ -105,9 +105,9 @@ strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vecto
                                    const program::Graph& graph) {
   if (groups.empty() || has_shares_alone(options)) return nullptr;
   const std::string words = group_words(options);
-  if (words != "coupled" && words != "coupled-inner") refuse("--groups " + words, "wants coupled or coupled-inner");
+  if (words != "coupled" && words != "coupled-inner") refuse("`groups` " + words, "wants coupled or coupled-inner");
   if (options.hsadmm.mask_rule != strategies::MaskRule::kJoint) {
-    refuse("--mask-rule union", "wants joint: the union of the nodes' masks would not meet it");
+    refuse("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
   }
   const auto plan = std::make_shared<const MaskPlan>(options, groups, graph);
   return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };

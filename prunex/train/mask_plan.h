@@ -1,4 +1,4 @@
-// Masks that meet one budget for the whole network: --keep macs=R, --scope, and what layers are spared.
+// Masks that meet one budget for the whole network: `keep` macs=R, `scope`, and what layers are spared.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 namespace prunex::train {
 
 /// Null where every group keeps its own share. Else plans as `prunex prune` makes them, among `groups` of the graph,
-/// which stay comparable through --mask-importance's normalizer (the mean of a group where units are ranked by norm).
+/// which stay comparable through `mask_importance`'s normalizer (the mean of a group where units are ranked by norm).
 /// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
 /// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,

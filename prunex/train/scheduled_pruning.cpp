@@ -26,7 +26,7 @@ std::pair<std::string, double> parse_target(const std::string& text) {
   const auto target = prune::parse_assignment(text);
   if (target) return *target;
   throw std::invalid_argument(
-      fmt::format("--prune-to: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
+      fmt::format("`prune_to`: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
 }
 
 prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, uint64_t seed) {
@@ -74,12 +74,12 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   const auto [name, value] = parse_target(options_.target);
   const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
   whole_.emplace(whole.program.graph(), dependencies, options_.plan);
-  target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
-  prune::expect_in_reach("--prune-to " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
+  target_ = prune::target_named("`prune_to` " + name, name, value, *whole_);
+  prune::expect_in_reach("`prune_to` " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
   if (last() > length.exchanges) {
     throw std::invalid_argument(fmt::format(
-        "--prune-steps: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
-        "--prune-every or 0, or more --finetune-epochs",
+        "`prune_steps`: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
+        "`prune_every` or 0, or more `finetune_epochs`",
         options_.steps, last(), length.exchanges));
   }
 }

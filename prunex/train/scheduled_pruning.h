@@ -1,4 +1,4 @@
-// Cuts by importance while training goes on: --prune-to and --prune-below.
+// Cuts by importance while training goes on: `prune_to` and `prune_below`.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class ScheduledPruning {
 };
 
 /// The exchange after which the first cut to a target comes: when all phases before fine-tuning are over, 0 if there
-/// are none, or after --prune-at of the run.
+/// are none, or after `prune_at` of the run.
 int64_t first_cut(const TrainOptions& options, const RunLength& length);
 
 }  // namespace prunex::train

@@ -21,17 +21,13 @@
 #include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
+#include "prunex/train/check.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/evidence.h"
-#include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
-#include "prunex/train/mask_importance.h"
-#include "prunex/train/mask_plan.h"
 #include "prunex/train/metrics_file.h"
-#include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
-#include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
 #include "prunex/train/progress.h"
 #include "prunex/train/remarks.h"
@@ -53,10 +49,11 @@ constexpr int64_t kTimedImages = 128;
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks) : Trainer(options, ranks, prepare(options)) {}
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run);
   void open_directory(const std::string& config);
   void open_reports();
   void say_remarks() const;
@@ -85,7 +82,6 @@ class Trainer {
   comm::InterfaceCounters interfaces_;
   const RunImages images_;
   const data::Datasets& data_;
-  Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
   std::vector<sparsity::Group> groups_;  // of the network before any cut
   RunLength length_;
@@ -97,7 +93,7 @@ class Trainer {
   std::optional<SparseTraining> sparse_;
   std::optional<ScheduledPruning> pruning_;
   bool bf16_;
-  std::vector<std::string> doubts_;  // of what is to be pruned
+  std::vector<std::string> remarks_;
 
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0
@@ -114,32 +110,26 @@ class Trainer {
   Summary summary_;
 };
 
-Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
+Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      images_(load_images(options.data, carried_description(options.model, options.weights))),
+      images_(std::move(run.images)),
       data_(images_.sets),
-      loaded_(load_network(options, data_.train)),
-      network_(on_device(std::move(loaded_.model), ranks.device)),
-      groups_(groups_to_prune(network_.graph(), options)),
-      length_(run_length(options, data_.train.size())),
+      network_(on_device(std::move(run.network.model), ranks.device)),
+      groups_(std::move(run.groups)),
+      length_(std::move(run.length)),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
                             .ranks = ranks.layout.world_size(),
                             .seed = options.seed}),
-      calibration_(calibration_images(data_.train, options.seed)),
-      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
-  const program::Model model{network_.program(), network_.replica().weights};
-  score_units_ = mask_scorer(options, groups_, model, data_.train, calibration_);
-  select_units_ = mask_plan(options, groups_, network_.graph());
-  if (options.sparse.penalty != "none") {
-    sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
-  }
-  if (options.pruning.any()) {
-    pruning_.emplace(options, length_, model);
-  }
-  doubts_ = check_plan(options, length_, groups_);
+      calibration_(std::move(run.calibration)),
+      score_units_(std::move(run.score_units)),
+      select_units_(std::move(run.select_units)),
+      sparse_(std::move(run.sparse)),
+      pruning_(std::move(run.pruning)),
+      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
+      remarks_(std::move(run.remarks)) {
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -158,9 +148,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
 
 void Trainer::say_remarks() const {
   if (!writes() || options_.quiet) return;
-  if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
-  for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
-  for (const auto& doubt : doubts_) say(fmt::format("prunex: warning: {}\n", doubt));
+  for (const auto& remark : remarks_) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
   for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
@@ -355,7 +343,7 @@ double Trainer::local_step(int64_t step) {
   const Phase& phase = length_.phase_of(step);
   const double loss = compute_gradients(network_.program(), replica, batch, bf16_);
   if (!std::isfinite(loss)) {
-    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
+    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower `lr` (got {})", loss, step,
                                          options_.learning_rate));
   }
   since_exchange_.local += lap_.lap();

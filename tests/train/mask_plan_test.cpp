@@ -86,19 +86,19 @@ TEST(MaskPlan, RefusesWhatItCannotMeet) {
     };
     EXPECT_THAT(plan, testing::ThrowsMessage<std::invalid_argument>(text));
   };
-  refused(budget("macs=0.01"), StartsWith("--keep macs=0.01: at least "));
-  refused(budget("macs=-1"), StartsWith("--keep macs -1: wanted "));
-  refused(budget("ratio=0.5"), StartsWith("--keep: got 'ratio=0.5', wanted "));
+  refused(budget("macs=0.01"), StartsWith("`keep` macs=0.01: at least "));
+  refused(budget("macs=-1"), StartsWith("`keep` macs -1: wanted "));
+  refused(budget("ratio=0.5"), StartsWith("`keep`: got 'ratio=0.5', wanted "));
   refused(budget("milliseconds=5"), HasSubstr("milliseconds"));
   TrainOptions options = budget("macs=0.5");
   options.groups = "coupled-inner:0.3";
-  refused(options, StartsWith("--groups coupled-inner:0.3: "));
+  refused(options, StartsWith("`groups` coupled-inner:0.3: "));
   options = budget("macs=0.5");
   options.hsadmm.mask_rule = strategies::MaskRule::kUnion;
-  refused(options, StartsWith("--mask-rule union: "));
+  refused(options, StartsWith("`mask_rule` union: "));
   options = budget("macs=0.5");
   options.pruning.plan.limits.ignore = {"conv9"};
-  refused(options, StartsWith("--ignore conv9: "));
+  refused(options, StartsWith("`ignore` conv9: "));
 }
 
 class BudgetOf : public testing::TestWithParam<const char*> {};
