@@ -108,7 +108,7 @@ std::string pruning_of(const train::Plan& plan, const train::TrainOptions& optio
     kept += std::llround(group.keep * static_cast<double>(group.size));
   }
   const auto& length = plan.length;
-  const std::string goal = plan.one_budget ? fmt::format("one budget for all, keep {}", budget_of(options))
+  const std::string goal = plan.one_budget ? fmt::format("one budget for all, --keep {}", budget_of(options))
                                            : fmt::format("{} are kept", kept);
   std::string text = fmt::format("{}: {} groups of {} units, {}; prune-start {}, prune-end {}", plan.group_words,
                                  plan.groups.size(), units, goal, length.prune_start, length.prune_end);
