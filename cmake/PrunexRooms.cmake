@@ -17,6 +17,9 @@ file(MAKE_DIRECTORY "${_fmt_before_torch}")
 file(CREATE_LINK "${_fmt_headers}/fmt" "${_fmt_before_torch}/fmt" SYMBOLIC)
 add_library(prunex_private INTERFACE)
 target_compile_options(prunex_private INTERFACE -Wall -Wextra -Wno-missing-field-initializers $<$<BOOL:${PRUNEX_WERROR}>:-Werror>)
+# In a unity build a source is a header of its unit: GCC takes types that hold others of an anonymous namespace amiss.
+target_compile_options(prunex_private INTERFACE
+  $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 target_include_directories(prunex_private INTERFACE "${_fmt_before_torch}")
 target_link_libraries(prunex_private INTERFACE fmt::fmt)
 

@@ -37,13 +37,13 @@ std::vector<sparsity::Group> channel_groups() {
 
 strategies::HsadmmOptions hsadmm_options() {
   strategies::HsadmmOptions options;
-  options.groups = channel_groups();
-  options.keep = {.start = 2, .end = 10};  // prune from exchange 2 to 10 …
-  options.freeze_after = 10;               // … then keep the masks
-  options.local_steps = kLocalSteps;
-  options.total_steps = kSteps;
-  options.learning_rate = [](int64_t) { return kLearningRate; };
-  options.momentum = kMomentum;
+  options.masks.groups = channel_groups();
+  options.masks.keep = {.start = 2, .end = 10};  // prune from exchange 2 to 10 …
+  options.masks.freeze_after = 10;               // … then keep the masks
+  options.local.steps = kLocalSteps;
+  options.local.total_steps = kSteps;
+  options.local.learning_rate = [](int64_t) { return kLearningRate; };
+  options.local.momentum = kMomentum;
   return options;
 }
 

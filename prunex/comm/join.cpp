@@ -21,7 +21,7 @@ std::string text_of(Clock::duration time) {
   return seconds < 10 ? fmt::format("{:.2g} s", seconds) : fmt::format("{:.0f} s", seconds);
 }
 
-void block_signals() {
+void keep_signals_out() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -56,7 +56,7 @@ void Join::waits_for(const std::string& what) {
 }
 
 void Join::announce() {
-  block_signals();
+  keep_signals_out();
   auto next = begin_ + std::min(kFirst, limit_ / 4);
   std::unique_lock lock(mutex_);
   while (!changed_.wait_until(lock, next, [&] { return over_; })) {

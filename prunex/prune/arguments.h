@@ -20,6 +20,9 @@ bool boolean(const program::Node& node, const std::string& argument, bool otherw
 /// A list of literal integers, one alone included; empty if it is left out or None. Symbolic entries are -1.
 std::vector<int64_t> integers(const program::Node& node, const std::string& argument);
 
+/// Of an input with a batch: N, C, …
+inline constexpr int64_t kChannelAxis = 1;
+
 /// Axis of a tensor of `rank` axes, counted from the front.
 inline int64_t from_front(int64_t axis, int64_t rank) {
   return axis < 0 ? axis + rank : axis;

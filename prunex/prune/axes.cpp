@@ -7,6 +7,8 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "prunex/prune/weight_roles.h"
+
 namespace prunex::prune {
 namespace {
 
@@ -15,11 +17,6 @@ using program::kNoValue;
 using program::Node;
 using program::Role;
 using program::ValueId;
-
-std::string layer_of(const std::string& weight) {
-  const size_t dot = weight.rfind('.');
-  return dot == std::string::npos ? weight : weight.substr(0, dot);
-}
 
 std::string describe(const Graph& graph, const Node& node) {
   for (ValueId output : node.outputs) {

@@ -14,7 +14,6 @@ using program::kNoValue;
 using program::Node;
 using program::ValueId;
 
-constexpr int64_t kChannelAxis = 1;
 
 /// Height and width of a convolution cannot carry units.
 void freeze_positions(Axes& axes, ValueId input, ValueId weight) {

@@ -12,7 +12,6 @@ using program::kNoValue;
 using program::Node;
 using program::ValueId;
 
-constexpr int64_t kChannelAxis = 1;
 constexpr const char* kAverages = "takes statistics over this axis";
 
 /// The channels of the input and of the tensors of one entry per channel.

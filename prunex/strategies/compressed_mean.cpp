@@ -28,9 +28,9 @@ struct Shares {
   }
 };
 
-class Exchange {
+class MeanExchange {
  public:
-  Exchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
+  MeanExchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
       : group_(group),
         codec_(codec),
         buffer_(buffer),
@@ -63,14 +63,15 @@ class Exchange {
   /// Means that were left out of a share that is another's now go back to where they came from: everyone's values.
   void take_feedback() {
     if (feedback_ == nullptr) return;
-    const auto mine = shares_.entries[static_cast<size_t>(group_.rank())];
-    at::Tensor returned = feedback_->returned.clone();
-    comm::slice(returned, mine).zero_();
-    buffer_.add_(feedback_->sent).add_(returned, group_.size());
+    buffer_.add_(feedback_->sent);
     feedback_->sent.zero_();
-    at::Tensor kept = comm::slice(feedback_->returned, mine).clone();
-    feedback_->returned.zero_();
-    comm::slice(feedback_->returned, mine).copy_(kept);
+    for (int owner = 0; owner < group_.size(); ++owner) {
+      if (owner == group_.rank()) continue;
+      const auto& theirs = shares_.entries[static_cast<size_t>(owner)];
+      at::Tensor returned = comm::slice(feedback_->returned, theirs);
+      comm::slice(buffer_, theirs).add_(returned, group_.size());
+      returned.zero_();
+    }
   }
 
   /// Writes a share's bytes; `left_out`, unless undefined, <- what they do not say.
@@ -80,7 +81,7 @@ class Exchange {
     if (!left_out.defined()) return;
     decode(owner, values(left_out, owner));
     at::Tensor rest = comm::slice(left_out, shares_.entries[static_cast<size_t>(owner)]);
-    rest.copy_(comm::slice(buffer_, shares_.entries[static_cast<size_t>(owner)]) - rest);
+    at::sub_out(rest, comm::slice(buffer_, shares_.entries[static_cast<size_t>(owner)]), rest);
   }
   void decode(int owner, float* values) const {
     codec_.decode(bytes(owner), shares_.extents[static_cast<size_t>(owner)], values);
@@ -97,18 +98,16 @@ class Exchange {
   void add_up(const at::Tensor& received) {
     const auto me = static_cast<size_t>(group_.rank());
     at::Tensor share = comm::slice(buffer_, shares_.entries[me]);
-    const at::Tensor mine = share.clone();
-    at::Tensor theirs = at::empty_like(share);
-    share.zero_();
+    at::Tensor sum = at::zeros_like(share), theirs = at::empty_like(share);
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) {
-        share.add_(mine);
+        sum.add_(share);
         continue;
       }
       codec_.decode(received[rank].const_data_ptr<uint8_t>(), shares_.extents[me], theirs.mutable_data_ptr<float>());
-      share.add_(theirs);
+      sum.add_(theirs);
     }
-    share.div_(group_.size());
+    at::div_out(share, sum, at::scalar_tensor(group_.size(), sum.options()));
     if (feedback_ != nullptr) share.add_(comm::slice(feedback_->returned, shares_.entries[me]));
   }
 
@@ -129,7 +128,7 @@ void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& 
   TORCH_CHECK(buffer.numel() == extent.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
               extent.size());
   if (group.size() == 1 || buffer.numel() == 0) return;
-  Exchange(group, codec, buffer, extent, feedback).run();
+  MeanExchange(group, codec, buffer, extent, feedback).run();
 }
 
 int64_t compressed_mean_bytes(const Codec& codec, Extent extent, comm::Place place) {

@@ -34,6 +34,14 @@ TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors) {
   return ordered;
 }
 
+void store(TensorDict& state, const std::string& prefix, const TensorDict& tensors) {
+  for (const auto& tensor : tensors) state.insert(prefix + tensor.key(), tensor.value());
+}
+
+void restore(TensorDict& tensors, const TensorDict& state, const std::string& prefix) {
+  for (auto& tensor : tensors) tensor.value().copy_(state[prefix + tensor.key()]);
+}
+
 TensorDict with_rows(const TensorDict& tensors) {
   TensorDict left;
   for (const auto& tensor : tensors) {

@@ -19,4 +19,8 @@ TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors);
 /// Those that have a row: a cut may leave none of a shard's rows.
 TensorDict with_rows(const TensorDict& tensors);
 
+/// state["prefix" + name] <- every tensor; and the contents back.
+void store(TensorDict& state, const std::string& prefix, const TensorDict& tensors);
+void restore(TensorDict& tensors, const TensorDict& state, const std::string& prefix);
+
 }  // namespace prunex::strategies

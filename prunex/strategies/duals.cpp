@@ -12,21 +12,17 @@ namespace prunex::strategies {
 
 using admm::SquaredNorms;
 
-Duals::Duals(const HsadmmOptions& options, const comm::Layout& layout, const RowShards& shards,
-             std::vector<std::string> names, const TensorDict& start)
-    : options_(options), layout_(layout), shards_(shards), names_(std::move(names)) {
-  for (int64_t step = 1; options.learning_rate && step <= options.total_steps; ++step) {
-    largest_rate_ = std::max(largest_rate_, options.learning_rate(step));
+Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm::Layout& layout,
+             const RowShards& shards, std::vector<std::string> names, const TensorDict& start)
+    : options_(options), local_(local), layout_(layout), shards_(shards), names_(std::move(names)) {
+  for (int64_t step = 1; local.learning_rate && step <= local.total_steps; ++step) {
+    largest_rate_ = std::max(largest_rate_, local.learning_rate(step));
   }
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
   v_ = zeros_like(shards.rows(z_node_, mine()));
-  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(options.exchanges_before + 1),
+  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1),
                                                    layout.nodes(), layout.mean_node_size()));
-}
-
-void Duals::add_u(TensorDict& work) const {
-  for (const auto& u : u_) work[u.key()].add_(u.value());
 }
 
 void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
@@ -49,9 +45,14 @@ void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
   }
 }
 
-void Duals::remember(const TensorDict& z) {
-  z_before_ = clones(shards_.rows(z, mine()));
-  z_node_before_ = clones(shards_.rows(z_node_, mine()));
+void Duals::note_candidate(const TensorDict& work) {
+  norms_.assign(names_.size(), {});
+  const TensorDict rows = shards_.rows(work, mine()), z_node_rows = shards_.rows(z_node_, mine());
+  for (size_t t = 0; t < names_.size(); ++t) {
+    const at::Tensor* z_node = rows.find(names_[t]);
+    if (z_node == nullptr) continue;
+    norms_[t].z_node_step = layout_.ranks_here() * admm::squared_distance(*z_node, z_node_rows[names_[t]]);
+  }
 }
 
 void Duals::add_v(const TensorDict& work) const {
@@ -59,67 +60,60 @@ void Duals::add_v(const TensorDict& work) const {
   for (const auto& v : v_) rows[v.key()].add_(v.value());
 }
 
-void Duals::update(const TensorDict& theta, const TensorDict& mean, const TensorDict& z, RailExchange& ranks,
-                   Exchange& exchange) {
+void Duals::update(const TensorDict& theta, const TensorDict& mean) {
   const TensorDict z_node_rows = shards_.rows(z_node_, mine()), mean_rows = shards_.rows(mean, mine());
   for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()]);
   for (auto& u : u_) admm::update_u(u.value(), theta[u.key()], z_node_[u.key()]);
-  auto sums = norms(theta, z);
+  for (size_t t = 0; t < names_.size(); ++t) {
+    const auto& name = names_[t];
+    norms_[t].theta_gap = admm::squared_distance(theta[name], z_node_[name]);
+    if (!tests_convergence()) continue;
+    norms_[t].theta = admm::squared_norm(theta[name]);
+    norms_[t].u = admm::squared_norm(u_[name]);
+    const at::Tensor* v = v_.find(name);
+    if (v == nullptr) continue;
+    norms_[t].z_node = layout_.ranks_here() * admm::squared_norm(z_node_rows[name]);
+    norms_[t].v = admm::squared_norm(*v);
+  }
+}
+
+void Duals::note_z(const std::string& name, const at::Tensor& before, const at::Tensor& now) {
+  const auto t = static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+  norms_[t].node_gap = admm::squared_distance(shards_.rows(name, z_node_[name], mine()), now);
+  norms_[t].z_step = admm::squared_distance(now, before);
+}
+
+void Duals::finish(RailExchange& ranks, Exchange& exchange) {
   std::vector<admm::Residuals> own;
-  for (size_t t = 0; t < sums.size(); ++t) own.push_back(admm::residuals_of(sums[t], rho_[t]));
+  for (size_t t = 0; t < norms_.size(); ++t) own.push_back(admm::residuals_of(norms_[t], rho_[t]));
   exchange.own = admm::combined(own);
-  sum_over_ranks(sums, ranks);
-  report(sums, exchange);
+  sum_norms(ranks);
+  report(exchange);
   adapt_penalties(exchange);
 }
 
-/// This rank's contributions, of the tensors in consensus.
-std::vector<SquaredNorms> Duals::norms(const TensorDict& theta, const TensorDict& z) const {
-  const TensorDict z_node_rows = shards_.rows(z_node_, mine()), z_rows = shards_.rows(z, mine());
-  const double ranks = layout_.ranks_here();
-  std::vector<SquaredNorms> all(names_.size());
-  for (size_t t = 0; t < names_.size(); ++t) {
-    const auto& name = names_[t];
-    auto& norms = all[t];
-    norms.theta_gap = admm::squared_distance(theta[name], z_node_[name]);
-    if (tests_convergence()) {
-      norms.theta = admm::squared_norm(theta[name]);
-      norms.u = admm::squared_norm(u_[name]);
-    }
-    const at::Tensor* z_node = z_node_rows.find(name);
-    if (z_node == nullptr) continue;
-    norms.z_node_step = ranks * admm::squared_distance(*z_node, z_node_before_[name]);
-    norms.node_gap = admm::squared_distance(*z_node, z_rows[name]);
-    norms.z_step = admm::squared_distance(z_rows[name], z_before_[name]);
-    if (!tests_convergence()) continue;
-    norms.z_node = ranks * admm::squared_norm(*z_node);
-    norms.v = admm::squared_norm(v_[name]);
-  }
-  return all;
-}
-
 /// The first four norms, or all if the stopping test wants them.
-void Duals::sum_over_ranks(std::vector<SquaredNorms>& norms, RailExchange& ranks) const {
+void Duals::sum_norms(RailExchange& ranks) {
   static_assert(sizeof(SquaredNorms) == SquaredNorms::kCount * sizeof(double));
-  if (norms.empty()) return;
+  if (norms_.empty()) return;
   const int64_t count = tests_convergence() ? SquaredNorms::kCount : 4;
   const at::Tensor all =
-      at::from_blob(norms.data(), {static_cast<int64_t>(norms.size()), SquaredNorms::kCount}, at::kDouble);
+      at::from_blob(norms_.data(), {static_cast<int64_t>(norms_.size()), SquaredNorms::kCount}, at::kDouble);
   at::Tensor sent = all.slice(1, 0, count).reshape({-1}).clone();
   ranks.sum_over_ranks(sent);
   all.slice(1, 0, count).copy_(sent.view({-1, count}));
 }
 
-void Duals::report(const std::vector<SquaredNorms>& sums, Exchange& exchange) const {
-  exchange.converged = tests_convergence() && !sums.empty();
-  const double share = 1.0 / static_cast<double>(sums.size());
-  for (size_t t = 0; t < sums.size(); ++t) {
-    const auto residuals = admm::residuals_of(sums[t], rho_[t]);
+void Duals::report(Exchange& exchange) const {
+  exchange.converged = tests_convergence() && !norms_.empty();
+  const double share = 1.0 / static_cast<double>(norms_.size());
+  for (size_t t = 0; t < norms_.size(); ++t) {
+    const auto residuals = admm::residuals_of(norms_[t], rho_[t]);
     exchange.residuals.emplace_back(names_[t], residuals);
     exchange.rho1 += rho_[t].rho1 * share;
     exchange.rho2 += rho_[t].rho2 * share;
     exchange.converged =
-        exchange.converged && admm::below_tolerance(sums[t], residuals, rho_[t], z_node_[names_[t]].numel(),
+        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], z_node_[names_[t]].numel(),
                                                     {layout_.nodes(), layout_.mean_node_size()}, options_.tolerance);
   }
 }
@@ -136,10 +130,10 @@ void Duals::adapt_penalties(const Exchange& exchange) {
 }
 
 admm::StepSizes Duals::steps_of(int64_t iteration) const {
-  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = options_.momentum};
-  const int64_t end = std::min(iteration * options_.local_steps, options_.total_steps);
-  for (int64_t step = (iteration - 1) * options_.local_steps + 1; options_.learning_rate && step <= end; ++step) {
-    sizes.sum += options_.learning_rate(step);
+  admm::StepSizes sizes{.sum = 0, .largest = largest_rate_, .momentum = local_.momentum};
+  const int64_t end = std::min(iteration * local_.steps, local_.total_steps);
+  for (int64_t step = (iteration - 1) * local_.steps + 1; local_.learning_rate && step <= end; ++step) {
+    sizes.sum += local_.learning_rate(step);
   }
   return sizes;
 }
@@ -167,21 +161,21 @@ void Duals::cut(const sparsity::Cut& cut) {
   v_ = with_rows(v_);
 }
 
-void Duals::save(TensorDict& state) const {
-  for (const auto& tensor : z_node_) state.insert("z_node/" + tensor.key(), tensor.value());
-  for (const auto& tensor : u_) state.insert("u/" + tensor.key(), tensor.value());
-  for (const auto& tensor : v_) state.insert("v/" + tensor.key(), tensor.value());
+void Duals::save(State& state) const {
+  store(state.node, "z_node/", z_node_);
+  store(state.rank, "u/", u_);
+  store(state.rank, "v/", v_);
   for (size_t t = 0; t < rho_.size(); ++t) {
-    state.insert("rho/" + names_[t], at::tensor({rho_[t].rho1, rho_[t].rho2}, at::kDouble));
+    state.global.insert("rho/" + names_[t], at::tensor({rho_[t].rho1, rho_[t].rho2}, at::kDouble));
   }
 }
 
-void Duals::load(const TensorDict& state) {
-  for (auto& tensor : z_node_) tensor.value().copy_(state["z_node/" + tensor.key()]);
-  for (auto& tensor : u_) tensor.value().copy_(state["u/" + tensor.key()]);
-  for (auto& tensor : v_) tensor.value().copy_(state["v/" + tensor.key()]);
+void Duals::load(const State& state) {
+  restore(z_node_, state.node, "z_node/");
+  restore(u_, state.rank, "u/");
+  restore(v_, state.rank, "v/");
   for (size_t t = 0; t < rho_.size(); ++t) {
-    const double* rho = state["rho/" + names_[t]].const_data_ptr<double>();
+    const double* rho = state.global["rho/" + names_[t]].const_data_ptr<double>();
     rho_[t] = {rho[0], rho[1]};
   }
 }

@@ -34,20 +34,20 @@ void GradientStrategy::cut(const sparsity::Cut& cut, Replica& replica) {
   cut_state(cut, replica);
 }
 
-TensorDict GradientStrategy::state() const {
-  TensorDict state;
-  for (const auto& tensor : product_.params) state.insert("z/" + tensor.key(), tensor.value());
-  for (const auto& tensor : product_.buffers) state.insert("z/" + tensor.key(), tensor.value());
-  state.insert("progress", at::tensor({index_}, at::kLong));
+State GradientStrategy::state() const {
+  State state;
+  store(state.global, "z/", product_.params);
+  store(state.global, "z/", product_.buffers);
+  state.global.insert("progress", at::tensor({index_}, at::kLong));
   return state;
 }
 
-void GradientStrategy::load(const TensorDict& state, const sparsity::Cut* cut_before, Replica& replica) {
+void GradientStrategy::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
   at::NoGradGuard no_grad;
   if (cut_before != nullptr) cut(*cut_before, replica);
-  for (auto& tensor : product_.params) tensor.value().copy_(state["z/" + tensor.key()]);
-  for (auto& tensor : product_.buffers) tensor.value().copy_(state["z/" + tensor.key()]);
-  index_ = state["progress"].const_data_ptr<int64_t>()[0];
+  restore(product_.params, state.global, "z/");
+  restore(product_.buffers, state.global, "z/");
+  index_ = state.global["progress"].const_data_ptr<int64_t>()[0];
 }
 
 }  // namespace prunex::strategies

@@ -28,8 +28,8 @@ class GradientStrategy : public Strategy {
   const Weights& product() const override { return product_; }
   const sparsity::Masks& masks() const override { return no_masks_; }
   void cut(const sparsity::Cut& cut, Replica& replica) final;
-  TensorDict state() const override;
-  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override;
+  State state() const override;
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
 
  protected:
   /// grads <- about their mean over all ranks, bit-identical on all of them.

@@ -49,16 +49,14 @@ Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, Ra
 
 }  // namespace
 
-MaskConsensus::MaskConsensus(std::vector<Group> groups, sparsity::KeepSchedule schedule, MaskRule rule,
-                             UnitSelector select)
-    : groups_(std::move(groups)), schedule_(schedule), rule_(rule), select_(std::move(select)) {
-  node_ = global_ = sparsity::full_masks(groups_);
+MaskConsensus::MaskConsensus(MaskOptions options) : options_(std::move(options)) {
+  node_ = global_ = sparsity::full_masks(groups());
 }
 
 Masks MaskConsensus::select(const std::vector<at::Tensor>& scores, int64_t k) const {
-  if (!select_) return sparsity::select_units(groups_, scores, schedule_, k);
-  const double progress = schedule_.progress(k);
-  return progress > 0 ? select_(scores, progress) : sparsity::full_masks(groups_);
+  if (!options_.select) return sparsity::select_units(groups(), scores, options_.keep, k);
+  const double progress = options_.keep.progress(k);
+  return progress > 0 ? options_.select(scores, progress) : sparsity::full_masks(groups());
 }
 
 void MaskConsensus::set(Masks node, Masks global) {
@@ -69,17 +67,17 @@ void MaskConsensus::set(Masks node, Masks global) {
 }
 
 void MaskConsensus::update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks) {
-  if (groups_.empty()) return;
-  if (rule_ == MaskRule::kJoint) {
-    const Masks masks = select(summed_over_ranks(scores, groups_, ranks), k);
+  if (groups().empty()) return;
+  if (options_.rule == MaskRule::kJoint) {
+    const Masks masks = select(summed_over_ranks(scores, groups(), ranks), k);
     return set(masks, masks);
   }
-  const Masks own = select(summed_in_node(scores, groups_, ranks), k);
-  set(own, united_over_nodes(own, groups_, ranks));
+  const Masks own = select(summed_in_node(scores, groups(), ranks), k);
+  set(own, united_over_nodes(own, groups(), ranks));
 }
 
 void MaskConsensus::freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks) {
-  if (!groups_.empty()) freeze(summed_over_ranks(scores, groups_, ranks));
+  if (!groups().empty()) freeze(summed_over_ranks(scores, groups(), ranks));
 }
 
 void MaskConsensus::freeze() {
@@ -93,14 +91,14 @@ void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
 }
 
 bool MaskConsensus::prunes_at(int64_t k) const {
-  if (select_) return schedule_.progress(k) > 0;
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [&](const Group& group) { return schedule_.share(k, group.keep) < 1; });
+  if (options_.select) return options_.keep.progress(k) > 0;
+  return std::any_of(groups().begin(), groups().end(),
+                     [&](const Group& group) { return options_.keep.share(k, group.keep) < 1; });
 }
 
 std::vector<at::Tensor> MaskConsensus::equal_scores() const {
   std::vector<at::Tensor> scores;
-  for (const Group& group : groups_) scores.push_back(at::zeros({group.size}, at::kDouble));
+  for (const Group& group : groups()) scores.push_back(at::zeros({group.size}, at::kDouble));
   return scores;
 }
 
@@ -112,7 +110,7 @@ void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {
 
 double MaskConsensus::kept_share() const {
   int64_t units = 0;
-  for (const Group& group : groups_) units += group.size;
+  for (const Group& group : groups()) units += group.size;
   return units == 0 ? 1.0 : static_cast<double>(sparsity::count_alive(global_)) / static_cast<double>(units);
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
+#include "prunex/sparsity/keep_schedule.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/strategies/rail_exchange.h"
 #include "prunex/tensors.h"
@@ -20,13 +22,32 @@ enum class MaskRule {
 /// on every rank for the same scores.
 using UnitSelector = std::function<sparsity::Masks(const std::vector<at::Tensor>& scores, double progress)>;
 
+/// Scores the units of a whole model: double[size] per group, on the CPU; the highest survive. All ranks of `node` call
+/// together with the same parameters, without gradients; buffers may be each rank's own.
+using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
+
+/// Which scores decide the final masks.
+enum class FreezeMasks { kScores, kLastGlobal };
+
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct MaskOptions {
+  std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
+  sparsity::KeepSchedule keep;
+  MaskRule rule = MaskRule::kJoint;
+  UnitScorer score;                ///< null: squared norms, which need no rank to hold the whole candidate
+  UnitSelector select;             ///< null: of every group its share; else what the masks of all nodes together keep
+  int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
+  int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
+  FreezeMasks final = FreezeMasks::kScores;
+  bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
+};
+
 /// Keeps the node's and the global masks of all groups. Scores are double[size] per group, and a rank's share: their
 /// sum over the ranks of a node is what the node's candidate scores.
 class MaskConsensus {
  public:
-  /// Without `select` the best units of every group live, as many as its `keep` and the schedule say.
-  MaskConsensus(std::vector<sparsity::Group> groups, sparsity::KeepSchedule schedule, MaskRule rule,
-                UnitSelector select = nullptr);
+  explicit MaskConsensus(MaskOptions options);
 
   /// New masks for exchange k. Collective.
   void update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks);
@@ -47,7 +68,7 @@ class MaskConsensus {
 
   const sparsity::Masks& node() const { return node_; }
   const sparsity::Masks& global() const { return global_; }
-  const std::vector<sparsity::Group>& groups() const { return groups_; }
+  const std::vector<sparsity::Group>& groups() const { return options_.groups; }
   /// Units whose global mask the last update() changed.
   int64_t changes() const { return changes_; }
   /// Updates in a row that changed nothing.
@@ -59,10 +80,7 @@ class MaskConsensus {
   sparsity::Masks select(const std::vector<at::Tensor>& scores, int64_t k) const;
   void set(sparsity::Masks node, sparsity::Masks global);
 
-  std::vector<sparsity::Group> groups_;
-  sparsity::KeepSchedule schedule_;
-  MaskRule rule_;
-  UnitSelector select_;
+  MaskOptions options_;
   sparsity::Masks node_, global_;
   int64_t changes_ = 0;
   int64_t stable_ = 0;

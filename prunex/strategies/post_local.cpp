@@ -23,8 +23,8 @@ class PostLocal final : public Strategy {
   const sparsity::Masks& masks() const override { return now_->masks(); }
   void cut(const sparsity::Cut& cut, Replica& replica) override { now_->cut(cut, replica); }
 
-  TensorDict state() const override { return now_->state(); }
-  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+  State state() const override { return now_->state(); }
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     now_->load(state, cut, replica);
   }
 

@@ -67,23 +67,23 @@ class PowerSgd final : public GradientStrategy {
     }
   }
 
-  TensorDict state() const override {
-    TensorDict state = GradientStrategy::state();
+  State state() const override {
+    State state = GradientStrategy::state();
     for (const auto& tensor : factored_) {
-      state.insert("rest/" + tensor.name, tensor.error);
-      state.insert("q/" + tensor.name, tensor.q);
+      state.rank.insert("rest/" + tensor.name, tensor.error);
+      state.global.insert("q/" + tensor.name, tensor.q);
     }
-    state.insert("step", at::tensor({step_}, at::kLong));
+    state.global.insert("step", at::tensor({step_}, at::kLong));
     return state;
   }
 
-  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     GradientStrategy::load(state, cut, replica);
     for (auto& tensor : factored_) {
-      tensor.error.copy_(state["rest/" + tensor.name]);
-      tensor.q.copy_(state["q/" + tensor.name]);
+      tensor.error.copy_(state.rank["rest/" + tensor.name]);
+      tensor.q.copy_(state.global["q/" + tensor.name]);
     }
-    step_ = state["step"].const_data_ptr<int64_t>()[0];
+    step_ = state.global["step"].const_data_ptr<int64_t>()[0];
   }
 
  private:

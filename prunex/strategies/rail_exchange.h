@@ -18,6 +18,13 @@ enum class ExchangeForm {
   kFlat,     ///< one ring through all ranks that knows no nodes: sum_over_ranks alone
 };
 
+struct ExchangeOptions {
+  ExchangeForm form = ExchangeForm::kSharded;
+  /// How weights travel between nodes. Other than fp32: the change since the last z, rounded with error feedback, and
+  /// batch norm's statistics stay at home (re-estimate them before evaluation).
+  Payload payload = Payload::kFp32;
+};
+
 /// Two-level collectives on one-dimensional buffers. A buffer is divided in one part per local rank; those beyond the
 /// number of rails are empty. All calls are made by all ranks, in place; what all ranks hold afterwards is
 /// bit-identical.

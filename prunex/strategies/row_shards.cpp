@@ -1,6 +1,7 @@
 #include "prunex/strategies/row_shards.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -30,6 +31,20 @@ TensorDict vectors_of(const TensorDict& tensors) {
 
 }  // namespace
 
+FlatTensors::FlatTensors(const TensorDict& like) {
+  int64_t numel = 0;
+  for (const auto& item : like) numel += item.value().numel();
+  buffer = at::empty({numel}, like.front().value().options().memory_format(at::MemoryFormat::Contiguous));
+  int64_t begin = 0;
+  for (const auto& item : like) {
+    const at::Tensor& tensor = item.value();
+    TORCH_CHECK(tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == buffer.scalar_type(), "[strategies] '",
+                item.key(), "' cannot lie beside the others");
+    tensors.insert(item.key(), buffer.as_strided(tensor.sizes(), tensor.strides(), begin));
+    begin += tensor.numel();
+  }
+}
+
 RowShards::RowShards(const TensorDict& tensors, int rails, int ranks) : count_(ranks) {
   int64_t total = 0, before = 0;
   for (const auto& item : tensors) total += item.value().numel();
@@ -52,11 +67,27 @@ comm::Range RowShards::range(const std::string& name, int shard) const {
   return {first[static_cast<size_t>(shard)], first[static_cast<size_t>(shard) + 1]};
 }
 
+std::vector<comm::Range> RowShards::parts(const TensorDict& tensors) const {
+  std::vector<comm::Range> parts;
+  int64_t end = 0;
+  for (int shard = 0; shard < count_; ++shard) {
+    const int64_t begin = end;
+    for (const auto& item : rows(tensors, shard)) end += item.value().numel();
+    parts.push_back({begin, end});
+  }
+  return parts;
+}
+
+at::Tensor RowShards::rows(const std::string& name, const at::Tensor& tensor, int shard) const {
+  const auto mine = range(name, shard);
+  return mine.empty() ? at::Tensor() : rows_of(tensor, mine);
+}
+
 TensorDict RowShards::rows(const TensorDict& tensors, int shard) const {
   TensorDict views;
   for (const auto& item : tensors) {
-    const auto mine = range(item.key(), shard);
-    if (!mine.empty()) views.insert(item.key(), rows_of(item.value(), mine));
+    const at::Tensor view = rows(item.key(), item.value(), shard);
+    if (view.defined()) views.insert(item.key(), view);
   }
   return views;
 }
@@ -104,6 +135,7 @@ ShardedCompaction::ShardedCompaction(const RowShards& shards, const TensorDict& 
                                      const sparsity::Supports& supports)
     : shards_(shards) {
   int64_t end = 0;
+  for (const auto& item : supports) full_ = full_ && (item.value().full() || tensors.find(item.key()) == nullptr);
   for (int shard = 0; shard < shards.count(); ++shard) {
     const TensorDict rows = shards.rows(tensors, shard);
     const auto rows_of_supports = shards.rows(supports, shard);
@@ -137,10 +169,12 @@ void ShardedCompaction::unpack(const at::Tensor& buffer, const TensorDict& tenso
 }
 
 void ShardedCompaction::pack_rows(const TensorDict& rows, at::Tensor& part, int shard) const {
+  RECORD_FUNCTION("prunex::pack", std::vector<c10::IValue>{part});
   plans_[static_cast<size_t>(shard)].pack(rows, part);
 }
 
 void ShardedCompaction::unpack_rows(const at::Tensor& part, TensorDict& rows, int shard) const {
+  RECORD_FUNCTION("prunex::unpack", std::vector<c10::IValue>{part});
   plans_[static_cast<size_t>(shard)].unpack(part, rows);
 }
 

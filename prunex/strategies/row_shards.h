@@ -1,4 +1,4 @@
-// Which local rank keeps the node's state for which rows of every tensor.
+// Which local rank keeps the node's state for which rows of every tensor, and how they lie in one buffer.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,16 @@
 
 namespace prunex::strategies {
 
+/// Tensors that lie one after the other in one buffer: what is done to it is done to them.
+struct FlatTensors {
+  FlatTensors() = default;
+  /// Of the names, shapes and layouts of dense tensors of one type; not filled.
+  explicit FlatTensors(const TensorDict& like);
+
+  at::Tensor buffer;   ///< one-dimensional
+  TensorDict tensors;  ///< views of it
+};
+
 /// Consecutive rows (slices of dim 0) in the order of the tensors, so that a shard is one range of the dense buffer.
 class RowShards {
  public:
@@ -22,6 +32,10 @@ class RowShards {
   RowShards(const TensorDict& tensors, int rails, int ranks);
 
   int count() const { return count_; }
+  /// Where the shards lie in FlatTensors of these tensors.
+  std::vector<comm::Range> parts(const TensorDict& tensors) const;
+  /// A view of the shard's rows; undefined if it has none.
+  at::Tensor rows(const std::string& name, const at::Tensor& tensor, int shard) const;
   /// Views of the shard's rows; tensors without any are left out. Tensors without dimensions count as one row.
   TensorDict rows(const TensorDict& tensors, int shard) const;
   /// What supports say of these rows.
@@ -45,6 +59,8 @@ class ShardedCompaction {
   ShardedCompaction(const RowShards& shards, const TensorDict& tensors, const sparsity::Supports& supports);
 
   int64_t numel() const { return parts_.empty() ? 0 : parts_.back().end; }
+  /// Whether everything is alive: then FlatTensors lie as pack() would lay them.
+  bool full() const { return full_; }
   /// The shards' ranges of the buffer.
   const std::vector<comm::Range>& parts() const { return parts_; }
 
@@ -68,6 +84,7 @@ class ShardedCompaction {
   std::vector<sparsity::Compaction> plans_;
   std::vector<comm::Range> parts_;
   std::vector<int64_t> vector_entries_;
+  bool full_ = true;
 };
 
 }  // namespace prunex::strategies

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,15 @@
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
+
+/// The local SGD that runs between exchanges.
+struct LocalSgd {
+  int64_t steps = 50;                            ///< H: optimizer steps between exchanges; more saves bytes
+  int64_t total_steps = 0;                       ///< of the run; the last exchange may come after fewer than H
+  std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …: kappa needs the sum over an iteration
+  double momentum = 0.9;
+  int64_t exchanges_before = 0;  ///< of another strategy; exchanges count on from there
+};
 
 /// What the local optimizer adds to the gradient of the loss: rho1 (theta - anchor), Eq. 8; and where theta lives.
 struct LocalTerms {
@@ -43,6 +53,13 @@ struct Exchange {
   std::vector<Phase> phases;
 };
 
+/// Everything an interrupted run needs to go on bit for bit after an exchange, by whose it is; shared, not copied.
+struct State {
+  TensorDict global;  ///< the same on all ranks: "z/conv1.weight", "outer/…", "mask/…", "progress"
+  TensorDict node;    ///< the same on the ranks of a node: "z_node/…", "node_mask/…"
+  TensorDict rank;    ///< a rank's own: "u/…", "v/…"
+};
+
 /// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank;
 /// after_update and finish are collective.
 class Strategy {
@@ -65,16 +82,10 @@ class Strategy {
   /// Where there are groups, once, after the exchange that froze their masks, to what the masks keep; else as often as
   /// one likes, each cut of what the one before has left.
   virtual void cut(const sparsity::Cut& cut, Replica& replica) = 0;
-  /// Everything an interrupted run needs to go on bit for bit after an exchange: named tensors ("u/conv1.weight",
-  /// "v/…", "z_node/…", "z/…", "mask/…"), shared, not copied.
-  virtual TensorDict state() const = 0;
+  virtual State state() const = 0;
   /// Makes a new strategy, made of the whole replica, one that saved `state`. `cut`: all that it had been given, as
   /// one, which the replica has lost already; or null.
-  virtual void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) = 0;
+  virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;
 };
-
-/// Whose a tensor of state() is: the same on all ranks, on the ranks of a node, or one rank's own.
-enum class Role { kGlobal, kNode, kRank };
-Role role_of(const std::string& state_name);
 
 }  // namespace prunex::strategies

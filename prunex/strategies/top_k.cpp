@@ -32,19 +32,19 @@ class TopK final : public GradientStrategy {
     if (options.dgc) velocity_ = zeros_like(detached(replica.weights.params));
   }
 
-  TensorDict state() const override {
-    TensorDict state = GradientStrategy::state();
-    for (const auto& rest : rest_) state.insert("rest/" + rest.key(), rest.value());
-    for (const auto& velocity : velocity_) state.insert("velocity/" + velocity.key(), velocity.value());
-    state.insert("step", at::tensor({step_}, at::kLong));
+  State state() const override {
+    State state = GradientStrategy::state();
+    store(state.rank, "rest/", rest_);
+    store(state.rank, "velocity/", velocity_);
+    state.global.insert("step", at::tensor({step_}, at::kLong));
     return state;
   }
 
-  void load(const TensorDict& state, const sparsity::Cut* cut, Replica& replica) override {
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     GradientStrategy::load(state, cut, replica);
-    for (auto& rest : rest_) rest.value().copy_(state["rest/" + rest.key()]);
-    for (auto& velocity : velocity_) velocity.value().copy_(state["velocity/" + velocity.key()]);
-    step_ = state["step"].const_data_ptr<int64_t>()[0];
+    restore(rest_, state.rank, "rest/");
+    restore(velocity_, state.rank, "velocity/");
+    step_ = state.global["step"].const_data_ptr<int64_t>()[0];
   }
 
  private:

@@ -53,7 +53,8 @@ void check_same_options(const std::string& saved, const std::string& now, const 
     const auto found = theirs.find(option);
     const std::string before = found == theirs.end() ? "nothing" : found->second;
     if (before != value) {
-      throw std::invalid_argument(fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, path, before));
+      throw std::invalid_argument(
+          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, path, before));
     }
   }
 }

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-
 namespace prunex::train {
 c10::Device device_of(const Weights& weights) {
   return weights.params.is_empty() ? c10::Device(at::kCPU) : weights.params.front().value().device();

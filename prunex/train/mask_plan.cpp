@@ -106,7 +106,7 @@ strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vecto
   if (groups.empty() || has_shares_alone(options)) return nullptr;
   const std::string words = group_words(options);
   if (words != "coupled" && words != "coupled-inner") refuse("`groups` " + words, "wants coupled or coupled-inner");
-  if (options.hsadmm.mask_rule != strategies::MaskRule::kJoint) {
+  if (options.masks.rule != strategies::MaskRule::kJoint) {
     refuse("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
   }
   const auto plan = std::make_shared<const MaskPlan>(options, groups, graph);

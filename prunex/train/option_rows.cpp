@@ -54,7 +54,7 @@ std::string no_target(const TrainOptions& o) {
 
 std::string no_duals(const TrainOptions& o) {
   if (!facts_of(o.strategy).duals) return o.strategy + " has no duals";
-  return o.hsadmm.penalty.kappa == 0 ? "there are no duals with `kappa` 0" : "";
+  return o.consensus.penalty.kappa == 0 ? "there are no duals with `kappa` 0" : "";
 }
 
 std::string no_nodes(const TrainOptions& o) {
@@ -256,7 +256,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
            "the nodes form so many equal, consecutive shares behind slow links");
   list.add("exchange",
            text::choice(
-               o.hsadmm.exchange,
+               o.exchange.form,
                {{"sharded", ExchangeForm::kSharded}, {"leader", ExchangeForm::kLeader}, {"flat", ExchangeForm::kFlat}}),
            "every local rank sends its shard, or one leader per node everything; flat: one ring of all ranks (ddp)")
       .when({"strategies that sum whole tensors",
@@ -303,7 +303,7 @@ void describe_masks(OptionList& list, TrainOptions& o, const Conditions& with) {
       .when(with.masks_or_target());
   list.add("no-shrink", no_flag(o.shrink), "train on with masks instead of cutting the model").when(with.masks());
   list.add("mask-rule",
-           text::choice(o.hsadmm.mask_rule,
+           text::choice(o.masks.rule,
                         {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}}),
            "one mask for all nodes, or each node's own")
       .when(with.masks())
@@ -323,7 +323,7 @@ void describe_masks(OptionList& list, TrainOptions& o, const Conditions& with) {
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
            "last exchange that changes masks; auto: --prune-end; never")
       .when(with.gradual());
-  list.add("freeze-when-stable", number(o.hsadmm.freeze_when_stable, between(0, kMostExchanges)),
+  list.add("freeze-when-stable", number(o.masks.freeze_when_stable, between(0, kMostExchanges)),
            "freeze after so many exchanges without a change; 0 = off")
       .when(with.gradual());
 }
@@ -427,12 +427,12 @@ void describe_strategies(OptionList& list, TrainOptions& o, const Conditions& wi
   list.add("preset", text::one_of(o.preset, {"", "paper"}),
            "paper: the published form and hyper-parameters; other options win");
   list.add("payload",
-           text::choice(o.hsadmm.payload, {{"fp32", Payload::kFp32},
-                                           {"bf16", Payload::kBf16},
-                                           {"fp16", Payload::kFp16},
-                                           {"int8", Payload::kInt8},
-                                           {"int4", Payload::kInt4},
-                                           {"int2", Payload::kInt2}}),
+           text::choice(o.exchange.payload, {{"fp32", Payload::kFp32},
+                                             {"bf16", Payload::kBf16},
+                                             {"fp16", Payload::kFp16},
+                                             {"int8", Payload::kInt8},
+                                             {"int4", Payload::kInt4},
+                                             {"int2", Payload::kInt2}}),
            "numbers between nodes; weights are rounded with error feedback")
       .basic();
   list.add("local-after", number(o.local_after, between(0, kMostExchanges)),
@@ -463,13 +463,13 @@ void describe_strategies(OptionList& list, TrainOptions& o, const Conditions& wi
 void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& with) {
   using admm::PenaltyRule;
   using strategies::AfterFreeze;
-  auto& hsadmm = o.hsadmm;
-  auto& penalty = hsadmm.penalty;
+  auto& consensus = o.consensus;
+  auto& penalty = consensus.penalty;
   const Condition first_values{
       "`penalty` other than kappa",
       [&penalty] { return penalty.rule == PenaltyRule::kKappa ? std::string("it follows from `kappa`") : ""; }};
   list.topic("Consensus");
-  list.add("as-printed", flag(hsadmm.as_printed), "Eq. 9 as the paper prints it, to see what it does")
+  list.add("as-printed", flag(consensus.as_printed), "Eq. 9 as the paper prints it, to see what it does")
       .when(with.duals());
   list.add("penalty",
            text::choice(penalty.rule, {{"kappa", PenaltyRule::kKappa},
@@ -481,7 +481,7 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
   list.add("kappa", number(penalty.kappa, text::at_least(0)), "pull towards the node's model per exchange; 0 = no ADMM")
       .when({"duals and `penalty` kappa", [&o] {
                if (!facts_of(o.strategy).duals) return no_duals(o);
-               const bool reads = o.hsadmm.penalty.rule == PenaltyRule::kKappa || o.hsadmm.penalty.kappa == 0;
+               const bool reads = o.consensus.penalty.rule == PenaltyRule::kKappa || o.consensus.penalty.kappa == 0;
                return reads ? "" : std::string("other rules of `penalty` do not read it");
              }});
   list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where --penalty is not kappa")
@@ -496,24 +496,24 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
   list.add("rho2-max", number(penalty.rho2_max, text::at_least(0)), "cap; 0 = by learning rate with kappa, else none")
       .when(with.duals())
       .when(with.nodes());
-  list.add(
-          "start-from",
-          text::choice(hsadmm.start_from, {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}}),
-          "what local steps start from")
+  list.add("start-from",
+           text::choice(consensus.start_from,
+                        {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}}),
+           "what local steps start from")
       .when(with.duals());
   list.add("aux",
-           text::choice(hsadmm.aux,
+           text::choice(consensus.aux,
                         {{"average", strategies::AuxTensors::kAverage}, {"admm", strategies::AuxTensors::kAdmm}}),
            "tensors outside every group")
       .when(with.duals());
   list.add("after-freeze",
-           text::choice(hsadmm.after_freeze, {{"nesterov", AfterFreeze::kNesterov},
-                                              {"average", AfterFreeze::kAverage},
-                                              {"admm", AfterFreeze::kAdmm}}),
+           text::choice(o.after_freeze, {{"nesterov", AfterFreeze::kNesterov},
+                                         {"average", AfterFreeze::kAverage},
+                                         {"admm", AfterFreeze::kAdmm}}),
            "exchanges with final masks")
       .when({"`strategy` hsadmm and hsadmm_flat",
              [&o] { return facts_of(o.strategy).duals ? "" : o.strategy + " has its own"; }});
-  list.add("outer-lr", number(hsadmm.outer_rate, text::above_zero()), "of the Nesterov step").when(with.outer_step());
+  list.add("outer-lr", number(o.outer.rate, text::above_zero()), "of the Nesterov step").when(with.outer_step());
   list.add("outer-momentum", number(o.outer_momentum, kMomenta, "auto"),
            "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere")
       .when(with.outer_step());
@@ -523,7 +523,7 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
            "0")
       .when({"strategies that exchange weights",
              [&o] { return facts_of(o.strategy).gradients ? o.strategy + " has no outer step" : ""; }});
-  list.add("tolerance", number(hsadmm.tolerance.relative, text::at_least(0)),
+  list.add("tolerance", number(consensus.tolerance.relative, text::at_least(0)),
            "stop when the residuals of the duals are below it; 0 = off")
       .when(with.duals());
 }

@@ -56,7 +56,7 @@ void validate(const TrainOptions& given) {
   validate_strategy(options);
   check_device(options, options.ranks.device == "cuda" ? at::kCUDA : at::kCPU);
   validate_phases(options);
-  admm::check(options.hsadmm.penalty);
+  admm::check(options.consensus.penalty);
 }
 
 comm::Layout shape_of(const TrainOptions& options) {

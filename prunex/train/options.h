@@ -136,9 +136,13 @@ struct TrainOptions {
   strategies::PowerSgdOptions powersgd;  ///< reporting and seed are filled in
   std::optional<int64_t> outer_from;     ///< without: 1 where outer steps are the strategy's own, 0 elsewhere
   std::optional<double> outer_momentum;  ///< without: 0.8 for H-SADMM, 0.9 elsewhere
-  /// Everything else of H-SADMM, which local_sgd, diloco, one_shot and hsadmm_flat are settings of, and `payload` and
-  /// `exchange` of all; groups, exchange numbers, steps, rates and the two before are filled in from above.
-  strategies::HsadmmOptions hsadmm;
+  strategies::ExchangeOptions exchange;
+  /// Of H-SADMM, which local_sgd, diloco, one_shot and hsadmm_flat are settings of; groups, exchange numbers and what
+  /// ranks units are filled in from above.
+  strategies::MaskOptions masks;
+  strategies::ConsensusOptions consensus;
+  strategies::AfterFreeze after_freeze = strategies::AfterFreeze::kNesterov;
+  strategies::OuterStep outer;  ///< its momentum and first exchange are those before, if they are given
 
   int64_t eval_every = 5;                 ///< exchanges between evaluations of z; 0: only at the end
   std::string run_dir;                    ///< empty: runs/<dataset>-<model>-<strategy>-<n>

@@ -23,31 +23,31 @@ using strategies::Payload;
 /// points (docs/results.md).
 void set_hsadmm(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
   if (options.after_freeze != strategies::AfterFreeze::kNesterov) return;
-  options.outer_from = 1;
-  options.outer_momentum = 0.8;
+  options.outer.from = 1;
+  options.outer.momentum = 0.8;
 }
 
 void set_local_sgd(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = strategies::AfterFreeze::kAverage;
 }
 
 void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = strategies::AfterFreeze::kNesterov;
-  options.outer_from = 1;
+  options.outer.from = 1;
 }
 
 /// Nothing is pruned until the exchange after `prune_at` of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
-  options.freeze_after = last_open_exchange(train, plan.length);
-  options.keep = {sparsity::KeepRamp::kCubic, options.freeze_after + 1, options.freeze_after + 1};
+  options.masks.freeze_after = last_open_exchange(train, plan.length);
+  options.masks.keep = {sparsity::KeepRamp::kCubic, options.masks.freeze_after + 1, options.masks.freeze_after + 1};
 }
 
 void set_flat(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_hsadmm(options, plan, train);
-  options.flat = true;
+  options.consensus.flat = true;
 }
 
 constexpr double kPruneTrainThreshold = 1e-4;  // arXiv 1901.09290
@@ -101,25 +101,31 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
 }
 
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
-  HsadmmOptions hsadmm = options.hsadmm;
-  hsadmm.groups = plan.groups;
-  hsadmm.score_units = plan.score_units;
-  hsadmm.select_units = plan.select_units;
-  hsadmm.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
-  hsadmm.freeze_after = plan.length.freeze_after;
-  hsadmm.local_steps = options.local_steps;
-  hsadmm.total_steps = plan.length.steps;
-  hsadmm.learning_rate = [length = plan.length](int64_t step) { return learning_rate_at(length.phase_of(step), step); };
-  hsadmm.momentum = options.momentum;
-  hsadmm.exchanges_before = options.local_after;
+  HsadmmOptions hsadmm{.exchange = options.exchange,
+                       .masks = options.masks,
+                       .consensus = options.consensus,
+                       .outer = options.outer,
+                       .after_freeze = options.after_freeze};
+  hsadmm.masks.groups = plan.groups;
+  hsadmm.masks.score = plan.score_units;
+  hsadmm.masks.select = plan.select_units;
+  hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
+  hsadmm.masks.freeze_after = plan.length.freeze_after;
+  hsadmm.local.steps = options.local_steps;
+  hsadmm.local.total_steps = plan.length.steps;
+  hsadmm.local.learning_rate = [length = plan.length](int64_t step) {
+    return learning_rate_at(length.phase_of(step), step);
+  };
+  hsadmm.local.momentum = options.momentum;
+  hsadmm.local.exchanges_before = options.local_after;
   kind_of(options.strategy).set(hsadmm, plan, options);
-  if (options.outer_from) hsadmm.outer_from = *options.outer_from;
-  if (options.outer_momentum) hsadmm.outer_momentum = *options.outer_momentum;
+  if (options.outer_from) hsadmm.outer.from = *options.outer_from;
+  if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
   return hsadmm;
 }
 
 strategies::DdpOptions ddp_options(const TrainOptions& options) {
-  return {.exchange = options.hsadmm.exchange, .payload = options.hsadmm.payload};
+  return {.exchange = options.exchange.form, .payload = options.exchange.payload};
 }
 
 Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
@@ -170,7 +176,7 @@ const StrategyFacts& facts_of(const std::string& strategy) {
 bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
   if (facts.gradients) return false;
-  const bool after_freeze = !facts.duals || options.hsadmm.after_freeze == strategies::AfterFreeze::kNesterov;
+  const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
   return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }
 
@@ -200,7 +206,7 @@ void validate_strategy(const TrainOptions& options) {
   const Kind& kind = kind_of(options.strategy);
   const StrategyFacts& facts = kind.facts;
   const auto& name = facts.name;
-  const auto payload = options.hsadmm.payload;
+  const auto payload = options.exchange.payload;
   refuse(facts.gradients && group_words(options) != "none",
          fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(facts.gradients && options.local_after > 0,
@@ -211,9 +217,10 @@ void validate_strategy(const TrainOptions& options) {
                      facts.one_node ? ": it knows no nodes to round between" : ""));
   refuse(payload != Payload::kFp32 && options.sites > 1,
          fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
-  refuse(options.hsadmm.exchange == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),
+  refuse(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),
          fmt::format("`exchange`: got flat, {} has sharded and leader", name));
-  const bool deaf = options.hsadmm.start_from == strategies::StartFrom::kTheta && options.hsadmm.penalty.kappa == 0;
+  const bool deaf =
+      options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
   refuse(facts.duals && deaf,
          "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
   if (kind.is_ddp()) strategies::check(ddp_options(options));
@@ -229,9 +236,9 @@ void check_device(const TrainOptions& options, const c10::Device& device) {
   refuse(!facts_of(options.strategy).on_gpu,
          fmt::format("`device` cuda: `strategy` {} computes on the CPU, wanted one of {}", options.strategy,
                      fmt::join(able, ", ")));
-  refuse(options.hsadmm.payload != Payload::kFp32,
+  refuse(options.exchange.payload != Payload::kFp32,
          fmt::format("`device` cuda: `payload` {} is rounded on the CPU, wanted fp32",
-                     strategies::name_of(options.hsadmm.payload)));
+                     strategies::name_of(options.exchange.payload)));
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,

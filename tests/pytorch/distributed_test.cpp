@@ -113,10 +113,10 @@ TEST(PyTorchDistributed, HasTheLossesOfOurs) {
   EXPECT_LT(worst_gap(ddp, theirs, "ddp"), 1e-9);
 
   strategies::HsadmmOptions local;
-  local.penalty.kappa = 0;
+  local.consensus.penalty.kappa = 0;
   local.after_freeze = strategies::AfterFreeze::kAverage;
-  local.local_steps = kPeriod;
-  local.total_steps = kSteps;
+  local.local.steps = kPeriod;
+  local.local.total_steps = kSteps;
   const Losses local_sgd =
       run_ours([&](Replica& replica, comm::Hierarchy& h) { return strategies::make_hsadmm(replica, h, local); });
   EXPECT_LT(worst_gap(local_sgd, theirs, "local_sgd"), 1e-9);

@@ -262,7 +262,7 @@ class PowerSgdReference {
 /// The factors a strategy starts from, by name of the tensor.
 TensorDict factors_of(const Strategy& strategy) {
   TensorDict factors;
-  for (const auto& item : strategy.state()) {
+  for (const auto& item : strategy.state().global) {
     if (item.key().starts_with("q/")) factors.insert(item.key().substr(2), item.value().clone());
   }
   return factors;

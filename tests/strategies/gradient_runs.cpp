@@ -40,7 +40,7 @@ std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const 
     update(replica, run.momentum, step);
     const Exchange exchange = strategy->after_update(replica, step);
     const int64_t sent = (comm::moved_by_exchanges(ranks) - before).sent_to_nodes;
-    steps.push_back({clones(replica.weights.params), clones(strategy->state()), exchange, sent});
+    steps.push_back({clones(replica.weights.params), clones(merged(strategy->state())), exchange, sent});
   }
   return steps;
 }
@@ -57,10 +57,10 @@ std::vector<std::vector<AfterStep>> run_steps(const comm::Layout& shape, const M
 
 Make post_local(int64_t switch_after, const Reporting& reporting) {
   HsadmmOptions local;
-  local.exchanges_before = switch_after;
-  local.local_steps = reporting.steps;
-  local.total_steps = reporting.total_steps;
-  local.penalty.kappa = 0;
+  local.local.exchanges_before = switch_after;
+  local.local.steps = reporting.steps;
+  local.local.total_steps = reporting.total_steps;
+  local.consensus.penalty.kappa = 0;
   local.after_freeze = AfterFreeze::kAverage;
   return [=](Replica& replica, comm::Hierarchy& ranks) {
     const auto second = [local, &ranks](Replica& from_here) { return make_hsadmm(from_here, ranks, local); };

@@ -185,7 +185,7 @@ void expect_nothing_lost(const Make& make, const std::string& what) {
     const Strategy* strategy = nullptr;
     const Make watched = [&](Replica& replica, comm::Hierarchy& ranks) {
       auto made = make(replica, ranks);
-      for (const auto& item : made->state()) {
+      for (const auto& item : made->state().rank) {
         if (item.key().starts_with("rest/")) waits.insert(item.key().substr(5), item.value());  // shared with it
       }
       strategy = made.get();
@@ -335,7 +335,8 @@ TEST(GradientStrategies, GoOnFromTheirState) {
       Replica replica = replica_of(0), resumed = replica_of(1);
       const auto whole = make(replica, h);
       for (int64_t step = 1; step <= 3; ++step) step_on(*whole, replica, step);
-      const TensorDict saved = clones(whole->state());
+      State saved = whole->state();
+      saved = {clones(saved.global), clones(saved.node), clones(saved.rank)};
       const auto second = make(resumed, h);
       second->load(saved, nullptr, resumed);
       for (int64_t step = 4; step <= 6; ++step) {

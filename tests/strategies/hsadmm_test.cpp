@@ -107,33 +107,33 @@ TEST(Hsadmm, EqualsItsOneProcessReferenceInThePapersForm) {
 
 TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
   HsadmmOptions options = default_options();
-  options.groups = tests::groups_of_every_kind(0.5);
-  options.mask_rule = MaskRule::kUnion;
-  options.freeze_masks = FreezeMasks::kLastGlobal;
+  options.masks.groups = tests::groups_of_every_kind(0.5);
+  options.masks.rule = MaskRule::kUnion;
+  options.masks.final = FreezeMasks::kLastGlobal;
   options.after_freeze = AfterFreeze::kAverage;
-  options.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = 0.2, .rho2 = 0.3};
-  options.lambda = 0.05;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = 0.2, .rho2 = 0.3};
+  options.consensus.lambda = 0.05;
   expect_equal_to_reference(Layout::even(2, 2), options, "union, last global masks, geometric, lambda");
-  options.mask_theta = false;
-  options.start_from = StartFrom::kTheta;
+  options.masks.mask_theta = false;
+  options.consensus.start_from = StartFrom::kTheta;
   options.after_freeze = AfterFreeze::kAdmm;
-  options.penalty.rule = admm::PenaltyRule::kFixed;
+  options.consensus.penalty.rule = admm::PenaltyRule::kFixed;
   expect_equal_to_reference(Layout::even(2, 2), options, "theta unmasked, fixed");
   options = default_options();
-  options.outer_from = 2;
-  options.aux = AuxTensors::kAdmm;
+  options.outer.from = 2;
+  options.consensus.aux = AuxTensors::kAdmm;
   expect_equal_to_reference(Layout::even(2, 2), options, "outer step before the freeze");
   options = default_options();
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   expect_equal_to_reference(Layout::even(2, 2), options, "no ADMM");
-  options.groups.clear();
+  options.masks.groups.clear();
   expect_equal_to_reference(Layout::even(2, 2), options, "no ADMM and no groups");
 }
 
 // docs/algorithm.md, "One node": rho2 is 0 and there is nothing to average.
 TEST(Hsadmm, FlatConsensusOfTwoNodesIsOneNodeOfTheReference) {
   for (HsadmmOptions options : {default_options(), paper_options()}) {
-    options.flat = true;
+    options.consensus.flat = true;
     ReferenceComparison(Layout::even(1, 4), options).compare(run_on_ranks(2, 2, options));
   }
 }
@@ -142,8 +142,8 @@ TEST(Hsadmm, FlatConsensusOfTwoNodesIsOneNodeOfTheReference) {
 TEST(Hsadmm, AScorerSeesTheWholeCandidateOfItsNode) {
   for (const MaskRule rule : {MaskRule::kJoint, MaskRule::kUnion}) {
     HsadmmOptions options = default_options();
-    options.mask_rule = rule;
-    options.score_units = [groups = options.groups](const Weights& candidate, comm::Communicator&) {
+    options.masks.rule = rule;
+    options.masks.score = [groups = options.masks.groups](const Weights& candidate, comm::Communicator&) {
       return sparsity::unit_scores(groups, candidate.params);
     };
     for (const Layout& shape : {Layout::even(2, 2), Layout::even(3, 2)})
@@ -154,8 +154,8 @@ TEST(Hsadmm, AScorerSeesTheWholeCandidateOfItsNode) {
 TEST(Hsadmm, AScorerDecidesWhoSurvives) {
   for (const int64_t freeze_after : {int64_t{3}, kNever}) {
     HsadmmOptions options = default_options();
-    options.freeze_after = freeze_after;
-    options.score_units = [groups = options.groups](const Weights&, comm::Communicator& node) {
+    options.masks.freeze_after = freeze_after;
+    options.masks.score = [groups = options.masks.groups](const Weights&, comm::Communicator& node) {
       std::vector<at::Tensor> scores;
       for (const auto& group : groups) scores.push_back(at::arange(group.size, at::kDouble) * node.size());
       return scores;
@@ -173,13 +173,13 @@ TEST(Hsadmm, AScorerDecidesWhoSurvives) {
 /// Long enough for several mask changes, never frozen.
 HsadmmOptions restless(MaskRule rule) {
   HsadmmOptions options = default_options();
-  options.groups = tests::groups_of_every_kind(0.4);
-  options.keep.end = 8;
-  options.mask_rule = rule;
-  options.freeze_after = kNever;
-  options.total_steps = 36;
-  options.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .mu = 1.5};
-  options.aux = AuxTensors::kAdmm;
+  options.masks.groups = tests::groups_of_every_kind(0.4);
+  options.masks.keep.end = 8;
+  options.masks.rule = rule;
+  options.masks.freeze_after = kNever;
+  options.local.total_steps = 36;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .mu = 1.5};
+  options.consensus.aux = AuxTensors::kAdmm;
   return options;
 }
 
@@ -237,13 +237,13 @@ TEST(Hsadmm, HasExactlyKUnitsPerGroupFromTheFreezeOn) {
   for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
     for (const auto after : {AfterFreeze::kNesterov, AfterFreeze::kAverage, AfterFreeze::kAdmm}) {
       HsadmmOptions options = default_options();  // coupled, 6 units, and flat, 4, half of each: no shared tensors
-      options.mask_rule = rule;
+      options.masks.rule = rule;
       options.after_freeze = after;
       const auto histories = run_on_ranks(2, 2, options);
       for (const Snapshot& snapshot : histories[3]) {
         if (!snapshot.exchange.frozen) continue;
-        EXPECT_EQ(units_in_use(options.groups[0], snapshot.state), 3);
-        EXPECT_EQ(units_in_use(options.groups[1], snapshot.state), 2);
+        EXPECT_EQ(units_in_use(options.masks.groups[0], snapshot.state), 3);
+        EXPECT_EQ(units_in_use(options.masks.groups[1], snapshot.state), 2);
         EXPECT_EQ(sparsity::count_alive(snapshot.masks), 5);
       }
     }
@@ -253,13 +253,14 @@ TEST(Hsadmm, HasExactlyKUnitsPerGroupFromTheFreezeOn) {
 TEST(Hsadmm, EndsInTheConstraintSetWithoutAFreeze) {
   for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
     HsadmmOptions options = default_options();
-    options.mask_rule = rule;
-    options.keep.end = 100;  // the ramp is nowhere near its end
-    options.freeze_after = kNever;
+    options.masks.rule = rule;
+    options.masks.keep.end = 100;  // the ramp is nowhere near its end
+    options.masks.freeze_after = kNever;
     const auto histories = run_on_ranks(2, 2, options);
     const History& history = histories[1];
     EXPECT_GT(sparsity::count_alive(history[history.size() - 2].masks), 5);
-    for (size_t g = 0; g < 2; ++g) EXPECT_EQ(units_in_use(options.groups[g], history.back().state), g == 0 ? 3 : 2);
+    for (size_t g = 0; g < 2; ++g)
+      EXPECT_EQ(units_in_use(options.masks.groups[g], history.back().state), g == 0 ? 3 : 2);
     EXPECT_EQ(sparsity::count_alive(history.back().masks), 5);
     for (const auto& item : history.back().state) {
       if (item.key().starts_with("z/")) {
@@ -271,14 +272,14 @@ TEST(Hsadmm, EndsInTheConstraintSetWithoutAFreeze) {
 
 TEST(Hsadmm, IntersectsOverlappingGroupsEachWithItsOwnCount) {
   HsadmmOptions options = default_options();
-  options.groups = tests::groups_of_every_kind(0.5);
+  options.masks.groups = tests::groups_of_every_kind(0.5);
   const Snapshot last = run_on_ranks(2, 2, options)[0].back();
-  for (const auto& group : options.groups) {
+  for (const auto& group : options.masks.groups) {
     EXPECT_EQ(last.masks[group.name].sum().item<int64_t>(), sparsity::units_kept(group.size, 0.5)) << group.name;
   }
   for (const auto& theta : last.theta) {
     const at::Tensor& z = last.state["z/" + theta.key()];
-    const at::Tensor alive = tests::alive_entries(options.groups, last.masks, theta.key(), z);
+    const at::Tensor alive = tests::alive_entries(options.masks.groups, last.masks, theta.key(), z);
     EXPECT_TRUE(at::equal(z.ne(0), alive.ne(0))) << theta.key();
   }
 }
@@ -311,11 +312,11 @@ TEST(Hsadmm, GoesOnTheSameOnWhatACutLeaves) {
 TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
   const auto frozen_at = [](int64_t stable_for, int64_t ramp_end) {
     HsadmmOptions options = default_options();
-    options.groups = {tests::groups_of_every_kind(1.0)[0]};  // nothing to choose: masks never change
-    options.keep.end = ramp_end;
-    options.freeze_after = kNever;
-    options.freeze_when_stable = stable_for;
-    options.total_steps = 36;
+    options.masks.groups = {tests::groups_of_every_kind(1.0)[0]};  // nothing to choose: masks never change
+    options.masks.keep.end = ramp_end;
+    options.masks.freeze_after = kNever;
+    options.masks.freeze_when_stable = stable_for;
+    options.local.total_steps = 36;
     const auto history = run_on_ranks(1, 2, options)[0];
     for (const Snapshot& snapshot : history) {
       if (snapshot.exchange.frozen) return snapshot.exchange.index;
@@ -331,13 +332,13 @@ TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
 TEST(Hsadmm, StopsWhenTheResidualsAreBelowTheTolerance) {
   for (const Layout& shape : {Layout::even(1, 2), Layout::even(2, 2)}) {
     HsadmmOptions options = default_options();
-    options.groups.clear();
-    options.freeze_after = kNever;  // duals to the end
-    options.aux = AuxTensors::kAdmm;
-    options.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.5, .rho2 = 0.5};
-    options.local_steps = 1;
-    options.total_steps = 200;
-    options.tolerance.relative = 1e-3;  // what the command line sets
+    options.masks.groups.clear();
+    options.masks.freeze_after = kNever;  // duals to the end
+    options.consensus.aux = AuxTensors::kAdmm;
+    options.consensus.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.5, .rho2 = 0.5};
+    options.local.steps = 1;
+    options.local.total_steps = 200;
+    options.consensus.tolerance.relative = 1e-3;  // what the command line sets
     const auto history = run_on_ranks(shape, options, LocalPhase::kMinimise)[0];
     const Exchange& last = history[history.size() - 2].exchange;
     EXPECT_TRUE(last.converged) << shape.nodes();
@@ -361,25 +362,25 @@ class BadOptions : public testing::Test {
 };
 
 TEST_F(BadOptions, OfLengthsAreRefused) {
-  options_.local_steps = 0;
+  options_.local.steps = 0;
   refused(options_, "--local-steps");
   options_ = default_options();
-  options_.total_steps = 0;
+  options_.local.total_steps = 0;
   refused(options_, "0 steps");
 }
 
 TEST_F(BadOptions, OfPenaltiesAreRefused) {
-  options_.penalty.kappa = -1;
+  options_.consensus.penalty.kappa = -1;
   refused(options_, "--kappa");
   options_ = default_options();
-  options_.penalty.kappa = std::nan("");
+  options_.consensus.penalty.kappa = std::nan("");
   refused(options_, "--kappa");
 }
 
 TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {
-  options_.learning_rate = nullptr;
+  options_.local.learning_rate = nullptr;
   refused(options_, "learning_rate");
-  options_.penalty.rule = admm::PenaltyRule::kFixed;
+  options_.consensus.penalty.rule = admm::PenaltyRule::kFixed;
   comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
     Replica replica = SmallProblem(0).initial_replica();
     EXPECT_NO_THROW(make_hsadmm(replica, ranks, options_));
@@ -387,22 +388,22 @@ TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {
 }
 
 TEST_F(BadOptions, RanksThatWouldNeverMeetAreRefused) {
-  options_.penalty.kappa = 0;
-  options_.start_from = StartFrom::kTheta;
+  options_.consensus.penalty.kappa = 0;
+  options_.consensus.start_from = StartFrom::kTheta;
   refused(options_, "--start-from theta");
 }
 
 TEST_F(BadOptions, GroupsThatDoNotFitAreRefused) {
-  options_.groups[0].keep = 0;
+  options_.masks.groups[0].keep = 0;
   refused(options_, "'coupled'");
   options_ = default_options();
-  options_.groups[0].size = -1;
+  options_.masks.groups[0].size = -1;
   refused(options_, "'coupled'");
   options_ = default_options();
-  options_.groups[1].slices[0].tensor = "nowhere";
+  options_.masks.groups[1].slices[0].tensor = "nowhere";
   refused(options_, "'nowhere'");
   options_ = default_options();
-  options_.groups[1].name = "coupled";
+  options_.masks.groups[1].name = "coupled";
   refused(options_, "'coupled'");
 }
 

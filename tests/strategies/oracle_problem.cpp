@@ -59,43 +59,45 @@ strategies::HsadmmOptions options_of(const json& oracle) {
   using namespace strategies;
   const json& cfg = oracle["cfg"];
   HsadmmOptions options;
-  for (const auto& entry : oracle["groups"]) options.groups.push_back(group_of(entry));
-  options.keep = {choice<sparsity::KeepRamp>(
-                      cfg["keep_sched"], {{"hard", sparsity::KeepRamp::kHard}, {"cubic", sparsity::KeepRamp::kCubic}}),
-                  cfg["k0"], cfg["k1"]};
-  options.mask_rule = choice<MaskRule>(cfg["mask_rule"], {{"union", MaskRule::kUnion}, {"joint", MaskRule::kJoint}});
-  options.freeze_after = cfg["T_freeze"] == 1'000'000'000 ? kNever : cfg["T_freeze"].get<int64_t>();
-  options.freeze_when_stable = cfg["stable_for"];
-  options.freeze_masks =
+  for (const auto& entry : oracle["groups"]) options.masks.groups.push_back(group_of(entry));
+  options.masks.keep = {choice<sparsity::KeepRamp>(cfg["keep_sched"], {{"hard", sparsity::KeepRamp::kHard},
+                                                                       {"cubic", sparsity::KeepRamp::kCubic}}),
+                        cfg["k0"], cfg["k1"]};
+  options.masks.rule = choice<MaskRule>(cfg["mask_rule"], {{"union", MaskRule::kUnion}, {"joint", MaskRule::kJoint}});
+  options.masks.freeze_after = cfg["T_freeze"] == 1'000'000'000 ? kNever : cfg["T_freeze"].get<int64_t>();
+  options.masks.freeze_when_stable = cfg["stable_for"];
+  options.masks.final =
       choice<FreezeMasks>(cfg["freeze_rule"], {{"joint", FreezeMasks::kScores}, {"global", FreezeMasks::kLastGlobal}});
-  options.mask_theta = cfg["freeze_theta"];
+  options.masks.mask_theta = cfg["freeze_theta"];
   const bool exact = oracle["problem"] == "lsq";
-  options.local_steps = exact ? 1 : oracle["local_steps"].get<int64_t>();
-  options.total_steps = (oracle["K"].get<int64_t>() + 1) * options.local_steps;  // so that rho of K + 1 has steps
-  options.learning_rate = [lr = cfg["lr"].get<double>()](int64_t) { return lr; };
-  options.momentum = cfg["momentum"];
-  options.penalty = {.rule = choice<admm::PenaltyRule>(cfg["rho_sched"], {{"boyd", admm::PenaltyRule::kResidual},
-                                                                          {"geom", admm::PenaltyRule::kGeometric},
-                                                                          {"fixed", admm::PenaltyRule::kFixed},
-                                                                          {"kappa", admm::PenaltyRule::kKappa}}),
-                     .kappa = cfg["kappa"],
-                     .rho2_ratio = cfg["rho2_ratio"],
-                     .rho1 = cfg["rho1"],
-                     .rho2 = cfg["rho2"],
-                     .rho1_max = cfg["rho1_max"],
-                     .rho2_max = cfg["rho2_max"],
-                     .mu = cfg["mu"],
-                     .tau = cfg["tau"],
-                     .growth = cfg["rho_growth"],
-                     .adapt_until = cfg["adapt_until"]};
-  options.lambda = cfg["wd_in"] == "z" ? cfg["wd"].get<double>() : 0;
-  options.start_from = choice<StartFrom>(cfg["theta_start"], {{"theta", StartFrom::kTheta}, {"z", StartFrom::kZ}});
-  options.aux = choice<AuxTensors>(cfg["aux"], {{"admm", AuxTensors::kAdmm}, {"avg", AuxTensors::kAverage}});
+  options.local.steps = exact ? 1 : oracle["local_steps"].get<int64_t>();
+  options.local.total_steps = (oracle["K"].get<int64_t>() + 1) * options.local.steps;  // so that rho of K + 1 has steps
+  options.local.learning_rate = [lr = cfg["lr"].get<double>()](int64_t) { return lr; };
+  options.local.momentum = cfg["momentum"];
+  options.consensus.penalty = {
+      .rule = choice<admm::PenaltyRule>(cfg["rho_sched"], {{"boyd", admm::PenaltyRule::kResidual},
+                                                           {"geom", admm::PenaltyRule::kGeometric},
+                                                           {"fixed", admm::PenaltyRule::kFixed},
+                                                           {"kappa", admm::PenaltyRule::kKappa}}),
+      .kappa = cfg["kappa"],
+      .rho2_ratio = cfg["rho2_ratio"],
+      .rho1 = cfg["rho1"],
+      .rho2 = cfg["rho2"],
+      .rho1_max = cfg["rho1_max"],
+      .rho2_max = cfg["rho2_max"],
+      .mu = cfg["mu"],
+      .tau = cfg["tau"],
+      .growth = cfg["rho_growth"],
+      .adapt_until = cfg["adapt_until"]};
+  options.consensus.lambda = cfg["wd_in"] == "z" ? cfg["wd"].get<double>() : 0;
+  options.consensus.start_from =
+      choice<StartFrom>(cfg["theta_start"], {{"theta", StartFrom::kTheta}, {"z", StartFrom::kZ}});
+  options.consensus.aux = choice<AuxTensors>(cfg["aux"], {{"admm", AuxTensors::kAdmm}, {"avg", AuxTensors::kAverage}});
   options.after_freeze = choice<AfterFreeze>(
       cfg["post"],
       {{"admm", AfterFreeze::kAdmm}, {"avg", AfterFreeze::kAverage}, {"nesterov", AfterFreeze::kNesterov}});
-  options.outer_rate = cfg["outer_lr"];
-  options.outer_momentum = cfg["outer_mom"];
+  options.outer.rate = cfg["outer_lr"];
+  options.outer.momentum = cfg["outer_mom"];
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "oracle_problem.h"
 #include "prunex/comm/gloo/run_ranks.h"
 #include "prunex/sparsity/projection.h"
+#include "small_problem.h"
 
 namespace prunex::oracle {
 namespace {
@@ -49,7 +50,7 @@ class Comparison {
       before_exchange_ = {};
       for (const auto& theta : replica_.weights.params) before_exchange_[theta.key()] = theta.value().detach().clone();
       const auto sent = ranks_.rail->traffic().bytes.payload;
-      const auto exchange = strategy_->after_update(replica_, k * options_.local_steps);
+      const auto exchange = strategy_->after_update(replica_, k * options_.local.steps);
       compare(expected, exchange, ranks_.rail->traffic().bytes.payload - sent);
     }
   }
@@ -63,7 +64,7 @@ class Comparison {
     for (const auto& mask : strategy_->masks()) {
       EXPECT_TRUE(mask.value().equal(mask_tensor(expected["masks"][mask.key()]))) << mask.key() << at_k;
     }
-    const TensorDict state = strategy_->state();
+    const TensorDict state = merged(strategy_->state());
     const json& node_z = expected["zi"][ranks_.layout.node()];
     for (const auto& [name, entries] : expected["z"].items()) {
       const double z_norm = read_tensor(entries, shape_of(oracle_, name)).norm().item<double>();
@@ -113,10 +114,11 @@ class Comparison {
     const auto shape = shape_of(oracle_, name);
     const json& theirs = expected["theta"][ranks_.layout.node()][ranks_.layout.local_rank()][name];
     at::Tensor ours = replica_.weights.params[name].detach();
-    if (in_admm && options_.start_from == strategies::StartFrom::kZ) {
+    if (in_admm && options_.consensus.start_from == strategies::StartFrom::kZ) {
       ours = before_exchange_.at(name);
-      if (expected["frozen"] && options_.mask_theta) {
-        const auto supports = sparsity::supports_of(options_.groups, strategy_->masks(), strategy_->product().params);
+      if (expected["frozen"] && options_.masks.mask_theta) {
+        const auto supports =
+            sparsity::supports_of(options_.masks.groups, strategy_->masks(), strategy_->product().params);
         if (const auto* support = supports.find(name)) sparsity::apply_support(ours, *support);
       }
     }
@@ -148,10 +150,10 @@ class Comparison {
   /// until the freeze is done, four norms (8 bytes each) per tensor in ADMM. The file counts 4 bytes per element.
   int64_t payload_of(const json& expected, const strategies::Exchange& exchange) {
     int64_t units = 0;
-    for (const auto& group : options_.groups) units += group.size;
-    const bool united = options_.mask_rule == strategies::MaskRule::kUnion && !exchange.frozen;
+    for (const auto& group : options_.masks.groups) units += group.size;
+    const bool united = options_.masks.rule == strategies::MaskRule::kUnion && !exchange.frozen;
     const bool deciding =
-        !was_frozen_ && !(exchange.frozen && options_.freeze_masks == strategies::FreezeMasks::kLastGlobal);
+        !was_frozen_ && !(exchange.frozen && options_.masks.final == strategies::FreezeMasks::kLastGlobal);
     was_frozen_ = exchange.frozen;
     const json& bytes = expected["bytes"];
     const int64_t elements = (bytes["bytes_packed"].get<int64_t>() + bytes["bytes_bn"].get<int64_t>()) / 4;

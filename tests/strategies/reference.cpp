@@ -31,10 +31,10 @@ Reference::Reference(HsadmmOptions options, const comm::Layout& shape, at::Scala
       shape_(shape),
       ranks_(shape.nodes()),
       nodes_(shape.nodes()),
-      duals_(options_.penalty.kappa > 0) {
+      duals_(options_.consensus.penalty.kappa > 0) {
   const Replica start = SmallProblem(0, type).initial_replica();
   z_ = {clones(start.weights.params), clones(start.weights.buffers)};
-  masks_ = all_alive(options_.groups);
+  masks_ = all_alive(options_.masks.groups);
   TensorDict zero;
   for (const auto& tensor : z_.params) zero.insert(tensor.key(), at::zeros_like(tensor.value()));
   outer_ = clones(zero);
@@ -52,7 +52,8 @@ Reference::Reference(HsadmmOptions options, const comm::Layout& shape, at::Scala
   for (const auto& name : z_.params.keys()) {
     if (in_admm(name)) rho_[name] = first_or_kappa_penalties(1);
   }
-  if (options_.payload != Payload::kFp32 && shape.nodes() > 1) rounded_mean_.emplace(shape, options_.payload, zero);
+  if (options_.exchange.payload != Payload::kFp32 && shape.nodes() > 1)
+    rounded_mean_.emplace(shape, options_.exchange.payload, zero);
 }
 
 /// How much a node counts for: it has more or fewer ranks than the average.
@@ -61,8 +62,8 @@ double Reference::weight(size_t i) const {
 }
 
 bool Reference::in_admm(const std::string& name) const {
-  bool grouped = options_.aux == AuxTensors::kAdmm;
-  for (const Group& group : options_.groups) {
+  bool grouped = options_.consensus.aux == AuxTensors::kAdmm;
+  for (const Group& group : options_.masks.groups) {
     for (const auto& slice : group.slices) grouped = grouped || slice.tensor == name;
   }
   return duals_ && grouped && z_.params.find(name) != nullptr;
@@ -85,14 +86,15 @@ LocalTerms Reference::terms_of(int i, int j) const {
       terms.anchor.insert(name, nodes_[i].z_node[name] - ranks_[i][j].u[name]);
       terms.rho1.push_back(rho_.at(name).rho1);
     }
-    if (frozen_ && options_.mask_theta) terms.masks.insert(name, masked(at::ones_like(z_.params[name]), name, masks_));
+    if (frozen_ && options_.masks.mask_theta)
+      terms.masks.insert(name, masked(at::ones_like(z_.params[name]), name, masks_));
   }
   return terms;
 }
 
 void Reference::train() {
-  const int64_t first = (k_ - 1) * options_.local_steps + 1;
-  const int64_t last = std::min(k_ * options_.local_steps, options_.total_steps);
+  const int64_t first = (k_ - 1) * options_.local.steps + 1;
+  const int64_t last = std::min(k_ * options_.local.steps, options_.local.total_steps);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     for (size_t j = 0; j < ranks_[i].size(); ++j) {
       ranks_[i][j].problem.train(ranks_[i][j].replica, terms_of(i, j), first, last);
@@ -114,7 +116,7 @@ void Reference::make_candidates() {
       }
       const double rho1 = rho_.at(name).rho1, rho2 = rho_.at(name).rho2 * weight(i);
       const at::Tensor pulled = rho1 * S + rho2 * z_.params[name] - rho2 * nodes_[i].v[name];
-      nodes_[i].candidate.insert(name, pulled / (P * options_.lambda + P * rho1 + rho2));
+      nodes_[i].candidate.insert(name, pulled / (P * options_.consensus.lambda + P * rho1 + rho2));
     }
     at::Tensor mean = at::zeros_like(z_.buffers["mean"]);
     for (const Rank& rank : ranks_[i]) mean += rank.replica.weights.buffers["mean"] / P;
@@ -123,7 +125,7 @@ void Reference::make_candidates() {
 }
 
 at::Tensor Reference::masked(const at::Tensor& tensor, const std::string& name, const Masks& masks) const {
-  return tensor * tests::alive_entries(options_.groups, masks, name, tensor).to(tensor.scalar_type());
+  return tensor * tests::alive_entries(options_.masks.groups, masks, name, tensor).to(tensor.scalar_type());
 }
 
 at::Tensor Reference::unit_scores(const Group& group, const TensorDict& tensors) const {
@@ -152,17 +154,18 @@ at::Tensor Reference::best_units(const at::Tensor& scores, int64_t kept) const {
 
 void Reference::choose_masks() {
   const Masks before = masks_;
-  const bool freezes = !frozen_ && k_ > options_.freeze_after;
+  const bool freezes = !frozen_ && k_ > options_.masks.freeze_after;
   changes_ = 0;
-  if (frozen_ || (freezes && options_.freeze_masks == FreezeMasks::kLastGlobal)) {
+  if (frozen_ || (freezes && options_.masks.final == FreezeMasks::kLastGlobal)) {
     for (Node& node : nodes_) node.masks = masks_;
     return freezes ? freeze() : void();
   }
   masks_ = Masks();
   for (Node& node : nodes_) node.masks = Masks();
-  for (const Group& group : options_.groups) {
-    const int64_t kept = sparsity::units_kept(group.size, freezes ? group.keep : options_.keep.share(k_, group.keep));
-    const bool joint = freezes || options_.mask_rule == MaskRule::kJoint;
+  for (const Group& group : options_.masks.groups) {
+    const int64_t kept =
+        sparsity::units_kept(group.size, freezes ? group.keep : options_.masks.keep.share(k_, group.keep));
+    const bool joint = freezes || options_.masks.rule == MaskRule::kJoint;
     at::Tensor sum = at::zeros({group.size}, at::kDouble), united = at::zeros({group.size}, at::kBool);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       Node& node = nodes_[i];
@@ -189,7 +192,7 @@ void Reference::freeze() {
       v = drops ? at::zeros_like(v) : masked(v, name, masks_);
       for (Rank& rank : ranks_[i]) {
         rank.replica.momentum[name] = masked(rank.replica.momentum[name], name, masks_);
-        if (options_.mask_theta) {
+        if (options_.masks.mask_theta) {
           rank.replica.weights.params[name] = masked(rank.replica.weights.params[name], name, masks_);
           rank.u[name] = masked(rank.u[name], name, masks_);
         }
@@ -239,7 +242,7 @@ TensorDict Reference::rounded_mean_over_nodes() {
 /// Eq. 10 and 11, and 13 with the mean that nodes agree on. Then the outer step.
 void Reference::update_z() {
   const bool outer =
-      options_.outer_from > 0 ? k_ >= options_.outer_from : frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
+      options_.outer.from > 0 ? k_ >= options_.outer.from : frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
   z_before_ = clones(z_.params);
   for (Node& node : nodes_) {
     node.z_node_before = node.z_node;
@@ -262,8 +265,8 @@ void Reference::update_z() {
     }
     const at::Tensor z = masked(z_.params[name], name, masks_);
     const at::Tensor d = z - mean;
-    outer_[name] = options_.outer_momentum * masked(outer_[name], name, masks_) + d;
-    z_.params[name] = z - options_.outer_rate * d - options_.outer_rate * options_.outer_momentum * outer_[name];
+    outer_[name] = options_.outer.momentum * masked(outer_[name], name, masks_) + d;
+    z_.params[name] = z - options_.outer.rate * d - options_.outer.rate * options_.outer.momentum * outer_[name];
   }
   z_.buffers["mean"] = at::zeros_like(z_.buffers["mean"]);
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -304,20 +307,20 @@ void Reference::measure_residuals() {
 
 admm::Penalties Reference::first_or_kappa_penalties(int64_t k) const {
   const bool one_node = nodes_.size() == 1;
-  const auto& penalty = options_.penalty;
+  const auto& penalty = options_.consensus.penalty;
   if (penalty.rule != admm::PenaltyRule::kKappa) return {penalty.rho1, one_node ? 0 : penalty.rho2};
   double sum = 0, largest = 0;
-  for (int64_t step = 1; step <= options_.total_steps; ++step) {
+  for (int64_t step = 1; step <= options_.local.total_steps; ++step) {
     largest = std::max(largest, learning_rate(step));
-    if ((step - 1) / options_.local_steps == k - 1) sum += learning_rate(step);
+    if ((step - 1) / options_.local.steps == k - 1) sum += learning_rate(step);
   }
   const double cap = 0.05 / largest;
-  const double rho1 = sum == 0 ? cap : std::min(cap, penalty.kappa * (1 - options_.momentum) / sum);
+  const double rho1 = sum == 0 ? cap : std::min(cap, penalty.kappa * (1 - options_.local.momentum) / sum);
   return {rho1, one_node ? 0 : 0.25 * shape_.mean_node_size() * rho1};
 }
 
 void Reference::adapt_penalties() {
-  const auto& penalty = options_.penalty;
+  const auto& penalty = options_.consensus.penalty;
   const auto capped = [](double rho, double cap) { return cap > 0 ? std::min(rho, cap) : rho; };
   const auto balanced = [&](double rho, double r, double s) {
     return r > penalty.mu * s ? rho * penalty.tau : s > penalty.mu * r ? rho / penalty.tau : rho;
@@ -343,7 +346,7 @@ void Reference::restart() {
   for (auto& node : ranks_) {
     for (Rank& rank : node) {
       for (const auto& name : z_.params.keys()) {
-        const bool own = options_.start_from == StartFrom::kTheta && in_admm(name);
+        const bool own = options_.consensus.start_from == StartFrom::kTheta && in_admm(name);
         if (!own) rank.replica.weights.params[name] = z_.params[name].clone();
       }
       if (!rounded_mean_) rank.replica.weights.buffers["mean"] = z_.buffers["mean"].clone();

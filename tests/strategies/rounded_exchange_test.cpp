@@ -10,12 +10,12 @@ namespace {
 
 HsadmmOptions local_sgd() {
   HsadmmOptions options = default_options();
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   return options;
 }
 
 std::vector<History> run(HsadmmOptions options, Payload payload, const comm::Layout& shape) {
-  options.payload = payload;
+  options.exchange.payload = payload;
   return run_on_ranks(shape, options, LocalPhase::kTrainAndCut, at::kFloat);
 }
 
@@ -54,7 +54,7 @@ TEST(RoundedExchange, FollowsTheExactOne) {
         EXPECT_LT(distance(rounded[0], exact[0]), bound) << name_of(payload);
         EXPECT_GT(distance(rounded[0], exact[0]), 0) << name_of(payload);
         // coarser rounding chooses other masks, and so do duals, which end where a mask does
-        if (payload > Payload::kInt8 || options.penalty.kappa > 0) continue;
+        if (payload > Payload::kInt8 || options.consensus.penalty.kappa > 0) continue;
         EXPECT_LT(distance(rounded[5], exact[5]), 3 * bound) << name_of(payload);
       }
     }
@@ -71,8 +71,8 @@ TEST(RoundedExchange, OfOneNodeIsExact) {
 // Matrices in codes and scales, vectors in half precision, statistics not at all; both legs of both nodes.
 TEST(RoundedExchange, SendsTheCodesAlone) {
   HsadmmOptions options = local_sgd();
-  options.groups.clear();
-  options.freeze_after = kNever;
+  options.masks.groups.clear();
+  options.masks.freeze_after = kNever;
   const auto histories = run(options, Payload::kInt4, comm::Layout::even(2, 1));
   Extent whole;
   for (const auto& theta : histories[0][0].theta) {

@@ -98,21 +98,21 @@ int64_t expect_reference(const comm::Layout& shape, const HsadmmOptions& options
 /// outer step multiplies by powers of two: a last bit that differs would now and then round to another number.
 HsadmmOptions without_masks(Payload payload, int64_t outer_from) {
   HsadmmOptions options = default_options();
-  options.groups.clear();
-  options.penalty.kappa = 0;
+  options.masks.groups.clear();
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = AfterFreeze::kAverage;
-  options.outer_from = outer_from;
-  options.outer_rate = options.outer_momentum = 0.5;
-  options.payload = payload;
+  options.outer.from = outer_from;
+  options.outer.rate = options.outer.momentum = 0.5;
+  options.exchange.payload = payload;
   return options;
 }
 
 /// 9 exchanges, the last one short: masks ramp from the second to the fifth and freeze in the seventh.
 HsadmmOptions with_masks(HsadmmOptions options, std::vector<sparsity::Group> groups) {
-  options.groups = std::move(groups);
-  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 5};
-  options.freeze_after = 6;
-  options.total_steps = 26;
+  options.masks.groups = std::move(groups);
+  options.masks.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 5};
+  options.masks.freeze_after = 6;
+  options.local.total_steps = 26;
   return options;
 }
 
@@ -120,7 +120,8 @@ HsadmmOptions with_masks(HsadmmOptions options, std::vector<sparsity::Group> gro
 /// Eq. 9: none of it rounds.
 HsadmmOptions with_duals(HsadmmOptions options, int ranks_per_node) {
   const double rho1 = 1.0 / 64;
-  options.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = rho1, .rho2 = rho1 * ranks_per_node, .growth = 2};
+  options.consensus.penalty = {
+      .rule = admm::PenaltyRule::kGeometric, .rho1 = rho1, .rho2 = rho1 * ranks_per_node, .growth = 2};
   options.after_freeze = AfterFreeze::kAdmm;
   return options;
 }
@@ -147,12 +148,12 @@ const std::vector<Payload> kPayloads{Payload::kBf16, Payload::kInt8, Payload::kI
 
 /// Joint masks of coupled groups, which are cut.
 void expect_reference_with_cut(const HsadmmOptions& options, const comm::Layout& shape) {
-  EXPECT_GE(expect_reference(shape, with_masks(options, default_options().groups), LocalPhase::kTrainAndCut), 5);
+  EXPECT_GE(expect_reference(shape, with_masks(options, default_options().masks.groups), LocalPhase::kTrainAndCut), 5);
 }
 
 /// Every node its own masks, of groups of all kinds, which overlap.
 void expect_reference_with_union(HsadmmOptions options, const comm::Layout& shape) {
-  options.mask_rule = MaskRule::kUnion;
+  options.masks.rule = MaskRule::kUnion;
   EXPECT_GE(expect_reference(shape, with_masks(options, tests::groups_of_every_kind(0.5))), 8);
 }
 
@@ -200,7 +201,7 @@ Replica wide_replica() {
 /// What every node sends to others in one exchange.
 std::vector<int64_t> bytes_of_nodes(const comm::Layout& shape, Payload payload) {
   HsadmmOptions options = without_masks(payload, 0);
-  options.local_steps = options.total_steps = 1;
+  options.local.steps = options.local.total_steps = 1;
   std::vector<int64_t> sent(static_cast<size_t>(shape.world_size())), nodes(static_cast<size_t>(shape.nodes()));
   comm::run_ranks(shape, [&](comm::Hierarchy& ranks) {
     Replica replica = wide_replica();

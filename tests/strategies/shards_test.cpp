@@ -98,7 +98,7 @@ double gap(const Snapshot& a, const Snapshot& b) {
 TEST(Sharded, IsTheLeadersFormToRounding) {
   for (HsadmmOptions options : {default_options(), paper_options()}) {
     const auto sharded = run_on_ranks(2, 3, options);
-    options.exchange = ExchangeForm::kLeader;
+    options.exchange.form = ExchangeForm::kLeader;
     const auto led = run_on_ranks(2, 3, options);
     for (size_t rank = 0; rank < led.size(); ++rank) {
       for (size_t k = 0; k < led[rank].size(); ++k) EXPECT_LT(gap(led[rank][k], sharded[rank][k]), 1e-12) << k;
@@ -133,7 +133,7 @@ TEST(Sites, ChangeTheWayAndNotTheResult) {
 TEST(UnevenNodes, KeepTheirWeightedDualsAtZeroAndOneZ) {
   const comm::Layout shape{.node_sizes = {3, 1}};
   HsadmmOptions options = default_options();
-  options.freeze_after = kNever;
+  options.masks.freeze_after = kNever;
   const auto histories = run_on_ranks(shape, options);
   for (size_t k = 0; k < histories[0].size(); ++k) {
     const TensorDict &first = histories[0][k].state, &second = histories[3][k].state;
@@ -151,9 +151,9 @@ TEST(UnevenNodes, KeepTheirWeightedDualsAtZeroAndOneZ) {
 TEST(UnevenNodes, AverageOverAllRanks) {
   // docs/algorithm.md, section 3: without ADMM every rank weighs the same, wherever it stands
   HsadmmOptions options = default_options();
-  options.groups.clear();
-  options.freeze_after = kNever;
-  options.penalty.kappa = 0;
+  options.masks.groups.clear();
+  options.masks.freeze_after = kNever;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = AfterFreeze::kAverage;
   const auto uneven = run_on_ranks(comm::Layout{.node_sizes = {1, 3}}, options), even = run_on_ranks(2, 2, options);
   for (size_t k = 0; k < even[0].size(); ++k) EXPECT_LT(gap(even[0][k], uneven[0][k]), 1e-12) << k;
@@ -162,11 +162,11 @@ TEST(UnevenNodes, AverageOverAllRanks) {
 TEST(UnevenNodes, FollowEquationNineWithTheirOwnSizes) {
   // One exchange of one tensor entry by entry, dense: Eq. 9 and 11 of docs/algorithm.md for nodes of different size.
   HsadmmOptions options = default_options();
-  options.groups.clear();
-  options.aux = AuxTensors::kAdmm;
-  options.freeze_after = kNever;
-  options.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.3, .rho2 = 0.2};
-  options.lambda = 0.1;
+  options.masks.groups.clear();
+  options.consensus.aux = AuxTensors::kAdmm;
+  options.masks.freeze_after = kNever;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.3, .rho2 = 0.2};
+  options.consensus.lambda = 0.1;
   const auto histories = run_on_ranks(comm::Layout{.node_sizes = {3, 1}}, options);
   const auto& start = SmallProblem(0).initial_replica().weights.params;
   std::vector<Replica> replicas;
@@ -190,6 +190,36 @@ TEST(UnevenNodes, FollowEquationNineWithTheirOwnSizes) {
     const TensorDict& state = histories[0][0].state;
     EXPECT_LT((state["z/" + name] - z).abs().max().item<double>(), 1e-12) << name;
     EXPECT_LT((state["v/" + name] - (first - z)).abs().max().item<double>(), 1e-12) << name;
+  }
+}
+
+/// Times that an exchange moves the model in this rank's memory: what it sends and receives apart.
+std::vector<double> copies(const HsadmmOptions& options) {
+  std::vector<double> copies;
+  for (const auto& snapshot : run_on_ranks(2, 2, options, LocalPhase::kTrainAndCut, at::kFloat)[1]) {
+    int64_t entries = 0;
+    for (const auto& item : snapshot.theta) entries += item.value().numel();
+    copies.push_back(static_cast<double>(snapshot.copied) / static_cast<double>(entries));
+  }
+  copies.pop_back();  // finish() is no exchange
+  return copies;
+}
+
+TEST(Exchanges, MoveTheModelFiveTimesBeforeTheFreezeAndTwiceAfterIt) {
+  HsadmmOptions admm = default_options(), stepped = admm, masked = admm, rounded = admm;
+  stepped.outer.from = 1;
+  masked.consensus.penalty.kappa = rounded.consensus.penalty.kappa = 0;
+  masked.outer.from = 1;
+  rounded.exchange.payload = Payload::kInt4;
+  for (const auto& options : {admm, stepped, masked, rounded}) {
+    const auto times = copies(options);
+    ASSERT_EQ(times.size(), 6);
+    const bool rounds = options.exchange.payload != Payload::kFp32;  // what rounding leaves out follows the masks
+    for (size_t k = 0; k < times.size(); ++k) {
+      const bool frozen = k >= 4;  // and cut: the freeze is the fourth exchange
+      EXPECT_GT(times[k], 1) << k;
+      EXPECT_LE(times[k], frozen ? 2.1 : rounds ? 7.1 : 5.1) << k;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -28,12 +29,23 @@ OwnTerms terms_on(const std::string& name, const at::Tensor& theta, const LocalT
   return own;
 }
 
+thread_local int64_t copied_entries = 0;
+
+/// of aten::copy_(to, from), which clone() calls, too; and of what packs into a buffer or unpacks.
+std::unique_ptr<at::ObserverContext> count_copied(const at::RecordFunction& call) {
+  const std::string name = call.name();
+  if (name != "aten::copy_" && name != "prunex::pack" && name != "prunex::unpack") return nullptr;
+  const at::Tensor moved = call.inputs()[0].toTensor();
+  if (moved.is_floating_point() && moved.numel() > 1) copied_entries += moved.numel();
+  return nullptr;
+}
+
 Snapshot snapshot_of(const Replica& replica, const Strategy& strategy) {
   Snapshot snapshot;
   snapshot.theta = clones(replica.weights.params);
   snapshot.buffers = clones(replica.weights.buffers);
   snapshot.momentum = clones(replica.momentum);
-  snapshot.state = clones(strategy.state());
+  snapshot.state = clones(merged(strategy.state()));
   snapshot.next_rho1 = strategy.local_terms().rho1;
   for (const auto& mask : strategy.masks()) snapshot.masks.insert(mask.key(), mask.value().clone());
   return snapshot;
@@ -52,7 +64,7 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
   Replica replica = problem.initial_replica();
   const auto strategy = make_hsadmm(replica, ranks, options);
   History history;
-  for (int64_t step = 1; step <= options.total_steps; ++step) {
+  for (int64_t step = 1; step <= options.local.total_steps; ++step) {
     if (phase == LocalPhase::kMinimise) {
       problem.minimise(replica, strategy->local_terms());
     } else {
@@ -61,10 +73,15 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     strategy->before_update(replica);
     const comm::Traffic before = ranks.rail->traffic();
     const comm::Volume moved = comm::moved_by_exchanges(ranks);
+    copied_entries = 0;
+    const at::CallbackHandle count =
+        at::addThreadLocalCallback(at::RecordFunctionCallback(count_copied).needsInputs(true));
     const Exchange exchange = strategy->after_update(replica, step);
+    at::removeCallback(count);
     if (!exchange.exchanged) continue;
     history.push_back(snapshot_of(replica, *strategy));
     history.back().exchange = exchange;
+    history.back().copied = copied_entries;
     history.back().rail_payload = ranks.rail->traffic().bytes.payload - before.bytes.payload;
     history.back().rail_sent = ranks.rail->traffic().bytes.sent - before.bytes.sent;
     history.back().sent_to_nodes = (comm::moved_by_exchanges(ranks) - moved).sent_to_nodes;
@@ -105,6 +122,14 @@ void assemble_rows(std::vector<History>& histories, int first, int count) {
 }
 
 }  // namespace
+
+TensorDict merged(const State& state) {
+  TensorDict all = state.global;
+  for (const TensorDict* part : {&state.node, &state.rank}) {
+    for (const auto& item : *part) all.insert(item.key(), item.value());
+  }
+  return all;
+}
 
 double learning_rate(int64_t step) {
   return 0.2 / (1 + 0.1 * static_cast<double>(step));
@@ -185,32 +210,32 @@ TensorDict SmallProblem::common_minimum(const std::vector<SmallProblem>& problem
 HsadmmOptions default_options() {
   const auto groups = tests::groups_of_every_kind(0.5);
   HsadmmOptions options;
-  options.groups = {groups[0], groups[4]};  // coupled, flat
-  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 3};
-  options.freeze_after = 3;
-  options.local_steps = 3;
-  options.total_steps = 17;
-  options.learning_rate = learning_rate;
-  options.momentum = kMomentum;
+  options.masks.groups = {groups[0], groups[4]};  // coupled, flat
+  options.masks.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 2, .end = 3};
+  options.masks.freeze_after = 3;
+  options.local.steps = 3;
+  options.local.total_steps = 17;
+  options.local.learning_rate = learning_rate;
+  options.local.momentum = kMomentum;
   return options;
 }
 
 HsadmmOptions paper_options() {
   HsadmmOptions options = default_options();
   const auto groups = tests::groups_of_every_kind(0.6);
-  options.groups = {groups[1], groups[2], groups[3]};  // filter, channel, shape
-  options.keep.ramp = sparsity::KeepRamp::kHard;
-  options.mask_rule = MaskRule::kUnion;
-  options.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .rho1_max = 1, .mu = 2};
-  options.start_from = StartFrom::kTheta;
-  options.aux = AuxTensors::kAdmm;
+  options.masks.groups = {groups[1], groups[2], groups[3]};  // filter, channel, shape
+  options.masks.keep.ramp = sparsity::KeepRamp::kHard;
+  options.masks.rule = MaskRule::kUnion;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kResidual, .rho1 = 0.3, .rho2 = 0.2, .rho1_max = 1, .mu = 2};
+  options.consensus.start_from = StartFrom::kTheta;
+  options.consensus.aux = AuxTensors::kAdmm;
   options.after_freeze = AfterFreeze::kAdmm;
-  options.freeze_after = 4;
+  options.masks.freeze_after = 4;
   return options;
 }
 
 sparsity::Cut cut_of(const HsadmmOptions& options, const sparsity::Masks& masks, const Weights& weights) {
-  auto groups = options.groups;
+  auto groups = options.masks.groups;
   for (auto& group : groups) {
     if (group.name == "coupled") group.slices.push_back({"mean", sparsity::kRows, {}});
   }
@@ -229,7 +254,7 @@ std::vector<History> run_on_ranks(const comm::Layout& shape, const HsadmmOptions
     const int rank = ranks.layout.rank;
     histories[rank] = run_rank(ranks, options, phase, SmallProblem(rank, type));
   });
-  const comm::Layout seen = options.flat ? comm::Layout::even(1, shape.world_size()) : shape;
+  const comm::Layout seen = options.consensus.flat ? comm::Layout::even(1, shape.world_size()) : shape;
   for (int node = 0; node < seen.nodes(); ++node) {
     assemble_rows(histories, seen.first_rank(node), seen.node_sizes[node]);
   }

@@ -46,6 +46,9 @@ HsadmmOptions default_options();
 /// The paper's form: union of hard masks of independent groups, theta of its own, residual balancing, duals for ever.
 HsadmmOptions paper_options();
 
+/// All of a state; names are unique.
+TensorDict merged(const State& state);
+
 /// What one rank has after an exchange.
 struct Snapshot {
   TensorDict theta, buffers, momentum;
@@ -55,6 +58,7 @@ struct Snapshot {
   Exchange exchange;
   int64_t rail_payload = 0, rail_sent = 0;  ///< bytes of this exchange
   int64_t sent_to_nodes = 0;                ///< bytes of this exchange that left the node, in any group
+  int64_t copied = 0;  ///< floating-point entries that the exchange moved in memory: copied, packed, unpacked
 };
 /// After every exchange; one last entry is after finish().
 using History = std::vector<Snapshot>;

@@ -46,14 +46,14 @@ at::Tensor with_best_rows(const at::Tensor& tensor, int64_t kept) {
 HsadmmOptions consensus_options(double lambda) {
   HsadmmOptions options;
   for (const auto& [name, size] : std::vector<std::pair<std::string, int64_t>>{{"first", 6}, {"second", 5}}) {
-    options.groups.push_back({.name = name, .slices = {{name, sparsity::kRows, {}}}, .size = size, .keep = 0.5});
+    options.masks.groups.push_back({.name = name, .slices = {{name, sparsity::kRows, {}}}, .size = size, .keep = 0.5});
   }
-  options.keep.ramp = sparsity::KeepRamp::kHard;
-  options.local_steps = 1;
-  options.total_steps = 30;
-  options.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.8, .rho2 = 0.5};
-  options.lambda = lambda;
-  options.aux = AuxTensors::kAdmm;
+  options.masks.keep.ramp = sparsity::KeepRamp::kHard;
+  options.local.steps = 1;
+  options.local.total_steps = 30;
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.8, .rho2 = 0.5};
+  options.consensus.lambda = lambda;
+  options.consensus.aux = AuxTensors::kAdmm;
   return options;
 }
 
@@ -96,8 +96,8 @@ TEST(Flat, IsTheConsensusAdmmOfTheTextbook) {
 
 TEST(Hierarchical, FindsTheMinimumOfTheSumWhereNothingIsPruned) {
   HsadmmOptions options = consensus_options(0);
-  options.groups.clear();
-  options.total_steps = 150;
+  options.masks.groups.clear();
+  options.local.total_steps = 150;
   const auto histories = run_on_ranks(2, 2, options, LocalPhase::kMinimise);
   const TensorDict minimum = SmallProblem::common_minimum(problems_of(4));
   for (const History& history : histories) expect_close(history.back().state, "z/", minimum, 1e-9);
@@ -105,8 +105,8 @@ TEST(Hierarchical, FindsTheMinimumOfTheSumWhereNothingIsPruned) {
 
 HsadmmOptions without_admm() {
   HsadmmOptions options = default_options();
-  options.groups.clear();
-  options.penalty.kappa = 0;
+  options.masks.groups.clear();
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = AfterFreeze::kAverage;
   return options;
 }
@@ -116,9 +116,9 @@ TEST(LocalSgd, IsPlainAveraging) {
   const auto ours = run_on_ranks(2, 2, options);
   const auto problems = problems_of(4);
   auto replicas = common_start(4);
-  for (int64_t step = 1, k = 0; step <= options.total_steps; ++step) {
+  for (int64_t step = 1, k = 0; step <= options.local.total_steps; ++step) {
     for (int r = 0; r < 4; ++r) problems[r].train(replicas[r], LocalTerms(), step, step);
-    if (step % options.local_steps != 0 && step != options.total_steps) continue;
+    if (step % options.local.steps != 0 && step != options.local.total_steps) continue;
     TensorDict mean;
     for (const auto& name : replicas[0].weights.params.keys()) mean.insert(name, mean_of(replicas, name));
     at::Tensor statistic = at::zeros({6}, at::kDouble);
@@ -141,7 +141,7 @@ TEST(LocalSgd, IsPlainAveraging) {
 TEST(LocalSgd, OfOneRankIsSgd) {
   const auto ours = run_on_ranks(1, 1, without_admm());
   Replica replica = SmallProblem(0).initial_replica();
-  SmallProblem(0).train(replica, LocalTerms(), 1, without_admm().total_steps);
+  SmallProblem(0).train(replica, LocalTerms(), 1, without_admm().local.total_steps);
   expect_close(ours[0].back().state, "z/", replica.weights.params, 0);
 }
 
@@ -149,7 +149,7 @@ TEST(DiLoCo, IsAveragingWithAnOuterNesterovStep) {
   // Douillard et al. 2023, algorithm 1: the outer gradient is z - mean(theta); torch.optim.SGD(nesterov=True) on it
   constexpr double kRate = 0.7, kOuterMomentum = 0.9;
   HsadmmOptions options = without_admm();
-  options.outer_from = 1;
+  options.outer.from = 1;
   const auto ours = run_on_ranks(2, 2, options);
   const auto problems = problems_of(4);
   auto replicas = common_start(4);

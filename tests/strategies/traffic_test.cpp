@@ -16,7 +16,8 @@ constexpr int64_t kStatistics = 6;  // the floating-point buffer; the counter st
 int64_t numbers_packed(const HsadmmOptions& options, const Snapshot& snapshot) {
   int64_t numbers = kStatistics;
   for (const auto& theta : snapshot.theta) {
-    numbers += tests::alive_entries(options.groups, snapshot.masks, theta.key(), theta.value()).sum().item<int64_t>();
+    numbers +=
+        tests::alive_entries(options.masks.groups, snapshot.masks, theta.key(), theta.value()).sum().item<int64_t>();
   }
   return numbers;
 }
@@ -25,8 +26,8 @@ int64_t numbers_packed(const HsadmmOptions& options, const Snapshot& snapshot) {
 /// own masks are united; four doubles per tensor with duals.
 int64_t expected_payload(const HsadmmOptions& options, const Snapshot& snapshot, bool was_frozen, int64_t number_size) {
   int64_t units = 0;
-  for (const auto& group : options.groups) units += group.size;
-  const bool united = options.mask_rule == MaskRule::kUnion && !snapshot.exchange.frozen;
+  for (const auto& group : options.masks.groups) units += group.size;
+  const bool united = options.masks.rule == MaskRule::kUnion && !snapshot.exchange.frozen;
   return number_size * numbers_packed(options, snapshot) + (was_frozen ? 0 : units * (united ? 1 : 8)) +
          static_cast<int64_t>(snapshot.exchange.residuals.size()) * 4 * 8;
 }
@@ -46,17 +47,17 @@ void expect_bytes(const HsadmmOptions& options, at::ScalarType type, const std::
     // 2(M-1) x the payload from both nodes together: no all-reduce can do with less
     EXPECT_EQ(sent, 2 * want) << "exchange " << k + 1;
     for (const int follower : {1, 3}) {
-      EXPECT_EQ(histories[follower][k].rail_sent > 0, options.exchange == ExchangeForm::kSharded);
+      EXPECT_EQ(histories[follower][k].rail_sent > 0, options.exchange.form == ExchangeForm::kSharded);
     }
     frozen = histories[0][k].exchange.frozen;
   }
-  EXPECT_EQ(frozen, options.freeze_after < 6);
+  EXPECT_EQ(frozen, options.masks.freeze_after < 6);
 }
 
 TEST(Payload, IsEverythingWithoutGroups) {
   HsadmmOptions options = default_options();
-  options.groups.clear();
-  options.freeze_after = kNever;
+  options.masks.groups.clear();
+  options.masks.freeze_after = kNever;
   const auto histories = run_on_ranks(2, 1, options);
   const int64_t numbers = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics;
   for (size_t k = 0; k < 6; ++k) EXPECT_EQ(histories[0][k].rail_payload, 8 * numbers);
@@ -69,8 +70,8 @@ TEST(Payload, IsTheFormulaForEveryGroupKind) {
   for (const auto& group : groups) sets.push_back({group});
   for (const auto& set : sets) {
     HsadmmOptions options = default_options();
-    options.groups = set;
-    options.keep.ramp = sparsity::KeepRamp::kHard;
+    options.masks.groups = set;
+    options.masks.keep.ramp = sparsity::KeepRamp::kHard;
     expect_bytes(options, at::kFloat, set.front().name + ", " + std::to_string(set.size()) + " groups");
   }
 }
@@ -78,17 +79,17 @@ TEST(Payload, IsTheFormulaForEveryGroupKind) {
 TEST(Payload, IsTheFormulaWithUnitedMasksAndDualsToTheEnd) {
   HsadmmOptions options = paper_options();
   expect_bytes(options, at::kDouble, "paper");
-  options.exchange = ExchangeForm::kLeader;
+  options.exchange.form = ExchangeForm::kLeader;
   expect_bytes(options, at::kDouble, "paper, leaders");
-  options.freeze_after = kNever;
+  options.masks.freeze_after = kNever;
   expect_bytes(options, at::kDouble, "never frozen");
 }
 
 TEST(Payload, ShrinksWithTheMasks) {
   HsadmmOptions options = default_options();
-  options.groups = tests::groups_of_every_kind(0.25);
-  options.keep.end = 5;
-  options.freeze_after = 5;
+  options.masks.groups = tests::groups_of_every_kind(0.25);
+  options.masks.keep.end = 5;
+  options.masks.freeze_after = 5;
   const auto history = run_on_ranks(2, 1, options)[0];
   // exchange 1 is dense, the last one neither scores nor reports residuals
   const int64_t dense = 8 * (6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics) + 54 * 8 + 4 * 4 * 8;
@@ -110,9 +111,9 @@ int64_t flat_bytes(const HsadmmOptions& options, const Snapshot& snapshot, bool 
   if (was_frozen) return 2 * 4 * A;
   int64_t Z = 0, U = 0;
   for (const auto& [name, residuals] : snapshot.exchange.residuals) {
-    Z += tests::alive_entries(options.groups, snapshot.masks, name, snapshot.theta[name]).sum().item<int64_t>();
+    Z += tests::alive_entries(options.masks.groups, snapshot.masks, name, snapshot.theta[name]).sum().item<int64_t>();
   }
-  for (const auto& group : options.groups) U += group.size;
+  for (const auto& group : options.masks.groups) U += group.size;
   return 4 * (dense + A + Z) + 16 * U + 16 * 4 * static_cast<int64_t>(snapshot.exchange.residuals.size());
 }
 
@@ -120,9 +121,9 @@ int64_t flat_bytes(const HsadmmOptions& options, const Snapshot& snapshot, bool 
 TEST(Payload, OfFlatConsensusGoesToEveryRank) {
   for (const auto& [nodes, ranks] : std::vector<std::pair<int, int>>{{2, 2}, {3, 2}}) {
     HsadmmOptions options = default_options();
-    options.flat = true;
+    options.consensus.flat = true;
     for (const bool prunes : {true, false}) {
-      if (!prunes) options.groups.clear();
+      if (!prunes) options.masks.groups.clear();
       const auto histories = run_on_ranks(nodes, ranks, options, LocalPhase::kTrain, at::kFloat);
       const int64_t dense = numbers_packed(options, histories[0][0]);
       for (size_t k = 0; k < 6; ++k) {
@@ -137,10 +138,10 @@ TEST(Payload, OfFlatConsensusGoesToEveryRank) {
 // One-shot pruning scores from the first exchange on, and sends everything until it prunes in the fourth.
 TEST(Payload, OfOneShotIsDenseUntilItPrunes) {
   HsadmmOptions options = default_options();
-  options.penalty.kappa = 0;
+  options.consensus.penalty.kappa = 0;
   options.after_freeze = AfterFreeze::kAverage;
-  options.freeze_after = 3;
-  options.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 4, .end = 4};
+  options.masks.freeze_after = 3;
+  options.masks.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 4, .end = 4};
   const auto histories = run_on_ranks(2, 2, options, LocalPhase::kTrain, at::kFloat);
   const int64_t dense = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics, scores = 10 * 8;
   const int64_t pruned = 3 * 27 + 3 + 5 * 18 + 4 * 12 + 7 + kStatistics;  // half of both groups

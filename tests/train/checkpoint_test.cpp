@@ -62,9 +62,9 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
 
 TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
   TrainOptions options = small_run("");
-  options.hsadmm.start_from = strategies::StartFrom::kTheta;
-  options.hsadmm.after_freeze = strategies::AfterFreeze::kAdmm;
-  options.hsadmm.mask_rule = strategies::MaskRule::kUnion;
+  options.consensus.start_from = strategies::StartFrom::kTheta;
+  options.after_freeze = strategies::AfterFreeze::kAdmm;
+  options.masks.rule = strategies::MaskRule::kUnion;
   options.ranks_per_node = {2};
   for (const int64_t exchange : {3, 5}) expect_resumed_equals_whole(options, exchange);
 }

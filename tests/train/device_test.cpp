@@ -31,7 +31,7 @@ TEST(Device, OnlyWhatComputesOnGpusIsAcceptedThere) {
   EXPECT_EQ(refusal(options, at::kCPU), "");
   EXPECT_THAT(refusal(options, gpu), AllOf(HasSubstr("`device` cuda: `strategy` powersgd"), HasSubstr("hsadmm")));
   options.strategy = "diloco";
-  options.hsadmm.payload = strategies::Payload::kInt8;
+  options.exchange.payload = strategies::Payload::kInt8;
   EXPECT_THAT(refusal(options, gpu), HasSubstr("`device` cuda: `payload` int8"));
 }
 

@@ -105,7 +105,7 @@ TEST(MaskImportance, RunsShrinkAndGoOnToTheBit) {
     TrainOptions options = tiny_run(160, 6);
     options.strategy = strategy;
     options.mask_importance = "taylor";
-    if (strategy != std::string("hsadmm_flat")) options.hsadmm.payload = strategies::Payload::kBf16;
+    if (strategy != std::string("hsadmm_flat")) options.exchange.payload = strategies::Payload::kBf16;
     options.pruning.importance_samples = 16;
     options.nodes = 2;
     options.ranks_per_node = {2};

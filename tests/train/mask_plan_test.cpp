@@ -94,7 +94,7 @@ TEST(MaskPlan, RefusesWhatItCannotMeet) {
   options.groups = "coupled-inner:0.3";
   refused(options, StartsWith("`groups` coupled-inner:0.3: "));
   options = budget("macs=0.5");
-  options.hsadmm.mask_rule = strategies::MaskRule::kUnion;
+  options.masks.rule = strategies::MaskRule::kUnion;
   refused(options, StartsWith("`mask_rule` union: "));
   options = budget("macs=0.5");
   options.pruning.plan.limits.ignore = {"conv9"};

@@ -76,15 +76,14 @@ TEST(Options, GiveEveryNodeItsRanks) {
 TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
   const auto refused_after = [](auto change, const std::string& option) {
     TrainOptions options;
-    change(options.hsadmm);
+    change(options);
     EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(StartsWith(option + ": got ")));
   };
-  using strategies::HsadmmOptions;
-  refused_after([](HsadmmOptions& o) { o.penalty.kappa = -1; }, "`kappa`");
-  refused_after([](HsadmmOptions& o) { o.penalty.rho1 = 0; }, "`rho1`");
-  refused_after([](HsadmmOptions& o) { o.outer_rate = 0; }, "`outer_lr`");
-  refused_after([](HsadmmOptions& o) { o.freeze_when_stable = -1; }, "`freeze_when_stable`");
-  refused_after([](HsadmmOptions& o) { o.tolerance.relative = std::nan(""); }, "`tolerance`");
+  refused_after([](TrainOptions& o) { o.consensus.penalty.kappa = -1; }, "`kappa`");
+  refused_after([](TrainOptions& o) { o.consensus.penalty.rho1 = 0; }, "`rho1`");
+  refused_after([](TrainOptions& o) { o.outer.rate = 0; }, "`outer_lr`");
+  refused_after([](TrainOptions& o) { o.masks.freeze_when_stable = -1; }, "`freeze_when_stable`");
+  refused_after([](TrainOptions& o) { o.consensus.tolerance.relative = std::nan(""); }, "`tolerance`");
 }
 
 TEST(Options, NeedEpochsOnlyWithoutExchanges) {

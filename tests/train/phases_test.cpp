@@ -125,7 +125,7 @@ TEST(Phases, RoundedAndPostLocalRunsGoOnToTheBit) {
   for (const int64_t from : {6, 3}) {
     const tests::Scratch scratch;
     TrainOptions options = phases("local_sgd");
-    options.hsadmm.payload = strategies::Payload::kInt4;
+    options.exchange.payload = strategies::Payload::kInt4;
     options.local_after = 2;
     options.checkpoint_every = 3;
     run(options, scratch / "run");

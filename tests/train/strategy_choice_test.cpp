@@ -137,7 +137,7 @@ TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   const Summary hierarchical = run(options, scratch / "hierarchical");
   EXPECT_NEAR(static_cast<double>(hierarchical.bytes.inter_node), static_cast<double>(ddp_bytes(hierarchical)), 1024);
   EXPECT_EQ(hierarchical.bytes.inter_node_bound, ddp_bytes(hierarchical));
-  options.hsadmm.payload = strategies::Payload::kBf16;
+  options.exchange.payload = strategies::Payload::kBf16;
   const Summary halved = run(options, scratch / "bf16");
   EXPECT_NEAR(static_cast<double>(halved.bytes.inter_node), static_cast<double>(ddp_bytes(halved)) / 2, 1024);
 }
@@ -146,7 +146,7 @@ TEST(Strategies, RoundedPayloadsSendFewerBytes) {
   const tests::Scratch scratch;
   TrainOptions options = small_run("diloco");
   const auto exact = static_cast<double>(run(options, scratch / "fp32").bytes.inter_node);
-  options.hsadmm.payload = strategies::Payload::kInt4;
+  options.exchange.payload = strategies::Payload::kInt4;
   EXPECT_LT(static_cast<double>(run(options, scratch / "int4").bytes.inter_node), exact / 7);
 }
 
@@ -161,10 +161,10 @@ TEST(Strategies, ResumeBitForBit) {
   runs.push_back(small_run("local_sgd"));
   runs.back().local_after = 3;
   runs.push_back(small_run("hsadmm"));
-  runs.back().hsadmm.payload = strategies::Payload::kInt2;
+  runs.back().exchange.payload = strategies::Payload::kInt2;
   runs.push_back(small_run("diloco"));
   runs.back().groups = "coupled-inner";
-  runs.back().hsadmm.payload = strategies::Payload::kInt4;
+  runs.back().exchange.payload = strategies::Payload::kInt4;
   runs.push_back(small_run("top_k"));
   runs.back().top_k.dgc = true;
   runs.back().top_k.density = 0.1;
@@ -220,21 +220,21 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "ddp", [](auto& o) { o.local_after = 2; }, "`local_after`: ddp never stops");
   expect_refused(
-      "ddp", [](auto& o) { o.hsadmm.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
+      "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
   expect_refused(
-      "top_k", [](auto& o) { o.hsadmm.payload = Payload::kBf16; }, "`payload`: got bf16, top_k has fp32");
+      "top_k", [](auto& o) { o.exchange.payload = Payload::kBf16; }, "`payload`: got bf16, top_k has fp32");
   expect_refused(
       "top_k", [](auto& o) { o.top_k.density = 0; }, "`density`: got 0, wanted a share in (0, 1]");
   expect_refused(
       "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "`powersgd_rank`: got 0");
   expect_refused(
-      "hsadmm", [](auto& o) { o.hsadmm.exchange = ExchangeForm::kFlat; }, "`exchange`: got flat");
+      "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "`exchange`: got flat");
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(
-      "hsadmm_flat", [](auto& o) { o.hsadmm.payload = Payload::kInt8; }, "`payload`: got int8, hsadmm_flat has fp32");
+      "hsadmm_flat", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, hsadmm_flat has fp32");
   expect_refused(
-      "hsadmm", [](auto& o) { o.sites = 2, o.hsadmm.payload = Payload::kInt8; }, "between sites fp32 alone");
+      "hsadmm", [](auto& o) { o.sites = 2, o.exchange.payload = Payload::kInt8; }, "between sites fp32 alone");
 }
 
 }  // namespace

@@ -177,8 +177,8 @@ TEST(Train, ExchangesDenselyWhatItCallsDense) {
   const tests::Scratch scratch;
   TrainOptions options = small_run(scratch / "run");
   options.groups = "none";
-  options.hsadmm.penalty.kappa = 0;
-  options.hsadmm.after_freeze = strategies::AfterFreeze::kAverage;
+  options.consensus.penalty.kappa = 0;
+  options.after_freeze = strategies::AfterFreeze::kAverage;
   const Summary summary = run(options, 2, 1);
   EXPECT_EQ(summary.bytes.inter_node_bound, dense_exchange_bytes(summary));
   EXPECT_EQ(summary.parameters_compact, summary.parameters_dense);

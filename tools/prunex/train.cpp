@@ -121,7 +121,7 @@ std::string pruning_of(const train::Plan& plan, const train::TrainOptions& optio
 std::string traffic_of(const train::Plan& plan, const train::TrainOptions& options) {
   if (options.nodes == 1) return "nothing leaves the node";
   const auto mb = static_cast<double>(plan.exchange_bytes) / 1e6;
-  const std::string payload = strategies::name_of(options.hsadmm.payload);
+  const std::string payload = strategies::name_of(options.exchange.payload);
   if (plan.gradients) {
     return fmt::format("{} {:.3g} MB per {} steps and node, gradients in {}",
                        train::facts_of(options.strategy).sums ? "about" : "at most", mb, options.local_steps, payload);
