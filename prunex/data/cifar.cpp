@@ -56,7 +56,7 @@ fs::path find_folder(const std::string& given, const Format& format) {
   for (const fs::path& folder : {fs::path(given) / format.folder, fs::path(given)}) {
     if (fs::exists(folder / format.test)) return folder;
   }
-  throw std::invalid_argument(fmt::format("--data-dir {}: {} is neither in {} nor in {}", given, format.test,
+  throw std::invalid_argument(fmt::format("`data_dir` {}: {} is neither in {} nor in {}", given, format.test,
                                           (fs::path(given) / format.folder).string(), given));
 }
 

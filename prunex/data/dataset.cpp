@@ -65,7 +65,7 @@ Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option)
 
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n) {
   if (n < 1 || n >= dataset.size()) {
-    throw std::invalid_argument(fmt::format("--validation {}: {} has {} training images, 1 … {} can be held out", n,
+    throw std::invalid_argument(fmt::format("`validation` {}: {} has {} training images, 1 … {} can be held out", n,
                                             dataset.name, dataset.size(), dataset.size() - 1));
   }
   return {range(dataset, 0, dataset.size() - n), range(dataset, dataset.size() - n, n)};

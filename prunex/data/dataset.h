@@ -43,7 +43,7 @@ void set_statistics(Dataset& dataset);
 /// The first `n` images, sharing memory. `option` is named in the std::invalid_argument if n is not in 1 … size.
 Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option);
 
-/// Everything but the last `n` images, and those; sharing memory. std::invalid_argument names --validation if n is
+/// Everything but the last `n` images, and those; sharing memory. std::invalid_argument names `validation` if n is
 /// not in 1 … size - 1.
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n);
 

@@ -22,12 +22,12 @@ void expect_memory_for_synthetic(int64_t samples) {
   const auto most = static_cast<int64_t>(memory / kBytesPerSample);
   if (samples <= most) return;
   throw std::invalid_argument(fmt::format(
-      "--samples: got {}, wanted at most {}, which fill the {:.1f} GB of this machine", samples, most, memory / 1e9));
+      "`samples`: got {}, wanted at most {}, which fill the {:.1f} GB of this machine", samples, most, memory / 1e9));
 }
 
 TrainAndTest read_named(const DataOptions& options) {
   if (!options.test.empty()) {
-    throw std::invalid_argument(fmt::format("--test {}: goes with --dataset FILE.safetensors, got --dataset {}",
+    throw std::invalid_argument(fmt::format("`test` {}: goes with `dataset` FILE.safetensors, got `dataset` {}",
                                             options.test, options.dataset));
   }
   if (options.dataset == "synthetic") {
@@ -37,13 +37,13 @@ TrainAndTest read_named(const DataOptions& options) {
   if (options.dataset == "cifar10") return read_cifar10(options.data_dir);
   if (options.dataset == "cifar100") return read_cifar100(options.data_dir);
   throw std::invalid_argument(fmt::format(
-      "--dataset {}: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors is wanted", options.dataset));
+      "`dataset` {}: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors is wanted", options.dataset));
 }
 
 TrainAndTest read(const DataOptions& options) {
   if (!options.dataset.ends_with(".safetensors")) return read_named(options);
   if (options.test.empty()) {
-    throw std::invalid_argument(fmt::format("--dataset {}: --test FILE.safetensors is wanted too", options.dataset));
+    throw std::invalid_argument(fmt::format("`dataset` {}: `test` FILE.safetensors is wanted too", options.dataset));
   }
   return read_image_files(options.dataset, options.test);
 }
@@ -53,8 +53,8 @@ TrainAndTest read(const DataOptions& options) {
 Datasets load_datasets(const DataOptions& options) {
   TrainAndTest all = read(options);
   Datasets result{.train = all.train, .validation = {}, .test = all.test};
-  if (options.train_limit != 0) result.train = take_first(result.train, options.train_limit, "--train-limit");
-  if (options.test_limit != 0) result.test = take_first(result.test, options.test_limit, "--test-limit");
+  if (options.train_limit != 0) result.train = take_first(result.train, options.train_limit, "`train_limit`");
+  if (options.test_limit != 0) result.test = take_first(result.test, options.test_limit, "`test_limit`");
   if (options.validation != 0)
     std::tie(result.train, result.validation) = split_validation(result.train, options.validation);
   return result;

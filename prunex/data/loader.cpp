@@ -96,11 +96,11 @@ void check_options(const Dataset& dataset, const LoaderOptions& options) {
   TORCH_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "[data] rank ", options.rank,
               " of ", options.ranks);
   if (options.batch_size < 1) {
-    throw std::invalid_argument(fmt::format("--batch-size {}: at least 1 is wanted", options.batch_size));
+    throw std::invalid_argument(fmt::format("`batch_size` {}: at least 1 is wanted", options.batch_size));
   }
   if (options.batch_size > dataset.size() / options.ranks) {
     throw std::invalid_argument(
-        fmt::format("--batch-size {}: a step takes {} x {} images, one batch per rank; {} has {}", options.batch_size,
+        fmt::format("`batch_size` {}: a step takes {} x {} images, one batch per rank; {} has {}", options.batch_size,
                     options.ranks, options.batch_size, dataset.name, dataset.size()));
   }
 }

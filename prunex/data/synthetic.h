@@ -11,7 +11,7 @@ namespace prunex::data {
 /// disc, ring, square, frame, triangle, plus, cross, horizontal stripes, vertical stripes, checks. Place, size, tilt,
 /// colours, lighting, clutter and noise are random, so no pixel by itself tells the class.
 /// Image i is a function of (seed, i) alone, on every platform; more samples extend the same sequence.
-/// std::invalid_argument names --samples if it is below 10.
+/// std::invalid_argument names `samples` if it is below 10.
 TrainAndTest make_synthetic(int64_t samples, uint64_t seed);
 
 }  // namespace prunex::data

@@ -55,10 +55,10 @@ DirectoryLock::~DirectoryLock() {
 
 void create_run_directory(const std::string& path) {
   if (fs::exists(path) && !fs::is_directory(path)) {
-    throw std::invalid_argument(fmt::format("--run-dir {}: is a file, a new or empty directory is wanted", path));
+    throw std::invalid_argument(fmt::format("`run_dir` {}: is a file, a new or empty directory is wanted", path));
   }
   if (!make_directory(path) && !holds_nothing(path)) {
-    throw std::invalid_argument(fmt::format("--run-dir {}: is not empty, a new or empty directory is wanted", path));
+    throw std::invalid_argument(fmt::format("`run_dir` {}: is not empty, a new or empty directory is wanted", path));
   }
 }
 

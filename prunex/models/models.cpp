@@ -55,9 +55,9 @@ void check(const std::string& name, const ModelOptions& o) {
   require(o.classes > 0, fmt::format("{} classes, wanted at least 1", o.classes));
   require(o.channels > 0 && o.height > 0 && o.width > 0,
           fmt::format("images of {}x{}x{}, wanted positive extents", o.channels, o.height, o.width));
-  require(o.multiplier > 0 && o.multiplier <= 64, fmt::format("--width {}, wanted a number in (0, 64]", o.multiplier));
-  const bool scalable = name == "resnet8" || name == "resnet20" || name == "resnet56";
-  require(scalable || o.multiplier == 1.0, fmt::format("--width {} scales the CIFAR ResNets only", o.multiplier));
+  require(o.multiplier > 0 && o.multiplier <= 64, fmt::format("`width` {}, wanted a number in (0, 64]", o.multiplier));
+  const bool scalable = is_for_cifar(name) && name.starts_with("resnet");
+  require(scalable || o.multiplier == 1.0, fmt::format("`width` {} scales the CIFAR ResNets only", o.multiplier));
 }
 
 }  // namespace
@@ -69,7 +69,11 @@ program::Model make_model(const std::string& name, const ModelOptions& options) 
     return make(options);
   }
   throw std::invalid_argument(
-      fmt::format("--model {}: neither a .pt2 file nor one of {}", name, fmt::join(model_names(), ", ")));
+      fmt::format("`model` {}: neither a .pt2 file nor one of {}", name, fmt::join(model_names(), ", ")));
+}
+
+bool is_for_cifar(const std::string& name) {
+  return name == "resnet8" || name == "resnet20" || name == "resnet56" || name == "vgg19";
 }
 
 std::vector<std::string> model_names() {

@@ -23,5 +23,7 @@ struct ModelOptions {
 program::Model make_model(const std::string& name, const ModelOptions& options);
 
 std::vector<std::string> model_names();
+/// Made for the 32 x 32 images of CIFAR; the others are torchvision's ImageNet networks.
+bool is_for_cifar(const std::string& name);
 
 }  // namespace prunex::models

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "prunex/text/one_line.h"
+#include "prunex/text/option.h"
 #include "prunex/text/toml.h"
 
 namespace prunex::text {
@@ -56,7 +57,7 @@ Setting setting_of(const toml::key& key, const toml::node& node, const std::stri
 
 /// The number whose usual writing the word is.
 template <class Number>
-std::optional<Number> number_in(const std::string& word) {
+std::optional<Number> usual_number(const std::string& word) {
   Number number{};
   const char* end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, number);
@@ -75,16 +76,16 @@ std::vector<Setting> read_settings(std::string_view text, const std::string& sou
 
 std::string setting_line(const std::string& name, const std::string& value) {
   if (!is_utf8(value)) {
-    throw std::invalid_argument(
-        fmt::format("--{}: got '{}', which is not UTF-8: a configuration file cannot hold it", name, one_line(value)));
+    throw std::invalid_argument(fmt::format("{}: got '{}', which is not UTF-8: a configuration file cannot hold it",
+                                            field_name(name), one_line(value)));
   }
   return fmt::format("{} = {}\n", name, toml_of(value));
 }
 
 std::string toml_of(const std::string& value) {
   if (value == "true" || value == "false") return value;
-  if (const auto whole = number_in<int64_t>(value)) return toml_text(toml::value<int64_t>(*whole));
-  if (const auto number = number_in<double>(value)) return toml_text(toml::value<double>(*number));
+  if (const auto whole = usual_number<int64_t>(value)) return toml_text(toml::value<int64_t>(*whole));
+  if (const auto number = usual_number<double>(value)) return toml_text(toml::value<double>(*number));
   return toml_text(toml::value<std::string>(value));
 }
 

@@ -1,11 +1,10 @@
 #include "prunex/train/check.h"
 
+#include <utility>
+
 #include "prunex/strategies/payload.h"
-#include "prunex/train/images.h"
+#include "prunex/train/evaluate.h"
 #include "prunex/train/mask_choice.h"
-#include "prunex/train/network.h"
-#include "prunex/train/plan_check.h"
-#include "prunex/train/pruning.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -31,35 +30,54 @@ int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool
 
 }  // namespace
 
-Plan check(const TrainOptions& options) {
+Prepared prepare(const TrainOptions& options) {
   validate(options);
   const TrainOptions whole = with_defaults(options);
-  const RunImages images = load_images(whole.data, carried_description(whole.model, whole.weights));
-  const data::Datasets& data = images.sets;
-  const Network network = load_network(whole, data.train);
-  const program::Graph& graph = network.model.program.graph();
+  RunImages images = load_images(whole.data, carried_description(whole.model, whole.weights));
+  const data::Dataset& training = images.sets.train;
+  Network network = load_network(whole, training);
+  Prepared run{.images = images,
+               .network = std::move(network),
+               .length = run_length(whole, training.size()),
+               .calibration = calibration_images(training, whole.seed)};
+  const program::Model& model = run.network.model;
+  const program::Graph& graph = model.program.graph();
+  PruningPlan& pruning = run.pruning;
+  pruning.groups = groups_to_prune(graph, whole);
+  pruning.score_units = mask_scorer(whole, pruning.groups, model, training, run.calibration);
+  pruning.select_units = mask_plan(whole, pruning.groups, graph);
+  if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, graph, training.classes);
+  if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, model);
+  steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
+  if (!images.remark.empty()) run.remarks.push_back(images.remark);
+  for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);
+  for (const auto& doubt : check_plan(whole, run.length, pruning.groups)) run.remarks.push_back("warning: " + doubt);
+  return run;
+}
+
+Plan check(const TrainOptions& options) {
+  Prepared run = prepare(options);
+  const TrainOptions whole = with_defaults(options);
+  const program::Model& model = run.network.model;
+  const data::Datasets& data = run.images.sets;
   const auto shape = data.train.images.sizes();
   Plan plan{.image = {shape.begin() + 1, shape.end()},
             .classes = data.train.classes,
-            .size = size_of(graph, network.model.weights),
+            .size = size_of(model.program.graph(), model.weights),
             .training_images = data.train.size(),
             .validation_images = data.validation.size(),
             .test_images = data.test.size(),
-            .length = run_length(whole, data.train.size()),
+            .length = run.length,
             .group_words = group_words(whole),
-            .groups = groups_to_prune(graph, whole),
-            .gradients = averages_gradients(whole.strategy)};
-  plan.one_budget = mask_plan(whole, plan.groups, graph) != nullptr;
-  const ScheduledPruning pruning(whole, plan.length, network.model);
-  if (pruning.has_target()) {
-    plan.first_cut = pruning.first();
-    plan.last_cut = pruning.last();
+            .groups = std::move(run.pruning.groups),
+            .one_budget = run.pruning.select_units != nullptr,
+            .gradients = facts_of(whole.strategy).gradients,
+            .remarks = std::move(run.remarks)};
+  if (const auto& schedule = run.pruning.schedule; schedule && schedule->has_target()) {
+    plan.first_cut = schedule->first();
+    plan.last_cut = schedule->last();
   }
-  steps_of("--dgc-warmup-epochs", whole.dgc_warmup_epochs, plan.length);
-  plan.exchange_bytes = exchange_bytes(whole, network.model.weights, plan.gradients);
-  if (!images.remark.empty()) plan.remarks.push_back(images.remark);
-  for (const auto& remark : network.remarks) plan.remarks.push_back("warning: " + remark);
-  for (const auto& doubt : check_plan(whole, plan.length, plan.groups)) plan.remarks.push_back("warning: " + doubt);
+  plan.exchange_bytes = exchange_bytes(whole, model.weights, plan.gradients);
   return plan;
 }
 

@@ -2,16 +2,40 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "prunex/sparsity/group.h"
+#include "prunex/train/images.h"
+#include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
+#include "prunex/train/pruning.h"
 #include "prunex/train/schedule.h"
 
 namespace prunex::train {
 
+/// What a run is made of before its first step.
+struct Prepared {
+  RunImages images;
+  Network network;
+  RunLength length;
+  data::Dataset calibration;
+  PruningPlan pruning = {};
+  std::vector<std::string> remarks = {};  ///< to be said at the start
+};
+
+/// Options, data, network and length of a run: whatever cannot be trained is refused here, for check() as for train().
+/// Without ranks; nothing is written.
+Prepared prepare(const TrainOptions& options);
+
+/// Part of it. Throws std::invalid_argument for a plan that cannot prune as asked: exchanges that never come, multiples
+/// of more units than a group has. Returns a line for each thing that is allowed and likely to disappoint, with advice.
+std::vector<std::string> check_plan(const TrainOptions& options, const RunLength& length,
+                                    const std::vector<sparsity::Group>& groups);
+
+/// What prepare() has found, in numbers.
 struct Plan {
   std::vector<int64_t> image;  ///< channels, height, width
   int64_t classes = 0;
@@ -27,8 +51,6 @@ struct Plan {
   std::vector<std::string> remarks;     ///< what train() would say at its start
 };
 
-/// Options, data, network and length of a run, all that train() would refuse before its first step; without ranks, and
-/// without writing anything. Throws what train() would throw.
 Plan check(const TrainOptions& options);
 
 }  // namespace prunex::train

@@ -18,6 +18,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/text/settings.h"
+#include "prunex/train/options.h"
 
 namespace prunex::train {
 namespace {
@@ -39,14 +40,6 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
   return {found.begin(), found.end()};
 }
 
-/// Options that may change between a run and its continuation.
-bool may_differ(const std::string& option) {
-  static const std::set<std::string> kHarmless{"quiet",           "eval-every", "checkpoint-every",
-                                               "resume-exchange", "interface",  "comm-timeout",
-                                               "join-timeout",    "threads",    "log"};
-  return kHarmless.contains(option);
-}
-
 std::map<std::string, std::string> options_in(const std::string& config) {
   std::map<std::string, std::string> options;
   for (const auto& setting : text::read_settings(config, "configuration")) {
@@ -59,9 +52,10 @@ void check_same_options(const std::string& saved, const std::string& now, const 
   const auto theirs = options_in(saved), ours = options_in(now);
   for (const auto& [option, value] : ours) {
     const auto found = theirs.find(option);
-    const std::string before = found == theirs.end() ? "unknown" : found->second;
+    const std::string before = found == theirs.end() ? "nothing" : found->second;
     if (before != value) {
-      throw std::invalid_argument(fmt::format("--{}: got {}, the run in {} had {}", option, value, path, before));
+      throw std::invalid_argument(
+          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, path, before));
     }
   }
 }
@@ -190,13 +184,13 @@ Checkpoint Checkpoints::load(int64_t exchange) {
     k = smallest(newest_here(k));
   }
   if (k == kNone && fs::exists(fs::path(directory_).replace_filename("summary.json"))) {
-    throw std::invalid_argument(fmt::format("--resume: got {}, a run that is finished and has no checkpoint to repeat",
+    throw std::invalid_argument(fmt::format("`resume`: got {}, a run that is finished and has no checkpoint to repeat",
                                             fs::path(directory_).parent_path().string()));
   }
   if (k == kNone || (exchange != 0 && k != exchange)) {
     throw std::invalid_argument(
-        exchange == 0 ? fmt::format("--resume: no complete checkpoint in {}", directory_)
-                      : fmt::format("--resume-exchange {}: no complete checkpoint in {}", exchange, directory_));
+        exchange == 0 ? fmt::format("`resume`: no complete checkpoint in {}", directory_)
+                      : fmt::format("`resume_exchange` {}: no complete checkpoint in {}", exchange, directory_));
   }
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));
@@ -210,7 +204,7 @@ Checkpoint Checkpoints::load(int64_t exchange) {
   } catch (const std::runtime_error& damaged) {
     const int64_t earlier = newest_here(k - 1);
     const std::string way_out =
-        earlier == kNone ? "" : fmt::format("; --resume-exchange {} goes on from the one before", earlier);
+        earlier == kNone ? "" : fmt::format("; `resume_exchange` {} goes on from the one before", earlier);
     throw std::runtime_error(damaged.what() + way_out);
   }
 }

@@ -4,12 +4,8 @@
 #include "prunex/data/loader.h"
 #include "prunex/program/program.h"
 #include "prunex/tensors.h"
-#include "prunex/train/options.h"
 
 namespace prunex::train {
-
-/// Throws std::invalid_argument if something of the options computes on the CPU alone, and the device is another.
-void check_device(const TrainOptions& options, const c10::Device& device);
 
 /// Where the weights lie; all of them lie on one device.
 c10::Device device_of(const Weights& weights);

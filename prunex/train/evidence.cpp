@@ -188,7 +188,7 @@ TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& datas
 }  // namespace
 
 Dataset evidence_images(const Dataset& training, int64_t samples) {
-  return data::take_first(training, std::min(samples, training.size()), "--importance-samples");
+  return data::take_first(training, std::min(samples, training.size()), "`importance_samples`");
 }
 
 TensorDict collect_evidence(Criterion criterion, const Model& model, const Dataset& dataset, uint64_t seed,

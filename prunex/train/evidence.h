@@ -11,7 +11,7 @@
 
 namespace prunex::train {
 
-/// The first `samples` training images, or all there are: --importance-samples.
+/// The first `samples` training images, or all there are: `importance_samples`.
 data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
 
 /// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.

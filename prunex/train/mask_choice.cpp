@@ -27,7 +27,7 @@ class MaskScorer {
   MaskScorer(const TrainOptions& options, std::vector<sparsity::Group> groups, program::Program program,
              const data::Dataset& training, data::Dataset calibration)
       : name_(options.mask_importance),
-        importance_(prune::importance_named(name_, "--mask-importance")),
+        importance_(prune::importance_named(name_, "`mask_importance`")),
         groups_(std::move(groups)),
         program_(std::move(program)),
         images_(evidence_images(training, options.pruning.importance_samples)),
@@ -56,7 +56,7 @@ class MaskScorer {
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (scores[g].empty()) {
         throw std::invalid_argument(
-            fmt::format("--mask-importance: got {}, which cannot rank group '{}': nothing in it has a say", name_,
+            fmt::format("`mask_importance`: got {}, which cannot rank group '{}': nothing in it has a say", name_,
                         groups_[g].name));
       }
       tensors.push_back(at::tensor(scores[g], at::kDouble));
@@ -75,7 +75,7 @@ void check_axes(const TrainOptions& options, const sparsity::Group& group) {
   const bool columns = std::any_of(group.slices.begin(), group.slices.end(),
                                    [](const auto& slice) { return slice.axis == sparsity::kColumns; });
   if (!columns) return;
-  throw std::invalid_argument(fmt::format("--mask-importance: got {}, wanted {} for group '{}' of single columns",
+  throw std::invalid_argument(fmt::format("`mask_importance`: got {}, wanted {} for group '{}' of single columns",
                                           options.mask_importance, kNormImportance, group.name));
 }
 
@@ -96,7 +96,7 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
   if (!scorer.asks_data()) scorer.try_without_data(model.weights);
   const int ranks = shape_of(options).world_size();
   if (scorer.asks_data() && scorer.images() < ranks) {
-    throw std::invalid_argument(fmt::format("--importance-samples: got {} images, wanted one for each of the {} ranks",
+    throw std::invalid_argument(fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks",
                                             scorer.images(), ranks));
   }
   return scorer;
@@ -115,14 +115,14 @@ prune::Target target_of(const TrainOptions& options, const prune::Planner& plann
   const auto budget = prune::parse_assignment(options.budget);
   if (!budget || budget->first == "ratio") {
     throw std::invalid_argument(
-        fmt::format("--keep: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));
+        fmt::format("`keep`: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));
   }
-  return prune::target_named("--keep " + budget->first, budget->first, budget->second, planner);
+  return prune::target_named("`keep` " + budget->first, budget->first, budget->second, planner);
 }
 
 prune::Normalizer normalizer_of(const TrainOptions& options) {
   if (options.mask_importance == kNormImportance) return prune::Normalizer::kMean;
-  return prune::importance_named(options.mask_importance, "--mask-importance").normalizer;
+  return prune::importance_named(options.mask_importance, "`mask_importance`").normalizer;
 }
 
 class MaskPlan {
@@ -138,7 +138,7 @@ class MaskPlan {
     std::vector<at::Tensor> equal;
     for (const auto& group : groups_) equal.push_back(at::ones({group.size}, at::kDouble));
     const std::string option =
-        options.budget.empty() ? fmt::format("--keep {}", options.keep) : "--keep " + options.budget;
+        options.budget.empty() ? fmt::format("`keep` {}", options.keep) : "`keep` " + options.budget;
     prune::expect_in_reach(option, planner_, by_group(equal), target_);
   }
 
@@ -179,8 +179,8 @@ bool has_shares_alone(const TrainOptions& options) {
 
 void refuse(const std::string& option, const std::string& why) {
   throw std::invalid_argument(
-      fmt::format("{}: a budget for the whole network (--keep, --scope, --ignore, --max-ratio, "
-                  "--layer-ratio) {}",
+      fmt::format("{}: a budget for the whole network (`keep`, `scope`, `ignore`, `max_ratio`, "
+                  "`layer_ratio`) {}",
                   option, why));
 }
 
@@ -190,9 +190,9 @@ strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vecto
                                    const program::Graph& graph) {
   if (groups.empty() || has_shares_alone(options)) return nullptr;
   const std::string words = group_words(options);
-  if (words != "coupled" && words != "coupled-inner") refuse("--groups " + words, "wants coupled or coupled-inner");
+  if (words != "coupled" && words != "coupled-inner") refuse("`groups` " + words, "wants coupled or coupled-inner");
   if (options.masks.rule != strategies::MaskRule::kJoint) {
-    refuse("--mask-rule union", "wants joint: the union of the nodes' masks would not meet it");
+    refuse("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
   }
   const auto plan = std::make_shared<const MaskPlan>(options, groups, graph);
   return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };

@@ -1,4 +1,4 @@
-// --mask-importance: what ranks the units that H-SADMM's masks keep.
+// `mask_importance`: what ranks the units that H-SADMM's masks keep.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ inline constexpr char kNormImportance[] = "norm";
 /// It, and those of prune::importance_names().
 std::vector<std::string> mask_importance_names();
 
-/// Null for kNormImportance, or without groups. Criteria that ask data look at the first --importance-samples of
+/// Null for kNormImportance, or without groups. Criteria that ask data look at the first `importance_samples` of
 /// `training`, shared among the ranks of a node, with batch norm's statistics estimated on `calibration`. Throws
 /// std::invalid_argument where a group cannot be ranked so.
 strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
@@ -26,7 +26,7 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
                                    const data::Dataset& calibration);
 
 /// Null where every group keeps its own share. Else plans as `prunex prune` makes them, among `groups` of the graph,
-/// which stay comparable through --mask-importance's normalizer (the mean of a group where units are ranked by norm).
+/// which stay comparable through `mask_importance`'s normalizer (the mean of a group where units are ranked by norm).
 /// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
 /// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,

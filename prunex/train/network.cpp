@@ -64,7 +64,7 @@ std::string cut_remark(const program::Graph& graph, const TrainOptions& options,
   if (!masks_nothing && !options.pruning.any()) return "";
   const std::string why = nothing_to_cut(graph, source);
   if (!why.empty() || !masks_nothing) return why;
-  return fmt::format("{}: nothing can be cut: --groups {} finds no channels in it", source, words);
+  return fmt::format("{}: nothing can be cut: `groups` {} finds no channels in it", source, words);
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ void load_weights(Weights& weights, const std::string& path) {
     for (auto& item : *tensors) {
       const at::Tensor& stored = io::tensor_of(file, item.key(), path);
       if (stored.sizes() != item.value().sizes()) {
-        throw std::invalid_argument(fmt::format("--weights {}: '{}' has shape [{}], the model wants [{}]", path,
+        throw std::invalid_argument(fmt::format("`weights` {}: '{}' has shape [{}], the model wants [{}]", path,
                                                 item.key(), fmt::join(stored.sizes(), ", "),
                                                 fmt::join(item.value().sizes(), ", ")));
       }
@@ -107,13 +107,13 @@ void load_weights(Weights& weights, const std::string& path) {
   }
   for (const auto& stored : file.tensors) {
     if (weights.params.find(stored.key()) == nullptr && weights.buffers.find(stored.key()) == nullptr) {
-      throw std::invalid_argument(fmt::format("--weights {}: the model has no tensor '{}'", path, stored.key()));
+      throw std::invalid_argument(fmt::format("`weights` {}: the model has no tensor '{}'", path, stored.key()));
     }
   }
 }
 
 Network load_network(const TrainOptions& options, const data::Dataset& training) {
-  const std::string source = "--model " + options.model;
+  const std::string source = "`model` " + options.model;
   program::Model model = named_model(options, training);
   check_fits(model.program.graph(), training, source);
   if (!options.weights.empty()) load_weights(model.weights, options.weights);

@@ -20,7 +20,7 @@ struct Network {
 };
 
 /// The model the options name, with its weights: built in for the data's image size and classes, or read from a .pt2
-/// file; then --weights. Parameters are leaves that require gradients; 4-d ones are channels_last in memory.
+/// file; then `weights`. Parameters are leaves that require gradients; 4-d ones are channels_last in memory.
 /// Throws std::invalid_argument if model, weights and data do not fit together, or nothing can train.
 Network load_network(const TrainOptions& options, const data::Dataset& training);
 

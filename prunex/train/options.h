@@ -13,11 +13,12 @@
 #include "prunex/strategies/hsadmm.h"
 #include "prunex/strategies/powersgd.h"
 #include "prunex/strategies/top_k.h"
+#include "prunex/text/option.h"
 
 namespace prunex::train {
 
 enum class LearningRateSchedule {
-  kCosine,  ///< half a cosine from --lr to 0
+  kCosine,  ///< half a cosine to 0
   kStep,    ///< a tenth after half and after three quarters of the steps
   kConstant,
 };
@@ -60,7 +61,7 @@ struct FinetuneOptions {
   std::optional<LearningRateSchedule> schedule;
 };
 
-/// Cuts by importance in the middle of training. They begin where fine-tuning does, or, without it, after --prune-at of
+/// Cuts by importance in the middle of training. They begin where fine-tuning does, or, without it, after `prune_at` of
 /// the run.
 struct ScheduledPruningOptions {
   std::string target;  ///< "ratio=R", "macs=M", "parameters=P" or "speed-up=X", as prunex prune has them; empty: none
@@ -75,7 +76,17 @@ struct ScheduledPruningOptions {
   bool any() const { return !target.empty() || below > 0; }
 };
 
-/// One field per option of the command line, with its default.
+/// How the ranks find and hear one another, and where they compute.
+struct RankOptions {
+  std::string device = "cpu";           ///< cpu, cuda
+  std::vector<std::string> interfaces;  ///< network interfaces on which rails take turns; empty: found
+  bool shared_memory = true;            ///< inside a node, where it works
+  double join_timeout = 300;            ///< seconds that the ranks have to come together
+  double comm_timeout = 600;            ///< seconds to wait for a message
+  double heartbeat_timeout = 1.5;       ///< seconds of silence after which a rank counts as lost; 0: off
+};
+
+/// One field per option, with its default.
 struct TrainOptions {
   data::DataOptions data;
 
@@ -88,6 +99,7 @@ struct TrainOptions {
   std::vector<int> ranks_per_node = {1};  ///< one number for all nodes, or one for each
   int sites = 1;                          ///< the nodes form so many equal shares, each behind one slow link
   int threads = 1;                        ///< per rank
+  RankOptions ranks;
   Precision precision = Precision::kAuto;
   uint64_t seed = 0;
 
@@ -103,6 +115,7 @@ struct TrainOptions {
   double weight_decay = 5e-4;
 
   std::string strategy = "hsadmm";
+  std::string preset;  ///< "paper", or empty: what it sets unless told otherwise, see with_preset()
   SparseOptions sparse;
   FinetuneOptions finetune;
   ScheduledPruningOptions pruning;
@@ -141,6 +154,17 @@ struct TrainOptions {
   bool quiet = false;                     ///< no progress on standard error
   LogForm log = LogForm::kPlain;
 };
+
+/// Every option by name, bound to the fields of `options`: the one place where an option is declared.
+text::OptionList describe(TrainOptions& options);
+/// Parts of it, for other commands, too.
+void describe_data(text::OptionList& list, data::DataOptions& data);
+void describe_links(text::OptionList& list, RankOptions& ranks);
+/// Whether a run may go on with another value of the option.
+bool may_differ(const std::string& option);
+
+/// Takes what the preset says of options that were not given and have an effect beside the others.
+void apply_preset(text::OptionList& list, const TrainOptions& options);
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.
 void validate(const TrainOptions& options);

@@ -1,12 +1,10 @@
-#include "prunex/train/plan_check.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "prunex/sparsity/keep_schedule.h"
-#include "prunex/train/pruning.h"
+#include "prunex/train/check.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -31,29 +29,29 @@ void refuse_what_never_comes(const TrainOptions& options, const RunLength& lengt
   const int64_t last = length.exchanges;
   if (options.local_after >= last) {
     throw std::invalid_argument(fmt::format(
-        "--local-after: got {}, wanted less than {}, the last exchange of this run: nothing would be pruned",
+        "`local_after`: got {}, wanted less than {}, the last exchange of this run: nothing would be pruned",
         options.local_after, last));
   }
   if (options.strategy == "one_shot") return;
-  if (options.prune_start != kFirstOne) refuse_later_than(last, "--prune-start", options.prune_start);
-  if (options.prune_end != kAutomatic) refuse_later_than(last, "--prune-end", options.prune_end);
+  if (options.prune_start != kFirstOne) refuse_later_than(last, "`prune_start`", options.prune_start);
+  if (options.prune_end != kAutomatic) refuse_later_than(last, "`prune_end`", options.prune_end);
   if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {
-    refuse_later_than(last, "--freeze-after", options.freeze_after, ", or never");
+    refuse_later_than(last, "`freeze_after`", options.freeze_after, ", or never");
   }
 }
 
 /// What to change for more exchanges.
 std::string way_to_more_exchanges(const TrainOptions& options, const RunLength& length) {
-  if (options.exchanges > 0) return fmt::format("try --exchanges {}", kAdvised);
+  if (options.exchanges > 0) return fmt::format("try `exchanges` {}", kAdvised);
   const int64_t local_steps = length.steps / kAdvised;
-  return local_steps > 0 ? fmt::format("try --local-steps {}", local_steps) : "try more --epochs";
+  return local_steps > 0 ? fmt::format("try `local_steps` {}", local_steps) : "try more `epochs`";
 }
 
 const char* option_that_decides(const TrainOptions& options) {
-  if (options.strategy == "one_shot") return "--prune-at";
-  if (options.freeze_after != kAutomatic) return "--freeze-after";
-  if (options.prune_end != kAutomatic) return "--prune-end";
-  return options.prune_start != kFirstOne ? "--prune-start" : "";
+  if (options.strategy == "one_shot") return "`prune_at`";
+  if (options.freeze_after != kAutomatic) return "`freeze_after`";
+  if (options.prune_end != kAutomatic) return "`prune_end`";
+  return options.prune_start != kFirstOne ? "`prune_start`" : "";
 }
 
 /// The network is cut in the exchange after the last one with open masks; the steps that follow mend it.
@@ -75,7 +73,7 @@ std::string doubt_about_cuts(const TrainOptions& options, const RunLength& lengt
   const auto& pruning = options.pruning;
   const int64_t last = first_cut(options, length) + (pruning.steps - 1) * pruning.every;
   if (pruning.target.empty() || last < length.exchanges) return "";
-  return fmt::format("--prune-to: the last cut comes at the end of the run, after {}: no training follows; {}",
+  return fmt::format("`prune_to`: the last cut comes at the end of the run, after {}: no training follows; {}",
                      count_of(length.exchanges), way_to_more_exchanges(options, length));
 }
 
@@ -90,12 +88,12 @@ std::string doubt_about_rounding(const TrainOptions& options, const std::vector<
   for (const auto& group : groups) widest = std::max(widest, group.size);
   if (options.round_to == kAutomatic) {
     return fmt::format(
-        "--keep: got {}, which --round-to auto rounds to all units of every group: nothing is pruned; "
-        "try --round-to 1",
+        "`keep`: got {}, which `round_to` auto rounds to all units of every group: nothing is pruned; "
+        "try `round_to` 1",
         options.keep);
   }
   throw std::invalid_argument(
-      fmt::format("--round-to: got {}, wanted less: the widest group has {} units, and by --keep {} all of them stay",
+      fmt::format("`round_to`: got {}, wanted less: the widest group has {} units, and by `keep` {} all of them stay",
                   options.round_to, widest, options.keep));
 }
 

@@ -21,11 +21,8 @@
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evidence.h"
-#include "prunex/train/mask_choice.h"
 #include "prunex/train/over_ranks.h"
-#include "prunex/train/plan_check.h"
 #include "prunex/train/product.h"
-#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -34,7 +31,7 @@ std::pair<std::string, double> parse_target(const std::string& text) {
   const auto target = prune::parse_assignment(text);
   if (target) return *target;
   throw std::invalid_argument(
-      fmt::format("--prune-to: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
+      fmt::format("`prune_to`: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));
 }
 
 prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, uint64_t seed) {
@@ -82,12 +79,12 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   const auto [name, value] = parse_target(options_.target);
   const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
   whole_.emplace(whole.program.graph(), dependencies, options_.plan);
-  target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
-  prune::expect_in_reach("--prune-to " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
+  target_ = prune::target_named("`prune_to` " + name, name, value, *whole_);
+  prune::expect_in_reach("`prune_to` " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
   if (last() > length.exchanges) {
     throw std::invalid_argument(fmt::format(
-        "--prune-steps: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
-        "--prune-every or 0, or more --finetune-epochs",
+        "`prune_steps`: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
+        "`prune_every` or 0, or more `finetune_epochs`",
         options_.steps, last(), length.exchanges));
   }
 }
@@ -195,41 +192,26 @@ constexpr int64_t kTimedImages = 128;
 
 }  // namespace
 
-Pruning::Pruning(const TrainOptions& options, const RunLength& length, TrainedNetwork& network,
-                 const Evaluator& evaluator, const data::Datasets& data)
-    : options_(options),
-      network_(network),
-      evaluator_(evaluator),
-      data_(data),
-      groups_(groups_to_prune(network.graph(), options)) {
-  const program::Model model{network.program(), network.replica().weights};
-  score_units_ = mask_scorer(options, groups_, model, data.train, evaluator.calibration());
-  select_units_ = mask_plan(options, groups_, network.graph());
-  if (options.sparse.penalty != "none") sparse_.emplace(options, length, network.graph(), data.train.classes);
-  if (options.pruning.any()) schedule_.emplace(options, length, model);
-  doubts_ = check_plan(options, length, groups_);
-}
-
 void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
-  if (sparse_) sparse_->add_to_gradients(params, step);
+  if (plan_.sparse) plan_.sparse->add_to_gradients(params, step);
 }
 
 bool Pruning::after_exchange(const strategies::Exchange& exchange, int64_t step, strategies::Strategy& strategy) {
-  const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !schedule_;
-  const bool due = schedule_ && schedule_->due(exchange.index);
+  const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !plan_.schedule;
+  const bool due = plan_.schedule && plan_.schedule->due(exchange.index);
   if (by_masks) cut(removable(strategy.masks()), strategy);
   if (due) cut_on_schedule(exchange.index, strategy);
-  if (sparse_) sparse_->refresh(strategy.product(), exchange.index, step);
+  if (plan_.sparse) plan_.sparse->refresh(strategy.product(), exchange.index, step);
   return by_masks || due;
 }
 
 bool Pruning::is_over(const strategies::Exchange& exchange) const {
-  return masks_are_final(exchange) && (!schedule_ || schedule_->is_over(exchange.index - 1));
+  return masks_are_final(exchange) && (!plan_.schedule || plan_.schedule->is_over(exchange.index - 1));
 }
 
 sparsity::Cut Pruning::removable(const sparsity::Masks& masks) const {
   const auto& weights = network_.replica().weights;
-  const auto supports = sparsity::supports_of(groups_, masks, weights.params);
+  const auto supports = sparsity::supports_of(plan_.groups, masks, weights.params);
   const auto removable = prune::removable_units(prune::dependency_groups(network_.graph()), supports);
   return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
 }
@@ -240,7 +222,7 @@ void Pruning::cut(const sparsity::Cut& cut, strategies::Strategy& strategy) {
   network_.cut(cut);
   if (cut.empty()) return;
   strategy.cut(cut, network_.replica());
-  if (sparse_) sparse_->cut(network_.graph(), cut);
+  if (plan_.sparse) plan_.sparse->cut(network_.graph(), cut);
 }
 
 double Pruning::milliseconds(const Weights& weights) const {
@@ -248,8 +230,8 @@ double Pruning::milliseconds(const Weights& weights) const {
 }
 
 void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) {
-  const Weights before = schedule_->has_target() ? evaluator_.product(strategy) : strategy.product();
-  if (schedule_->is_first(exchange)) {
+  const Weights before = plan_.schedule->has_target() ? evaluator_.product(strategy) : strategy.product();
+  if (plan_.schedule->is_first(exchange)) {
     const Size& size = network_.size();
     record_ = {.parameters_before = size.parameters,
                .macs_before = size.macs,
@@ -258,9 +240,9 @@ void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) 
   }
   const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
   const sparsity::Cut step =
-      schedule_->cut(exchange, {network_.program(), before}, network_.total(), images, evaluator_.world());
+      plan_.schedule->cut(exchange, {network_.program(), before}, network_.total(), images, evaluator_.world());
   cut(step, strategy);
-  if (!schedule_->is_last(exchange)) return;
+  if (!plan_.schedule->is_last(exchange)) return;
   Weights after = before;
   sparsity::apply_cut(after, step);
   const Size& size = network_.size();
@@ -276,15 +258,15 @@ void Pruning::save(Checkpoint& checkpoint) const {
   if (const auto& total = network_.total()) {
     checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
   }
-  if (sparse_) sparse_->save(checkpoint.node);
+  if (plan_.sparse) plan_.sparse->save(checkpoint.node);
 }
 
 /// The network has been cut as the checkpoint's was.
 void Pruning::load(const Checkpoint& checkpoint, const std::optional<PrunedRecord>& record) {
   record_ = record;
-  if (!sparse_) return;
-  if (network_.is_smaller()) sparse_->cut(network_.graph(), *network_.total());
-  sparse_->load(checkpoint.node);
+  if (!plan_.sparse) return;
+  if (network_.is_smaller()) plan_.sparse->cut(network_.graph(), *network_.total());
+  plan_.sparse->load(checkpoint.node);
 }
 
 }  // namespace prunex::train

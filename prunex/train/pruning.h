@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "prunex/comm/communicator.h"
 #include "prunex/data/load.h"
@@ -59,7 +61,7 @@ class ScheduledPruning {
 };
 
 /// The exchange after which the first cut to a target comes: when all phases before fine-tuning are over, 0 if there
-/// are none, or after --prune-at of the run.
+/// are none, or after `prune_at` of the run.
 int64_t first_cut(const TrainOptions& options, const RunLength& length);
 
 class SparseTraining {
@@ -90,19 +92,24 @@ class SparseTraining {
   prune::Regularizer regularizer_;
 };
 
+/// How a run prunes.
+struct PruningPlan {
+  std::vector<sparsity::Group> groups;  ///< that masks prune, of the network before any cut
+  strategies::UnitScorer score_units;
+  strategies::UnitSelector select_units;
+  std::optional<ScheduledPruning> schedule;
+  std::optional<SparseTraining> sparse;
+};
+
 /// All of a run's pruning.
 class Pruning {
  public:
-  /// Options that the network cannot follow are std::invalid_argument. Borrows all but the options.
-  Pruning(const TrainOptions& options, const RunLength& length, TrainedNetwork& network, const Evaluator& evaluator,
-          const data::Datasets& data);
+  /// Borrows all but the options and the plan.
+  Pruning(const TrainOptions& options, PruningPlan plan, TrainedNetwork& network, const Evaluator& evaluator,
+          const data::Datasets& data)
+      : options_(options), plan_(std::move(plan)), network_(network), evaluator_(evaluator), data_(data) {}
 
-  /// What a strategy masks, of the network before any cut, and how it chooses.
-  const std::vector<sparsity::Group>& groups() const { return groups_; }
-  const strategies::UnitScorer& score_units() const { return score_units_; }
-  const strategies::UnitSelector& select_units() const { return select_units_; }
-  /// Sentences about what is to be pruned and will hardly be.
-  const std::vector<std::string>& doubts() const { return doubts_; }
+  const PruningPlan& plan() const { return plan_; }
 
   /// Between backward and the optimizer.
   void add_to_gradients(TensorDict& params, int64_t step) const;
@@ -121,21 +128,16 @@ class Pruning {
   void load(const Checkpoint& checkpoint, const std::optional<PrunedRecord>& record);
 
  private:
-  bool masks_are_final(const strategies::Exchange& exchange) const { return groups_.empty() || exchange.frozen; }
+  bool masks_are_final(const strategies::Exchange& exchange) const { return plan_.groups.empty() || exchange.frozen; }
   void cut(const sparsity::Cut& cut, strategies::Strategy& strategy);
   void cut_on_schedule(int64_t exchange, strategies::Strategy& strategy);
   double milliseconds(const Weights& weights) const;
 
   const TrainOptions options_;
+  PruningPlan plan_;
   TrainedNetwork& network_;
   const Evaluator& evaluator_;
   const data::Datasets& data_;
-  std::vector<sparsity::Group> groups_;
-  strategies::UnitScorer score_units_;
-  strategies::UnitSelector select_units_;
-  std::optional<ScheduledPruning> schedule_;
-  std::optional<SparseTraining> sparse_;
-  std::vector<std::string> doubts_;
   std::optional<PrunedRecord> record_;
 };
 

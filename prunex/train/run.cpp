@@ -91,7 +91,7 @@ void Safekeeping::finish() {
 
 std::string Safekeeping::way_on() const {
   if (saved_ == 0) return "";
-  return fmt::format("; prunex train --resume {} goes on after exchange {}", directory_, saved_);
+  return fmt::format("; prunex train `resume` {} goes on after exchange {}", directory_, saved_);
 }
 
 namespace {

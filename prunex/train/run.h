@@ -60,7 +60,7 @@ class Safekeeping {
   /// The results are there: removes the checkpoints that nobody asked for.
   void finish();
 
-  /// Behind an error: "; prunex train --resume RUN_DIR goes on after exchange 12", or nothing.
+  /// Behind an error: "; prunex train `resume` RUN_DIR goes on after exchange 12", or nothing.
   std::string way_on() const;
 
  private:

@@ -17,11 +17,11 @@ double most_steps(const RunLength& length) {
   return kMostImages / static_cast<double>(std::max<int64_t>(1, length.images_per_step));
 }
 
-/// --exchanges x --local-steps.
+/// `exchanges` x `local_steps`.
 int64_t steps_of_exchanges(const TrainOptions& options, const RunLength& length) {
   const double steps = static_cast<double>(options.exchanges) * static_cast<double>(options.local_steps);
   if (steps <= most_steps(length)) return options.exchanges * options.local_steps;
-  throw std::invalid_argument(fmt::format("--exchanges: got {} of {} steps each, wanted at most {:.3g} steps in all",
+  throw std::invalid_argument(fmt::format("`exchanges`: got {} of {} steps each, wanted at most {:.3g} steps in all",
                                           options.exchanges, options.local_steps, most_steps(length)));
 }
 
@@ -29,20 +29,20 @@ int64_t steps_of_exchanges(const TrainOptions& options, const RunLength& length)
 std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
   const auto& sparse = options.sparse;
   const int64_t training =
-      options.exchanges > 0 ? steps_of_exchanges(options, length) : steps_of("--epochs", options.epochs, length);
+      options.exchanges > 0 ? steps_of_exchanges(options, length) : steps_of("`epochs`", options.epochs, length);
   std::vector<Phase> all{{.name = "train",
                           .steps = training,
                           .learning_rate = options.learning_rate,
                           .schedule = options.schedule,
-                          .warmup = steps_of("--warmup-epochs", options.warmup_epochs, length),
+                          .warmup = steps_of("`warmup_epochs`", options.warmup_epochs, length),
                           .weight_decay = options.weight_decay},
                          {.name = "sparse",
-                          .steps = steps_of("--sparse-epochs", sparse.epochs, length),
+                          .steps = steps_of("`sparse_epochs`", sparse.epochs, length),
                           .learning_rate = sparse.learning_rate.value_or(options.learning_rate),
                           .schedule = sparse.schedule.value_or(options.schedule),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
-                          .steps = steps_of("--finetune-epochs", options.finetune.epochs, length),
+                          .steps = steps_of("`finetune_epochs`", options.finetune.epochs, length),
                           .learning_rate = options.finetune.learning_rate.value_or(options.learning_rate),
                           .schedule = options.finetune.schedule.value_or(options.schedule),
                           .weight_decay = options.weight_decay}};
@@ -79,7 +79,7 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
   const int ranks = shape_of(options).world_size();
   if (options.batch_size > training_images / ranks) {
     throw std::invalid_argument(
-        fmt::format("--batch-size: got {}, wanted at most {}: every step takes one batch for each of {} ranks, the "
+        fmt::format("`batch_size`: got {}, wanted at most {}: every step takes one batch for each of {} ranks, the "
                     "training set has {} images",
                     options.batch_size, training_images / ranks, ranks, training_images));
   }
@@ -89,7 +89,7 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
   for (const Phase& phase : length.phases) {
     if (phase.warmup >= phase.steps) {
       throw std::invalid_argument(
-          fmt::format("--warmup-epochs: got {} steps of warm-up, the run has {}", phase.warmup, phase.steps));
+          fmt::format("`warmup_epochs`: got {} steps of warm-up, the run has {}", phase.warmup, phase.steps));
     }
   }
   length.steps = length.phases.back().end();

@@ -38,7 +38,7 @@ void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
   options.outer.from = 1;
 }
 
-/// Nothing is pruned until the exchange after --prune-at of the run, and everything then.
+/// Nothing is pruned until the exchange after `prune_at` of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
   options.masks.freeze_after = last_open_exchange(train, plan.length);
@@ -59,32 +59,35 @@ Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& repli
 Made make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
 
 struct Kind {
-  const char* name;
-  bool prunes;  // unless told otherwise
+  StrategyFacts facts;
   Made (*make)(const TrainOptions&, const RunPlan&, Replica&, comm::Hierarchy&);
   void (*set)(HsadmmOptions&, const RunPlan&, const TrainOptions&) = nullptr;  // of make_local
 
-  bool averages_gradients() const { return set == nullptr; }
   bool is_ddp() const { return make == make_ddp; }
 };
 
-constexpr Kind kKinds[] = {
-    {"hsadmm", true, make_local, set_hsadmm},
-    {"hsadmm_flat", true, make_local, set_flat},
-    {"local_sgd", false, make_local, set_local_sgd},
-    {"diloco", false, make_local, set_diloco},
-    {"one_shot", true, make_local, set_one_shot},
-    {"ddp", false, make_ddp},
-    {"prunetrain", false, make_ddp},
-    {"top_k", false, make_top_k},
-    {"powersgd", false, make_powersgd},
+const Kind kKinds[] = {
+    {{.name = "hsadmm", .prunes = true, .duals = true, .outer_step = true, .on_gpu = true, .narrowest = Payload::kInt2},
+     make_local,
+     set_hsadmm},
+    {{.name = "hsadmm_flat", .prunes = true, .duals = true, .outer_step = true, .one_node = true, .on_gpu = true},
+     make_local,
+     set_flat},
+    {{.name = "local_sgd", .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_local_sgd},
+    {{.name = "diloco", .outer_step = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_diloco},
+    {{.name = "one_shot", .prunes = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
+    {{.name = "ddp", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "top_k", .gradients = true, .sums = false}, make_top_k},
+    {{.name = "powersgd", .gradients = true, .sums = false}, make_powersgd},
 };
 
 const Kind& kind_of(const std::string& name) {
-  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });
+  const auto* kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.facts.name == name; });
   if (kind == std::end(kKinds)) {
     throw std::invalid_argument(
-        fmt::format("--strategy: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
+        fmt::format("`strategy`: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
   }
   return *kind;
 }
@@ -144,7 +147,7 @@ Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& repli
   auto top_k = options.top_k;
   top_k.reporting = reporting_of(options, plan);
   top_k.dgc_options.momentum = options.momentum;
-  top_k.dgc_options.warmup_steps = steps_of("--dgc-warmup-epochs", options.dgc_warmup_epochs, plan.length);
+  top_k.dgc_options.warmup_steps = steps_of("`dgc_warmup_epochs`", options.dgc_warmup_epochs, plan.length);
   return strategies::make_top_k(replica, ranks, top_k);
 }
 
@@ -160,19 +163,26 @@ Made make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& re
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const auto& kind : kKinds) all.emplace_back(kind.name);
+    for (const auto& kind : kKinds) all.push_back(kind.facts.name);
     return all;
   }();
   return names;
 }
 
-bool averages_gradients(const std::string& strategy) {
-  return kind_of(strategy).averages_gradients();
+const StrategyFacts& facts_of(const std::string& strategy) {
+  return kind_of(strategy).facts;
+}
+
+bool has_outer_step(const TrainOptions& options) {
+  const StrategyFacts& facts = facts_of(options.strategy);
+  if (facts.gradients) return false;
+  const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
+  return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }
 
 std::string group_words(const TrainOptions& options) {
   if (options.groups != "auto") return options.groups;
-  return kind_of(options.strategy).prunes ? "coupled-inner" : "none";
+  return facts_of(options.strategy).prunes ? "coupled-inner" : "none";
 }
 
 int64_t last_open_exchange(const TrainOptions& options, const RunLength& length) {
@@ -193,30 +203,42 @@ TrainOptions with_defaults(TrainOptions options) {
 }
 
 void validate_strategy(const TrainOptions& options) {
-  const auto& name = options.strategy;
-  const Kind& kind = kind_of(name);
-  const bool rounds = options.exchange.payload != Payload::kFp32;
-  const bool gradients = kind.averages_gradients();
-  refuse(gradients && group_words(options) != "none",
-         fmt::format("--groups: got {}, {} does not prune: wanted none", options.groups, name));
-  refuse(gradients && options.local_after > 0, fmt::format("--local-after: {} never stops averaging gradients", name));
-  refuse(options.local_after < 0, fmt::format("--local-after: got {}, wanted 0 or more", options.local_after));
-  refuse(rounds && gradients && !kind.is_ddp(),
-         fmt::format("--payload: got {}, {} has fp32 alone", strategies::name_of(options.exchange.payload), name));
-  refuse(rounds && name == "hsadmm_flat",
-         fmt::format("--payload: got {}, hsadmm_flat has fp32 alone: it knows no nodes to round between",
-                     strategies::name_of(options.exchange.payload)));
-  refuse(rounds && options.sites > 1,
-         fmt::format("--payload: got {}, between sites fp32 alone", strategies::name_of(options.exchange.payload)));
-  refuse(options.exchange.form == strategies::ExchangeForm::kFlat && !kind.is_ddp(),
-         fmt::format("--exchange: got flat, {} has sharded and leader", name));
-  refuse(!(options.prune_at > 0 && options.prune_at < 1),
-         fmt::format("--prune-at: got {}, wanted a share in (0, 1)", options.prune_at));
-  refuse(!(options.dgc_warmup_epochs >= 0),
-         fmt::format("--dgc-warmup-epochs: got {}, wanted 0 or more", options.dgc_warmup_epochs));
+  const Kind& kind = kind_of(options.strategy);
+  const StrategyFacts& facts = kind.facts;
+  const auto& name = facts.name;
+  const auto payload = options.exchange.payload;
+  refuse(facts.gradients && group_words(options) != "none",
+         fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
+  refuse(facts.gradients && options.local_after > 0,
+         fmt::format("`local_after`: {} never stops averaging gradients", name));
+  refuse(payload > facts.narrowest,
+         fmt::format("`payload`: got {}, {} has {}{}", strategies::name_of(payload), name,
+                     facts.narrowest == Payload::kFp32 ? "fp32 alone" : "fp32, bf16 and fp16",
+                     facts.one_node ? ": it knows no nodes to round between" : ""));
+  refuse(payload != Payload::kFp32 && options.sites > 1,
+         fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
+  refuse(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),
+         fmt::format("`exchange`: got flat, {} has sharded and leader", name));
+  const bool deaf =
+      options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
+  refuse(facts.duals && deaf,
+         "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
-  strategies::check(options.powersgd);
+}
+
+void check_device(const TrainOptions& options, const c10::Device& device) {
+  if (device.is_cpu()) return;
+  std::vector<std::string> able;
+  for (const auto& kind : kKinds) {
+    if (kind.facts.on_gpu) able.push_back(kind.facts.name);
+  }
+  refuse(!facts_of(options.strategy).on_gpu,
+         fmt::format("`device` cuda: `strategy` {} computes on the CPU, wanted one of {}", options.strategy,
+                     fmt::join(able, ", ")));
+  refuse(options.exchange.payload != Payload::kFp32,
+         fmt::format("`device` cuda: `payload` {} is rounded on the CPU, wanted fp32",
+                     strategies::name_of(options.exchange.payload)));
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,

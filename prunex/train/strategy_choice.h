@@ -1,4 +1,4 @@
-// --strategy: by name, with what the run says of its length.
+// Strategies by name, with what the run says of its length.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,29 @@ namespace prunex::train {
 /// In the order of docs/strategies.md.
 const std::vector<std::string>& strategy_names();
 
-/// Whether it averages gradients in every step instead of weights in every exchange.
-bool averages_gradients(const std::string& strategy);
+/// What is so of a strategy whatever it is told. Whoever wants to know something of strategies asks for it here.
+struct StrategyFacts {
+  std::string name;
+  bool prunes = false;      ///< by masks, unless told otherwise
+  bool gradients = false;   ///< exchanges gradients in every step instead of weights in every exchange
+  bool duals = false;       ///< ADMM's
+  bool outer_step = false;  ///< takes a Nesterov step with the mean of the weights, unless told otherwise
+  bool one_node = false;    ///< takes all ranks for one node
+  bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
+  bool overlaps = false;    ///< exchanges while backward still runs
+  bool on_gpu = false;
+  strategies::Payload narrowest = strategies::Payload::kFp32;  ///< the most rounded one it has
+};
+/// Throws std::invalid_argument that lists the names.
+const StrategyFacts& facts_of(const std::string& strategy);
 
-/// --groups; `auto` is coupled-inner for strategies that prune by themselves and none for the others.
+/// Whether these options make it take an outer step.
+bool has_outer_step(const TrainOptions& options);
+
+/// `groups`; auto is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
 
-/// What --groups names in a network, with --keep and --round-to.
+/// What `groups` names in a network, with `keep` and `round_to`.
 std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options);
 
 /// The options with what the strategy sets unless told otherwise: prunetrain is ddp with a group lasso and cuts of what
@@ -35,6 +51,8 @@ int64_t last_open_exchange(const TrainOptions& options, const RunLength& length)
 
 /// Throws std::invalid_argument for options that the strategy does not have.
 void validate_strategy(const TrainOptions& options);
+/// The same if something of the options computes on the CPU alone, and the device is another.
+void check_device(const TrainOptions& options, const c10::Device& device);
 
 /// What a strategy needs to know of the run.
 struct RunPlan {

@@ -13,8 +13,8 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/prune/surgery.h"
 #include "prunex/say.h"
+#include "prunex/train/check.h"
 #include "prunex/train/device.h"
-#include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/pruning.h"
 #include "prunex/train/remarks.h"
@@ -27,10 +27,11 @@ namespace {
 /// One rank's training loop: local steps, exchanges, what is measured in between, and the product at the end.
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, comm::Hierarchy& ranks);
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks) : Trainer(options, ranks, prepare(options)) {}
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run);
   void say_remarks() const;
   void train_steps(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
@@ -50,7 +51,6 @@ class Trainer {
   comm::InterfaceCounters interfaces_;
   const RunImages images_;
   const data::Datasets& data_;
-  Network loaded_;  // without its model, which network_ has
   TrainedNetwork network_;
   RunLength length_;
   data::Loader loader_;
@@ -59,6 +59,7 @@ class Trainer {
   Pruning pruning_;
   bool bf16_;
   std::unique_ptr<strategies::Strategy> strategy_;
+  std::vector<std::string> remarks_;
 
   Stopwatch lap_, wall_;
   Seconds since_exchange_;
@@ -71,23 +72,23 @@ class Trainer {
   Summary summary_;
 };
 
-Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
+Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      images_(load_images(options.data, carried_description(options.model, options.weights))),
+      images_(std::move(run.images)),
       data_(images_.sets),
-      loaded_(load_network(options, data_.train)),
-      network_(on_device(std::move(loaded_.model), ranks.device)),
-      length_(run_length(options, data_.train.size())),
+      network_(on_device(std::move(run.network.model), ranks.device)),
+      length_(std::move(run.length)),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
                             .ranks = ranks.layout.world_size(),
                             .seed = options.seed}),
-      calibration_(calibration_images(data_.train, options.seed)),
+      calibration_(std::move(run.calibration)),
       evaluator_(network_, calibration_, *ranks.world),
-      pruning_(options_, length_, network_, evaluator_, data_),
-      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
+      pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
+      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
+      remarks_(std::move(run.remarks)) {
   const Size& size = network_.size();
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -106,9 +107,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
 
 void Trainer::say_remarks() const {
   if (ranks_.layout.rank != 0 || options_.quiet) return;
-  if (!images_.remark.empty()) say(fmt::format("prunex: {}\n", images_.remark));
-  for (const auto& remark : loaded_.remarks) say(fmt::format("prunex: warning: {}\n", remark));
-  for (const auto& doubt : pruning_.doubts()) say(fmt::format("prunex: warning: {}\n", doubt));
+  for (const auto& remark : remarks_) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
   for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
 }
 
@@ -116,9 +115,9 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
   Run run(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run.safe().load();
+  const PruningPlan& masked = pruning_.plan();
   strategy_ = make_strategy(
-      options_,
-      {length_, pruning_.groups(), pruning_.score_units(), pruning_.select_units(), before ? before->exchange : 0},
+      options_, {length_, masked.groups, masked.score_units, masked.select_units, before ? before->exchange : 0},
       network_.replica(), ranks_);
   if (before) {
     restore(*before);
@@ -207,7 +206,7 @@ double Trainer::local_step(int64_t step) {
   const Phase& phase = length_.phase_of(step);
   const double loss = compute_gradients(network_.program(), replica, batch, bf16_);
   if (!std::isfinite(loss)) {
-    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower --lr (got {})", loss, step,
+    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower `lr` (got {})", loss, step,
                                          options_.learning_rate));
   }
   since_exchange_.local += lap_.lap();
@@ -308,7 +307,7 @@ void Trainer::summarise(const Run& run) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
   for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
-  summary_.not_removed = leftovers(pruning_.groups(), strategy_->masks(), cut);
+  summary_.not_removed = leftovers(pruning_.plan().groups, strategy_->masks(), cut);
 
   ship(compact, cut, run);
   summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};

@@ -23,13 +23,24 @@ std::string error_of(const tests::Scratch& scratch, const std::string& config) {
   return result.errors;
 }
 
+/// The official layout, with four images per file.
+void write_cifar(const std::string& folder) {
+  fs::create_directory(folder);
+  const std::string image(3072, '\x40');
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    std::ofstream file(folder + "/" + name + ".bin", std::ios::binary);
+    for (const char label : {0, 1, 2, 3}) file << label << image;
+  }
+}
+
 TEST(Config, PathsOfAnyKindSurviveAndAreResumed) {
   const tests::Scratch scratch;
   const std::string folder = "a#b \"c\" 'd' \\n\n[\u00e4] = 1";
-  fs::create_directory(scratch / folder);
+  write_cifar(scratch / folder);
   const std::string first = folder + "/first";
-  const Result run_of_it = run(scratch.path(), {"train",     "--samples",
-                                                "16",        "--model",
+  const Result run_of_it = run(scratch.path(), {"train",     "--dataset",
+                                                "cifar10",   "--model",
                                                 "resnet8",   "--width",
                                                 "0.25",      "--batch-size",
                                                 "8",         "--exchanges",
@@ -62,7 +73,8 @@ TEST(Config, ErrorsNameFileAndLine) {
 
 TEST(Config, APathThatAFileCannotHoldIsRefusedAtTheStart) {
   const tests::Scratch scratch;
-  const Result result = run(scratch.path(), {"train", "--data-dir", "\xff", "--run-dir", "run"});
+  const Result result =
+      run(scratch.path(), {"train", "--dataset", "cifar10", "--data-dir", "\xff", "--run-dir", "run"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.errors, HasSubstr("--data-dir: got"));
   EXPECT_FALSE(fs::exists(scratch / "run"));

@@ -117,11 +117,11 @@ TEST_F(Normalization, OfPredictIsRefusedWhereItMakesNoSense) {
     refused(words, why);
   };
   given({"--mean", "0,0,0"}, "--mean and --std: wanted both or none");
-  given({"--mean", "0,0,x", "--std", "1,1,1"}, "--mean 0,0,x: got 'x', wanted a number per channel");
-  given({"--mean", "0,0,nan", "--std", "1,1,1"}, "--mean 0,0,nan: got 'nan'");
+  given({"--mean", "0,0,x", "--std", "1,1,1"}, "--mean: got 'x', wanted a number");
+  given({"--mean", "0,0,nan", "--std", "1,1,1"}, "--mean: got 'nan'");
   given({"--mean", "0,0", "--std", "1,1"}, "--mean: normalises 2 channels, the images of pixels.safetensors have 3");
-  given({"--mean", "0,0,0", "--std", "1,1"}, "--std 1,1: wanted 3 numbers above 0");
-  given({"--mean", "0,0,0", "--std", "1,1,0"}, "--std 1,1,0: wanted 3 numbers above 0");
+  given({"--mean", "0,0,0", "--std", "1,1"}, "--std: got 2 numbers, wanted 3");
+  given({"--mean", "0,0,0", "--std", "1,1,0"}, "--std: got 0, wanted a number above 0");
   given({"--mean", "0,0,0", "--std", "1,1,1"}, "'input' of floats.safetensors is Float, which is taken as it is",
         "floats.safetensors");
 }

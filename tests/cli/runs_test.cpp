@@ -159,7 +159,7 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
   const Result budget = run(scratch.path(), short_run({"--check", "--keep", "macs=0.6"}));
   EXPECT_THAT(budget.output, HasSubstr("one budget for all, --keep macs=0.6"));
-  const Result refused = run(scratch.path(), short_run({"--check", "--dataset", "cifar10"}));
+  const Result refused = run(scratch.path(), {"train", "--check", "--dataset", "cifar10"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));
 }

@@ -97,7 +97,7 @@ TEST(Cifar, ReadsTheHundredFineClasses) {
 TEST(Cifar, NamesBothPlacesWhereItLooked) {
   Scratch scratch;
   EXPECT_THAT([&] { read_cifar10(scratch.path()); },
-              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--data-dir " + scratch.path()),
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`data_dir` " + scratch.path()),
                                                          HasSubstr(scratch / "cifar-10-batches-bin"),
                                                          HasSubstr(" nor in " + scratch.path()))));
   write_cifar10(scratch.path());

@@ -28,11 +28,11 @@ Dataset numbered(int64_t size) {
 }
 
 TEST(Dataset, TakesTheFirstImages) {
-  Dataset five = take_first(numbered(8), 5, "--train-limit");
+  Dataset five = take_first(numbered(8), 5, "`train_limit`");
   EXPECT_EQ(five.size(), 5);
   EXPECT_TRUE(at::equal(five.labels, at::arange(5, at::kLong)));
   EXPECT_TRUE(at::equal(five.images, numbered(8).images.narrow(0, 0, 5)));
-  EXPECT_EQ(take_first(numbered(8), 8, "--train-limit").size(), 8);
+  EXPECT_EQ(take_first(numbered(8), 8, "`train_limit`").size(), 8);
 }
 
 TEST(Dataset, HoldsOutTheLastImages) {
@@ -44,12 +44,12 @@ TEST(Dataset, HoldsOutTheLastImages) {
 
 TEST(Dataset, NamesTheOptionOfAnImpossibleSubset) {
   for (int64_t n : {-1, 0, 9}) {
-    EXPECT_THAT([&] { take_first(numbered(8), n, "--test-limit"); },
-                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--test-limit"), HasSubstr("8 images"))));
+    EXPECT_THAT([&] { take_first(numbered(8), n, "`test_limit`"); },
+                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`test_limit`"), HasSubstr("8 images"))));
   }
   for (int64_t n : {-1, 0, 8}) {
     EXPECT_THAT([&] { split_validation(numbered(8), n); },
-                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--validation"), HasSubstr("1 … 7"))));
+                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`validation`"), HasSubstr("1 … 7"))));
   }
 }
 
@@ -111,16 +111,16 @@ TEST(LoadDatasets, NamesTheWrongOption) {
   auto refused = [](const DataOptions& options, const std::string& reason) {
     EXPECT_THAT([&] { load_datasets(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(reason)));
   };
-  refused({.dataset = "mnist"}, "--dataset mnist: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors");
-  refused({.dataset = "cats.safetensors"}, "--dataset cats.safetensors: --test FILE.safetensors is wanted too");
-  refused({.dataset = "cifar10", .test = "a.safetensors"}, "--test a.safetensors: goes with --dataset");
-  refused({.samples = 9}, "--samples 9");
-  refused({.samples = -1}, "--samples -1");
-  refused({.samples = 100, .train_limit = 101}, "--train-limit 101");
-  refused({.samples = 100, .train_limit = -1}, "--train-limit -1");
-  refused({.samples = 100, .test_limit = 21}, "--test-limit 21");
-  refused({.samples = 100, .train_limit = 50, .validation = 50}, "--validation 50");
-  refused({.dataset = "cifar10", .data_dir = "/nowhere"}, "--data-dir /nowhere");
+  refused({.dataset = "mnist"}, "`dataset` mnist: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors");
+  refused({.dataset = "cats.safetensors"}, "`dataset` cats.safetensors: `test` FILE.safetensors is wanted too");
+  refused({.dataset = "cifar10", .test = "a.safetensors"}, "`test` a.safetensors: goes with `dataset`");
+  refused({.samples = 9}, "`samples` 9");
+  refused({.samples = -1}, "`samples` -1");
+  refused({.samples = 100, .train_limit = 101}, "`train_limit` 101");
+  refused({.samples = 100, .train_limit = -1}, "`train_limit` -1");
+  refused({.samples = 100, .test_limit = 21}, "`test_limit` 21");
+  refused({.samples = 100, .train_limit = 50, .validation = 50}, "`validation` 50");
+  refused({.dataset = "cifar10", .data_dir = "/nowhere"}, "`data_dir` /nowhere");
 }
 
 }  // namespace

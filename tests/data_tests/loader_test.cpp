@@ -165,14 +165,14 @@ TEST(Loader, DrawsNothingFromTheProcessWideGenerator) {
 TEST(Loader, RefusesASetSmallerThanOneStep) {
   EXPECT_THAT([] { Loader(numbered(31), {.batch_size = 8, .ranks = 4}); },
               ThrowsMessage<std::invalid_argument>(
-                  AllOf(HasSubstr("--batch-size 8"), HasSubstr("takes 4 x 8 images"), HasSubstr("has 31"))));
+                  AllOf(HasSubstr("`batch_size` 8"), HasSubstr("takes 4 x 8 images"), HasSubstr("has 31"))));
   EXPECT_NO_THROW(Loader(numbered(32), {.batch_size = 8, .ranks = 4}));
 }
 
 TEST(Loader, RefusesBatchSizesThatAreNone) {
   for (int64_t size : {int64_t{0}, int64_t{-8}, INT64_MAX}) {
     EXPECT_THAT([&] { Loader(numbered(31), {.batch_size = size, .ranks = 4}); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("--batch-size")));
+                ThrowsMessage<std::invalid_argument>(HasSubstr("`batch_size`")));
   }
 }
 

@@ -213,7 +213,7 @@ TEST(RunDirectory, RefusesAFolderThatIsNotEmptyAndAFile) {
   write_file_atomically(scratch / "file", "x");
   EXPECT_THAT(
       [&] { create_run_directory(scratch.path()); },
-      ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--run-dir " + scratch.path()), HasSubstr("empty"))));
+      ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`run_dir` " + scratch.path()), HasSubstr("empty"))));
   EXPECT_THAT([&] { create_run_directory(scratch / "file"); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("is a file")));
 }

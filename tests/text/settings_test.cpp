@@ -159,7 +159,7 @@ TEST(Settings, NumbersAndSwitchesAreWrittenWithoutQuotes) {
 
 TEST(Settings, AWordThatIsNotUtf8IsRefusedByName) {
   EXPECT_THAT(message([] { setting_line("dataset", "\xff"); }),
-              StartsWith("--dataset: got '\xff', which is not UTF-8"));
+              StartsWith("`dataset`: got '\xff', which is not UTF-8"));
 }
 
 TEST(Settings, WhatIsNoValueOfTomlIsTheWordItself) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,7 +13,7 @@
 
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
-#include "tools/prunex/columns.h"
+#include "tools/prunex/help.h"
 
 namespace prunex::tools {
 namespace {
@@ -89,6 +90,12 @@ TEST(Help, GivesExamplesThatParse) {
     ++examples;
   }
   EXPECT_GT(examples, 3);
+}
+
+TEST(OptionsPage, IsWhatTheDocumentationHas) {
+  std::ifstream file(PRUNEX_SOURCE_DIR "/docs/options.md");
+  const std::string written{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(written, run({"options"}).output) << "prunex options > docs/options.md";
 }
 
 TEST(Version, NamesTheCommitAndLibTorch) {

@@ -155,27 +155,27 @@ TEST_F(Checkpointing, ADamagedFileIsNamedAndTheOneBeforeOffered) {
   bytes.back() ^= 1;
   std::ofstream(file(4, "node-0.safetensors"), std::ios::binary) << bytes;
   EXPECT_THAT([&] { load(); }, ThrowsMessage<std::runtime_error>(
-                                   AllOf(HasSubstr("4/node-0.safetensors"), HasSubstr("--resume-exchange 2"))));
+                                   AllOf(HasSubstr("4/node-0.safetensors"), HasSubstr("`resume_exchange` 2"))));
   EXPECT_EQ(load(2).exchange, 2);
 }
 
 TEST_F(Checkpointing, AnotherOptionIsRefusedByName) {
   save(2);
   EXPECT_THAT([&] { load(0, "lr=0.1\nseed=7\n"); },
-              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--seed: got 7"), HasSubstr("had 0"))));
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`seed`: got 7"), HasSubstr("had 0"))));
 }
 
 /// There are no files for a third node: its number is what differs, and what is said.
 TEST_F(Checkpointing, AnotherLayoutIsRefusedByNameBeforeItsFilesAreLookedFor) {
   std::ofstream(scratch_ / "config.toml") << "nodes=2\nseed=0\n";
   EXPECT_THAT([&] { load(0, "nodes=3\nseed=0\n"); },
-              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--nodes: got 3"), HasSubstr("had 2"))));
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`nodes`: got 3"), HasSubstr("had 2"))));
 }
 
 TEST_F(Checkpointing, NoneIsOneLine) {
   EXPECT_THAT([&] { load(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("no complete checkpoint")));
   save(2);
-  EXPECT_THAT([&] { load(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("--resume-exchange 3")));
+  EXPECT_THAT([&] { load(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`resume_exchange` 3")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "prunex/models/models.h"
+#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -28,10 +29,10 @@ TEST(Device, OnlyWhatComputesOnGpusIsAcceptedThere) {
   EXPECT_EQ(refusal(options, gpu), "");
   options.strategy = "powersgd";
   EXPECT_EQ(refusal(options, at::kCPU), "");
-  EXPECT_THAT(refusal(options, gpu), AllOf(HasSubstr("--device cuda: --strategy powersgd"), HasSubstr("hsadmm")));
+  EXPECT_THAT(refusal(options, gpu), AllOf(HasSubstr("`device` cuda: `strategy` powersgd"), HasSubstr("hsadmm")));
   options.strategy = "diloco";
   options.exchange.payload = strategies::Payload::kInt8;
-  EXPECT_THAT(refusal(options, gpu), HasSubstr("--device cuda: --payload int8"));
+  EXPECT_THAT(refusal(options, gpu), HasSubstr("`device` cuda: `payload` int8"));
 }
 
 TEST(Device, AModelMovesAsLeavesOfTheSameLayout) {

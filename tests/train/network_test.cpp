@@ -86,8 +86,8 @@ TEST_F(LoadWeights, RefusesWhatIsNoFile) {
 }
 
 void refused(const program::Model& model, const data::Dataset& dataset, const std::string& why) {
-  EXPECT_THAT([&] { check_fits(model.program.graph(), dataset, "--model net.pt2"); },
-              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("--model net.pt2: "), HasSubstr(why))));
+  EXPECT_THAT([&] { check_fits(model.program.graph(), dataset, "`model` net.pt2"); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`model` net.pt2: "), HasSubstr(why))));
 }
 
 TEST(CheckFits, AcceptsImagesOfItsSizeAndNoMoreClassesThanLogits) {

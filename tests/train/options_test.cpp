@@ -37,28 +37,28 @@ TEST(Options, HaveValidDefaults) {
 }
 
 TEST(Options, RefuseNumbersOutOfRange) {
-  refused(&TrainOptions::nodes, {0, -1}, "--nodes");
+  refused(&TrainOptions::nodes, {0, -1}, "`nodes`");
   using Numbers = std::vector<int>;
-  refused(&TrainOptions::ranks_per_node, {Numbers{0}, Numbers{-1}, Numbers{1, 1}}, "--ranks-per-node");
-  refused(&TrainOptions::sites, {0, -1, 2}, "--sites");
-  refused(&TrainOptions::threads, {0}, "--threads");
-  refused(&TrainOptions::width, {0.0, -1.0, kNan}, "--width");
-  refused(&TrainOptions::epochs, {0.0, -1.0, kNan, kInfinity}, "--epochs");
-  refused(&TrainOptions::exchanges, {-1}, "--exchanges");
-  refused(&TrainOptions::local_steps, {0, -5}, "--local-steps");
-  refused(&TrainOptions::batch_size, {0, -5}, "--batch-size");
-  refused(&TrainOptions::learning_rate, {0.0, -0.1, kNan, kInfinity}, "--lr");
-  refused(&TrainOptions::warmup_epochs, {-1.0, kNan}, "--warmup-epochs");
-  refused(&TrainOptions::momentum, {1.0, -0.1, kNan}, "--momentum");
-  refused(&TrainOptions::weight_decay, {-0.1, kNan, kInfinity}, "--weight-decay");
-  refused(&TrainOptions::keep, {0.0, 1.5, -1.0, kNan}, "--keep");
-  refused(&TrainOptions::prune_start, {0}, "--prune-start");
-  refused(&TrainOptions::prune_end, {1, -2}, "--prune-end");  // before the default start
-  refused(&TrainOptions::freeze_after, {-2}, "--freeze-after");
-  refused(&TrainOptions::eval_every, {-1}, "--eval-every");
-  refused(&TrainOptions::strategy, {"magic"}, "--strategy");
-  refused(&TrainOptions::outer_from, {-1}, "--outer-from");
-  refused(&TrainOptions::outer_momentum, {-0.1, 1.0}, "--outer-momentum");
+  refused(&TrainOptions::ranks_per_node, {Numbers{0}, Numbers{-1}, Numbers{1, 1}}, "`ranks_per_node`");
+  refused(&TrainOptions::sites, {0, -1, 2}, "`sites`");
+  refused(&TrainOptions::threads, {0}, "`threads`");
+  refused(&TrainOptions::width, {0.0, -1.0, kNan}, "`width`");
+  refused(&TrainOptions::epochs, {0.0, -1.0, kNan, kInfinity}, "`epochs`");
+  refused(&TrainOptions::exchanges, {-1}, "`exchanges`");
+  refused(&TrainOptions::local_steps, {0, -5}, "`local_steps`");
+  refused(&TrainOptions::batch_size, {0, -5}, "`batch_size`");
+  refused(&TrainOptions::learning_rate, {0.0, -0.1, kNan, kInfinity}, "`lr`");
+  refused(&TrainOptions::warmup_epochs, {-1.0, kNan}, "`warmup_epochs`");
+  refused(&TrainOptions::momentum, {1.0, -0.1, kNan}, "`momentum`");
+  refused(&TrainOptions::weight_decay, {-0.1, kNan, kInfinity}, "`weight_decay`");
+  refused(&TrainOptions::keep, {0.0, 1.5, -1.0, kNan}, "`keep`");
+  refused(&TrainOptions::prune_start, {0}, "`prune_start`");
+  refused(&TrainOptions::prune_end, {1, -2}, "`prune_end`");  // before the default start
+  refused(&TrainOptions::freeze_after, {-2}, "`freeze_after`");
+  refused(&TrainOptions::eval_every, {-1}, "`eval_every`");
+  refused(&TrainOptions::strategy, {"magic"}, "`strategy`");
+  refused(&TrainOptions::outer_from, {-1}, "`outer_from`");
+  refused(&TrainOptions::outer_momentum, {-0.1, 1.0}, "`outer_momentum`");
 }
 
 TEST(Options, GiveEveryNodeItsRanks) {
@@ -79,11 +79,11 @@ TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
     change(options);
     EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(StartsWith(option + ": got ")));
   };
-  refused_after([](TrainOptions& o) { o.consensus.penalty.kappa = -1; }, "--kappa");
-  refused_after([](TrainOptions& o) { o.consensus.penalty.rho1 = 0; }, "--rho1");
-  refused_after([](TrainOptions& o) { o.outer.rate = 0; }, "--outer-lr");
-  refused_after([](TrainOptions& o) { o.masks.freeze_when_stable = -1; }, "--freeze-when-stable");
-  refused_after([](TrainOptions& o) { o.consensus.tolerance.relative = std::nan(""); }, "--tolerance");
+  refused_after([](TrainOptions& o) { o.consensus.penalty.kappa = -1; }, "`kappa`");
+  refused_after([](TrainOptions& o) { o.consensus.penalty.rho1 = 0; }, "`rho1`");
+  refused_after([](TrainOptions& o) { o.outer.rate = 0; }, "`outer_lr`");
+  refused_after([](TrainOptions& o) { o.masks.freeze_when_stable = -1; }, "`freeze_when_stable`");
+  refused_after([](TrainOptions& o) { o.consensus.tolerance.relative = std::nan(""); }, "`tolerance`");
 }
 
 TEST(Options, NeedEpochsOnlyWithoutExchanges) {

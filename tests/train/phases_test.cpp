@@ -250,13 +250,13 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
   };
   EXPECT_EQ(refusal([](TrainOptions&) {}), "no exception");
   EXPECT_THAT(refusal([](TrainOptions& o) { o.strategy = "hsadmm", o.groups = "auto"; }),
-              HasSubstr("--groups: got coupled-inner"));
+              HasSubstr("`groups`: got coupled-inner"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "none"; }),
-              HasSubstr("--sparse-epochs: needs --sparse"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "l3"; }), HasSubstr("--sparse: got 'l3'"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.below = 0.1; }), HasSubstr("--prune-below"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.normalizer = "mode"; }), HasSubstr("--normalizer: got 'mode'"));
-  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.steps = 0; }), HasSubstr("--prune-steps: got 0"));
+              HasSubstr("`sparse_epochs`: needs `sparse`"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.sparse.penalty = "l3"; }), HasSubstr("`sparse`: got 'l3'"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.below = 0.1; }), HasSubstr("`prune_below`"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.normalizer = "mode"; }), HasSubstr("`normalizer`: got 'mode'"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.pruning.steps = 0; }), HasSubstr("`prune_steps`: got 0"));
 
   // what prunetrain sets by itself counts as if it had been given
   const auto prunetrain = [&](const std::function<void(TrainOptions&)>& change) {
@@ -266,7 +266,7 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
     });
   };
   EXPECT_EQ(prunetrain([](TrainOptions& o) { o.sparse.epochs = 1; }), "no exception");
-  EXPECT_THAT(prunetrain([](TrainOptions& o) { o.pruning.every = 0; }), HasSubstr("--prune-every: got 0"));
+  EXPECT_THAT(prunetrain([](TrainOptions& o) { o.pruning.every = 0; }), HasSubstr("`prune_every`: got 0"));
   const auto at_start = [](const std::string& target, int64_t steps) {
     const tests::Scratch scratch;
     TrainOptions options = phases("ddp");
@@ -274,11 +274,11 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
     options.pruning.steps = steps;
     return message([&] { run(options, scratch / "run"); });
   };
-  EXPECT_THAT(at_start("2.11", 1), HasSubstr("--prune-to: got '2.11', wanted ratio=R"));
-  EXPECT_THAT(at_start("speed-up=0.5", 1), HasSubstr("--prune-to speed-up 0.5: wanted 1 or more"));
-  EXPECT_THAT(at_start("speed-up=2000", 1), HasSubstr("--prune-to speed-up=2000: at least"));
+  EXPECT_THAT(at_start("2.11", 1), HasSubstr("`prune_to`: got '2.11', wanted ratio=R"));
+  EXPECT_THAT(at_start("speed-up=0.5", 1), HasSubstr("`prune_to` speed-up 0.5: wanted 1 or more"));
+  EXPECT_THAT(at_start("speed-up=2000", 1), HasSubstr("`prune_to` speed-up=2000: at least"));
   EXPECT_THAT(at_start("flops=2", 1), HasSubstr("got 'flops', wanted ratio, macs, parameters or speed-up"));
-  EXPECT_THAT(at_start("speed-up=2", 9), HasSubstr("--prune-steps: the last of 9 cuts"));
+  EXPECT_THAT(at_start("speed-up=2", 9), HasSubstr("`prune_steps`: the last of 9 cuts"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Runs too short, and roundings too coarse, for what is to be pruned: refused or doubted before they start.
-#include "prunex/train/plan_check.h"
+#include "prunex/train/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,15 +50,15 @@ TEST(PlanCheck, ARunOfFewExchangesIsToldHowToHaveMore) {
   for (int64_t exchanges = 1; exchanges <= 3; ++exchanges) {
     EXPECT_THAT(doubts(with_exchanges(exchanges)),
                 ElementsAre(AllOf(StartsWith(std::to_string(exchanges) + " exchange"),
-                                  HasSubstr("masks need at least 4"), HasSubstr("try --exchanges 8"))));
+                                  HasSubstr("masks need at least 4"), HasSubstr("try `exchanges` 8"))));
   }
   // 2,000 images: 15 steps per epoch, 150 in ten epochs, 3 exchanges; 150 / 8 = 18
-  EXPECT_THAT(doubts({}, 2000), ElementsAre(AllOf(StartsWith("3 exchanges: "), HasSubstr("try --local-steps 18"))));
+  EXPECT_THAT(doubts({}, 2000), ElementsAre(AllOf(StartsWith("3 exchanges: "), HasSubstr("try `local_steps` 18"))));
   TrainOptions options;
   options.local_steps = 18;
   EXPECT_THAT(doubts(options, 2000), IsEmpty());
   options.epochs = 0.2;  // 3 steps
-  EXPECT_THAT(doubts(options, 2000), ElementsAre(HasSubstr("try more --epochs")));
+  EXPECT_THAT(doubts(options, 2000), ElementsAre(HasSubstr("try more `epochs`")));
 }
 
 TEST(PlanCheck, NothingIsSaidWhereNothingIsPruned) {
@@ -70,33 +70,33 @@ TEST(PlanCheck, NothingIsSaidWhereNothingIsPruned) {
 TEST(PlanCheck, ExchangesThatNeverComeAreRefused) {
   TrainOptions options = with_exchanges(16);
   options.prune_start = 17;
-  refused(options, "--prune-start", "at most 16");
+  refused(options, "`prune_start`", "at most 16");
   options = with_exchanges(16);
   options.prune_end = 17;
-  refused(options, "--prune-end", "at most 16");
+  refused(options, "`prune_end`", "at most 16");
   options = with_exchanges(16);
   options.freeze_after = 17;
-  refused(options, "--freeze-after", "at most 16, the last exchange of this run, or never");
+  refused(options, "`freeze_after`", "at most 16, the last exchange of this run, or never");
   options.freeze_after = strategies::kNever;
   EXPECT_THAT(doubts(options), IsEmpty());
   options.local_after = 16;
-  refused(options, "--local-after", "less than 16");
+  refused(options, "`local_after`", "less than 16");
 }
 
 TEST(PlanCheck, ACutRightBeforeTheEndIsDoubtedByTheOptionThatDecidesIt) {
   TrainOptions options = with_exchanges(16);
   options.freeze_after = 15;  // the cut comes in the last exchange
-  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("--freeze-after: 0 of 16 exchanges follow the cut")));
+  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("`freeze_after`: 0 of 16 exchanges follow the cut")));
   options.freeze_after = 11;  // four follow: a quarter
   EXPECT_THAT(doubts(options), IsEmpty());
   options = with_exchanges(16);
   options.prune_end = 13;
-  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("--prune-end: 2 of 16 exchanges follow the cut")));
+  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("`prune_end`: 2 of 16 exchanges follow the cut")));
   options = with_exchanges(16);
   options.strategy = "one_shot";
   EXPECT_THAT(doubts(options), IsEmpty());  // 0.6 of the run: the cut is in exchange 11
   options.prune_at = 0.9;
-  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("--prune-at: 1 of 16 exchanges follow the cut")));
+  EXPECT_THAT(doubts(options), ElementsAre(StartsWith("`prune_at`: 1 of 16 exchanges follow the cut")));
 }
 
 TEST(PlanCheck, ACutToATargetAtTheEndIsDoubted) {
@@ -104,7 +104,7 @@ TEST(PlanCheck, ACutToATargetAtTheEndIsDoubted) {
   options.groups = "none";
   options.pruning.target = "ratio=0.5";
   const auto check = [&] { return check_plan(options, run_length(options, 10'000), {}); };
-  EXPECT_THAT(check(), ElementsAre(StartsWith("--prune-to: the last cut comes at the end of the run")));
+  EXPECT_THAT(check(), ElementsAre(StartsWith("`prune_to`: the last cut comes at the end of the run")));
   options.exchanges = 8;
   EXPECT_THAT(check(), IsEmpty());
 }
@@ -112,10 +112,10 @@ TEST(PlanCheck, ACutToATargetAtTheEndIsDoubted) {
 TEST(PlanCheck, RoundingThatLeavesNothingToPruneIsRefusedOrDoubted) {
   TrainOptions options = with_exchanges(16);
   const auto check = [&](double keep) { return check_plan(options, run_length(options, 10'000), groups(keep)); };
-  EXPECT_THAT(check(1), ElementsAre(AllOf(StartsWith("--keep: got 0.5"), HasSubstr("try --round-to 1"))));
+  EXPECT_THAT(check(1), ElementsAre(AllOf(StartsWith("`keep`: got 0.5"), HasSubstr("try `round_to` 1"))));
   options.round_to = 128;
   EXPECT_THAT([&] { check(1); }, ThrowsMessage<std::invalid_argument>(
-                                     AllOf(StartsWith("--round-to: got 128, wanted less"), HasSubstr("has 64 units"))));
+                                     AllOf(StartsWith("`round_to`: got 128, wanted less"), HasSubstr("has 64 units"))));
   options.keep = 1;  // everything is what was asked
   EXPECT_THAT(check(1), IsEmpty());
 }

@@ -214,7 +214,7 @@ TEST_F(LoadNetworkRemarks, SayThatTheChosenGroupsFindNothing) {
   x = builder.add(x, builder.conv2d("conv2", x, {.out = 6, .kernel = 3, .padding = 1}));
   const auto logits = builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses});
   EXPECT_THAT(remarks_of(std::move(builder).finish(logits)),
-              ElementsAre(HasSubstr("nothing can be cut: --groups coupled-inner finds no channels in it")));
+              ElementsAre(HasSubstr("nothing can be cut: `groups` coupled-inner finds no channels in it")));
 }
 
 TEST(SomeOf, NamesAFew) {

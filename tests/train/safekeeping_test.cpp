@@ -64,7 +64,7 @@ std::vector<int> run_until_asked(const TrainOptions& options, int signal) {
       ended[ranks.layout.rank] = end.signal;
       EXPECT_THAT(end.what(),
                   AllOf(StartsWith("interrupted by signal " + std::to_string(signal) + " after exchange "),
-                        HasSubstr("; prunex train --resume " + options.run_dir + " goes on after exchange ")));
+                        HasSubstr("; prunex train `resume` " + options.run_dir + " goes on after exchange ")));
     }
     asking.join();
   });
@@ -137,7 +137,7 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
   fs::create_directories(scratch / "run/model.safetensors/in the way");
   EXPECT_THAT([&] { run_to_end(resumed(options)); },
               ThrowsMessage<std::runtime_error>(
-                  EndsWith("; prunex train --resume " + options.run_dir + " goes on after exchange 6")));
+                  EndsWith("; prunex train `resume` " + options.run_dir + " goes on after exchange 6")));
   fs::remove_all(scratch / "run/model.safetensors");
   run_to_end(resumed(options));
   expect_equal(scratch / "run", scratch / "whole");

@@ -73,7 +73,7 @@ TEST(RunLength, RefusesASetSmallerThanOneStep) {
   EXPECT_EQ(run_length(two_by_two(), 128).steps_per_epoch, 1);
   EXPECT_THAT([] { run_length(two_by_two(), 127); },
               ThrowsMessage<std::invalid_argument>(
-                  AllOf(HasSubstr("--batch-size: got 32, wanted at most 31"), HasSubstr("has 127"))));
+                  AllOf(HasSubstr("`batch_size`: got 32, wanted at most 31"), HasSubstr("has 127"))));
 }
 
 std::vector<double> rates(TrainOptions options, int64_t steps, int64_t steps_per_epoch = 10) {
@@ -121,7 +121,7 @@ TEST(LearningRate, RefusesAWarmUpThatNeverEnds) {
   TrainOptions options;
   options.warmup_epochs = 1;
   EXPECT_EQ(rates(options, 11).back(), 0.1);
-  EXPECT_THAT([&] { rates(options, 10); }, ThrowsMessage<std::invalid_argument>(HasSubstr("--warmup-epochs")));
+  EXPECT_THAT([&] { rates(options, 10); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`warmup_epochs`")));
 }
 
 }  // namespace

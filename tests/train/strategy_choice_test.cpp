@@ -214,25 +214,25 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   using strategies::ExchangeForm;
   using strategies::Payload;
   expect_refused(
-      "dpp", [](auto&) {}, "--strategy: got 'dpp', wanted one of hsadmm,");
+      "dpp", [](auto&) {}, "`strategy`: got 'dpp', wanted one of hsadmm,");
   expect_refused(
-      "ddp", [](auto& o) { o.groups = "coupled"; }, "--groups: got coupled, ddp does not prune");
+      "ddp", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, ddp does not prune");
   expect_refused(
-      "ddp", [](auto& o) { o.local_after = 2; }, "--local-after: ddp never stops");
+      "ddp", [](auto& o) { o.local_after = 2; }, "`local_after`: ddp never stops");
   expect_refused(
-      "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "--payload: got int4, ddp has");
+      "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
   expect_refused(
-      "top_k", [](auto& o) { o.exchange.payload = Payload::kBf16; }, "--payload: got bf16, top_k has fp32");
+      "top_k", [](auto& o) { o.exchange.payload = Payload::kBf16; }, "`payload`: got bf16, top_k has fp32");
   expect_refused(
-      "top_k", [](auto& o) { o.top_k.density = 0; }, "--density: got 0, wanted a share in (0, 1]");
+      "top_k", [](auto& o) { o.top_k.density = 0; }, "`density`: got 0, wanted a share in (0, 1]");
   expect_refused(
-      "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "--powersgd-rank: got 0");
+      "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "`powersgd_rank`: got 0");
   expect_refused(
-      "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "--exchange: got flat");
+      "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "`exchange`: got flat");
   expect_refused(
-      "one_shot", [](auto& o) { o.prune_at = 1; }, "--prune-at: got 1, wanted a share in (0, 1)");
+      "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(
-      "hsadmm_flat", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "--payload: got int8, hsadmm_flat has fp32");
+      "hsadmm_flat", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, hsadmm_flat has fp32");
   expect_refused(
       "hsadmm", [](auto& o) { o.sites = 2, o.exchange.payload = Payload::kInt8; }, "between sites fp32 alone");
 }

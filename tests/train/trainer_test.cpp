@@ -265,7 +265,7 @@ TEST(Train, RefusesADirectoryThatIsNotEmpty) {
   const tests::Scratch scratch;
   std::ofstream(scratch / "mine") << "precious";
   EXPECT_THAT([&] { run(small_run(scratch.path()), 1, 1); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("--run-dir " + scratch.path())));
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`run_dir` " + scratch.path())));
   EXPECT_EQ(text_of(scratch / "mine"), "precious");
 }
 
@@ -273,7 +273,7 @@ TEST(Train, StopsWithAHintWhenTheLossExplodes) {
   const tests::Scratch scratch;
   TrainOptions options = small_run(scratch / "run");
   options.learning_rate = 1e20;
-  EXPECT_THAT([&] { run(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower --lr")));
+  EXPECT_THAT([&] { run(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower `lr`")));
 }
 
 TEST(Train, RefusesOptionsOfAnotherLayout) {

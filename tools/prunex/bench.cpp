@@ -13,8 +13,7 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/rail_exchange.h"
-#include "tools/prunex/checks.h"
-#include "tools/prunex/choices.h"
+#include "prunex/train/options.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/launch.h"
 
@@ -25,17 +24,15 @@ using comm::Form;
 
 struct BenchCommand {
   int nodes = 1, ranks_per_node = 1;
-  std::vector<std::string> forms = {"flat", "leader", "sharded"};
+  std::vector<Form> forms = {Form::kFlat, Form::kLeader, Form::kSharded};
   std::string least = "64K", most = "64M";
   double factor = 4;
   int iterations = 10, warm_up = 2;
   bool check = true;
   double line_rate = 0;  // Mbit/s
   std::string json;
-  std::string interfaces;
-  bool no_shared_memory = false;
-  double join_timeout = 300;
-  std::string device = "cpu";
+  bool quiet = false;
+  train::RankOptions ranks;
 };
 
 struct Result {
@@ -46,35 +43,25 @@ struct Result {
   int64_t wrong = 0;
 };
 
-const char* name_of(Form form) {
-  switch (form) {
-    case Form::kFlat:
-      return "flat";
-    case Form::kLeader:
-      return "leader";
-    case Form::kSharded:
-      return "sharded";
-  }
-  return "";
-}
+const std::vector<std::pair<std::string, Form>> kForms{
+    {"flat", Form::kFlat}, {"leader", Form::kLeader}, {"sharded", Form::kSharded}};
 
-Form form_of(const std::string& name) {
-  if (name == "flat") return Form::kFlat;
-  return name == "leader" ? Form::kLeader : Form::kSharded;
+std::string name_of(Form form) {
+  return text::choice(form, kForms).write();
 }
 
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 /// "64K", "16M", "1G" or bytes.
-int64_t bytes_of(const char* option, const std::string& text) {
+int64_t bytes_of(const char* option, const std::string& size) {
   const std::string units = "KMG";
-  const size_t unit = text.empty() ? std::string::npos : units.find(static_cast<char>(std::toupper(text.back())));
+  const size_t unit = size.empty() ? std::string::npos : units.find(static_cast<char>(std::toupper(size.back())));
   const bool scaled = unit != std::string::npos;
-  const auto number = whole_number(scaled ? text.substr(0, text.size() - 1) : text).value_or(0);
+  const auto number = text::number_in<int64_t>(scaled ? size.substr(0, size.size() - 1) : size).value_or(0);
   const int shift = scaled ? 10 * (static_cast<int>(unit) + 1) : 0;
   if (number > 0 && number <= kMostBytes >> shift && number << shift >= 4) return number << shift;
   throw std::invalid_argument(
-      fmt::format("{}: got '{}', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M", option, text));
+      fmt::format("`{}`: got '{}', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M", option, size));
 }
 
 class AllReduceBench {
@@ -176,7 +163,7 @@ void print_line(const Result& result, const Expected& expected, int world_size) 
 }
 
 int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
-  const int64_t least = bytes_of("-b", command.least), most = bytes_of("-e", command.most);
+  const int64_t least = bytes_of("b", command.least), most = bytes_of("e", command.most);
   const bool prints = ranks.layout.rank == 0;
   AllReduceBench bench(command, ranks);
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
@@ -184,8 +171,7 @@ int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
   int64_t wrong = 0;
   for (int64_t bytes = least; bytes <= most;
        bytes = std::max<int64_t>(bytes + 4, std::llround(static_cast<double>(bytes) * command.factor))) {
-    for (const auto& name : command.forms) {
-      const Form form = form_of(name);
+    for (const Form form : command.forms) {
       const Result result = bench.measure(form, bytes);
       const Expected times = expected(command, result, ranks.layout);
       if (prints) print_line(result, times, ranks.layout.world_size());
@@ -205,19 +191,12 @@ int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
   return 0;
 }
 
-int run_bench(BenchCommand& command, const Invocation& invocation) {
-  if (bytes_of("-b", command.least) > bytes_of("-e", command.most)) {
-    throw std::invalid_argument(fmt::format("-b: got {}, wanted at most -e, {}", command.least, command.most));
+int run_bench(const BenchCommand& command, const Invocation& invocation) {
+  if (bytes_of("b", command.least) > bytes_of("e", command.most)) {
+    throw std::invalid_argument(fmt::format("`b`: got {}, wanted at most `e`, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  comm::ConnectOptions options{.join_timeout = milliseconds_of(command.join_timeout),
-                               .shared_memory = !command.no_shared_memory,
-                               .announce = true};
-  if (command.device == "cuda") {
-    comm::check_gpu();  // before ranks are started
-    options.device = at::kCUDA;
-  }
-  if (!command.interfaces.empty()) options.interfaces = CLI::detail::split(command.interfaces, ',');
+  const auto options = connect_options(command.ranks);
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) expect_room_for(shape);
@@ -226,38 +205,40 @@ int run_bench(BenchCommand& command, const Invocation& invocation) {
   return measure_all(command, ranks);
 }
 
+text::OptionList describe(BenchCommand& command) {
+  using text::number;
+  text::OptionList list;
+  const auto ranks = text::between(1, comm::kMostRanks);
+  list.add("nodes", number(command.nodes, ranks), "nodes to start here, unless a launcher did");
+  list.add("ranks-per-node", number(command.ranks_per_node, ranks), "ranks on each");
+  list.add("form", text::choices(command.forms, kForms), "several with commas");
+  list.add("begin", text::text_value(command.least), "smallest size in bytes; K, M and G are powers of 1024")
+      .short_form('b');
+  list.add("end", text::text_value(command.most), "largest size").short_form('e');
+  list.add("factor", number(command.factor, text::between(1, 1e6)), "from one size to the next").short_form('f');
+  list.add("iterations", number(command.iterations, text::at_least(1)), "timed; the median counts").short_form('n');
+  list.add("warm-up", number(command.warm_up, text::at_least(0)), "not timed").short_form('w');
+  list.add("check", text::switch_value(command.check), "verify every result: 0 or 1").short_form('c');
+  list.add("line-rate", number(command.line_rate, text::at_least(0)),
+           "of a node's interface, Mbit/s: adds bound and model");
+  train::describe_links(list, command.ranks);
+  list.add("json", text::text_value(command.json), "write the results to this file");
+  list.add("quiet", text::flag(command.quiet), "only results");
+  return list;
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation invocation, int& status) {
   auto* sub = app.add_subcommand("bench", "measure communication");
   sub->require_subcommand(1);
-  auto* all_reduce = sub->add_subcommand("all_reduce", "sums over all ranks, by form and size; results are verified");
   auto command = std::make_shared<BenchCommand>();
-  all_reduce->add_option("--nodes", command->nodes, "nodes to start here, unless a launcher did")
-      ->check(between(1, comm::kMostRanks));
-  all_reduce->add_option("--ranks-per-node", command->ranks_per_node, "ranks on each")
-      ->check(between(1, comm::kMostRanks));
-  all_reduce->add_option("--form", command->forms, "several with commas")
-      ->delimiter(',')
-      ->check(one_of({"flat", "leader", "sharded"}))
-      ->type_name("");
-  all_reduce->add_option("-b,--begin", command->least, "smallest size in bytes; K, M and G are powers of 1024");
-  all_reduce->add_option("-e,--end", command->most, "largest size");
-  all_reduce->add_option("-f,--factor", command->factor, "from one size to the next")->check(between(1, 1e6));
-  all_reduce->add_option("-n,--iterations", command->iterations, "timed; the median counts")->check(above_zero());
-  all_reduce->add_option("-w,--warm-up", command->warm_up, "not timed")->check(zero_or_more());
-  all_reduce->add_option("-c,--check", command->check, "verify every result: 0 or 1");
-  all_reduce->add_option("--line-rate", command->line_rate, "of a node's interface, Mbit/s: adds bound and model")
-      ->check(zero_or_more());
-  all_reduce->add_option("--interface", command->interfaces, "network interfaces, such as eth0 or eth0,eth1");
-  all_reduce->add_flag("--no-shared-memory", command->no_shared_memory, "loopback inside a node");
-  all_reduce->add_option("--join-timeout", command->join_timeout, "seconds that the ranks have to come together")
-      ->check(seconds());
-  all_reduce->add_option("--device", command->device, "where the buffers lie: cpu or cuda")
-      ->check(one_of({"cpu", "cuda"}))
-      ->type_name("");
-  all_reduce->add_option("--json", command->json, "write the results to this file");
-  all_reduce->callback([command, invocation, &status] { status = run_bench(*command, invocation); });
+  add_command(*sub,
+              {.name = "all_reduce",
+               .help = "sums over all ranks, by form and size; results are verified",
+               .options = describe(*command),
+               .run = [command, invocation] { return run_bench(*command, invocation); }},
+              status);
 }
 
 }  // namespace prunex::tools

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <c10/util/Exception.h>
+#include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
 #include <stdexcept>
@@ -12,7 +13,6 @@
 
 #include "prunex/say.h"
 #include "prunex/text/one_line.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
 #include "tools/prunex/standard_streams.h"
@@ -26,7 +26,7 @@ constexpr int kFailure = 1, kUsage = 2;
 constexpr size_t kLongestMessage = 4000;  // paths included
 
 int fail(int status, const std::string& message) {
-  say(fmt::format("prunex: {}\n", text::one_line(message, kLongestMessage)));
+  say(fmt::format("prunex: {}\n", text::one_line(text::with_flags(message), kLongestMessage)));
   return status;
 }
 
@@ -74,7 +74,6 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
       "Trains CNNs across machines over slow links and prunes them structurally while they train.", "prunex");
   app->require_subcommand(0, 1);  // a word that is none should be named, which a missing one would hide
   app->set_version_flag("--version", version_line());
-  app->option_defaults()->always_capture_default();
   use_help(*app);
   add_train(*app, {argv}, status);
   add_eval(*app, status);
@@ -84,9 +83,9 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
   add_bench(*app, {argv}, status);
   add_compare(*app, status);
   add_report(*app, status);
-  add_completion(*app);
-  add_man_page(*app);
-  check_numbers(*app);
+  add_completion(*app, status);
+  add_man_page(*app, status);
+  add_options_page(*app, status);
   return app;
 }
 

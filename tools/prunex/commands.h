@@ -1,7 +1,21 @@
-// The sub-commands. Each adds its options to the command line and returns what to do once they are parsed.
+// The sub-commands.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "prunex/text/option.h"
+
+namespace CLI {
+class App;
+}
+
+namespace prunex::comm {
+struct ConnectOptions;
+}
+namespace prunex::train {
+struct RankOptions;
+}
 
 namespace prunex::tools {
 
@@ -10,7 +24,21 @@ struct Invocation {
   char** argv = nullptr;
 };
 
-/// Adds a sub-command; its callback sets `status` to the exit code or throws.
+struct Command {
+  std::string name, help;
+  text::OptionList options;  ///< bound to what `run` works with
+  std::function<int()> run;  ///< the exit code, or an exception
+  /// Between the command line and the checks: what files and presets say.
+  std::function<void(text::OptionList&)> complete = {};
+  bool last_wins = false;     ///< of an option that is given twice; else it is refused
+  std::string examples = {};  ///< behind help, which then shows basic options first
+};
+
+/// Adds the command with its options. Once they are parsed, out of range or without effect, they are refused; what
+/// `run` returns becomes `status`.
+CLI::App& add_command(CLI::App& parent, Command command, int& status);
+
+/// Each adds one.
 void add_train(CLI::App& app, Invocation invocation, int& status);
 void add_eval(CLI::App& app, int& status);
 void add_predict(CLI::App& app, int& status);
@@ -20,8 +48,17 @@ void add_bench(CLI::App& app, Invocation invocation, int& status);
 void add_compare(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 
-/// Hidden commands that print what an installation has: completion for a shell, and the manual page.
-void add_completion(CLI::App& app);
-void add_man_page(CLI::App& app);
+/// Hidden commands that print what an installation has: completion for a shell, the manual page, docs/options.md.
+void add_completion(CLI::App& app, int& status);
+void add_man_page(CLI::App& app, int& status);
+void add_options_page(CLI::App& app, int& status);
+
+/// Throws std::invalid_argument if two options name one file, which the second would overwrite.
+void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
+
+/// How ranks are connected. Throws std::invalid_argument for a device that is not there: before ranks are started.
+comm::ConnectOptions connect_options(const train::RankOptions& ranks);
+
+inline constexpr double kMostThreads = 1024;
 
 }  // namespace prunex::tools

@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
+#include "prunex/train/options.h"
 #include "prunex/version.h"
 #include "report/report.h"
 #include "report/study.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
@@ -28,7 +27,7 @@ namespace fs = std::filesystem;
 struct CompareCommand {
   std::string file, output, only, again;
   bool dry_run = false;
-  int64_t time_exchanges = 0;
+  std::optional<int64_t> time_exchanges;
   RunnerOptions runner;
   VerifyOptions verify;
 };
@@ -42,7 +41,7 @@ std::string line_of(const CompareCommand& command) {
   if (!command.runner.data_dir.empty()) line += " --data-dir " + command.runner.data_dir;
   if (!command.only.empty()) line += fmt::format(" --only '{}'", command.only);
   if (command.runner.jobs > 1) line += fmt::format(" --jobs {}", command.runner.jobs);
-  if (command.time_exchanges > 0) line += fmt::format(" --time-exchanges {}", command.time_exchanges);
+  if (command.time_exchanges) line += fmt::format(" --time-exchanges {}", *command.time_exchanges);
   return line;
 }
 
@@ -50,15 +49,17 @@ bool fits(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-Comparison read(const CompareCommand& command, const CLI::App& train) {
+Comparison read(const CompareCommand& command) {
+  train::TrainOptions options;
+  text::OptionList known = train::describe(options);
   Comparison comparison = read_comparison(command.file, [&](const std::string& name) {
-    const auto* option = train.get_option_no_throw("--" + name);
-    return option != nullptr && option->get_configurable();
+    const auto* option = known.find(name);
+    return option != nullptr && option->in_files;
   });
   if (command.only.empty()) return comparison;
   std::erase_if(comparison.runs, [&](const NamedRun& run) { return !fits(command.only, run.name); });
   if (comparison.runs.empty()) {
-    throw std::invalid_argument(fmt::format("--only: got '{}', which fits no run of {}", command.only, command.file));
+    throw std::invalid_argument(fmt::format("`only`: got '{}', which fits no run of {}", command.only, command.file));
   }
   return comparison;
 }
@@ -80,7 +81,7 @@ std::vector<std::string> names_again(const CompareCommand& command, const Compar
   for (const auto& run : comparison.runs) {
     if (fits(command.again, run.name)) names.push_back(run.name);
   }
-  if (names.empty()) throw std::invalid_argument(fmt::format("--again: got '{}', which fits no run", command.again));
+  if (names.empty()) throw std::invalid_argument(fmt::format("`again`: got '{}', which fits no run", command.again));
   return names;
 }
 
@@ -181,22 +182,19 @@ Outcome run_timings(const CompareCommand& command, const std::vector<Job>& jobs,
 /// All runs, then all timings if they are asked for.
 Outcome run_and_time(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record) {
   const auto timings = [&] {
-    return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges);
+    return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges.value_or(0));
   };
-  if (command.time_exchanges > 0) refuse_stale(record, timings());
+  if (command.time_exchanges) refuse_stale(record, timings());
   const nlohmann::ordered_json head{
       {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
-  if (command.time_exchanges == 0 || outcome.signal != 0) return outcome;
+  if (!command.time_exchanges || outcome.signal != 0) return outcome;
   const Outcome timed = run_timings(command, timings(), record, head);
   return {outcome.failures + timed.failures, timed.signal};
 }
 
-int run_compare(const CompareCommand& command, const CLI::App& train) {
-  if (command.verify.exchanges > 0 && command.verify.mbit.empty()) {
-    throw std::invalid_argument("--verify-exchanges: needs --verify, which says at which Mbit/s");
-  }
-  const Comparison comparison = read(command, train);
+int run_compare(const CompareCommand& command) {
+  const Comparison comparison = read(command);
   ComparisonRecord record(directory_of(command));
   const auto again = names_again(command, comparison);
   if (command.dry_run) {
@@ -222,7 +220,7 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
     write_report(command);
     if (failed > 0) {
       throw std::runtime_error(
-          fmt::format("compare: --verify: {} failed, see above", report::count_of(failed, "point")));
+          fmt::format("compare: `verify`: {} failed, see above", report::count_of(failed, "point")));
     }
   }
   if (outcome.failures > 0) {
@@ -232,32 +230,43 @@ int run_compare(const CompareCommand& command, const CLI::App& train) {
   return 0;
 }
 
+text::OptionList describe(CompareCommand& command) {
+  using text::number;
+  using text::text_value;
+  auto& verify = command.verify;
+  text::OptionList list;
+  list.add("FILE", text_value(command.file), "FILE.toml with the runs: docs/report.md").must().positional();
+  list.add("output", text_value(command.output), "results; default: runs/ and the name of the file");
+  list.add("only", text_value(command.only), "runs whose name fits, such as 'hsadmm*'");
+  list.add("again", text_value(command.again), "forget what was done of runs whose name fits, and make them anew");
+  list.add("jobs", number(command.runner.jobs, text::between(1, kMostThreads)), "runs at the same time");
+  list.add("data-dir", text_value(command.runner.data_dir), "`data_dir` of every run that reads one");
+  list.add("dry-run", text::flag(command.dry_run), "only print the plan");
+  list.add("time-exchanges", number(command.time_exchanges, text::between(1, 1e9)),
+           "then time so many exchanges of every run, one run after the other, for computed seconds; with the machine "
+           "to itself");
+  list.add("verify", text::numbers(verify.mbit, "MBIT,MBIT", text::above_zero()),
+           "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100");
+  const text::Condition verifies{
+      "`verify`", [&verify] { return verify.mbit.empty() ? "needs `verify`, which says at which Mbit/s" : ""; }};
+  list.add("verify-exchanges", number(verify.exchanges, text::between(0, 1e9)),
+           "only so many exchanges of each; 0 = all")
+      .when(verifies);
+  list.add("cluster", text_value(verify.script), "the script of the emulated cluster").when(verifies);
+  list.add("quiet", text::flag(command.runner.quiet), "no progress, only results");
+  return list;
+}
+
 }  // namespace
 
 void add_compare(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("compare", "a matrix of runs and seeds from one file; goes on where it was stopped");
   auto command = std::make_shared<CompareCommand>();
-  sub->add_option("FILE", command->file, "FILE.toml with the runs: docs/report.md")->required();
-  sub->add_option("--output", command->output, "results; default: runs/ and the name of the file");
-  sub->add_option("--only", command->only, "runs whose name fits, such as 'hsadmm*'")->check(not_empty());
-  sub->add_option("--again", command->again, "forget what was done of runs whose name fits, and make them anew")
-      ->check(not_empty());
-  sub->add_option("--jobs", command->runner.jobs, "runs at the same time")->check(between(1, kMostThreads));
-  sub->add_option("--data-dir", command->runner.data_dir, "--data-dir of every run");
-  sub->add_flag("--dry-run", command->dry_run, "only print the plan");
-  sub->add_option("--time-exchanges", command->time_exchanges,
-                  "then time so many exchanges of every run, one run after the other, for computed seconds; with the "
-                  "machine to itself")
-      ->check(between(1, 1e9));
-  sub->add_option("--verify", command->verify.mbit,
-                  "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100")
-      ->delimiter(',')
-      ->check(above_zero());
-  sub->add_option("--verify-exchanges", command->verify.exchanges, "only so many exchanges of each; 0 = all")
-      ->check(between(0, 1e9));
-  sub->add_option("--cluster", command->verify.script, "the script of the emulated cluster");
-  sub->add_flag("--quiet", command->runner.quiet, "no progress, only results");
-  sub->callback([&app, command, &status] { status = run_compare(*command, *app.get_subcommand("train")); });
+  add_command(app,
+              {.name = "compare",
+               .help = "a matrix of runs and seeds from one file; goes on where it was stopped",
+               .options = describe(*command),
+               .run = [command] { return run_compare(*command); }},
+              status);
 }
 
 }  // namespace prunex::tools

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
 
@@ -90,11 +89,13 @@ std::string bash_completion(const CLI::App& app) {
 
 }  // namespace
 
-void add_completion(CLI::App& app) {
-  auto* sub = app.add_subcommand("completion", "print what a shell completes prunex's command lines with")->group("");
+void add_completion(CLI::App& app, int& status) {
   auto shell = std::make_shared<std::string>();
-  sub->add_option("SHELL", *shell, "the shell")->required()->check(one_of({"bash"}))->type_name("");
-  sub->callback([&app, shell] { fmt::print("{}", bash_completion(app)); });
+  text::OptionList list;
+  list.add("SHELL", text::one_of(*shell, {"bash"}), "the shell").must().positional();
+  const auto run = [&app, shell] { return fmt::print("{}", bash_completion(app)), 0; };
+  add_command(app, {"completion", "print what a shell completes prunex's command lines with", list, run}, status)
+      .group("");
 }
 
 }  // namespace prunex::tools

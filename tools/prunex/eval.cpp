@@ -17,9 +17,8 @@
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/remarks.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/data_options.h"
+#include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
 namespace {
@@ -31,20 +30,21 @@ struct EvalCommand {
   int64_t batch_size = 128;
   int threads = 1;
   std::string json;
+  bool quiet = false;
 };
 
-/// --test by itself: nothing but the model says how its images are normalised.
+/// `test` by itself: nothing but the model says how its images are normalised.
 data::Dataset test_file(const data::DataOptions& options, const std::optional<train::Carried>& carried,
                         const std::string& model) {
   if (!carried) {
     throw std::invalid_argument(
-        fmt::format("--test {}: {} does not say how images are normalised: --dataset FILE.safetensors, what it was "
+        fmt::format("`test` {}: {} does not say how images are normalised: `dataset` FILE.safetensors, what it was "
                     "trained on, is wanted too",
                     options.test, model));
   }
   data::Dataset test = data::read_image_file(options.test);
   data::normalise_by(test, carried->description, carried->file);
-  return options.test_limit == 0 ? test : data::take_first(test, options.test_limit, "--test-limit");
+  return options.test_limit == 0 ? test : data::take_first(test, options.test_limit, "`test_limit`");
 }
 
 /// A test set of as many classes that are other ones.
@@ -59,8 +59,8 @@ data::Dataset test_images(const EvalCommand& command) {
   const auto carried = train::carried_description(command.model, "");
   if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
   const train::RunImages images = train::load_images(command.data, carried);
-  if (!images.remark.empty()) say(fmt::format("prunex: {}\n", images.remark));
-  if (carried) mention_other_classes(*carried, images.sets.test);
+  if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
+  if (carried && !command.quiet) mention_other_classes(*carried, images.sets.test);
   return images.sets.test;
 }
 
@@ -68,7 +68,7 @@ int run_eval(const EvalCommand& command) {
   at::set_num_threads(command.threads);
   const auto test = test_images(command);
   const auto model = program::read_pt2(command.model, command.max_model_size << 20);
-  train::check_fits(model.program.graph(), test, "--model " + command.model);
+  train::check_fits(model.program.graph(), test, "`model` " + command.model);
   const auto score = train::evaluate(model.program, model.weights, test);
   const int64_t batch_size = std::min(command.batch_size, test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
@@ -86,21 +86,32 @@ int run_eval(const EvalCommand& command) {
   return 0;
 }
 
+text::OptionList describe(EvalCommand& command) {
+  text::OptionList list;
+  list.add("model", text::text_value(command.model), "FILE.pt2").must();
+  describe_model_limit(list, command.max_model_size);
+  list.add("batch-size", text::number(command.batch_size, text::at_least(1)), "images per batch of the timing");
+  list.add("threads", text::number(command.threads, text::between(1, kMostThreads)), "threads");
+  list.add("json", text::text_value(command.json), "write the result to this file");
+  list.add("quiet", text::flag(command.quiet), "no remarks, only results");
+  train::describe_data(list, command.data);
+  return list;
+}
+
 }  // namespace
 
 void add_eval(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("eval", "score a model on a test set");
   auto command = std::make_shared<EvalCommand>();
-  sub->add_option("--model", command->model, "FILE.pt2")->required();
-  add_model_limit(*sub, command->max_model_size);
-  add_data_options(*sub, command->data);
-  sub->add_option("--batch-size", command->batch_size, "images per batch of the timing")->check(above_zero());
-  sub->add_option("--threads", command->threads, "threads")->check(between(1, kMostThreads));
-  sub->add_option("--json", command->json, "write the result to this file");
-  sub->callback([sub, command, &status] {
-    if (sub->count("--dataset") == 0 && !command->data.test.empty()) command->data.dataset.clear();
-    status = run_eval(*command);
-  });
+  const auto complete = [command](text::OptionList& options) {
+    if (!options.find("dataset")->given && !command->data.test.empty()) command->data.dataset.clear();
+  };
+  add_command(app,
+              {.name = "eval",
+               .help = "score a model on a test set",
+               .options = describe(*command),
+               .run = [command] { return run_eval(*command); },
+               .complete = complete},
+              status);
 }
 
 }  // namespace prunex::tools

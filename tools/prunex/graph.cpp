@@ -9,8 +9,8 @@
 #include "prunex/program/pt2.h"
 #include "prunex/prune/groups.h"
 #include "prunex/train/images.h"
-#include "tools/prunex/columns.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/help.h"
 #include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
@@ -22,6 +22,7 @@ struct GraphCommand {
   ModelChoice model;
   std::string json;
   std::string save;
+  bool quiet = false;
 };
 
 ordered_json to_json(const prune::DependencyGroup& group) {
@@ -70,16 +71,26 @@ int run_graph(const GraphCommand& command) {
   return 0;
 }
 
+text::OptionList describe(GraphCommand& command) {
+  text::OptionList list;
+  describe_model(list, command.model);
+  describe_input(list, command.model);
+  list.add("json", text::text_value(command.json), "write the groups to this file");
+  list.add("save", text::text_value(command.save), "write the program to this FILE.pt2");
+  list.add("quiet", text::flag(command.quiet), "only results");
+  return list;
+}
+
 }  // namespace
 
 void add_graph(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("graph", "show which channels of a network must be pruned together");
   auto command = std::make_shared<GraphCommand>();
-  add_model_options(*sub, command->model);
-  sub->add_option("--input", command->model.input, "input of a built-in network, such as 1x3x224x224");
-  sub->add_option("--json", command->json, "write the groups to this file");
-  sub->add_option("--save", command->save, "write the program to this FILE.pt2");
-  sub->callback([command, &status] { status = run_graph(*command); });
+  add_command(app,
+              {.name = "graph",
+               .help = "show which channels of a network must be pruned together",
+               .options = describe(*command),
+               .run = [command] { return run_graph(*command); }},
+              status);
 }
 
 }  // namespace prunex::tools

@@ -71,9 +71,9 @@ std::string man_page(const CLI::App& app) {
 
 }  // namespace
 
-void add_man_page(CLI::App& app) {
-  auto* sub = app.add_subcommand("man", "print the manual page")->group("");
-  sub->callback([&app] { fmt::print("{}", man_page(app)); });
+void add_man_page(CLI::App& app, int& status) {
+  const auto run = [&app] { return fmt::print("{}", man_page(app)), 0; };
+  add_command(app, {"man", "print the manual page", {}, run}, status).group("");
 }
 
 }  // namespace prunex::tools

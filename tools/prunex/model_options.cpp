@@ -2,41 +2,70 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <stdexcept>
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
-#include "tools/prunex/checks.h"
-#include "tools/prunex/shape.h"
 
 namespace prunex::tools {
 namespace {
 
-/// The CIFAR ResNets; the others are torchvision's ImageNet networks.
-bool is_for_cifar(const std::string& model) {
-  return model == "resnet8" || model == "resnet20" || model == "resnet56";
+/// "1x3x224x224": numbers of one or more joined by 'x'.
+std::vector<int64_t> parse_shape(const std::string& text) {
+  std::vector<int64_t> shape;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (true) {
+    int64_t extent = 0;
+    const auto [next, error] = std::from_chars(at, end, extent);
+    if (error != std::errc() || extent < 1 || (next != end && *next != 'x')) {
+      throw std::invalid_argument(fmt::format("`input`: got '{}', wanted a shape such as 1x3x224x224", text));
+    }
+    shape.push_back(extent);
+    if (next == end) return shape;
+    at = next + 1;
+  }
 }
 
 }  // namespace
 
-void add_model_options(CLI::App& app, ModelChoice& choice) {
-  app.add_option("--model", choice.model, "a built-in network, or FILE.pt2")
-      ->required()
-      ->check(one_of(models::model_names(), ".pt2"))
-      ->type_name("");
-  add_model_limit(app, choice.max_model_size);
-  app.add_option("--classes", choice.classes, "outputs of a built-in network; 0 = what it was made for")
-      ->check(between(0, 1'000'000));
-  app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
+void describe_model(text::OptionList& list, ModelChoice& choice) {
+  const text::Condition built_in{"built-in networks", [&choice] {
+                                   return choice.model.ends_with(".pt2") ? "the network of a file has its own" : "";
+                                 }};
+  list.add("model", text::one_of(choice.model, models::model_names(), ".pt2"), "a built-in network, or FILE.pt2")
+      .must();
+  describe_model_limit(list, choice.max_model_size).when({"FILE.pt2", [&choice] {
+                                                            return choice.model.ends_with(".pt2")
+                                                                       ? ""
+                                                                       : fmt::format("{} is built in", choice.model);
+                                                          }});
+  list.add("classes", text::number(choice.classes, text::between(0, 1'000'000)),
+           "outputs of a built-in network; 0 = what it was made for")
+      .when(built_in);
+  list.add("width", text::number(choice.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets")
+      .when(built_in);
+}
+
+void describe_input(text::OptionList& list, ModelChoice& choice) {
+  list.add("input", text::text_value(choice.input), "input of a built-in network, such as 1x3x224x224")
+      .when({"built-in networks",
+             [&choice] { return choice.model.ends_with(".pt2") ? "the network of a file has its own" : ""; }});
+}
+
+text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes) {
+  return list.add("max-model-size", text::number(mebibytes, text::between(0, 0x1p40)),
+                  "MiB that the records of a FILE.pt2 may have together; 0: eight times the file");
 }
 
 program::Model load_model(const ModelChoice& choice) {
   if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20);
-  const bool cifar = is_for_cifar(choice.model);
+  const bool cifar = models::is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
-  const auto shape = parse_shape("--input", input);
+  const auto shape = parse_shape(input);
   if (shape.size() != 4) {
-    throw std::invalid_argument(fmt::format("--input: got '{}', wanted batch x channels x height x width", input));
+    throw std::invalid_argument(fmt::format("`input`: got '{}', wanted batch x channels x height x width", input));
   }
   return models::make_model(choice.model, {.classes = choice.classes > 0 ? choice.classes
                                                       : cifar            ? 10

@@ -1,11 +1,11 @@
 // The options that choose a network outside training: a file, or a built-in name with its input.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
 #include "prunex/program/program.h"
+#include "prunex/text/option.h"
 
 namespace prunex::tools {
 
@@ -18,8 +18,12 @@ struct ModelChoice {
   uint64_t seed = 0;
 };
 
-/// --model, --classes, --width, --max-model-size.
-void add_model_options(CLI::App& app, ModelChoice& choice);
+/// model, max-model-size, classes, width.
+void describe_model(text::OptionList& list, ModelChoice& choice);
+/// input: a shape.
+void describe_input(text::OptionList& list, ModelChoice& choice);
+/// max-model-size, of program::read_pt2().
+text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes);
 
 /// Reads the file or builds the network; std::invalid_argument names the option.
 program::Model load_model(const ModelChoice& choice);

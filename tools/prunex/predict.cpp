@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <stdexcept>
 
@@ -13,7 +11,6 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/model_options.h"
 
@@ -23,35 +20,22 @@ namespace {
 struct PredictCommand {
   ModelChoice model;
   std::string weights, input, output;
-  std::string mean, std;
+  std::vector<double> mean, std;
+  bool quiet = false;
 };
 
-/// "0.5,0.5,0.5".
-std::vector<double> numbers_of(const char* option, const std::string& list) {
-  std::vector<double> numbers;
-  for (const auto& word : CLI::detail::split(list, ',')) {
-    const bool is_number = CLI::detail::lexical_cast(word, numbers.emplace_back()) && std::isfinite(numbers.back());
-    if (is_number) continue;
-    throw std::invalid_argument(
-        fmt::format("{} {}: got '{}', wanted a number per channel, such as 0.5,0.5,0.5", option, list, word));
-  }
-  return numbers;
-}
-
-/// --mean and --std, else what the network's files say.
+/// `mean` and `std`, else what the network's files say.
 train::Carried normalization_of(const PredictCommand& command) {
   if (!command.mean.empty()) {
-    train::Carried given{{numbers_of("--mean", command.mean), numbers_of("--std", command.std), {}}, "--mean"};
-    const auto& [mean, std, classes] = given.description;
-    if (mean.size() != std.size() || *std::min_element(std.begin(), std.end()) <= 0) {
-      throw std::invalid_argument(fmt::format("--std {}: wanted {} numbers above 0, as many as --mean {} has",
-                                              command.std, mean.size(), command.mean));
+    if (command.mean.size() != command.std.size()) {
+      throw std::invalid_argument(fmt::format("`std`: got {} numbers, wanted {}, as many as `mean` has",
+                                              command.std.size(), command.mean.size()));
     }
-    return given;
+    return {{command.mean, command.std, {}}, "`mean`"};
   }
   if (auto carried = train::carried_description(command.model.model, command.weights)) return *carried;
   throw std::invalid_argument(
-      fmt::format("--input {}: 'input' is Byte, and {} does not say how pixels are normalised: wanted --mean and --std",
+      fmt::format("`input` {}: 'input' is Byte, and {} does not say how pixels are normalised: wanted `mean` and `std`",
                   command.input, command.model.model));
 }
 
@@ -79,20 +63,20 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
   }
   if (fits && pixels) return normalised(input, command);
   if (fits && !command.mean.empty()) {
-    throw std::invalid_argument(fmt::format("--mean {}: 'input' of {} is {}, which is taken as it is: wanted Byte",
-                                            command.mean, command.input, at::toString(input.scalar_type())));
+    throw std::invalid_argument(fmt::format("`mean`: 'input' of {} is {}, which is taken as it is: wanted Byte",
+                                            command.input, at::toString(input.scalar_type())));
   }
   if (fits) return input;
   throw std::invalid_argument(fmt::format(
-      "--input {}: 'input' is {} of [{}], the model takes {} of [{}]", command.input, at::toString(input.scalar_type()),
+      "`input` {}: 'input' is {} of [{}], the model takes {} of [{}]", command.input, at::toString(input.scalar_type()),
       fmt::join(input.sizes(), ", "), at::toString(wanted.dtype), fmt::join(extents, ", ")));
 }
 
 int run_predict(const PredictCommand& command) {
   at::NoGradGuard no_grad;
-  if (command.mean.empty() != command.std.empty()) throw std::invalid_argument("--mean and --std: wanted both or none");
-  refuse_same_file("--output", command.output, "--input", command.input);
-  if (!command.weights.empty()) refuse_same_file("--output", command.output, "--weights", command.weights);
+  if (command.mean.empty() != command.std.empty()) throw std::invalid_argument("`mean` and `std`: wanted both or none");
+  refuse_same_file("output", command.output, "input", command.input);
+  if (!command.weights.empty()) refuse_same_file("output", command.output, "weights", command.weights);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const at::Tensor input = read_input(command, model.program.graph());
@@ -102,20 +86,31 @@ int run_predict(const PredictCommand& command) {
   return 0;
 }
 
+text::OptionList describe(PredictCommand& command) {
+  text::OptionList list;
+  describe_model(list, command.model);
+  list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
+  list.add("input", text::text_value(command.input),
+           "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised")
+      .must();
+  list.add("output", text::text_value(command.output), "FILE.safetensors to write, with a tensor 'output'").must();
+  list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
+           "of the pixels' channels, scaled to 0-1, instead of what the model says");
+  list.add("std", text::numbers(command.std, "NUMBERS", text::above_zero()), "of the same");
+  list.add("quiet", text::flag(command.quiet), "only results");
+  return list;
+}
+
 }  // namespace
 
 void add_predict(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("predict", "run a model on the tensor 'input' of a safetensors file");
   auto command = std::make_shared<PredictCommand>();
-  add_model_options(*sub, command->model);
-  sub->add_option("--weights", command->weights, "FILE.safetensors instead of the model's own weights");
-  sub->add_option("--input", command->input,
-                  "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised")
-      ->required();
-  sub->add_option("--output", command->output, "FILE.safetensors to write, with a tensor 'output'")->required();
-  sub->add_option("--mean", command->mean, "of the pixels' channels, scaled to 0-1, instead of what the model says");
-  sub->add_option("--std", command->std, "of the same");
-  sub->callback([command, &status] { status = run_predict(*command); });
+  add_command(app,
+              {.name = "predict",
+               .help = "run a model on the tensor 'input' of a safetensors file",
+               .options = describe(*command),
+               .run = [command] { return run_predict(*command); }},
+              status);
 }
 
 }  // namespace prunex::tools

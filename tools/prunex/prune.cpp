@@ -38,8 +38,8 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const std::
                                         const program::Graph& graph) {
   if (command.data.dataset.empty()) return std::nullopt;
   const train::RunImages images = train::load_images(command.data, carried);
-  if (!images.remark.empty()) say(fmt::format("prunex: {}\n", images.remark));
-  train::check_fits(graph, images.sets.test, "--model " + command.model.model);
+  if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
+  train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
   return images.sets;
 }
 
@@ -63,7 +63,6 @@ Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand
                          const std::optional<data::Datasets>& data) {
   constexpr int kTries = 10;
   const double most = *command.latency;
-  if (!(most > 0)) throw std::invalid_argument(fmt::format("--latency {}: wanted milliseconds above 0", most));
   const auto milliseconds = [&](const Pruner& pruned) {
     const program::Model model = pruned.result().model;
     return train::milliseconds_per_batch(model, command.latency_batch);
@@ -91,7 +90,7 @@ Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand
     latency.milliseconds_after = took;
   }
   if (!best)
-    throw std::invalid_argument(fmt::format("--latency {}: the fastest network tried took {:.3g} ms", most, fastest));
+    throw std::invalid_argument(fmt::format("`latency` {}: the fastest network tried took {:.3g} ms", most, fastest));
   pruner = std::move(*best);
   return latency;
 }
@@ -140,9 +139,9 @@ int run_prune(const PruneCommand& command) {
   at::set_num_threads(command.threads);
   target_option(command);
   const ImportanceOptions importance = importance_options(command);
-  io::check_new_or_empty(command.output, "--output");
+  io::check_new_or_empty(command.output, "`output`");
   if (command.estimate_statistics && command.data.dataset.empty()) {
-    throw std::invalid_argument("--estimate-statistics: needs images, which --dataset names");
+    throw std::invalid_argument("`estimate_statistics`: needs images, which `dataset` names");
   }
   program::Model model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
@@ -150,12 +149,12 @@ int run_prune(const PruneCommand& command) {
   const auto data = load_data(command, carried, model.program.graph());
   if (prune::needs_evidence(importance.criterion) && !data) {
     throw std::invalid_argument(
-        fmt::format("--importance {}: reads gradients or activations, which need --dataset", command.importance));
+        fmt::format("`importance` {}: reads gradients or activations, which need `dataset`", command.importance));
   }
   const prune::PlanOptions options = plan_options(command);
   const std::string why =
-      train::nothing_to_cut(model.program.graph(), "--model " + command.model.model, options.groups);
-  if (!why.empty()) say(fmt::format("prunex: warning: {}\n", why));
+      train::nothing_to_cut(model.program.graph(), "`model` " + command.model.model, options.groups);
+  if (!why.empty() && !command.quiet) say(text::with_flags(fmt::format("prunex: warning: {}\n", why)));
   Pruner pruner(model, options);
   std::optional<Latency> latency;
   if (command.latency) {
@@ -174,10 +173,13 @@ int run_prune(const PruneCommand& command) {
 }  // namespace
 
 void add_prune(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("prune", "remove channels of a network until it meets a target");
   auto command = std::make_shared<PruneCommand>();
-  add_prune_options(*sub, *command);
-  sub->callback([command, &status] { status = run_prune(*command); });
+  add_command(app,
+              {.name = "prune",
+               .help = "remove channels of a network until it meets a target",
+               .options = describe(*command),
+               .run = [command] { return run_prune(*command); }},
+              status);
 }
 
 }  // namespace prunex::tools

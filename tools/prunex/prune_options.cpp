@@ -6,9 +6,8 @@
 #include <stdexcept>
 
 #include "prunex/prune/target.h"
-#include "tools/prunex/checks.h"
-#include "tools/prunex/choices.h"
-#include "tools/prunex/data_options.h"
+#include "prunex/train/options.h"
+#include "tools/prunex/commands.h"
 
 namespace prunex::tools {
 namespace {
@@ -17,72 +16,64 @@ using prune::ImportanceOptions;
 using prune::Pruner;
 using prune::Reduction;
 using prune::Target;
+using text::flag;
+using text::number;
 
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
   const auto ratio = prune::parse_assignment(text);
   if (ratio) return {ratio->first, ratio->second};
-  throw std::invalid_argument(fmt::format("--layer-ratio {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
+  throw std::invalid_argument(fmt::format("`layer_ratio` {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
 }
 
-const Words<Reduction>& reductions() {
-  static const Words<Reduction> words{{"mean", Reduction::kMean},   {"sum", Reduction::kSum},
-                                      {"max", Reduction::kMax},     {"product", Reduction::kProduct},
-                                      {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
-  return words;
+void describe_target(text::OptionList& list, PruneCommand& command) {
+  list.topic("Target: one of");
+  list.add("ratio", number(command.ratio), "share of the units of every group to remove");
+  list.add("macs", number(command.macs), "multiply-accumulates to be left at most: a share up to 1, or a count");
+  list.add("parameters", number(command.parameters), "parameters to be left at most: a share up to 1, or a count");
+  list.add("speed-up", number(command.speed_up), "multiply-accumulates before over those after");
+  list.add("latency", number(command.latency, text::above_zero()), "milliseconds at most for a batch, measured here");
+  list.add("latency-batch", number(command.latency_batch, text::between(1, 1 << 20)), "images in that batch")
+      .when({"`latency`", [&command] { return command.latency ? "" : "nothing is timed without `latency`"; }});
 }
 
-void add_target_options(CLI::App& app, PruneCommand& command) {
-  const auto add = [&app](const char* name, std::optional<double>& value, const char* description) {
-    app.add_option(name, value, description)->type_name("FLOAT")->group("Target: one of");
-  };
-  add("--ratio", command.ratio, "share of the units of every group to remove");
-  add("--macs", command.macs, "multiply-accumulates to be left at most: a share up to 1, or a count");
-  add("--parameters", command.parameters, "parameters to be left at most: a share up to 1, or a count");
-  add("--speed-up", command.speed_up, "multiply-accumulates before over those after");
-  add("--latency", command.latency, "milliseconds at most for a batch, measured here");
-  app.add_option("--latency-batch", command.latency_batch, "images in that batch")
-      ->check(between(1, 1 << 20))
-      ->group("Target: one of");
+void describe_plan(text::OptionList& list, PruneCommand& command) {
+  auto& limits = command.limits;
+  list.topic("Plan");
+  list.add("global", flag(command.global), "rank the units of all groups together");
+  list.add("isomorphic", flag(command.isomorphic), "rank the units of groups of one structure together");
+  list.add("steps", number(command.steps, text::between(1, 100'000)),
+           "go to the target in so many steps, scoring anew in each");
+  list.add("round-to", number(limits.round_to, text::between(1, prune::kMostMultiple)),
+           "keep multiples of so many channels; 1 = any number");
+  list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
+           "largest share of a group's units to remove");
+  list.add("layer-ratio", text::texts(command.layer_ratios),
+           "NAME=R: another ratio for these layers; NAME may hold * and ?");
+  list.add("ignore", text::texts(limits.ignore), "layers whose outputs stay; names may hold * and ?");
+  list.add("heads", flag(command.groups.heads), "attention loses whole heads instead of equal positions of all heads");
+  list.add("statistics", flag(command.groups.statistics),
+           "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
+  list.add("tp-compat", flag(command.tp_compat), "scores, rounding and counts of Torch-Pruning 1.6.1");
 }
 
-void add_plan_options(CLI::App& app, PruneCommand& command) {
-  const auto flag = [&app](const char* name, bool& value, const char* description) {
-    app.add_flag(name, value, description)->group("Plan");
-  };
-  flag("--global", command.global, "rank the units of all groups together");
-  flag("--isomorphic", command.isomorphic, "rank the units of groups of one structure together");
-  app.add_option("--steps", command.steps, "go to the target in so many steps, scoring anew in each")
-      ->check(between(1, 100'000))
-      ->group("Plan");
-  app.add_option("--round-to", command.limits.round_to, "keep multiples of so many channels; 1 = any number")
-      ->check(above_zero())
-      ->group("Plan");
-  app.add_option("--max-ratio", command.limits.max_ratio, "largest share of a group's units to remove")->group("Plan");
-  app.add_option("--layer-ratio", command.layer_ratios, "NAME=R: another ratio for these layers; NAME may hold * and ?")
-      ->group("Plan");
-  app.add_option("--ignore", command.limits.ignore, "layers whose outputs stay; names may hold * and ?")->group("Plan");
-  flag("--heads", command.groups.heads, "attention loses whole heads instead of equal positions of all heads");
-  flag("--statistics", command.groups.statistics,
-       "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
-  flag("--tp-compat", command.tp_compat, "scores, rounding and counts of Torch-Pruning 1.6.1");
-}
-
-void add_importance_options(CLI::App& app, PruneCommand& command) {
-  app.add_option("--importance", command.importance, "what ranks the units")
-      ->check(one_of(prune::importance_names()))
-      ->type_name("")
-      ->group("Importance");
-  app.add_option("--reduction", command.reduction, "how the layers of a group make one score (the criterion's own)")
-      ->check(one_of(prune::names_of(reductions())))
-      ->type_name("")
-      ->group("Importance");
-  app.add_option("--normalizer", command.normalizer, "what makes groups comparable (the criterion's own)")
-      ->check(one_of(prune::normalizer_names()))
-      ->type_name("")
-      ->group("Importance");
-  app.add_option("--importance-samples", command.importance_samples, "training images that gradients are taken of")
-      ->check(above_zero())
-      ->group("Importance");
+void describe_importance(text::OptionList& list, PruneCommand& command) {
+  const std::vector<std::pair<std::string, std::optional<Reduction>>> reductions{
+      {"mean", Reduction::kMean},       {"sum", Reduction::kSum},     {"max", Reduction::kMax},
+      {"product", Reduction::kProduct}, {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
+  list.topic("Importance");
+  list.add("importance", text::one_of(command.importance, prune::importance_names()), "what ranks the units");
+  list.add("reduction", text::choice(command.reduction, reductions),
+           "how the layers of a group make one score (the criterion's own)");
+  auto normalizers = prune::normalizer_names();
+  normalizers.insert(normalizers.begin(), "");
+  list.add("normalizer", text::one_of(command.normalizer, normalizers),
+           "what makes groups comparable (the criterion's own)");
+  list.add("importance-samples", number(command.importance_samples, text::at_least(1)),
+           "training images that gradients are taken of")
+      .when({"an importance that looks at images", [&command] {
+               const auto criterion = prune::importance_named(command.importance).criterion;
+               return prune::needs_evidence(criterion) ? "" : command.importance + " looks at no images";
+             }});
 }
 
 }  // namespace
@@ -99,13 +90,13 @@ std::pair<std::string, double> target_option(const PruneCommand& command) {
   add("latency", command.latency);
   if (given.size() == 1) return given[0];
   throw std::invalid_argument(
-      fmt::format("wanted one of --ratio, --macs, --parameters, --speed-up and --latency, got {}", given.size()));
+      fmt::format("wanted one of `ratio`, `macs`, `parameters`, `speed_up` and `latency`, got {}", given.size()));
 }
 
 Target target_of(const PruneCommand& command, const Pruner& pruner) {
   const auto [key, value] = target_option(command);
   const std::string name = key == "speed_up" ? "speed-up" : key;
-  return prune::target_named("--" + name, name, value, pruner.planner());
+  return prune::target_named(text::field_name(name), name, value, pruner.planner());
 }
 
 prune::PlanOptions plan_options(const PruneCommand& command) {
@@ -114,7 +105,7 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
                   : command.global   ? prune::Scope::kGlobal
                                      : prune::Scope::kLocal;
   if (command.tp_compat && command.ratio && command.limits.max_ratio < 1) {
-    throw std::invalid_argument("--max-ratio: --tp-compat has no such limit on a --ratio");
+    throw std::invalid_argument("`max_ratio`: `tp_compat` has no such limit on a `ratio`");
   }
   for (const std::string& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
   return options;
@@ -122,29 +113,30 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
 
 ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
-  if (!command.reduction.empty()) {
-    options.reduction = prune::meaning_of(command.reduction, reductions(), "--reduction");
-  }
+  if (command.reduction) options.reduction = *command.reduction;
   if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;
   return options;
 }
 
-void add_prune_options(CLI::App& app, PruneCommand& command) {
-  add_model_options(app, command.model);
-  app.add_option("--weights", command.weights, "FILE.safetensors instead of the model's own weights");
-  app.add_option("--input", command.model.input, "input of a built-in network, such as 1x3x224x224");
-  add_target_options(app, command);
-  add_importance_options(app, command);
-  add_plan_options(app, command);
+text::OptionList describe(PruneCommand& command) {
+  text::OptionList list;
+  describe_model(list, command.model);
+  list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
+  describe_input(list, command.model);
+  list.add("seed", number(command.model.seed), "of built-in weights and random importance");
+  list.add("estimate-statistics", flag(command.estimate_statistics),
+           "write the model with batch-norm statistics estimated anew from training images");
+  list.add("threads", number(command.threads, text::between(1, kMostThreads)), "threads");
+  list.add("output", text::text_value(command.output), "new or empty directory for the results").must();
+  list.add("quiet", flag(command.quiet), "no remarks, only results");
+  describe_target(list, command);
+  describe_importance(list, command);
+  describe_plan(list, command);
   command.data.dataset.clear();
-  add_data_options(app, command.data);
-  app.add_flag("--estimate-statistics", command.estimate_statistics,
-               "write the model with batch-norm statistics estimated anew from training images");
-  app.add_option("--seed", command.model.seed, "of built-in weights and random importance")->check(seed_number());
-  app.add_option("--threads", command.threads, "threads")->check(between(1, kMostThreads));
-  app.add_option("--output", command.output, "new or empty directory for the results")->required();
+  train::describe_data(list, command.data);
+  return list;
 }
 
 }  // namespace prunex::tools

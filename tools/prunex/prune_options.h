@@ -1,7 +1,6 @@
 // The options of prunex prune.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +19,8 @@ struct PruneCommand {
   std::optional<double> ratio, macs, parameters, speed_up, latency;
   int64_t latency_batch = 1;
   std::string importance = "l2";
-  std::string reduction, normalizer;
+  std::optional<prune::Reduction> reduction;
+  std::string normalizer;
   bool global = false, isomorphic = false, tp_compat = false, estimate_statistics = false;
   int64_t steps = 1;
   prune::LimitOptions limits;
@@ -29,10 +29,11 @@ struct PruneCommand {
   data::DataOptions data;
   int64_t importance_samples = 256;
   int threads = 1;
+  bool quiet = false;
   std::string output;
 };
 
-void add_prune_options(CLI::App& app, PruneCommand& command);
+text::OptionList describe(PruneCommand& command);
 
 /// The one target that was given: its option and value; none or several are a std::invalid_argument.
 std::pair<std::string, double> target_option(const PruneCommand& command);

@@ -6,7 +6,7 @@
 
 #include "prunex/sparsity/cut.h"
 #include "prunex/version.h"
-#include "tools/prunex/columns.h"
+#include "tools/prunex/help.h"
 
 namespace prunex::tools {
 namespace {

@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
 #include "report/study.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/report_origin.h"
 
@@ -20,6 +18,7 @@ struct ReportCommand {
   std::vector<std::string> directories;
   std::string output = "report.html";
   std::string json;
+  bool quiet = false;
 };
 
 std::string line_of(const ReportCommand& command) {
@@ -31,26 +30,40 @@ std::string line_of(const ReportCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  if (!command.json.empty()) refuse_same_file("--json", command.json, "--output", command.output);
+  if (!command.json.empty()) refuse_same_file("json", command.json, "output", command.output);
   const auto findings = report::find_runs(command.directories);
   const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
-  for (const auto& problem : report.problems) say(fmt::format("prunex: report: {}\n", problem));
+  for (const auto& problem : report.problems) {
+    if (!command.quiet) say(fmt::format("prunex: report: {}\n", problem));
+  }
   io::write_file_atomically(command.output, report.html);
   if (!command.json.empty()) io::write_file_atomically(command.json, report.json);
   fmt::print("{}\n{}: {} runs\n", report.summary, command.output, findings.runs.size());
   return 0;
 }
 
+text::OptionList describe(ReportCommand& command) {
+  text::OptionList list;
+  list.add("DIR", text::texts(command.directories),
+           "run directories, comparisons, or folders that hold such at any depth")
+      .must()
+      .positional();
+  list.add("output", text::text_value(command.output), "the page");
+  list.add("json", text::text_value(command.json), "also write the numbers behind the page to this file");
+  list.add("quiet", text::flag(command.quiet), "no word on what could not be read");
+  return list;
+}
+
 }  // namespace
 
 void add_report(CLI::App& app, int& status) {
-  auto* sub = app.add_subcommand("report", "figures and a table of runs, in one HTML file");
   auto command = std::make_shared<ReportCommand>();
-  sub->add_option("DIR", command->directories, "run directories, comparisons, or folders that hold such at any depth")
-      ->required();
-  sub->add_option("--output", command->output, "the page");
-  sub->add_option("--json", command->json, "also write the numbers behind the page to this file");
-  sub->callback([command, &status] { status = run_report(*command); });
+  add_command(app,
+              {.name = "report",
+               .help = "figures and a table of runs, in one HTML file",
+               .options = describe(*command),
+               .run = [command] { return run_report(*command); }},
+              status);
 }
 
 }  // namespace prunex::tools

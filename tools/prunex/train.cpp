@@ -1,52 +1,48 @@
 // prunex train
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
+#include "prunex/strategies/payload.h"
 #include "prunex/train/check.h"
+#include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
-#include "tools/prunex/checks.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/config_file.h"
+#include "tools/prunex/help.h"
 #include "tools/prunex/launch.h"
 #include "tools/prunex/standard_streams.h"
 #include "tools/prunex/stop_signals.h"
-#include "tools/prunex/train_help.h"
-#include "tools/prunex/train_options.h"
 
 namespace prunex::tools {
 namespace {
 
 using train::TrainOptions;
 
-/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. --local-steps is up to the
-/// data: the paper has 5 to 10 epochs.
-constexpr const char* kPaper = R"(groups = "channel"
-keep = 0.5
-keep-schedule = "hard"
-mask-rule = "union"
-exchange = "leader"
-penalty = "residual"
-rho1 = 0.0015
-rho2 = 0.00015
-rho1-max = 10
-rho2-max = 10
-start-from = "theta"
-aux = "admm"
-after-freeze = "admm"
-lr = 0.001
-lr-schedule = "constant"
-warmup-epochs = 0
-momentum = 0.9
-weight-decay = 0.0001
-batch-size = 128
-)";
+struct TrainCommand {
+  TrainOptions options;
+  std::string config;
+  bool check = false;
+};
+
+constexpr const char* kExamples = R"(Examples:
+  prunex train --nodes 2
+  prunex train --dataset cifar10 --data-dir data --model resnet20 --nodes 2 --epochs 20
+  prunex train --model net.pt2 --dataset train.safetensors --test test.safetensors --keep 0.7
+  prunex train --strategy diloco --payload int4 --nodes 2 --lr 0.05
+  prunex train --config experiment.toml --check
+  prunex train --resume runs/cifar10-resnet20-hsadmm-1)";
 
 std::string result_of(const train::Summary& summary) {
   const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };
@@ -78,32 +74,90 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
                   advice));
 }
 
-int run_train(TrainCommand& command, const std::string& config, const Invocation& invocation) {
-  auto& options = command.options;
-  take_words(command);
+std::string row(const char* what, const std::string& text) {
+  return fmt::format("{:<9} {}\n", what, wrap(text, 10, 10));
+}
+
+std::string length_of(const train::Plan& plan, const train::TrainOptions& options) {
+  const auto& length = plan.length;
+  std::vector<std::string> phases;
+  for (const auto& phase : length.phases) phases.push_back(fmt::format("{} {}", phase.name, phase.steps));
+  const std::string parts = phases.size() == 1 ? "" : fmt::format(" ({})", fmt::join(phases, ", "));
+  return fmt::format("{} steps{}, {} per epoch; {} exchanges of {} steps", length.steps, parts, length.steps_per_epoch,
+                     length.exchanges, options.local_steps);
+}
+
+std::string budget_of(const train::TrainOptions& options) {
+  return options.budget.empty() ? fmt::format("{}", options.keep) : options.budget;
+}
+
+std::string pruning_of(const train::Plan& plan, const train::TrainOptions& options) {
+  if (plan.last_cut > 0) {
+    const auto& pruning = options.pruning;
+    if (pruning.steps == 1) return fmt::format("to {} in one cut, after exchange {}", pruning.target, plan.first_cut);
+    return fmt::format("to {} in {} cuts, after exchanges {} to {}", pruning.target, pruning.steps, plan.first_cut,
+                       plan.last_cut);
+  }
+  if (options.pruning.below > 0) {
+    return fmt::format("units below {}, every {} exchanges", options.pruning.below, options.pruning.every);
+  }
+  if (plan.groups.empty()) return "nothing";
+  int64_t units = 0, kept = 0;
+  for (const auto& group : plan.groups) {
+    units += group.size;
+    kept += std::llround(group.keep * static_cast<double>(group.size));
+  }
+  const auto& length = plan.length;
+  const std::string goal = plan.one_budget ? fmt::format("one budget for all, --keep {}", budget_of(options))
+                                           : fmt::format("{} are kept", kept);
+  std::string text = fmt::format("{}: {} groups of {} units, {}; prune-start {}, prune-end {}", plan.group_words,
+                                 plan.groups.size(), units, goal, length.prune_start, length.prune_end);
+  const bool freezes = length.freeze_after != strategies::kNever;
+  text += freezes ? fmt::format(", masks are final after exchange {}", length.freeze_after) : ", masks are never final";
+  if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not go beyond";
+  return text;
+}
+
+std::string traffic_of(const train::Plan& plan, const train::TrainOptions& options) {
+  if (options.nodes == 1) return "nothing leaves the node";
+  const auto mb = static_cast<double>(plan.exchange_bytes) / 1e6;
+  const std::string payload = strategies::name_of(options.exchange.payload);
+  if (plan.gradients) {
+    return fmt::format("{} {:.3g} MB per {} steps and node, gradients in {}",
+                       train::facts_of(options.strategy).sums ? "about" : "at most", mb, options.local_steps, payload);
+  }
+  return fmt::format("about {:.3g} MB per exchange and node in {} while the network is whole", mb, payload);
+}
+
+/// What --check prints: the network, the data, the length of the run, what is pruned when, and what is sent.
+std::string plan_text(const train::Plan& plan, const train::TrainOptions& options) {
+  return row("network", fmt::format("{} for {} images, {} classes: {} parameters, {:.2f} M MACs per image",
+                                    options.model, fmt::join(plan.image, "x"), plan.classes, plan.size.parameters,
+                                    static_cast<double>(plan.size.macs) / 1e6)) +
+         row("images", fmt::format("{}: {} for training, {} held out, {} for the test", options.data.dataset,
+                                   plan.training_images, plan.validation_images, plan.test_images)) +
+         row("ranks", fmt::format("{}, {}, {} images in every step of all", comm::describe(train::shape_of(options)),
+                                  options.strategy, plan.length.images_per_step)) +
+         row("length", length_of(plan, options)) + row("pruned", pruning_of(plan, options)) +
+         row("sent", traffic_of(plan, options));
+}
+
+int run_train(const TrainCommand& command, const std::string& config, const Invocation& invocation) {
+  const auto& options = command.options;
   train::validate(options);
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
   if (!environment) expect_room_for(shape);
-  if (command.device == "cuda") {
-    comm::check_gpu();  // before ranks are started
-    command.gloo.device = at::kCUDA;
-  }
+  comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     const train::Plan plan = train::check(options);
-    for (const auto& remark : plan.remarks) say(fmt::format("prunex: {}\n", remark));
+    for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;
   }
-  if (!command.interface.empty()) command.gloo.interfaces = CLI::detail::split(command.interface, ',');
-  command.gloo.join_timeout = milliseconds_of(command.join_timeout);
-  command.gloo.timeout = milliseconds_of(command.comm_timeout);
-  command.gloo.heartbeat_timeout = milliseconds_of(command.heartbeat_timeout);
-  command.gloo.announce = true;
-  command.gloo.reports = true;
-  command.gloo.shared_memory = !command.no_shared_memory;
-  command.gloo.report_signal = SIGUSR1;
+  connection.reports = true;
+  connection.report_signal = SIGUSR1;
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
@@ -111,36 +165,64 @@ int run_train(TrainCommand& command, const std::string& config, const Invocation
   }
   train::StopRequest stop;
   const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
-  auto ranks = comm::connect(environment.value_or(comm::Environment()), command.gloo, shape);
+  auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, shape);
   try {
     const auto summary = train::train(options, ranks, config, &stop);
     if (ranks.layout.rank == 0) print_result(summary);
     return 0;
   } catch (const train::Interrupted& end) {
-    if (ranks.layout.rank == 0) say(fmt::format("prunex: {}\n", end.what()));
+    if (ranks.layout.rank == 0) say(text::with_flags(fmt::format("prunex: {}\n", end.what())));
     return 128 + end.signal;
   }
+}
+
+text::OptionList describe(TrainCommand& command) {
+  text::OptionList list = train::describe(command.options);  // the last topic is the run
+  list.add("config", text::text_value(command.config), "FILE.toml with any of these options as name = value; flags win")
+      .basic()
+      .not_in_files();
+  list.add("check", text::flag(command.check),
+           "look whether options, data and network would do, and print the plan; nothing is started")
+      .basic()
+      .not_in_files();
+  return list;
+}
+
+void apply_file(text::OptionList& list, const std::string& option, const std::string& path) {
+  const std::string source = text::field_name(option);
+  std::ifstream file(path);
+  if (!file) throw std::invalid_argument(fmt::format("{}: cannot read {}", source, path));
+  if (std::filesystem::is_directory(path)) {
+    throw std::invalid_argument(fmt::format("{}: got {}, a directory, wanted a file", source, path));
+  }
+  constexpr std::streamsize kLargest = 1 << 20;  // a file that is larger is refused by its reader
+  std::string text(kLargest + 1, '\0');
+  file.read(text.data(), kLargest + 1);
+  text.resize(static_cast<size_t>(file.gcount()));
+  list.apply(text, fmt::format("{} {}", source, path), "train");
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Invocation invocation, int& status) {
-  auto* sub = app.add_subcommand("train", "train, prune while training, and leave a small model");
-  sub->option_defaults()->always_capture_default();
-  sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // scripts append overrides
   auto command = std::make_shared<TrainCommand>();
-  add_train_options(*sub, *command);
-  explain_train(*sub);
-  sub->callback([sub, command, invocation, &status] {
-    apply_config(*sub);
+  auto config = std::make_shared<std::string>();
+  const auto complete = [command, config](text::OptionList& list) {
     const auto& options = command->options;
-    if (!options.resume.empty()) apply_config_file(*sub, "--resume", options.resume + "/config.toml");
-    if (options.resume.empty() && options.resume_exchange != 0) {
-      throw std::invalid_argument("--resume-exchange: needs --resume, which says where to go on");
-    }
-    if (command->preset == "paper") apply_config_text(*sub, "--preset paper", kPaper);
-    status = run_train(*command, configuration_of(*sub), invocation);
-  });
+    if (!command->config.empty()) apply_file(list, "config", command->config);
+    if (!options.resume.empty()) apply_file(list, "resume", options.resume + "/config.toml");
+    train::apply_preset(list, options);
+    *config = list.configuration();
+  };
+  add_command(app,
+              {.name = "train",
+               .help = "train, prune while training, and leave a small model",
+               .options = describe(*command),
+               .run = [command, config, invocation] { return run_train(*command, *config, invocation); },
+               .complete = complete,
+               .last_wins = true,  // scripts append overrides
+               .examples = kExamples},
+              status);
 }
 
 }  // namespace prunex::tools

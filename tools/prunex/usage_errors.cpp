@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "tools/prunex/did_you_mean.h"
+#include "prunex/text/option.h"
 
 namespace prunex::tools {
 namespace {
@@ -59,14 +59,14 @@ std::string unknown_word(const std::string& word, const CLI::App& app) {
     const std::string name = word.substr(0, word.find('='));
     return fmt::format(
         "{}there is no option '{}'{}", prefix_of(app), name,
-        or_else(did_you_mean(name, options_of(app)), fmt::format("; prunex {}--help-all lists them", help)));
+        or_else(text::did_you_mean(name, options_of(app)), fmt::format("; prunex {}--help-all lists them", help)));
   }
   const auto commands = commands_of(app);
   if (commands.empty() || !app.get_subcommands().empty()) {
     return fmt::format("{}got '{}', wanted no further word", prefix_of(app), word);
   }
   return fmt::format("{}there is no command '{}'{}", prefix_of(app), word,
-                     or_else(did_you_mean(word, commands), fmt::format("; prunex {}--help lists them", help)));
+                     or_else(text::did_you_mean(word, commands), fmt::format("; prunex {}--help lists them", help)));
 }
 
 /// The first word that no option or command took; "" if all were.

@@ -1,8 +1,8 @@
-#include "tools/prunex/did_you_mean.h"
+#include "prunex/text/option.h"
 
 #include <gtest/gtest.h>
 
-namespace prunex::tools {
+namespace prunex::text {
 namespace {
 
 const std::vector<std::string> kOptions{"--epochs", "--local-steps", "--lr", "--lr-schedule", "--batch-size"};
@@ -31,4 +31,4 @@ TEST(DidYouMean, SaysNothingOfWhatIsFar) {
 }
 
 }  // namespace
-}  // namespace prunex::tools
+}  // namespace prunex::text

@@ -1,0 +1,107 @@
+#include "tools/prunex/commands.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+
+#include "prunex/comm/connect.h"
+#include "prunex/train/options.h"
+#include "tools/prunex/help.h"
+
+namespace prunex::tools {
+namespace {
+
+/// "-b,--begin", "DIR"
+std::string names_of(const text::Option& option) {
+  if (option.is_positional) return option.name;
+  const std::string name = "--" + option.name;
+  return option.letter == 0 ? name : fmt::format("-{},{}", option.letter, name);
+}
+
+void add_option(CLI::App& command, const text::Option& option, bool last_wins) {
+  const auto& value = option.value;
+  const std::string names = names_of(option);
+  const std::string help = text::with_flags(option.help);
+  CLI::Option* added = nullptr;
+  if (value.is_flag) {
+    added = command.add_flag(names, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  } else {
+    added = command.add_option(names, help);
+    added->type_name(value.words.empty() ? value.type : fmt::format("{{{}}}", fmt::join(value.words, ",")));
+    added->default_str(option.usual);
+    if (value.is_list) added->expected(CLI::detail::expected_max_vector_size);
+    if (last_wins) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  added->group(option.is_positional ? added->get_group() : option.topic)
+      ->configurable(option.in_files)
+      ->required(option.required);
+}
+
+void take_options(const CLI::App& command, text::OptionList& list) {
+  for (auto& option : list.all()) {
+    const auto* given = command.get_option((option.is_positional ? "" : "--") + option.name);
+    if (given->count() == 0) continue;
+    const auto& words = given->results();
+    if (!option.value.is_list) {
+      option.set(words.back());
+      continue;
+    }
+    for (const auto& word : words) option.set(word);
+  }
+}
+
+}  // namespace
+
+CLI::App& add_command(CLI::App& parent, Command command, int& status) {
+  auto* sub = parent.add_subcommand(command.name, command.help);
+  std::vector<std::string> basic;
+  for (const auto& option : command.options.all()) {
+    add_option(*sub, option, command.last_wins);
+    if (option.is_basic) basic.push_back("--" + option.name);
+  }
+  if (!command.examples.empty()) {
+    show_first(*sub, basic);
+    sub->footer(command.examples);
+  }
+  sub->callback([sub, shared = std::make_shared<Command>(std::move(command)), &status] {
+    auto& options = shared->options;
+    take_options(*sub, options);
+    if (shared->complete) shared->complete(options);
+    options.check();
+    options.refuse_idle();
+    status = shared->run();
+  });
+  return *sub;
+}
+
+comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
+  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
+  comm::ConnectOptions options{.interfaces = ranks.interfaces,
+                               .timeout = milliseconds(ranks.comm_timeout),
+                               .join_timeout = milliseconds(ranks.join_timeout),
+                               .shared_memory = ranks.shared_memory,
+                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
+                               .announce = true};
+  if (ranks.device == "cuda") {
+    comm::check_gpu();
+    options.device = at::kCUDA;
+  }
+  return options;
+}
+
+void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::weakly_canonical(path, ignored) != fs::weakly_canonical(other_path, ignored)) return;
+  throw std::invalid_argument(fmt::format("`{}`: got {}, which is `{}`: wanted another file", option, path, other));
+}
+
+}  // namespace prunex::tools
