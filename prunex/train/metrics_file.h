@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "prunex/io/json_lines.h"
+#include "prunex/io/atomic_file.h"
 #include "prunex/train/metrics.h"
 
 namespace prunex::train {

@@ -14,7 +14,6 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"

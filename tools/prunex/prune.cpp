@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/io/atomic_directory.h"
+#include "prunex/io/run_directory.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
