@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <regex>
 #include <stdexcept>
@@ -56,6 +57,10 @@ void sync_folder_of(const std::string& path) {
   ::close(descriptor);
 }
 
+[[noreturn]] void fail_to_write(const std::string& path) {
+  throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::generic_category().message(errno)));
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
@@ -70,7 +75,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   }
   if (descriptor_ >= 0) return;
   temporary_.clear();
-  fail();
+  fail_to_write(path_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -84,7 +89,7 @@ void AtomicFile::append(const void* data, size_t bytes) {
   while (bytes > 0) {
     ssize_t written = ::write(descriptor_, position, std::min(bytes, kLargestWrite));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail();
+    if (written < 0) fail_to_write(path_);
     position += written;
     bytes -= static_cast<size_t>(written);
   }
@@ -92,16 +97,12 @@ void AtomicFile::append(const void* data, size_t bytes) {
 
 void AtomicFile::commit() {
   TORCH_CHECK(descriptor_ >= 0, "[io] second commit of ", path_);
-  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail();
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail();
+  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail_to_write(path_);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_to_write(path_);
   if (temporary_.empty()) return;
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail();
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail_to_write(path_);
   temporary_.clear();
   sync_folder_of(target_);
-}
-
-void AtomicFile::fail() const {
-  throw std::runtime_error(fmt::format("cannot write {}: {}", path_, std::generic_category().message(errno)));
 }
 
 bool is_temporary(const std::string& path) {
@@ -122,6 +123,45 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   AtomicFile file(path);
   file.append(bytes);
   file.commit();
+}
+
+JsonLines::JsonLines(std::string path) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_to_write(path_);
+}
+
+JsonLines::~JsonLines() {
+  ::close(descriptor_);
+}
+
+void JsonLines::append(std::string_view object) {
+  TORCH_CHECK(object.find('\n') == std::string_view::npos, "[io] a line of ", path_, " contains a line break");
+  waiting_ += fmt::format("{}\n", object);
+  flush();
+}
+
+// One write call: lines stay whole even if the process is killed between two of them.
+void JsonLines::flush() {
+  const off_t end = ::lseek(descriptor_, 0, SEEK_END);
+  ssize_t written = 0;
+  do {
+    written = ::write(descriptor_, waiting_.data(), waiting_.size());
+  } while (written < 0 && errno == EINTR);
+  if (written == static_cast<ssize_t>(waiting_.size())) return waiting_.clear();
+  // a regular file takes less than asked only when the disk is full
+  const int error = written >= 0 ? ENOSPC : errno;
+  if (written > 0 && ::ftruncate(descriptor_, end) != 0) waiting_.erase(0, static_cast<size_t>(written));
+  errno = error;
+  fail_to_write(path_);
+}
+
+void keep_first_lines(const std::string& path, int64_t lines) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path));
+  std::string kept;
+  for (std::string line; lines > 0 && std::getline(file, line); --lines) kept += line + '\n';
+  if (lines > 0) throw std::runtime_error(fmt::format("{} ends {} lines early", path, lines));
+  write_file_atomically(path, kept);
 }
 
 }  // namespace prunex::io

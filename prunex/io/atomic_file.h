@@ -1,7 +1,8 @@
-// Files that appear whole or not at all.
+// Files that appear whole or not at all, and files that grow by one JSON object per line.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,8 +26,6 @@ class AtomicFile {
   void commit();
 
  private:
-  [[noreturn]] void fail() const;
-
   std::string path_;
   std::string target_;     // where links lead from `path_`; empty for a device or a pipe
   std::string temporary_;  // likewise, and empty once it is renamed
@@ -41,5 +40,30 @@ void remove_temporaries(const std::string& folder);
 
 /// AtomicFile for content that is in memory already.
 void write_file_atomically(const std::string& path, std::string_view bytes);
+
+/// Appends to `path`, which is created if absent. Each line is with the operating system when append() returns, so
+/// that a reader that follows the file, or a run that dies, never sees half a line. Lines for which there is no room
+/// wait in memory, in order, and are written by the first call that finds some.
+class JsonLines {
+ public:
+  explicit JsonLines(std::string path);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
+  JsonLines& operator=(const JsonLines&) = delete;
+
+  /// `object` is serialized JSON without a line break. Throws std::runtime_error naming the file if it cannot grow; the
+  /// line waits then.
+  void append(std::string_view object);
+  /// Tries again to write what waits; throws likewise.
+  void flush();
+
+ private:
+  std::string path_;
+  int descriptor_;
+  std::string waiting_;
+};
+
+/// Drops all but the first `lines` lines of a file, atomically.
+void keep_first_lines(const std::string& path, int64_t lines);
 
 }  // namespace prunex::io

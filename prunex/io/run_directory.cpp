@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "prunex/io/atomic_file.h"
 
@@ -17,6 +20,15 @@ namespace prunex::io {
 namespace {
 
 namespace fs = std::filesystem;
+
+[[noreturn]] void fail_to_create(const std::string& path, const std::string& why) {
+  throw std::runtime_error(fmt::format("cannot create directory {}: {}", path, why));
+}
+
+/// "a/b/" is "a/b".
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
 
 std::string stem(const std::string& name) {
   return fs::path(name).stem().string();
@@ -32,7 +44,7 @@ bool holds_nothing(const fs::path& path) {
 bool make_directory(const fs::path& path) {
   std::error_code error;
   bool created = fs::create_directories(path, error);
-  if (error) throw std::runtime_error(fmt::format("cannot create directory {}: {}", path.string(), error.message()));
+  if (error) fail_to_create(path, error.message());
   return created;
 }
 
@@ -54,12 +66,9 @@ DirectoryLock::~DirectoryLock() {
 }
 
 void create_run_directory(const std::string& path) {
-  if (fs::exists(path) && !fs::is_directory(path)) {
-    throw std::invalid_argument(fmt::format("`run_dir` {}: is a file, a new or empty directory is wanted", path));
-  }
-  if (!make_directory(path) && !holds_nothing(path)) {
-    throw std::invalid_argument(fmt::format("`run_dir` {}: is not empty, a new or empty directory is wanted", path));
-  }
+  if (fs::is_directory(path) && holds_nothing(path)) return;
+  check_new_or_empty(path, "`run_dir`");
+  make_directory(path);
 }
 
 std::string create_next_run_directory(const std::string& root, const RunName& name) {
@@ -69,6 +78,35 @@ std::string create_next_run_directory(const std::string& root, const RunName& na
     fs::path path = fs::path(root) / fmt::format("{}-{}", prefix, n);
     if (!fs::exists(path) && make_directory(path)) return path.string();
   }
+}
+
+void check_new_or_empty(const std::string& path, const std::string& option) {
+  const char* what = nullptr;
+  if (fs::exists(path) && !fs::is_directory(path)) what = "a file";
+  if (fs::is_directory(path) && !fs::is_empty(path)) what = "not empty";
+  if (what == nullptr) return;
+  throw std::invalid_argument(fmt::format("{} {}: is {}, a new or empty directory is wanted", option, path, what));
+}
+
+AtomicDirectory::AtomicDirectory(std::string path) : final_(without_slash(path).string()) {
+  const fs::path parent = fs::absolute(final_).parent_path();
+  make_directory(parent);
+  temporary_ = (parent / fmt::format(".{}-XXXXXX", fs::path(final_).filename().string())).string();
+  if (::mkdtemp(temporary_.data()) == nullptr) fail_to_create(final_, std::strerror(errno));
+  std::error_code ignored;
+  fs::permissions(temporary_, fs::status(parent).permissions() & fs::perms(0755), ignored);
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void AtomicDirectory::commit() {
+  std::error_code error;
+  fs::rename(temporary_, final_, error);
+  if (error) fail_to_create(final_, error.message());
+  temporary_.clear();
 }
 
 }  // namespace prunex::io

@@ -1,4 +1,4 @@
-// Where a run leaves its files.
+// Directories: of a run, and such as appear whole or not at all.
 #pragma once
 
 #include <string>
@@ -32,5 +32,27 @@ void create_run_directory(const std::string& path);
 /// Creates ROOT/<dataset>-<model>-<strategy>-<n> with the first free n, counting from 1, and returns its path.
 /// Runs that start at the same time get different directories.
 std::string create_next_run_directory(const std::string& root, const RunName& name);
+
+/// A file, or a directory with anything in it, at `path` is a std::invalid_argument that names `option`.
+void check_new_or_empty(const std::string& path, const std::string& option);
+
+/// A directory under construction, of a temporary name beside `path`, until commit() renames it. Without commit() the
+/// destructor removes it with all it holds. `path` must be new or an empty directory; its parents are made.
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(std::string path);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  /// Where to write until commit().
+  const std::string& path() const { return temporary_; }
+
+  void commit();
+
+ private:
+  std::string final_;
+  std::string temporary_;
+};
 
 }  // namespace prunex::io

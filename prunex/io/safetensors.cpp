@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,6 @@
 #include <vector>
 
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/tensor_checksums.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
 
@@ -45,6 +45,45 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kTypes = {{
     {"U8", at::kByte},
     {"BOOL", at::kBool},
 }};
+
+// ---- checksums
+
+constexpr const char* kChecksumsKey = "prunex.crc32";  // where they stand in the metadata
+constexpr const char* kMetadataName = "__metadata__";
+
+/// CRC-32 by name: of every tensor, and of the rest of the metadata under kMetadataName. 8 hexadecimal digits each.
+using Checksums = std::map<std::string, std::string>;
+
+uLong add_crc(uLong crc, const void* data, size_t bytes) {
+  return bytes == 0 ? crc : crc32_z(crc, static_cast<const Bytef*>(data), bytes);
+}
+
+std::string digits(uLong crc) {
+  return fmt::format("{:08x}", crc);
+}
+
+/// `head`: "NAME DTYPE SHAPE\n" as the header writes type and shape. The values are row-major.
+std::string tensor_checksum(std::string_view head, const void* values, size_t bytes) {
+  return digits(add_crc(add_crc(0, head.data(), head.size()), values, bytes));
+}
+
+/// Of lines KEY=VALUE, by key.
+std::string metadata_checksum(const Metadata& metadata) {
+  uLong crc = 0;
+  for (const auto& [key, value] : metadata) {
+    const std::string line = key + '=' + value + '\n';
+    crc = add_crc(crc, line.data(), line.size());
+  }
+  return digits(crc);
+}
+
+Checksums parse_checksums(const std::string& text) {
+  try {
+    return text::parse_json(text).get<Checksums>();
+  } catch (const nlohmann::json::exception&) {
+    throw std::invalid_argument("not a list of checksums");
+  }
+}
 
 // ---- writing
 
@@ -82,7 +121,7 @@ Metadata with_checksums(const TensorDict& tensors, Metadata metadata) {
     const auto head = head_of(name, name_of(values.scalar_type(), name), values.sizes());
     checksums[name] = tensor_checksum(head, values.const_data_ptr(), values.nbytes());
   }
-  metadata[kChecksumsKey] = checksums_text(checksums);
+  metadata[kChecksumsKey] = Json(checksums).dump();
   return metadata;
 }
 

@@ -18,7 +18,7 @@ struct SafeTensors {
 };
 
 /// Writes the values row-major whatever their memory layout, atomically; equal input gives equal bytes. The metadata
-/// of the file also has a checksum of every tensor, tensor_checksums.h.
+/// of the file also has a checksum of every tensor: docs/design.md.
 /// Types: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool.
 void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata = {});
 

@@ -10,7 +10,7 @@
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/data/description.h"
-#include "prunex/io/json_lines.h"
+#include "prunex/io/run_directory.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/product.h"
 

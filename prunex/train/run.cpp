@@ -9,7 +9,6 @@
 #include <filesystem>
 
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/json_lines.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
 

@@ -12,7 +12,6 @@
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
 #include "tests/full_disk.h"
 #include "tests/scratch.h"

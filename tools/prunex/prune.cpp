@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/io/atomic_directory.h"
 #include "prunex/io/atomic_file.h"
+#include "prunex/io/run_directory.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
 #include "prunex/train/data_pruning.h"

@@ -12,9 +12,9 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
 #include "prunex/text/json.h"
-#include "report/verdict.h"
 #include "report/figures.h"
 #include "report/report.h"
+#include "report/verdict.h"
 #include "tools/prunex/child_process.h"
 
 namespace prunex::tools {
