@@ -6,12 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
-
-#include "prunex/io/atomic_file.h"
 
 namespace prunex::io {
 namespace {
@@ -50,15 +47,6 @@ void JsonLines::flush() {
   if (written > 0 && ::ftruncate(descriptor_, end) != 0) waiting_.erase(0, static_cast<size_t>(written));
   errno = error;
   fail(path_);
-}
-
-void keep_first_lines(const std::string& path, int64_t lines) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path));
-  std::string kept;
-  for (std::string line; lines > 0 && std::getline(file, line); --lines) kept += line + '\n';
-  if (lines > 0) throw std::runtime_error(fmt::format("{} ends {} lines early", path, lines));
-  write_file_atomically(path, kept);
 }
 
 }  // namespace prunex::io

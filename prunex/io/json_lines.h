@@ -1,7 +1,6 @@
 // JSON lines: a file that grows by one object per line.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,8 +27,5 @@ class JsonLines {
   int descriptor_;
   std::string waiting_;
 };
-
-/// Drops all but the first `lines` lines of a file, atomically.
-void keep_first_lines(const std::string& path, int64_t lines);
 
 }  // namespace prunex::io

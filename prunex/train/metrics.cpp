@@ -181,7 +181,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
                      .evaluate = seconds.at("evaluate"),
                      .total = seconds.at("total")};
 } catch (const std::exception& error) {
-  throw std::invalid_argument(fmt::format("no progress of a run: {}", error.what()));
+  throw std::invalid_argument(fmt::format("no progress of a run: {}", text::reason(error)));
 }
 
 std::string to_json(const Metrics& metrics) {

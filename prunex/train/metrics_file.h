@@ -1,6 +1,7 @@
 // metrics.jsonl of a run.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "prunex/io/json_lines.h"
@@ -23,5 +24,9 @@ class MetricsFile {
   io::JsonLines lines_;
   bool said_ = false;
 };
+
+/// Leaves the lines of the exchanges 1 … `last`, for a run that goes on after `last`. That some are missing or damaged
+/// is said, and ends no run: the checkpoint has what it goes on from.
+void keep_exchanges(const std::string& path, int64_t last);
 
 }  // namespace prunex::train

@@ -14,7 +14,6 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
-#include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/removable.h"
 #include "prunex/prune/surgery.h"
@@ -220,7 +219,7 @@ void Trainer::open_directory(const std::string& config) {
 
 void Trainer::open_reports() {
   const std::string metrics = directory_ + "/metrics.jsonl";
-  if (!options_.resume.empty()) io::keep_first_lines(metrics, summary_.exchanges);
+  if (!options_.resume.empty()) keep_exchanges(metrics, summary_.exchanges);
   metrics_file_ = std::make_unique<MetricsFile>(metrics);
   progress_ = std::make_unique<Progress>(summary_, length_.exchanges, options_.log, options_.quiet);
   progress_->start(directory_, bf16_);
