@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -43,6 +44,9 @@ std::string MetricsFile::problem() {
 }
 
 void keep_exchanges(const std::string& path, int64_t last) {
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path)) {
+    throw std::runtime_error(fmt::format("{}: is not a regular file", path));
+  }
   std::ifstream file(path);
   std::string kept;
   int64_t count = 0, latest = 0;

@@ -8,6 +8,7 @@
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
 #include "tools/prunex/help.h"
+#include "tools/prunex/usage_errors.h"
 
 namespace prunex::tools {
 namespace {
@@ -339,6 +340,17 @@ TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
   refused({"graph", "--modl", "resnet8"}, {"'--modl'", "did you mean '--model'?"});
   refused({"compare"}, {"compare: FILE: got nothing"});
   refused({"train", "--epochs=", "--quiet"}, {"--epochs: got ''"});
+}
+
+TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {
+  const auto parsed = app();
+  EXPECT_THROW(parsed->parse("graph --model none.pt2"), std::exception);
+  EXPECT_EQ(name_network("[prune] aten::relu (node relu): its axes", *parsed),
+            "none.pt2: aten::relu (node relu): its axes");
+  EXPECT_EQ(name_network("wrong sizes (in node relu (aten::relu))", *parsed),
+            "none.pt2: wrong sizes (in node relu (aten::relu))");
+  EXPECT_EQ(name_network("none.pt2: wrong sizes (in node relu)", *parsed), "none.pt2: wrong sizes (in node relu)");
+  EXPECT_EQ(name_network("no such file", *parsed), "no such file");
 }
 
 TEST(UsageErrors, ReadsNumbersAsTheyAreWritten) {

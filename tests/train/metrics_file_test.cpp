@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -39,6 +40,13 @@ TEST(KeptExchanges, LeaveOutWhatIsDamagedRepeatedOrOutOfOrder) {
     EXPECT_EQ(text, kOne + kThree);
     EXPECT_THAT(said, HasSubstr("metrics.jsonl: got 2 whole lines of the exchanges 1 to 3, the rest is left out; the"));
   }
+}
+
+TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
+  const tests::Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_EQ(tests::message([&] { keep_exchanges(scratch / "metrics.jsonl", 3); }),
+            scratch / "metrics.jsonl: is not a regular file");
 }
 
 TEST(KeptExchanges, MayAllBeMissing) {

@@ -47,6 +47,7 @@ int explain_failure(const CLI::App& app) {
   } catch (const std::logic_error& error) {  // of the standard library: an index out of range, a vector too long
     return fail(kFailure, fmt::format("internal error ({}): please report it with the command line", error.what()));
   } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) return fail(kFailure, no_more_threads());
     const std::string output = output_problem();  // printing throws, and does not say where to
     return fail(kFailure, output.empty() ? error.what() : output);
   } catch (const std::exception& error) {

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
 #include "prunex/text/one_line.h"
+#include "prunex/text/read_file.h"
 #include "prunex/text/settings.h"
 #include "tools/prunex/did_you_mean.h"
 #include "tools/prunex/usage_errors.h"
@@ -19,7 +18,6 @@ namespace prunex::tools {
 namespace {
 
 constexpr const char* kOption = "--config";
-constexpr std::streamsize kLargest = 1 << 20;  // a file that is larger is refused by its reader
 
 bool is_flag(const CLI::Option& option) {
   return option.get_expected_min() == 0;
@@ -83,14 +81,12 @@ void add_config_option(CLI::App& command) {
 }
 
 void apply_config_file(CLI::App& command, const std::string& source, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::invalid_argument(fmt::format("{}: cannot read {}", source, path));
-  if (std::filesystem::is_directory(path)) {
-    throw std::invalid_argument(fmt::format("{}: got {}, a directory, wanted a file", source, path));
+  std::string text;
+  try {
+    text = text::read_file(path, text::kLargestToml);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
   }
-  std::string text(kLargest + 1, '\0');
-  file.read(text.data(), kLargest + 1);
-  text.resize(static_cast<size_t>(file.gcount()));
   apply(command, fmt::format("{} {}", source, path), text);
 }
 

@@ -181,6 +181,13 @@ std::string out_of_memory() {
   return fmt::format("out of memory: {}; smaller numbers of images, ranks or threads need less", memory_here());
 }
 
+std::string no_more_threads() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return fmt::format("cannot start a thread: {}", known ? fmt::format("ulimit -u permits {}", limit.rlim_cur)
+                                                        : std::string("the system permits no more"));
+}
+
 std::string name_network(const std::string& message, const CLI::App& app) {
   constexpr std::string_view kMark = "[prune] ";
   const bool marked = message.starts_with(kMark);

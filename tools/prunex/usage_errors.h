@@ -13,6 +13,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app);
 /// What LibTorch says: its first line, or, of memory that there is not, how much was asked for.
 std::string explain_torch(const std::string& message);
 std::string out_of_memory();
+std::string no_more_threads();
 /// An error of a node of the network: with the file of --model before it, if it is one.
 std::string name_network(const std::string& message, const CLI::App& app);
 
