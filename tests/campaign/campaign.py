@@ -9,9 +9,7 @@ seeds make equal cases. A finding is printed with its file, which is kept in ./c
 """
 import argparse
 import collections
-import filecmp
 import hashlib
-import json
 import os
 import pathlib
 import random
@@ -19,7 +17,6 @@ import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -31,7 +28,7 @@ FOREIGN = re.compile(r"_M_|std::|c10::|at::|torch::|basic_string|Exception raise
                      r"what\(\)|INTERNAL ASSERT|internal error|\.cpp:\d|[^\x09\x20-\x7e\x80-\U0010ffff]")
 PROGRESS = re.compile(r"exchange \d|the model is |.*, run directory |prunex: warning|prunex: images are normalised as|"
                       r"exchanges? |stopped")
-LOG = open(os.environ['CAMPLOG'],'w') if 'CAMPLOG' in os.environ else None
+DIVERGED = "the training loss is"  # not a number, of numbers that are none in a file
 SHOWN = {}  # of findings that look alike, three
 TRAIN = ["train", "--samples", "64", "--batch-size", "16", "--local-steps", "2", "--exchanges", "2", "--precision",
          "fp32", "--run-dir", "new"]
@@ -78,7 +75,7 @@ class Case:
     def lost(self):
         """What is gone, changed or half-written."""
         written = self.kind.writes(self.words)
-        began = self.status == 0 or "the training loss is" in self.errors  # a run that failed later is left to look at
+        began = self.status == 0 or DIVERGED in self.errors  # a run that failed later is left to look at
         allowed = lambda path: began and any(path == w or path.startswith(w + "/") for w in written)
         changed = [path for path in self.before if self.after.get(path) != self.before[path] and not allowed(path)]
         new = [path for path in self.after if path not in self.before and not allowed(path)]
@@ -94,7 +91,7 @@ class Case:
             found.append(f"exit code {self.status}")
         if self.status != 0 and (len(self.lines) != 1 or not self.lines[0].startswith("prunex: ")):
             found.append(f"{len(self.lines)} lines")
-        if self.status != 0 and "the training loss is" not in self.errors and not any(name in self.errors for name in self.kind.names(self.file)):
+        if self.status != 0 and DIVERGED not in self.errors and not self.kind.names(self.file).search(self.errors):
             found.append("file not named")
         if FOREIGN.search(self.errors.replace("\n", "")):
             found.append("foreign text")
@@ -167,9 +164,6 @@ def count_case(case, row, whole, what, content):
             found.append("damage unnoticed")
     elif case.status in (1, 2):
         row["refused"] += 1
-    if LOG:
-        print(case.kind.name, "|", what[:200], "|", " ".join(case.words[:3]), "|", case.status, "|",
-              case.errors[:500].strip(), file=LOG)
     for finding in found:
         row[finding.split(":")[0] if finding.startswith("lost") else finding.split(" ")[0]] += 1
     if found:

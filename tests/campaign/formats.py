@@ -37,9 +37,11 @@ class Kind:
                                stderr=subprocess.DEVNULL)
 
     def names(self, file):
-        """One of which an error must hold."""
-        parts = pathlib.Path(file).parts
-        return [file, *[parts[0]][: len(parts) - 1], *(["--resume", "--config"] if file.endswith("config.toml") else [])]
+        """What an error must hold: the file, or the folder of the run that was named."""
+        words = [file, *[str(folder) for folder in pathlib.Path(file).parents if str(folder) != "."]]
+        if self.name == "compare.json":
+            words.append("report: .")
+        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words))
 
     def writes(self, words):
         """What a command may write when it succeeds."""
