@@ -1,6 +1,7 @@
 """Damages each kind of file that prunex reads, hands it to every command that reads it, and counts what happens.
 
     .venv/bin/python tests/campaign/campaign.py BUILD [--kinds NAME...] [--truncations N] [--flips N] [--mutations N]
+        [--seconds N] [--seed N]
 
 BUILD holds prunex and campaign_server (cmake --build BUILD --target prunex_tool campaign_server). A case is a file cut
 short, with one bit changed, or with its structure changed while its frame (zip, checksums) is whole. It must end as if
@@ -23,7 +24,6 @@ import tempfile
 
 import formats
 
-SECONDS = 20
 FOREIGN = re.compile(r"_M_|std::|c10::|at::|torch::|basic_string|Exception raised|frame #|bad_alloc|terminate|\[json\.|"
                      r"what\(\)|INTERNAL ASSERT|internal error|\.cpp:\d|[^\x09\x20-\x7e\x80-\U0010ffff]")
 PROGRESS = re.compile(r"exchange \d|the model is |.*, run directory |prunex: warning|prunex: images are normalised as|"
@@ -35,18 +35,18 @@ TRAIN = ["train", "--samples", "64", "--batch-size", "16", "--local-steps", "2",
 
 
 class Server:
-    """prunex in a child of a process that has loaded its libraries; started anew after a hang."""
+    """prunex in a child of a process that has loaded its libraries."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, seconds):
+        self.seconds = seconds
         self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, folder, words):
-        """Exit code or minus the signal, None after SECONDS; standard output and error."""
+        """Exit code or minus the signal, None if it did not end in time; standard output and error."""
         self.process.stdin.write("\t".join([str(folder), *words]) + "\n")
         self.process.stdin.flush()
         child = int(self.process.stdout.readline())
-        hangs = not select.select([self.process.stdout], [], [], SECONDS)[0]
+        hangs = not select.select([self.process.stdout], [], [], self.seconds)[0]
         if hangs:
             os.killpg(child, signal.SIGKILL)
         status = int(self.process.stdout.readline())
@@ -183,13 +183,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--kinds", nargs="+")
-    for name, count in (("truncations", 50), ("flips", 500), ("mutations", 500), ("seed", 1)):
+    for name, count in (("truncations", 50), ("flips", 500), ("mutations", 500), ("seed", 1), ("seconds", 20)):
         parser.add_argument(f"--{name}", type=int, default=count)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     counts = collections.defaultdict(collections.Counter)
     with tempfile.TemporaryDirectory() as options.scratch:
-        server = Server(options.build.resolve() / "campaign_server")
+        server = Server(options.build.resolve() / "campaign_server", options.seconds)
         for kind in formats.kinds(TRAIN):
             if options.kinds and kind.name not in options.kinds:
                 continue

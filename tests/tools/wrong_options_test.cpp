@@ -1,6 +1,7 @@
 // Every wrong value of every option: exit code 2 and one line on standard error that names the option and what was got.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -351,6 +352,15 @@ TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {
             "none.pt2: wrong sizes (in node relu (aten::relu))");
   EXPECT_EQ(name_network("none.pt2: wrong sizes (in node relu)", *parsed), "none.pt2: wrong sizes (in node relu)");
   EXPECT_EQ(name_network("no such file", *parsed), "no such file");
+}
+
+TEST(UsageErrors, OfThreadsThatCannotBeStartedNameTheLimit) {
+  rlimit before = {};
+  getrlimit(RLIMIT_NPROC, &before);
+  const rlimit low = {50, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &low), 0);
+  EXPECT_EQ(no_more_threads(), "cannot start a thread: ulimit -u permits 50");
+  setrlimit(RLIMIT_NPROC, &before);
 }
 
 TEST(UsageErrors, ReadsNumbersAsTheyAreWritten) {
