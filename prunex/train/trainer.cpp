@@ -287,7 +287,11 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     restart_speed();
     if (cut->empty()) cut.reset();
   }
-  load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+  try {
+    load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}/checkpoint/{}: {}", directory_, checkpoint.exchange, error.what()));
+  }
   if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
   if (sparse_) sparse_->load(checkpoint.node);
   last_step_ = summary_.steps;
