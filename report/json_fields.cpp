@@ -7,17 +7,9 @@
 #include <filesystem>
 #include <iterator>
 
-#include "prunex/text/json.h"
-
 namespace prunex::report {
 
 using nlohmann::json;
-
-std::string reason(const std::exception& error) {
-  const std::string text = error.what();
-  const auto end = text.find("] ");
-  return text.starts_with("[json.exception.") && end != std::string::npos ? text.substr(end + 2) : text;
-}
 
 json read_json(std::istream& file) {
   return text::parse_json(std::string{std::istreambuf_iterator<char>(file), {}});

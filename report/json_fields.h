@@ -11,17 +11,16 @@
 #include <stdexcept>
 #include <string>
 
-namespace prunex::report {
+#include "prunex/text/json.h"
 
-/// What was wrong, without the JSON library's name for it.
-std::string reason(const std::exception& error);
+namespace prunex::report {
 
 /// The call's result. Throws std::invalid_argument "PLACE: REASON" for whatever the call throws.
 auto within(const std::string& place, const auto& call) {
   try {
     return call();
   } catch (const std::exception& error) {
-    throw std::invalid_argument(place + ": " + reason(error));
+    throw std::invalid_argument(place + ": " + text::reason(error));
   }
 }
 

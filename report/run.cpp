@@ -177,7 +177,7 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
     std::ifstream file = open_bounded(path, most);
     read(file);
   } catch (const std::exception& error) {
-    run.problems.push_back(fmt::format("{}/{}: {}", run.directory, name, reason(error)));
+    run.problems.push_back(fmt::format("{}/{}: {}", run.directory, name, text::reason(error)));
   }
 }
 

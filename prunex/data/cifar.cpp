@@ -86,6 +86,9 @@ void check_labels(const at::Tensor& labels, int64_t classes, const fs::path& pat
 }
 
 std::vector<std::string> read_names(const fs::path& path, int64_t classes) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
+    throw std::runtime_error(fmt::format("{}: is not a regular file", path.string()));
+  }
   std::ifstream stream(path);
   std::vector<std::string> names;
   for (std::string line; std::getline(stream, line);) {

@@ -155,13 +155,4 @@ void JsonLines::flush() {
   fail_to_write(path_);
 }
 
-void keep_first_lines(const std::string& path, int64_t lines) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path));
-  std::string kept;
-  for (std::string line; lines > 0 && std::getline(file, line); --lines) kept += line + '\n';
-  if (lines > 0) throw std::runtime_error(fmt::format("{} ends {} lines early", path, lines));
-  write_file_atomically(path, kept);
-}
-
 }  // namespace prunex::io

@@ -63,7 +63,4 @@ class JsonLines {
   std::string waiting_;
 };
 
-/// Drops all but the first `lines` lines of a file, atomically.
-void keep_first_lines(const std::string& path, int64_t lines);
-
 }  // namespace prunex::io

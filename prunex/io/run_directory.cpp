@@ -102,6 +102,13 @@ AtomicDirectory::~AtomicDirectory() {
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
+std::string AtomicDirectory::by_its_name(std::string message) const {
+  for (size_t at = 0; (at = message.find(temporary_, at)) != std::string::npos; at += final_.size()) {
+    message.replace(at, temporary_.size(), final_);
+  }
+  return message;
+}
+
 void AtomicDirectory::commit() {
   std::error_code error;
   fs::rename(temporary_, final_, error);

@@ -47,6 +47,8 @@ class AtomicDirectory {
 
   /// Where to write until commit().
   const std::string& path() const { return temporary_; }
+  /// The final path wherever a message has the temporary one.
+  std::string by_its_name(std::string message) const;
 
   void commit();
 

@@ -162,9 +162,10 @@ struct Header {
 /// Reads one file front to back and knows its name for the errors.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
+  explicit Reader(const std::string& path) : path_(path) {
     std::error_code error;
-    size_ = std::filesystem::file_size(path, error);
+    size_ = std::filesystem::file_size(path, error);  // of a pipe there is none: opening one could wait for ever
+    if (!error) stream_.open(path, std::ios::binary);
     if (error || !stream_) fail("{}", error ? error.message() : "cannot be opened");
   }
 

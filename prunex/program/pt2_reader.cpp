@@ -13,6 +13,7 @@
 #include "prunex/program/pt2_codes.h"
 #include "prunex/program/pt2_graph.h"
 #include "prunex/program/pt2_json.h"
+#include "prunex/text/json.h"
 
 namespace prunex::program {
 namespace {
@@ -243,7 +244,7 @@ Model read(const std::string& name, const Source& source, int64_t most_bytes) {
     return read(ArchiveReader(source, most_bytes));
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(
-        one_line(name, fmt::format("is not laid out like a file of torch.export.save ({})", error.what())));
+        one_line(name, fmt::format("is not laid out like a file of torch.export.save ({})", text::reason(error))));
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(one_line(name, error.what()));
   } catch (const c10::Error& error) {

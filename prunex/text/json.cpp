@@ -98,4 +98,12 @@ std::vector<std::string> member_names(std::string_view object) {
   return std::move(names.found);
 }
 
+std::string reason(const std::exception& error) {
+  const std::string text = error.what();
+  const auto begin = text.find("] "), with = text.rfind(" with ");
+  if (!text.starts_with("[json.exception.") || begin == std::string::npos) return text;
+  if (!text.substr(begin).starts_with("] cannot use ") || with == std::string::npos) return text.substr(begin + 2);
+  return fmt::format("got {}, wanted an object or a list", text.substr(with + std::string_view(" with ").size()));
+}
+
 }  // namespace prunex::text

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -22,5 +23,8 @@ bool is_json(std::string_view text);
 
 /// The names of an object's members as the text has them: in their order, repeated ones too. For valid JSON.
 std::vector<std::string> member_names(std::string_view object);
+
+/// What an error says; one of the JSON library's, without its number and its functions' names.
+std::string reason(const std::exception& error);
 
 }  // namespace prunex::text

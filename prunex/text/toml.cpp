@@ -7,19 +7,19 @@
 #include <stdexcept>
 
 #include "prunex/text/one_line.h"
+#include "prunex/text/read_file.h"
 
 namespace prunex::text {
 namespace {
 
 // Every dot may begin a table in a table, which toml++ leaves by recursion; brackets it bounds itself.
 constexpr std::ptrdiff_t kMostDots = 2000;
-constexpr size_t kLargest = 1 << 20;
 
 }  // namespace
 
 toml::table parse_toml(std::string_view text, const std::string& source) {
-  if (text.size() > kLargest) {
-    throw std::invalid_argument(fmt::format("{}: got more than {} bytes, wanted a TOML file", source, kLargest));
+  if (text.size() > kLargestToml) {
+    throw std::invalid_argument(fmt::format("{}: got more than {} bytes, wanted a TOML file", source, kLargestToml));
   }
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     throw std::invalid_argument(fmt::format("{}: got more than {} dots, wanted fewer", source, kMostDots));

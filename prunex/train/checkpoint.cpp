@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <filesystem>
@@ -209,6 +210,22 @@ Checkpoint Checkpoints::load(int64_t exchange) {
   }
 }
 
+namespace {
+
+std::string sizes_of(const at::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+/// The saved tensor of that name, of the shape of `like`: what is copied could be broadcast.
+at::Tensor saved(const TensorDict& state, const std::string& name, const at::Tensor& like) {
+  const at::Tensor* tensor = state.find(name);
+  if (tensor == nullptr) throw std::invalid_argument(fmt::format("has no tensor {}", name));
+  if (tensor->sizes() == like.sizes()) return *tensor;
+  throw std::invalid_argument(fmt::format("tensor {} is {}, wanted {}", name, sizes_of(*tensor), sizes_of(like)));
+}
+
+}  // namespace
+
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica) {
   const strategies::State state = strategy.state();
   checkpoint.node = state.node;
@@ -226,10 +243,21 @@ void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategi
   at::NoGradGuard no_grad;
   strategies::State state{.global = checkpoint.node, .node = checkpoint.node, .rank = checkpoint.rank};
   for (const auto& item : checkpoint.product) state.global.insert("z/" + item.key(), item.value());
-  strategy.load(state, cut, replica);
-  for (auto& item : replica.weights.params) item.value().copy_(checkpoint.rank["theta/" + item.key()]);
-  for (auto& item : replica.weights.buffers) item.value().copy_(checkpoint.product[item.key()]);
-  for (auto& item : replica.momentum) item.value().copy_(checkpoint.rank["momentum/" + item.key()]);
+  try {
+    strategy.load(state, cut, replica);
+  } catch (const c10::Error&) {
+    throw std::invalid_argument("its tensors are not those of such a run");
+  }
+  const strategies::State now = strategy.state();
+  for (const auto& item : now.global) saved(state.global, item.key(), item.value());
+  for (const auto& item : now.node) saved(state.node, item.key(), item.value());
+  for (const auto& item : now.rank) saved(state.rank, item.key(), item.value());
+  const auto put = [](const TensorDict& from, const std::string& name, at::Tensor& tensor) {
+    tensor.copy_(saved(from, name, tensor));
+  };
+  for (auto& item : replica.weights.params) put(checkpoint.rank, "theta/" + item.key(), item.value());
+  for (auto& item : replica.weights.buffers) put(checkpoint.product, item.key(), item.value());
+  for (auto& item : replica.momentum) put(checkpoint.rank, "momentum/" + item.key(), item.value());
 }
 
 }  // namespace prunex::train

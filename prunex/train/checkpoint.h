@@ -63,7 +63,8 @@ class Checkpoints {
 /// they are z's.
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);
 
-/// Back into a strategy and a replica of the same shapes. `cut`: what had been cut by then; null for nothing.
+/// Back into a strategy and a replica of the same shapes. `cut`: what had been cut by then; null for nothing. Throws
+/// std::invalid_argument, without the file, for tensors that are missing or of other shapes.
 void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategies::Strategy& strategy,
                 Replica& replica);
 

@@ -10,7 +10,7 @@
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
 #include "prunex/data/description.h"
-#include "prunex/io/run_directory.h"
+#include "prunex/io/atomic_file.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/product.h"
 
@@ -137,5 +137,9 @@ class MetricsFile {
   io::JsonLines lines_;
   bool said_ = false;
 };
+
+/// Leaves the lines of the exchanges 1 … `last`, for a run that goes on after `last`. That some are missing or damaged
+/// is said, and ends no run: the checkpoint has what it goes on from.
+void keep_exchanges(const std::string& path, int64_t last);
 
 }  // namespace prunex::train

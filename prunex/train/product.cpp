@@ -124,7 +124,7 @@ Structure parse_structure(const std::string& text) {
     for (const auto& group : json.at("groups")) structure.cut.groups.push_back(parse_group(group));
     return structure;
   } catch (const std::exception& error) {
-    throw std::invalid_argument(fmt::format("no structure of a pruned network: {}", error.what()));
+    throw std::invalid_argument(fmt::format("no structure of a pruned network: {}", text::reason(error)));
   }
 }
 

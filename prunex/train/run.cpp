@@ -185,7 +185,7 @@ void Run::open_directory(const std::string& config) {
 void Run::begin(const Summary& summary, int64_t exchanges, bool bf16) {
   if (writes()) {
     const std::string metrics = directory_ + "/metrics.jsonl";
-    if (!options_.resume.empty()) io::keep_first_lines(metrics, summary.exchanges);
+    if (!options_.resume.empty()) keep_exchanges(metrics, summary.exchanges);
     metrics_file_ = std::make_unique<MetricsFile>(metrics);
     progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
     progress_->start(directory_, bf16);

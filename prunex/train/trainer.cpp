@@ -187,7 +187,12 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     restart_speed();
     if (cut->empty()) cut.reset();
   }
-  load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+  try {
+    load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
+  }
   pruning_.load(checkpoint, summary_.pruned);
   last_step_ = summary_.steps;
 }

@@ -47,6 +47,14 @@ TEST(SharedMemory, NeedsNoFileSystem) {
   EXPECT_THAT(result.errors, Not(HasSubstr("no shared memory")));
 }
 
+TEST(Ranks, AreNotStartedWithoutProcWhichIsSaid) {
+  if (!may_isolate()) GTEST_SKIP() << "no permission to mount in a namespace of its own";
+  const tests::Scratch scratch;
+  const Result result = run_program(scratch.path(), isolated("-m", "umount -l /proc", small_run({"--nodes", "2"})));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.errors, HasSubstr("prunex: cannot start ranks: /proc/self/exe: No such file or directory\n"));
+}
+
 // As in containers, one per rank, that share a network.
 TEST(SharedMemory, IsMissedOnceWhereRanksDoNotSeeEachOther) {
   if (!may_isolate()) GTEST_SKIP() << "no permission to mount in a namespace of its own";

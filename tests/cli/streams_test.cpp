@@ -54,6 +54,21 @@ TEST(StandardError, MayBeClosedFullOrUnreadWhileATrainingGoesOn) {
   }
 }
 
+TEST(Files, BeyondTheLimitOfTheShellAreAnErrorThatNamesThem) {
+  const tests::Scratch scratch;
+  const std::vector<std::string> words{"/bin/bash", "-c", "ulimit -f 1; exec \"$@\"", "bash"};
+  for (const auto& [arguments, file] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"graph", "--model", "resnet8", "--save", "net.pt2"}, "net.pt2"},
+           {{"prune", "--model", "resnet8", "--ratio", "0.5", "--output", "small"}, "small/model.pt2"}}) {
+    auto command = words;
+    for (const auto& word : prunex(arguments)) command.push_back(word);
+    const Result result = run_program(scratch.path(), command);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.errors, "prunex: cannot write " + file + ": File too large\n");
+    EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+  }
+}
+
 TEST(StandardError, MayBeClosedWhereAnErrorIsToBeSaid) {
   for (const char* redirection : {"2>&-", "2>/dev/full"}) {
     EXPECT_EQ(run_with(".", redirection, {"train", "--keep", "7"}).status, 2) << redirection;

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
+#include "prunex/comm/watch/signals.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -55,6 +57,13 @@ TEST(Descriptors, ThatCannotBeHadAreSaidToBeMissing) {
     std::_Exit(0);
   };
   EXPECT_EXIT(fail(), ::testing::ExitedWithCode(0), "open files: ulimit -n permits 50, wanted 1[0-9][0-9] for");
+}
+
+// Threads that wait for a descriptor that is none would wait for ever.
+TEST(Descriptors, ThatCannotBeOpenedAreAnError) {
+  const Limit limit(3);
+  const auto said = tests::message([] { const SignalThread thread(SIGUSR2, [] {}); });
+  EXPECT_EQ(said, "[comm] cannot open a descriptor: Too many open files");
 }
 
 TEST(Descriptors, AreCountedForEveryGroupOfARank) {

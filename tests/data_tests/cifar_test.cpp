@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -121,6 +122,11 @@ TEST(Cifar, RefusesTruncatedEmptyAndMissingFiles) {
   refused("No such file");
   std::filesystem::create_directory(path);
   refused("directory");
+  write_cifar10(scratch / "named");
+  path = scratch / "named/batches.meta.txt";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_cifar10(scratch / "named"); },
+              ThrowsMessage<std::runtime_error>(path + ": is not a regular file"));
 }
 
 TEST(Cifar, RefusesALabelOutOfRange) {

@@ -38,6 +38,14 @@ TEST(AtomicDirectory, LeavesNothingWithoutCommit) {
   EXPECT_TRUE(fs::is_empty(scratch.path()));
 }
 
+TEST(AtomicDirectory, IsCalledByItsFinalNameInErrors) {
+  const tests::Scratch scratch;
+  const AtomicDirectory directory(scratch / "a/");
+  EXPECT_EQ(directory.by_its_name(directory.path() + "/x and " + directory.path()),
+            scratch / "a/x and " + scratch / "a");
+  EXPECT_EQ(directory.by_its_name("others"), "others");
+}
+
 TEST(AtomicDirectory, ReplacesAnEmptyDirectoryOnly) {
   const tests::Scratch scratch;
   fs::create_directory(scratch / "empty");

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <sstream>
@@ -157,6 +158,12 @@ TEST(SafeTensors, RefusesAMissingFileAndAFolder) {
               ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "no"), HasSubstr("No such file"))));
   EXPECT_THAT([&] { read_safetensors(scratch.path()); },
               ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch.path()), HasSubstr("directory"))));
+}
+
+TEST(SafeTensors, ANamedPipeIsNotWaitedFor) {
+  const Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message([&] { read_safetensors(scratch / "pipe"); }), StartsWith("cannot read " + (scratch / "pipe")));
 }
 
 TEST(SafeTensors, RefusesEveryTruncation) {

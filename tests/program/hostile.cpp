@@ -137,8 +137,8 @@ void mutate(json& document, std::mt19937& random) {
 
 bool speaks_foreign(const std::string& error) {
   constexpr std::array kForeign{
-      "\n",      "_M_",       "std::",    "c10::", "vector", "basic_string", "Exception raised from",
-      "frame #", "bad_alloc", "terminate"};
+      "\n",      "_M_",       "std::",     "c10::", "vector", "basic_string", "Exception raised from",
+      "frame #", "bad_alloc", "terminate", "[json."};
   return std::any_of(kForeign.begin(), kForeign.end(),
                      [&](const char* text) { return error.find(text) != std::string::npos; });
 }

@@ -54,6 +54,20 @@ TEST(Json, MemberNamesKeepOrderAndRepetitions) {
   EXPECT_THAT(member_names("[1]"), ElementsAre());
 }
 
+TEST(Json, ReasonsAreWithoutTheLibrarysNumbersAndNames) {
+  const auto reason_of = [](const char* text) {
+    try {
+      return parse_json(text).at("a").at("b").get<std::string>();
+    } catch (const std::exception& error) {
+      return reason(error);
+    }
+  };
+  EXPECT_EQ(reason_of("{}"), "key 'a' not found");
+  EXPECT_EQ(reason_of(R"({"a": 1})"), "got number, wanted an object or a list");
+  EXPECT_EQ(reason_of(R"({"a": {"b": 1}})"), "type must be string, but is number");
+  EXPECT_EQ(reason(std::runtime_error("[x] y")), "[x] y");
+}
+
 TEST(OneLine, HasNoLineBreaksAndAnEnd) {
   EXPECT_EQ(one_line("a\nb\tc\x7f välue"), "a\\nb\\x09c\\x7f välue");
   EXPECT_EQ(one_line(std::string(100, 'x')), std::string(100, 'x'));

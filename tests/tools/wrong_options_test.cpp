@@ -1,6 +1,7 @@
 // Every wrong value of every option: exit code 2 and one line on standard error that names the option and what was got.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
 #include "tools/prunex/help.h"
+#include "tools/prunex/usage_errors.h"
 
 namespace prunex::tools {
 namespace {
@@ -390,6 +392,26 @@ TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
   refused({"graph", "--modl", "resnet8"}, {"'--modl'", "did you mean '--model'?"});
   refused({"compare"}, {"compare: FILE: got nothing"});
   refused({"train", "--epochs=", "--quiet"}, {"--epochs: got ''"});
+}
+
+TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {
+  const auto parsed = app();
+  EXPECT_THROW(parsed->parse("graph --model none.pt2"), std::exception);
+  EXPECT_EQ(name_network("[prune] aten::relu (node relu): its axes", *parsed),
+            "none.pt2: aten::relu (node relu): its axes");
+  EXPECT_EQ(name_network("wrong sizes (in node relu (aten::relu))", *parsed),
+            "none.pt2: wrong sizes (in node relu (aten::relu))");
+  EXPECT_EQ(name_network("none.pt2: wrong sizes (in node relu)", *parsed), "none.pt2: wrong sizes (in node relu)");
+  EXPECT_EQ(name_network("no such file", *parsed), "no such file");
+}
+
+TEST(UsageErrors, OfThreadsThatCannotBeStartedNameTheLimit) {
+  rlimit before = {};
+  getrlimit(RLIMIT_NPROC, &before);
+  const rlimit low = {50, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &low), 0);
+  EXPECT_EQ(no_more_threads(), "cannot start a thread: ulimit -u permits 50");
+  setrlimit(RLIMIT_NPROC, &before);
 }
 
 TEST(UsageErrors, ReadsNumbersAsTheyAreWritten) {

@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "prunex/comm/connect.h"
+#include "prunex/io/safetensors.h"
 #include "prunex/train/trainer.h"
 #include "tests/full_disk.h"
 #include "tests/scratch.h"
@@ -58,6 +60,47 @@ void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
 
 TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
   for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(small_run(""), exchange);
+}
+
+/// What resuming says if `change` has been made to the tensors of rank 0.
+std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run(scratch / "run");
+  options.nodes = 1;
+  options.exchanges = 3;
+  run_to_end(options);
+  const std::string file = scratch / "run/checkpoint/2/rank-0.safetensors";
+  const auto saved = io::read_safetensors(file);
+  io::write_safetensors(file, change(saved.tensors), saved.metadata);
+  options.resume = options.run_dir;
+  options.resume_exchange = 2;
+  return tests::message([&] { run_to_end(options); });
+}
+
+TEST(Checkpoint, TensorsThatDoNotFitAreNamed) {
+  for (const std::string role : {"theta/", "u/", "momentum/"}) {
+    std::string name;
+    const auto told = refusal_of([&](const TensorDict& tensors) {
+      TensorDict changed;
+      for (const auto& item : tensors) {
+        const bool this_one = name.empty() && item.key().starts_with(role) && item.value().dim() == 1;
+        if (this_one) name = item.key();
+        changed.insert(item.key(), this_one ? item.value().unsqueeze(0) : item.value());
+      }
+      return changed;
+    });
+    EXPECT_THAT(told, HasSubstr("run/checkpoint/2: ")) << role;
+    EXPECT_THAT(told,
+                testing::AnyOf(HasSubstr("tensor " + name + " is [1, "), HasSubstr("are not those of such a run")));
+  }
+  const auto told = refusal_of([](const TensorDict& tensors) {
+    TensorDict less;
+    for (const auto& item : tensors) {
+      if (!item.key().starts_with("u/")) less.insert(item.key(), item.value());
+    }
+    return less;
+  });
+  EXPECT_THAT(told, HasSubstr("run/checkpoint/2: its tensors are not those of such a run"));
 }
 
 TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {

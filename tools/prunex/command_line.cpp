@@ -39,14 +39,15 @@ int explain_failure(const CLI::App& app) {
   } catch (const CLI::ParseError& error) {
     return fail(kUsage, explain(error, app));
   } catch (const std::invalid_argument& error) {
-    return fail(kUsage, error.what());
+    return fail(kUsage, name_network(error.what(), app));
   } catch (const c10::Error& error) {
-    return fail(kFailure, explain_torch(error.what_without_backtrace()));
+    return fail(kFailure, name_network(explain_torch(error.what_without_backtrace()), app));
   } catch (const std::bad_alloc&) {
     return fail(kFailure, out_of_memory());
   } catch (const std::logic_error& error) {  // of the standard library: an index out of range, a vector too long
     return fail(kFailure, fmt::format("internal error ({}): please report it with the command line", error.what()));
   } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) return fail(kFailure, no_more_threads());
     const std::string output = output_problem();  // printing throws, and does not say where to
     return fail(kFailure, output.empty() ? error.what() : output);
   } catch (const std::exception& error) {

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <stdexcept>
 
 #include "prunex/text/one_line.h"
+#include "prunex/text/read_file.h"
 #include "prunex/text/toml.h"
 
 namespace prunex::tools {
@@ -43,11 +41,13 @@ class Reader {
   }
 
   toml::table parse() const {
-    std::ifstream file(path_);
-    if (!file || std::filesystem::is_directory(path_)) {
-      throw std::invalid_argument(fmt::format("compare: {}: cannot be read, wanted a TOML file", path_));
+    std::string text;
+    try {
+      text = text::read_file(path_, text::kLargestToml);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("compare: {}: {}, wanted a TOML file", path_, error.what()));
     }
-    return text::parse_toml(std::string{std::istreambuf_iterator<char>(file), {}}, "compare: " + path_);
+    return text::parse_toml(text, "compare: " + path_);
   }
 
   void expect_keys(const toml::table& table, const std::set<std::string_view>& known) const {

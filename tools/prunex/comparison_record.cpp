@@ -6,7 +6,6 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -14,6 +13,7 @@
 
 #include "prunex/io/atomic_file.h"
 #include "prunex/text/json.h"
+#include "prunex/text/read_file.h"
 #include "report/run.h"
 #include "tools/prunex/commit.h"
 
@@ -37,10 +37,9 @@ const char* name_of(JobState state) {
 
 /// Null if the file is not there or no JSON.
 ordered_json read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return {};
+  constexpr size_t kMost = 64'000'000;
   try {
-    return text::parse_ordered_json(std::string{std::istreambuf_iterator<char>(file), {}});
+    return text::parse_ordered_json(text::read_file(path, kMost));
   } catch (const std::invalid_argument&) {
     return {};
   }

@@ -19,6 +19,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "prunex/comm/meet/socket.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
@@ -41,25 +42,22 @@ class Signals {
     sigemptyset(&set);
     for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
     pthread_sigmask(SIG_BLOCK, &set, &previous_);
-    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    descriptor_ = comm::opened(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~Signals() {
-    close(descriptor_);
-    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
-  }
+  ~Signals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.fd(); }
   std::optional<int> next() const {
     signalfd_siginfo info;
-    if (read(descriptor_, &info, sizeof(info)) != sizeof(info)) return std::nullopt;
+    if (read(descriptor_.fd(), &info, sizeof(info)) != sizeof(info)) return std::nullopt;
     return static_cast<int>(info.ssi_signo);
   }
 
  private:
   sigset_t previous_;
-  int descriptor_;
+  comm::Socket descriptor_;
 };
 
 std::string clock_time(double seconds) {

@@ -19,6 +19,7 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/environment.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/meet/store.h"
 #include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
@@ -48,26 +49,23 @@ class BlockedSignals {
   BlockedSignals() {
     const auto signals = supervised_signals();
     pthread_sigmask(SIG_BLOCK, &signals, &previous_);
-    fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    fd_ = comm::opened(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  ~BlockedSignals() {
-    close(fd_);
-    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
-  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
   const sigset_t& previous() const { return previous_; }
   std::optional<signalfd_siginfo> next() const {
     signalfd_siginfo info;
-    if (read(fd_, &info, sizeof(info)) != sizeof(info)) return std::nullopt;
+    if (read(fd_.fd(), &info, sizeof(info)) != sizeof(info)) return std::nullopt;
     return info;
   }
-  int fd() const { return fd_; }
+  int fd() const { return fd_.fd(); }
 
  private:
   sigset_t previous_;
-  int fd_;
+  comm::Socket fd_;
 };
 
 struct Failure {

@@ -113,11 +113,15 @@ Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& 
 void write(const PruneCommand& command, const Pruned& pruned, const std::optional<data::Description>& description,
            const nlohmann::ordered_json& report) {
   io::AtomicDirectory directory(command.output);
-  train::write_product(directory.path(), pruned.model, description);
-  train::write_structure(
-      directory.path(),
-      {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
-  io::write_file_atomically(directory.path() + "/report.json", report.dump(1) + "\n");
+  try {
+    train::write_product(directory.path(), pruned.model, description);
+    train::write_structure(
+        directory.path(),
+        {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
+    io::write_file_atomically(directory.path() + "/report.json", report.dump(1) + "\n");
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(directory.by_its_name(error.what()));
+  }
   directory.commit();
 }
 

@@ -39,7 +39,10 @@ std::vector<char*> merged_environment(const std::vector<std::string>& additions)
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &spawn.signals, nullptr);
   execve("/proc/self/exe", spawn.argv, environment);
-  _exit(127);
+  for (const char* text : {"prunex: cannot start ranks: /proc/self/exe: ", strerrordesc_np(errno), "\n"}) {
+    if (write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
+  }
+  _exit(1);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
 #include "prunex/strategies/payload.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/check.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
@@ -190,15 +191,12 @@ text::OptionList describe(TrainCommand& command) {
 
 void apply_file(text::OptionList& list, const std::string& option, const std::string& path) {
   const std::string source = text::field_name(option);
-  std::ifstream file(path);
-  if (!file) throw std::invalid_argument(fmt::format("{}: cannot read {}", source, path));
-  if (std::filesystem::is_directory(path)) {
-    throw std::invalid_argument(fmt::format("{}: got {}, a directory, wanted a file", source, path));
+  std::string text;
+  try {
+    text = text::read_file(path, text::kLargestToml);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
   }
-  constexpr std::streamsize kLargest = 1 << 20;  // a file that is larger is refused by its reader
-  std::string text(kLargest + 1, '\0');
-  file.read(text.data(), kLargest + 1);
-  text.resize(static_cast<size_t>(file.gcount()));
   list.apply(text, fmt::format("{} {}", source, path), "train");
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -132,8 +133,13 @@ std::string size_of(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
 }
 
+/// What there is in all, and who says so.
 std::string memory_here() {
-  return size_of(static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)));
+  rlimit limit{};
+  const double here = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && static_cast<double>(limit.rlim_cur) < here;
+  return limited ? "ulimit -v permits " + size_of(static_cast<double>(limit.rlim_cur))
+                 : "this machine has " + size_of(here);
 }
 
 }  // namespace
@@ -166,15 +172,32 @@ std::string explain_torch(const std::string& message) {
   const size_t asked = message.find(kAsked);
   if (asked != std::string::npos) {
     const double bytes = std::strtod(message.c_str() + asked + kAsked.size(), nullptr);
-    return fmt::format("out of memory: {} were wanted for one tensor, this machine has {} in all", size_of(bytes),
-                       memory_here());
+    return fmt::format("out of memory: {} were wanted for one tensor, {} in all", size_of(bytes), memory_here());
   }
   return message.substr(0, message.find('\n'));
 }
 
 std::string out_of_memory() {
-  return fmt::format("out of memory: this machine has {}; smaller numbers of images, ranks or threads need less",
-                     memory_here());
+  return fmt::format("out of memory: {}; smaller numbers of images, ranks or threads need less", memory_here());
+}
+
+std::string no_more_threads() {
+  rlimit limit{};
+  const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return fmt::format("cannot start a thread: {}", known ? fmt::format("ulimit -u permits {}", limit.rlim_cur)
+                                                        : std::string("the system permits no more"));
+}
+
+std::string name_network(const std::string& message, const CLI::App& app) {
+  constexpr std::string_view kMark = "[prune] ";
+  const bool marked = message.starts_with(kMark);
+  const auto* model = find_option(app, "--model");
+  if (model == nullptr || model->results().empty() || (!marked && message.find("(in node ") == std::string::npos)) {
+    return message;
+  }
+  const std::string& file = model->results().back();
+  if (!file.ends_with(".pt2") || message.find(file) != std::string::npos) return message;
+  return fmt::format("{}: {}", file, marked ? message.substr(kMark.size()) : message);
 }
 
 void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& app) {

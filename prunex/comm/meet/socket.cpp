@@ -130,6 +130,12 @@ std::string host_name() {
 
 }  // namespace
 
+Socket opened(int descriptor) {
+  if (descriptor < 0)
+    throw std::runtime_error(fmt::format("[comm] cannot open a descriptor: {}", std::strerror(errno)));
+  return Socket(descriptor);
+}
+
 int milliseconds_until(Deadline deadline) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());

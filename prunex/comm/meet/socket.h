@@ -29,6 +29,10 @@ class Socket {
   int fd_;
 };
 
+/// What a call of the kernel opened. Throws std::runtime_error if it opened nothing: who waits for a descriptor that is
+/// none waits for ever.
+Socket opened(int descriptor);
+
 /// A numeric address, IPv4 or IPv6, and a port.
 struct Endpoint {
   std::string host;

@@ -74,7 +74,7 @@ class StoreServer::Loop {
       : hello_(store_hello(options.secret)),
         most_clients_(2 * static_cast<size_t>(options.ranks) + kSpareClients),
         table_(options.ranks),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     uint16_t port = options.port;
     for (const auto& host : options.hosts) {
       listeners_.push_back(listen_on({host, port}, static_cast<int>(most_clients_)));

@@ -69,7 +69,7 @@ class Heartbeat::Loop {
       : rank_(place.rank),
         timeout_(options.timeout),
         events_(std::move(events)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     Join join(options.join_timeout);
     for (auto& [rank, socket] : connect_peers(heartbeat_group(place), options.address, {store, join})) {
       prefer_latency(socket, options.timeout);

@@ -37,7 +37,7 @@ void block_signal(int signal) {
 }
 
 SignalThread::SignalThread(int signal, std::function<void()> action)
-    : action_(std::move(action)), signals_(open_signals(signal)), stop_(eventfd(0, EFD_CLOEXEC)) {
+    : action_(std::move(action)), signals_(opened(open_signals(signal))), stop_(opened(eventfd(0, EFD_CLOEXEC))) {
   thread_ = std::thread([this] { run(); });
 }
 

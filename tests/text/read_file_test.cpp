@@ -1,0 +1,51 @@
+#include "prunex/text/read_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/scratch.h"
+#include "tests/texts.h"
+
+namespace prunex::text {
+namespace {
+
+std::string refusal(const std::string& path) {
+  return tests::message([&] { read_file(path, 10); });
+}
+
+TEST(ReadFile, ReadsAllOfAFile) {
+  const tests::Scratch scratch;
+  std::ofstream(scratch / "whole") << "0123\n56789";
+  EXPECT_EQ(read_file(scratch / "whole", 10), "0123\n56789");
+  std::ofstream(scratch / "empty");
+  EXPECT_EQ(read_file(scratch / "empty", 10), "");
+}
+
+TEST(ReadFile, ReadsAPipeThatAShellOpened) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "text", 4), 4);
+  close(ends[1]);
+  EXPECT_EQ(read_file("/proc/self/fd/" + std::to_string(ends[0]), 10), "text");
+  close(ends[0]);
+}
+
+TEST(ReadFile, WaitsForNothingAndReadsNoMoreThanItMay) {
+  const tests::Scratch scratch;
+  ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  std::ofstream(scratch / "long") << "01234567890";
+  std::filesystem::create_symlink("/dev/zero", scratch / "zeros");
+  EXPECT_EQ(refusal(scratch / "pipe"), "is not a regular file");
+  EXPECT_EQ(refusal("/dev/zero"), "is not a regular file");
+  EXPECT_EQ(refusal(scratch / "long"), "got more than 10 bytes");
+  EXPECT_EQ(refusal(scratch / "zeros"), "got more than 10 bytes");
+  EXPECT_EQ(refusal(scratch.path()), "is a directory, wanted a file");
+  EXPECT_EQ(refusal(scratch / "none"), "cannot be read: No such file or directory");
+}
+
+}  // namespace
+}  // namespace prunex::text

@@ -1,0 +1,59 @@
+#include "prunex/train/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "tests/scratch.h"
+#include "tests/texts.h"
+
+namespace prunex::train {
+namespace {
+
+using testing::HasSubstr;
+using tests::text_of;
+
+/// The file after keep_exchanges(…, 3), and what was said.
+std::pair<std::string, std::string> kept(const std::string& before) {
+  const tests::Scratch scratch;
+  const std::string path = scratch / "metrics.jsonl";
+  if (!before.empty()) std::ofstream(path) << before;
+  testing::internal::CaptureStderr();
+  keep_exchanges(path, 3);
+  return {text_of(path), testing::internal::GetCapturedStderr()};
+}
+
+const std::string kOne = "{\"exchange\":1}\n", kTwo = "{\"exchange\":2}\n", kThree = "{\"exchange\":3}\n";
+
+TEST(KeptExchanges, AreThoseOfTheCheckpoint) {
+  const auto [text, said] = kept(kOne + kTwo + kThree + "{\"exchange\":4}\n{\"excha");
+  EXPECT_EQ(text, kOne + kTwo + kThree);
+  EXPECT_EQ(said, "");
+}
+
+TEST(KeptExchanges, LeaveOutWhatIsDamagedRepeatedOrOutOfOrder) {
+  for (const auto& before :
+       {kOne + "{\"exchange\":2,]\n" + kThree, kOne + kOne + kThree, kOne + kThree + kTwo, kOne + "[2]\n" + kThree}) {
+    const auto [text, said] = kept(before);
+    EXPECT_EQ(text, kOne + kThree);
+    EXPECT_THAT(said, HasSubstr("metrics.jsonl: got 2 whole lines of the exchanges 1 to 3, the rest is left out; the"));
+  }
+}
+
+TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
+  const tests::Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_EQ(tests::message([&] { keep_exchanges(scratch / "metrics.jsonl", 3); }),
+            scratch / "metrics.jsonl: is not a regular file");
+}
+
+TEST(KeptExchanges, MayAllBeMissing) {
+  const auto [text, said] = kept("");
+  EXPECT_EQ(text, "");
+  EXPECT_THAT(said, HasSubstr("got 0 whole lines"));
+}
+
+}  // namespace
+}  // namespace prunex::train
