@@ -14,7 +14,6 @@ using program::kNoValue;
 using program::Node;
 using program::ValueId;
 
-
 /// Height and width of a convolution cannot carry units.
 void freeze_positions(Axes& axes, ValueId input, ValueId weight) {
   for (int64_t axis = kChannelAxis + 1; axis < axes.rank(input); ++axis) {
