@@ -38,7 +38,7 @@ function(prunex_room name)
   cmake_parse_arguments(ARG "WITHOUT_TORCH" "" "ROOMS;SOURCES;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/gloo/*.cpp"
-    "${PROJECT_SOURCE_DIR}/prunex/${name}/shm/*.cpp")
+    "${PROJECT_SOURCE_DIR}/prunex/${name}/shm/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/pt2/*.cpp")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
   set(torch LibTorch::torch)
   if(ARG_WITHOUT_TORCH)

@@ -38,6 +38,7 @@ Plan check(const TrainOptions& options) {
   const data::Datasets& data = images.sets;
   const Network network = load_network(whole, data.train);
   const program::Graph& graph = network.model.program.graph();
+  const channels::Analysis analysis(network.model.program);
   const auto shape = data.train.images.sizes();
   Plan plan{.image = {shape.begin() + 1, shape.end()},
             .classes = data.train.classes,
@@ -47,10 +48,10 @@ Plan check(const TrainOptions& options) {
             .test_images = data.test.size(),
             .length = run_length(whole, data.train.size()),
             .group_words = group_words(whole),
-            .groups = groups_to_prune(graph, whole),
+            .groups = groups_to_prune(analysis, whole),
             .gradients = averages_gradients(whole.strategy)};
-  plan.one_budget = mask_plan(whole, plan.groups, graph) != nullptr;
-  const ScheduledPruning pruning(whole, plan.length, network.model);
+  plan.one_budget = mask_plan(whole, plan.groups, analysis) != nullptr;
+  const ScheduledPruning pruning(whole, plan.length, analysis);
   if (pruning.has_target()) {
     plan.first_cut = pruning.first();
     plan.last_cut = pruning.last();

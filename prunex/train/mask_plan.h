@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "prunex/program/program.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/strategies/mask_consensus.h"
 #include "prunex/train/options.h"
@@ -15,6 +15,6 @@ namespace prunex::train {
 /// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
 /// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Graph& graph);
+                                   const channels::Analysis& analysis);
 
 }  // namespace prunex::train

@@ -53,11 +53,11 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
 }
 
-std::string cut_remark(const program::Graph& graph, const TrainOptions& options, const std::string& source) {
+std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
   const std::string words = group_words(options);
-  const bool masks_nothing = words != "none" && groups_to_prune(graph, options).empty();
+  const bool masks_nothing = words != "none" && groups_to_prune(analysis, options).empty();
   if (!masks_nothing && !options.pruning.any()) return "";
-  const std::string why = nothing_to_cut(graph, source);
+  const std::string why = nothing_to_cut(analysis, source);
   if (!why.empty() || !masks_nothing) return why;
   return fmt::format("{}: nothing can be cut: --groups {} finds no channels in it", source, words);
 }
@@ -113,7 +113,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   check_fits(model.program.graph(), training, source);
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source),
-                                   cut_remark(model.program.graph(), options, source)};
+                                   cut_remark(model.program, options, source)};
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");

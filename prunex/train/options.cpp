@@ -11,7 +11,6 @@
 
 #include "prunex/admm/penalties.h"
 #include "prunex/prune/importance.h"
-#include "prunex/prune/scores.h"
 #include "prunex/prune/words.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"

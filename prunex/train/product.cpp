@@ -4,7 +4,6 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/mode.h"
 #include "prunex/program/pt2.h"
 
 namespace prunex::train {

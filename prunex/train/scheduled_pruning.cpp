@@ -11,11 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "prunex/prune/groups.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/remaining.h"
-#include "prunex/prune/target.h"
-#include "prunex/prune/threshold.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 
@@ -64,7 +61,8 @@ int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
 }
 
-ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole)
+ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length,
+                                   const channels::Analysis& whole)
     : options_(options.pruning),
       seed_(options.seed),
       steps_together_(options_.every == 0),
@@ -72,8 +70,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   if (options.round_to != kAutomatic) options_.plan.limits.round_to = options.round_to;
   if (options_.target.empty()) return;
   const auto [name, value] = parse_target(options_.target);
-  const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
-  whole_.emplace(whole.program.graph(), dependencies, options_.plan);
+  whole_.emplace(whole, options_.plan);
   target_ = prune::target_named("--prune-to " + name, name, value, *whole_);
   prune::expect_in_reach("--prune-to " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
   if (last() > length.exchanges) {
@@ -90,19 +87,22 @@ bool ScheduledPruning::due(int64_t exchange) const {
   return steps_together_ || (exchange - first_) % options_.every == 0;
 }
 
-sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now,
+sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
                                     const std::optional<sparsity::Cut>& total, const Images& images,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
-  if (!target_) return cut_below(now);
-  if (steps_together_) return cut_at_once(now, images, world);
+  if (!target_) {
+    return sparsity::make_cut(analysis.removable(), prune::units_above(analysis, now.weights, options_.below),
+                              sparsity::shapes_of(now.weights));
+  }
+  if (steps_together_) return cut_at_once(now, analysis, images, world);
   const auto step = (exchange - first_) / options_.every + 1;
   return cut_further(static_cast<double>(step) / static_cast<double>(options_.steps), now, total, images, world);
 }
 
-sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const Images& images,
-                                            comm::Communicator& world) const {
-  prune::Pruner pruner(now, options_.plan);
+sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const channels::Analysis& analysis,
+                                            const Images& images, comm::Communicator& world) const {
+  prune::Pruner pruner(now, analysis, options_.plan);
   prune_by_importance(pruner, importance_of(options_, seed_), *target_, options_.steps, images, world);
   return pruner.cut();
 }
@@ -119,11 +119,6 @@ sparsity::Cut ScheduledPruning::cut_further(double progress, const program::Mode
   sparsity::Masks masks;
   for (const auto& group : groups) masks.insert(group.name, plan.masks[group.name].masked_select(alive[group.name]));
   return sparsity::make_cut(rest, masks, sparsity::shapes_of(now.weights));
-}
-
-sparsity::Cut ScheduledPruning::cut_below(const program::Model& now) const {
-  const auto groups = prune::removable_groups(prune::dependency_groups(now.program.graph(), options_.plan.groups));
-  return sparsity::make_cut(groups, prune::units_above(groups, now, options_.below), sparsity::shapes_of(now.weights));
 }
 
 }  // namespace prunex::train

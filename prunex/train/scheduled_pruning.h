@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/plan.h"
@@ -19,7 +20,7 @@ namespace prunex::train {
 class ScheduledPruning {
  public:
   /// Options that the network cannot follow are std::invalid_argument.
-  ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole);
+  ScheduledPruning(const TrainOptions& options, const RunLength& length, const channels::Analysis& whole);
 
   /// Whether the network is cut after this exchange, 0 being before the first step; whether that is the first or the
   /// last cut to the target.
@@ -33,15 +34,16 @@ class ScheduledPruning {
   int64_t first() const { return first_; }
   int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
 
-  /// What goes of `now`: the network as the cuts before, together `total`, have left it. Collective.
-  sparsity::Cut cut(int64_t exchange, const program::Model& now, const std::optional<sparsity::Cut>& total,
-                    const Images& images, comm::Communicator& world) const;
+  /// What goes of `now`, which `analysis` is of: the network as the cuts before, together `total`, have left it.
+  /// Collective.
+  sparsity::Cut cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
+                    const std::optional<sparsity::Cut>& total, const Images& images, comm::Communicator& world) const;
 
  private:
-  sparsity::Cut cut_at_once(const program::Model& now, const Images& images, comm::Communicator& world) const;
+  sparsity::Cut cut_at_once(const program::Model& now, const channels::Analysis& analysis, const Images& images,
+                            comm::Communicator& world) const;
   sparsity::Cut cut_further(double progress, const program::Model& now, const std::optional<sparsity::Cut>& total,
                             const Images& images, comm::Communicator& world) const;
-  sparsity::Cut cut_below(const program::Model& now) const;
 
   ScheduledPruningOptions options_;
   uint64_t seed_;

@@ -21,12 +21,12 @@ prune::RegularizerOptions regularizer_options(const SparseOptions& sparse, int64
 
 }  // namespace
 
-SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& length, const program::Graph& graph,
+SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& length, const channels::Analysis& analysis,
                                int64_t classes)
     : options_(options.sparse),
       local_steps_(options.local_steps),
       length_(length),
-      regularizer_(regularizer_options(options.sparse, classes), graph) {}
+      regularizer_(regularizer_options(options.sparse, classes), analysis) {}
 
 void SparseTraining::save(TensorDict& state) const {
   for (const auto& item : regularizer_.state()) state.insert(kRoom + item.key(), item.value());

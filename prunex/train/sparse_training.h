@@ -12,7 +12,8 @@ namespace prunex::train {
 class SparseTraining {
  public:
   /// `classes`: of the data; what an untrained network loses follows from it.
-  SparseTraining(const TrainOptions& options, const RunLength& length, const program::Graph& graph, int64_t classes);
+  SparseTraining(const TrainOptions& options, const RunLength& length, const channels::Analysis& analysis,
+                 int64_t classes);
 
   /// Between backward and the optimizer of a step.
   void add_to_gradients(TensorDict& params, int64_t step) const;
@@ -22,7 +23,7 @@ class SparseTraining {
   void refresh(const Weights& weights, int64_t exchange, int64_t step);
 
   /// The network was cut, and this is its graph now.
-  void cut(const program::Graph& graph, const sparsity::Cut& cut) { regularizer_.cut(graph, cut); }
+  void cut(const channels::Analysis& analysis, const sparsity::Cut& cut) { regularizer_.cut(analysis, cut); }
 
   /// Adds to a checkpoint what the next steps depend on; finds it there.
   void save(TensorDict& state) const;

@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "prunex/prune/groups.h"
-#include "prunex/prune/surgery.h"
+#include "prunex/channels/cut.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/sgd.h"
 
@@ -11,7 +10,7 @@ namespace prunex::train {
 namespace {
 
 sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
-  const auto groups = prune::removable_groups(prune::dependency_groups(network.graph()));
+  const auto& groups = network.analysis().removable();
   return sparsity::make_cut(groups, sparsity::full_masks(groups), sparsity::shapes_of(network.replica().weights));
 }
 
@@ -22,10 +21,16 @@ TrainedNetwork::TrainedNetwork(program::Model model)
       replica_{model.weights, zero_momentum(model.weights.params)},
       size_(size_of(graph(), replica_.weights)) {}
 
+const channels::Analysis& TrainedNetwork::analysis() const {
+  if (!analysis_) analysis_.emplace(program_);
+  return *analysis_;
+}
+
 void TrainedNetwork::cut(const sparsity::Cut& step) {
   if (!total_) total_ = cut_of_nothing(*this);
   if (step.empty()) return;
-  program_ = prune::cut_program(program_, step);
+  program_ = channels::cut_program(analysis(), step);
+  analysis_.reset();
   sparsity::apply_cut(replica_.weights, step);
   sparsity::apply_cut(replica_.momentum, step);
   total_ = sparsity::compose(*total_, step);

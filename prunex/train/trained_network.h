@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/tensors.h"
@@ -17,6 +18,8 @@ class TrainedNetwork {
 
   const program::Program& program() const { return program_; }
   const program::Graph& graph() const { return program_.graph(); }
+  /// Of the network as it is now: made when it is first asked for, once until the next cut.
+  const channels::Analysis& analysis() const;
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }
   const Size& size() const { return size_; }
@@ -31,6 +34,7 @@ class TrainedNetwork {
 
  private:
   program::Program program_;
+  mutable std::optional<channels::Analysis> analysis_;
   Replica replica_;
   Size size_;
   std::optional<sparsity::Cut> total_;

@@ -12,12 +12,12 @@
 #include <optional>
 #include <stdexcept>
 
+#include "prunex/channels/cut.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/json_lines.h"
 #include "prunex/io/run_directory.h"
-#include "prunex/prune/removable.h"
-#include "prunex/prune/surgery.h"
+#include "prunex/prune/remaining.h"
 #include "prunex/say.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/stopwatch.h"
@@ -122,7 +122,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       data_(images_.sets),
       loaded_(load_network(options, data_.train)),
       network_(on_device(std::move(loaded_.model), ranks.device)),
-      groups_(groups_to_prune(network_.graph(), options)),
+      groups_(groups_to_prune(network_.analysis(), options)),
       length_(run_length(options, data_.train.size())),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,
@@ -132,12 +132,12 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks)
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)) {
   const program::Model model{network_.program(), network_.replica().weights};
   score_units_ = mask_scorer(options, groups_, model, data_.train, calibration_);
-  select_units_ = mask_plan(options, groups_, network_.graph());
+  select_units_ = mask_plan(options, groups_, network_.analysis());
   if (options.sparse.penalty != "none") {
-    sparse_.emplace(options, length_, network_.graph(), data_.train.classes);
+    sparse_.emplace(options, length_, network_.analysis(), data_.train.classes);
   }
   if (options.pruning.any()) {
-    pruning_.emplace(options, length_, model);
+    pruning_.emplace(options, length_, network_.analysis());
   }
   doubts_ = check_plan(options, length_, groups_);
   const Size& size = network_.size();
@@ -289,7 +289,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     if (cut->empty()) cut.reset();
   }
   load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
-  if (sparse_ && cut) sparse_->cut(network_.graph(), *cut);
+  if (sparse_ && cut) sparse_->cut(network_.analysis(), *cut);
   if (sparse_) sparse_->load(checkpoint.node);
   last_step_ = summary_.steps;
 }
@@ -298,8 +298,8 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 sparsity::Cut Trainer::find_cut() const {
   const auto& weights = network_.replica().weights;
   const auto supports = sparsity::supports_of(groups_, strategy_->masks(), weights.params);
-  const auto removable = prune::removable_units(prune::dependency_groups(network_.graph()), supports);
-  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
+  const auto& analysis = network_.analysis();
+  return sparsity::make_cut(analysis.removable(), prune::units_read(analysis, supports), sparsity::shapes_of(weights));
 }
 
 /// From here on everything is smaller.
@@ -309,7 +309,7 @@ void Trainer::cut(const sparsity::Cut& cut) {
   restart_speed();
   if (cut.empty()) return;
   strategy_->cut(cut, network_.replica());
-  if (sparse_) sparse_->cut(network_.graph(), cut);
+  if (sparse_) sparse_->cut(network_.analysis(), cut);
 }
 
 /// Speeds count from the last cut on.
@@ -331,8 +331,8 @@ void Trainer::prune_on_schedule(int64_t exchange) {
                        .milliseconds_before = milliseconds(before)};
   }
   const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
-  const sparsity::Cut step =
-      pruning_->cut(exchange, {network_.program(), before}, network_.total(), images, *ranks_.world);
+  const sparsity::Cut step = pruning_->cut(exchange, {network_.program(), before}, network_.analysis(),
+                                           network_.total(), images, *ranks_.world);
   cut(step);
   if (!pruning_->is_last(exchange)) return;
   Weights after = before;
@@ -445,7 +445,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
   if (network_.is_smaller()) return {network_.program(), product};
   Weights compact = product;
   sparsity::apply_cut(compact, cut);
-  return {prune::cut_program(network_.program(), cut), compact};
+  return {channels::cut_program(network_.analysis(), cut), compact};
 }
 
 void Trainer::summarise(const Weights& product) {

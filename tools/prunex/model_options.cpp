@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "prunex/models/models.h"
-#include "prunex/program/pt2.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/shape.h"
 
@@ -30,8 +29,8 @@ void add_model_options(CLI::App& app, ModelChoice& choice) {
   app.add_option("--width", choice.width, "multiplies the channels of the CIFAR ResNets");
 }
 
-program::Model load_model(const ModelChoice& choice) {
-  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20);
+program::Model load_model(const ModelChoice& choice, program::Batch batch) {
+  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20, batch);
   const bool cifar = is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
   const auto shape = parse_shape("--input", input);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "prunex/program/program.h"
+#include "prunex/program/pt2.h"
 
 namespace prunex::tools {
 
@@ -22,6 +22,6 @@ struct ModelChoice {
 void add_model_options(CLI::App& app, ModelChoice& choice);
 
 /// Reads the file or builds the network; std::invalid_argument names the option.
-program::Model load_model(const ModelChoice& choice);
+program::Model load_model(const ModelChoice& choice, program::Batch batch = program::Batch::kDynamic);
 
 }  // namespace prunex::tools

@@ -5,7 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "prunex/prune/target.h"
+#include "prunex/prune/plan.h"
 #include "tools/prunex/checks.h"
 #include "tools/prunex/choices.h"
 #include "tools/prunex/data_options.h"
@@ -109,7 +109,7 @@ Target target_of(const PruneCommand& command, const Pruner& pruner) {
 }
 
 prune::PlanOptions plan_options(const PruneCommand& command) {
-  prune::PlanOptions options{.limits = command.limits, .groups = command.groups, .tp_compat = command.tp_compat};
+  prune::PlanOptions options{.limits = command.limits, .tp_compat = command.tp_compat};
   options.scope = command.isomorphic ? prune::Scope::kIsomorphic
                   : command.global   ? prune::Scope::kGlobal
                                      : prune::Scope::kLocal;

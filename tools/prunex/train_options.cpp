@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "prunex/models/models.h"
+#include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/prune/target.h"
 #include "prunex/train/mask_importance.h"
 #include "prunex/train/strategy_choice.h"
 #include "tools/prunex/checkpoint_option.h"
