@@ -9,9 +9,8 @@
 
 #include "prunex/models/models.h"
 #include "prunex/prune/importance.h"
+#include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/prune/scores.h"
-#include "prunex/prune/target.h"
 #include "prunex/train/mask_choice.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"

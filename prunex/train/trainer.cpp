@@ -9,9 +9,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include "prunex/channels/cut.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
-#include "prunex/prune/surgery.h"
 #include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/device.h"
@@ -292,7 +292,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
   if (network_.is_smaller()) return {network_.program(), product};
   Weights compact = product;
   sparsity::apply_cut(compact, cut);
-  return {prune::cut_program(network_.program(), cut), compact};
+  return {channels::cut_program(network_.analysis(), cut), compact};
 }
 
 void Trainer::summarise(const Run& run) {

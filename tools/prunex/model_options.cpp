@@ -59,8 +59,8 @@ text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes) {
                   "MiB that the records of a FILE.pt2 may have together; 0: eight times the file");
 }
 
-program::Model load_model(const ModelChoice& choice) {
-  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20);
+program::Model load_model(const ModelChoice& choice, program::Batch batch) {
+  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20, batch);
   const bool cifar = models::is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
   const auto shape = parse_shape(input);

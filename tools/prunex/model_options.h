@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "prunex/program/program.h"
+#include "prunex/program/pt2.h"
 #include "prunex/text/option.h"
 
 namespace prunex::tools {
@@ -26,6 +26,6 @@ void describe_input(text::OptionList& list, ModelChoice& choice);
 text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes);
 
 /// Reads the file or builds the network; std::invalid_argument names the option.
-program::Model load_model(const ModelChoice& choice);
+program::Model load_model(const ModelChoice& choice, program::Batch batch = program::Batch::kDynamic);
 
 }  // namespace prunex::tools

@@ -147,7 +147,9 @@ int run_prune(const PruneCommand& command) {
   if (command.estimate_statistics && command.data.dataset.empty()) {
     throw std::invalid_argument("`estimate_statistics`: needs images, which `dataset` names");
   }
-  program::Model model = load_model(command.model);
+  // images come in batches of any size
+  const bool runs = !command.data.dataset.empty() || command.latency;
+  program::Model model = load_model(command.model, runs ? program::Batch::kDynamic : program::Batch::kAny);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const auto carried = train::carried_description(command.model.model, command.weights);
   const auto data = load_data(command, carried, model.program.graph());
@@ -156,10 +158,10 @@ int run_prune(const PruneCommand& command) {
         fmt::format("`importance` {}: reads gradients or activations, which need `dataset`", command.importance));
   }
   const prune::PlanOptions options = plan_options(command);
-  const std::string why =
-      train::nothing_to_cut(model.program.graph(), "`model` " + command.model.model, options.groups);
+  const channels::Analysis analysis(model.program, command.groups);
+  const std::string why = train::nothing_to_cut(analysis, "`model` " + command.model.model);
   if (!why.empty() && !command.quiet) say(text::with_flags(fmt::format("prunex: warning: {}\n", why)));
-  Pruner pruner(model, options);
+  Pruner pruner(model, analysis, options);
   std::optional<Latency> latency;
   if (command.latency) {
     latency = prune_to_latency(importance, command, pruner, data);

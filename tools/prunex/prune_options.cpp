@@ -5,7 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "prunex/prune/target.h"
+#include "prunex/prune/plan.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/commands.h"
 
@@ -100,7 +100,7 @@ Target target_of(const PruneCommand& command, const Pruner& pruner) {
 }
 
 prune::PlanOptions plan_options(const PruneCommand& command) {
-  prune::PlanOptions options{.limits = command.limits, .groups = command.groups, .tp_compat = command.tp_compat};
+  prune::PlanOptions options{.limits = command.limits, .tp_compat = command.tp_compat};
   options.scope = command.isomorphic ? prune::Scope::kIsomorphic
                   : command.global   ? prune::Scope::kGlobal
                                      : prune::Scope::kLocal;

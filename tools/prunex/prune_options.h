@@ -24,7 +24,7 @@ struct PruneCommand {
   bool global = false, isomorphic = false, tp_compat = false, estimate_statistics = false;
   int64_t steps = 1;
   prune::LimitOptions limits;
-  prune::GroupOptions groups;
+  channels::GroupOptions groups;
   std::vector<std::string> layer_ratios;
   data::DataOptions data;
   int64_t importance_samples = 256;
