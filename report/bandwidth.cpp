@@ -42,7 +42,7 @@ Cost cost_of(const Run& run) {
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = 2 * (between * static_cast<double>(run.nodes() - 1) +
                            static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)),
-          .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
+          .overlaps = summary.overlaps_backward};
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <set>
 
 #include "report/bandwidth.h"
 #include "report/canvas.h"
@@ -72,8 +71,7 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
 
 /// H-SADMM, and what exchanges weights with its masks or its rounded messages.
 bool is_ours(const Variant& variant) {
-  const std::set<std::string> gradients{"ddp", "prunetrain", "top_k", "powersgd"};
-  if (gradients.contains(variant.strategy())) return false;
+  if (variant.finished().empty() || variant.finished().front()->summary->sends_gradients) return false;
   const auto differs = [&](const char* option, const char* usual) {
     const auto value = variant.first().option(option);
     return !value.empty() && value != usual;

@@ -129,8 +129,17 @@ std::map<std::string, std::string> summary_options(const json& object) {
   return options;
 }
 
+/// What a strategy sends, for records of before summaries said so.
+bool sent_gradients(const std::string& strategy) {
+  return strategy == "ddp" || strategy == "prunetrain" || strategy == "top_k" || strategy == "powersgd";
+}
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
+  const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
+  summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
+  summary.overlaps_backward = object.contains("overlaps_backward") ? required<bool>(object, "overlaps_backward")
+                                                                   : strategy == "ddp" || strategy == "prunetrain";
   summary.exchanges = whole(object, "exchanges");
   summary.steps = whole(object, "steps");
   summary.samples = whole(object, "samples");
