@@ -90,9 +90,12 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
       remarks_(std::move(run.remarks)) {
   const Size& size = network_.size();
+  const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
               .model = options.model,
               .dataset = options.data.dataset,
+              .sends_gradients = facts.gradients,
+              .overlaps_backward = facts.overlaps,
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "prunex/program/pt2.h"
 #include "prunex/text/option.h"
@@ -23,7 +24,7 @@ void describe_model(text::OptionList& list, ModelChoice& choice);
 /// input: a shape.
 void describe_input(text::OptionList& list, ModelChoice& choice);
 /// max-model-size, of program::read_pt2().
-text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes);
+void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vector<text::Condition> conditions = {});
 
 /// Reads the file or builds the network; std::invalid_argument names the option.
 program::Model load_model(const ModelChoice& choice, program::Batch batch = program::Batch::kDynamic);
