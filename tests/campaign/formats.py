@@ -37,11 +37,12 @@ class Kind:
                                stderr=subprocess.DEVNULL)
 
     def names(self, file):
-        """What an error must hold: the file, or the folder of the run that was named."""
+        """What an error must hold: the file, or the folder of the run that was named; of a configuration, the option."""
         words = [file, *[str(folder) for folder in pathlib.Path(file).parents if str(folder) != "."]]
         if self.name == "compare.json":
             words.append("report: .")
-        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words))
+        option = "|--[a-z-]+: got " if file.endswith("config.toml") else ""
+        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words) + option)
 
     def writes(self, words):
         """What a command may write when it succeeds."""
@@ -51,7 +52,6 @@ class Kind:
 
     def products(self, words):
         return {"graph": ["groups.json"], "predict": ["out.safetensors"], "prune": ["small/model.safetensors"],
-                "report": ["page.json"],
                 "train": ["new/model.safetensors", "run/model.safetensors"]}.get(words[0], [])
 
 
