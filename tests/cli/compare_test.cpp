@@ -265,7 +265,8 @@ TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
     return refused.errors;
   };
   EXPECT_THAT(refusal("strategy = \"dpp\""), HasSubstr("compare: run 'a': --strategy: got 'dpp'"));
-  EXPECT_THAT(refusal("dataset = \"cifar10\""), HasSubstr("compare: run 'a': --data-dir data: "));
+  EXPECT_THAT(refusal("dataset = \"cifar10\""),
+              HasSubstr("compare: run 'a': --samples: --dataset cifar10 does not read it"));
   EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': --model"));
 }
 

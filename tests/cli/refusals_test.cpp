@@ -172,7 +172,7 @@ TEST_F(Refusals, OfConfigurationFiles) {
   write("range.toml", "keep = 1.5\n");
   refused(2, train({"--config", "range.toml"}), {"--keep", "1.5"});
   std::filesystem::create_directory(scratch_ / "folder");
-  refused(2, train({"--config", "folder"}), {"--config: got folder, a directory"});
+  refused(2, train({"--config", "folder"}), {"--config: folder: is a directory"});
   write("place.toml", "run-dir = \"here\"\n");
   refused(2, train({"--config", "place.toml"}), {"place.toml", "run-dir"});
 }

@@ -121,8 +121,8 @@ TEST(Models, UnknownNamesListTheKnownOnes) {
 }
 
 TEST(Models, OptionsThatDoNotFitAreRefused) {
-  EXPECT_THAT(complaint([] { make_model("resnet18", {.multiplier = 0.5}); }), testing::HasSubstr("--width"));
-  EXPECT_THAT(complaint([] { make_model("resnet8", {.multiplier = -1}); }), testing::HasSubstr("--width"));
+  EXPECT_THAT(complaint([] { make_model("resnet18", {.multiplier = 0.5}); }), testing::HasSubstr("`width`"));
+  EXPECT_THAT(complaint([] { make_model("resnet8", {.multiplier = -1}); }), testing::HasSubstr("`width`"));
   EXPECT_THAT(complaint([] { make_model("resnet8", {.classes = 0}); }), testing::HasSubstr("0 classes"));
   EXPECT_THAT(complaint([] { make_model("vgg16_bn", {.height = 16, .width = 16}); }),
               testing::HasSubstr("does not fit"));
