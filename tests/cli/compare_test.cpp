@@ -293,7 +293,9 @@ TEST(Compare, EveryRunIsRecordedWithItsBuildAndMachine) {
   EXPECT_THAT(std::string(entry.at("versions").at("libtorch")), StartsWith("2."));
   const auto refused = run(scratch.path(), {"compare", "c.toml", "--output", "again"});
   EXPECT_EQ(refused.status, written.at("dirty") ? 2 : 0);
-  if (written.at("dirty")) EXPECT_THAT(refused.errors, HasSubstr("--dirty allows it"));
+  if (written.at("dirty")) {
+    EXPECT_THAT(refused.errors, HasSubstr("--dirty allows it"));
+  }
 }
 
 TEST(Compare, TwoDoNotShareADirectory) {
