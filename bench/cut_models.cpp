@@ -15,11 +15,11 @@
 #include <nlohmann/json.hpp>
 
 #include "prunex/program/macs.h"
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
-#include "tests/prune/case_check.h"
+#include "tests/channels/case_check.h"
 
-namespace prunex::prune {
+namespace prunex::channels {
 namespace {
 
 using program::Model;
@@ -50,14 +50,14 @@ Model in_double(const Model& model) {
 }
 
 struct Halves {
-  std::vector<DependencyGroup> groups;
+  Analysis analysis;
   sparsity::Masks masks;
   sparsity::Cut cut;
 };
 
 Halves halve(const Model& model, GroupOptions options, Mask mask) {
-  Halves halves{dependency_groups(model.program.graph(), options), sparsity::Masks(), {}};
-  const auto removable = removable_groups(halves.groups);
+  Halves halves{{model.program, options}, sparsity::Masks(), {}};
+  const auto& removable = halves.analysis.removable();
   halves.masks = half(removable, mask, kSeed);
   halves.cut = sparsity::make_cut(removable, halves.masks, sparsity::shapes_of(model.weights));
   return halves;
@@ -68,7 +68,8 @@ double error(const Model& model, const Halves& halves, Mask mask, at::ScalarType
   for (at::Tensor& input : inputs) {
     if (input.is_floating_point()) input = input.to(dtype);
   }
-  return difference(run(cut(model, halves.cut), inputs), run(masked(model, halves.groups, halves.masks, mask), inputs));
+  return difference(run(cut(model, halves.analysis, halves.cut), inputs),
+                    run(masked(model, halves.analysis, halves.masks, mask), inputs));
 }
 
 /// The quickest of several.
@@ -76,7 +77,7 @@ double milliseconds(const program::Graph& graph, GroupOptions options) {
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    dependency_groups(graph, options);
+    Analysis{graph, options};
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     best = std::min(best, taken.count());
   }
@@ -108,9 +109,9 @@ void check(const std::string& file, GroupOptions options) {
   randomize(model.weights);
   const Mask mask = options.statistics ? Mask::kTwins : Mask::kAll;
   const Halves halves = halve(model, options, mask);
-  const auto& groups = halves.groups;
+  const auto& groups = halves.analysis.groups();
   const auto prunable = std::count_if(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; });
-  const Model small = cut(model, halves.cut);
+  const Model small = cut(model, halves.analysis, halves.cut);
   const std::string stem = std::filesystem::path(file).replace_extension().string();
   fmt::print("| {} | {} | {} | {:.2f} | {:.2f} | {:.1f} | {:.1f} | {:.0e} | {:.0e} | {:.1f} |\n",
              std::filesystem::path(stem).filename().string() + (options.statistics ? " *" : ""), groups.size(),
@@ -124,17 +125,17 @@ void check(const std::string& file, GroupOptions options) {
 }
 
 }  // namespace
-}  // namespace prunex::prune
+}  // namespace prunex::channels
 
 int main(int count, char** arguments) {
   at::set_num_threads(1);
-  prunex::prune::GroupOptions options;
+  prunex::channels::GroupOptions options;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     if (argument == "--statistics") {
       options.statistics = true;
     } else {
-      prunex::prune::check(argument, options);
+      prunex::channels::check(argument, options);
     }
   }
 }

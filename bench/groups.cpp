@@ -1,15 +1,15 @@
 // Dependency groups of the built-in models: the analysis must be free beside one training step.
 #include <benchmark/benchmark.h>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/models/models.h"
-#include "prunex/prune/groups.h"
 
-namespace prunex::prune {
+namespace prunex::channels {
 namespace {
 
 void grouping(benchmark::State& state, const char* name) {
   const program::Model model = models::make_model(name, {.classes = 1000, .height = 224, .width = 224});
-  for (auto _ : state) benchmark::DoNotOptimize(dependency_groups(model.program.graph()));
+  for (auto _ : state) benchmark::DoNotOptimize(Analysis(model.program));
 }
 BENCHMARK_CAPTURE(grouping, resnet18, "resnet18")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(grouping, resnet50, "resnet50")->Unit(benchmark::kMillisecond);
@@ -17,4 +17,4 @@ BENCHMARK_CAPTURE(grouping, resnet152, "resnet152")->Unit(benchmark::kMillisecon
 BENCHMARK_CAPTURE(grouping, vgg16_bn, "vgg16_bn")->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace prunex::prune
+}  // namespace prunex::channels

@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "prunex/channels/cut.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/prune/surgery.h"
 
 namespace prunex::prune {
 namespace {
@@ -59,7 +59,7 @@ nlohmann::ordered_json measure(const program::Model& model, double speed_up, int
   options.tp_compat = true;
   const auto importance = make_importance(options, graph);
   const PlanOptions local{.tp_compat = true}, global{.scope = Scope::kGlobal, .tp_compat = true};
-  const auto groups = removable_groups(dependency_groups(graph));
+  const auto groups = channels::Analysis(graph).removable();
   const Pruner whole(model, local);
   const auto& cost = whole.planner().cost();
   const std::vector<int64_t> all = all_units(groups);
@@ -67,7 +67,7 @@ nlohmann::ordered_json measure(const program::Model& model, double speed_up, int
                       .count = static_cast<int64_t>(static_cast<double>(cost.macs(all)) / speed_up)};
 
   nlohmann::ordered_json times;
-  times["grouping"] = milliseconds(kRuns, [&] { dependency_groups(graph); });
+  times["grouping"] = milliseconds(kRuns, [&] { channels::Analysis{graph}; });
   times["importance"] = milliseconds(kRuns, [&] { importance->score(groups, model.weights); });
   times["init"] = milliseconds(kRuns, [&] { Pruner(model, local); });
   times["plan"] = milliseconds(kRuns, [&] {
@@ -83,7 +83,7 @@ nlohmann::ordered_json measure(const program::Model& model, double speed_up, int
     const sparsity::Cut cut = halve().cut();
     Weights weights = model.weights;
     sparsity::apply_cut(weights, cut);
-    program::Program small(cut_graph(graph, cut));
+    program::Program small(channels::cut_graph(graph, cut));
   });
   times["checked step"] = milliseconds(kRuns, [&] { halve().result(); });
   times["count"] = milliseconds(kRuns, [&] { cost.macs(all); });

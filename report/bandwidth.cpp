@@ -97,8 +97,7 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
 
 /// H-SADMM, and what exchanges weights with its masks or its rounded messages.
 bool is_ours(const Variant& variant) {
-  const std::set<std::string> gradients{"ddp", "prunetrain", "top_k", "powersgd"};
-  if (gradients.contains(variant.strategy())) return false;
+  if (variant.finished().empty() || variant.finished().front()->summary->sends_gradients) return false;
   const auto differs = [&](const char* option, const char* usual) {
     const auto value = variant.first().option(option);
     return !value.empty() && value != usual;
@@ -157,7 +156,7 @@ Cost cost_of(const Run& run) {
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = 2 * (between * static_cast<double>(run.nodes() - 1) +
                            static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)),
-          .overlaps = run.option("strategy") == "ddp" || run.option("strategy") == "prunetrain"};
+          .overlaps = summary.overlaps_backward};
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {

@@ -128,8 +128,17 @@ constexpr Field<Summary, int64_t> kSummaryCounts[] = {
     {"inter_node_bytes_ddp", &Summary::inter_node_bytes_ddp},
     {"inter_node_bytes_ddp_flat", &Summary::inter_node_bytes_ddp_flat}};
 
+/// What a strategy sends, for records of before summaries said so.
+bool sent_gradients(const std::string& strategy) {
+  return strategy == "ddp" || strategy == "prunetrain" || strategy == "top_k" || strategy == "powersgd";
+}
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
+  const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
+  summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
+  summary.overlaps_backward = object.contains("overlaps_backward") ? required<bool>(object, "overlaps_backward")
+                                                                   : strategy == "ddp" || strategy == "prunetrain";
   for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
   summary.accuracy = required<double>(object, "accuracy");
   if (!(summary.accuracy >= 0 && summary.accuracy <= 1)) {

@@ -75,7 +75,9 @@ struct Messages {
 struct Summary {
   /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
   std::map<std::string, std::string> options;
-  std::string version;  ///< of prunex
+  std::string version;             ///< of prunex
+  bool sends_gradients = false;    ///< in every step; else weights in every exchange
+  bool overlaps_backward = false;  ///< what it sends
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   int64_t parameters_compact = 0, macs_compact = 0;

@@ -6,14 +6,13 @@
 #include <functional>
 #include <stdexcept>
 
-#include "prunex/models/cifar_resnet.h"
-#include "prunex/models/resnet.h"
-#include "prunex/models/vgg.h"
+#include "prunex/models/networks.h"
 
 namespace prunex::models {
 namespace {
 
 using Maker = std::function<program::Model(const ModelOptions&)>;
+using Stages = std::vector<std::vector<int64_t>>;
 
 Maker cifar(int64_t blocks) {
   return [blocks](const ModelOptions& options) { return cifar_resnet(blocks, options); };
@@ -23,17 +22,9 @@ Maker imagenet(const ResnetShape& shape) {
   return [shape](const ModelOptions& options) { return resnet(shape, options); };
 }
 
-Maker vgg_bn(const std::vector<std::vector<int64_t>>& stages) {
-  return [stages](const ModelOptions& options) { return vgg(stages, options); };
-}
-
-Maker small_vgg(const std::vector<std::vector<int64_t>>& stages) {
-  return [stages](const ModelOptions& options) { return cifar_vgg(stages, options); };
-}
-
-using Makers = std::vector<std::pair<std::string, Maker>>;
-
-Makers makers() {
+std::vector<std::pair<std::string, Maker>> makers() {
+  const Stages vgg16{{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}};
+  const Stages vgg19{{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}};
   return {
       {"resnet8", cifar(1)},
       {"resnet20", cifar(3)},
@@ -42,9 +33,9 @@ Makers makers() {
       {"resnet50", imagenet({.blocks = {3, 4, 6, 3}})},
       {"resnet152", imagenet({.blocks = {3, 8, 36, 3}})},
       {"wide_resnet50_2", imagenet({.blocks = {3, 4, 6, 3}, .base_width = 128})},
-      {"vgg16_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}})},
-      {"vgg19_bn", vgg_bn({{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}})},
-      {"vgg19", small_vgg({{64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}})},
+      {"vgg16_bn", [=](const ModelOptions& options) { return vgg(vgg16, options); }},
+      {"vgg19_bn", [=](const ModelOptions& options) { return vgg(vgg19, options); }},
+      {"vgg19", [=](const ModelOptions& options) { return cifar_vgg(vgg19, options); }},
   };
 }
 

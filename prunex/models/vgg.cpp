@@ -1,7 +1,6 @@
-#include "prunex/models/vgg.h"
-
 #include <fmt/format.h>
 
+#include "prunex/models/networks.h"
 #include "prunex/program/builder.h"
 
 namespace prunex::models {
@@ -10,24 +9,8 @@ namespace {
 using program::Builder;
 using program::ValueId;
 
-/// Names count every layer of the feature sequence: convolution, batch norm, relu, pool.
-ValueId features(Builder& net, ValueId x, const std::vector<std::vector<int64_t>>& stages) {
-  int index = 0;
-  for (const std::vector<int64_t>& stage : stages) {
-    for (int64_t channels : stage) {
-      x = net.conv2d(fmt::format("features.{}", index), x, {.out = channels, .kernel = 3, .padding = 1, .bias = true});
-      x = net.relu_(net.batch_norm(fmt::format("features.{}", index + 1), x));
-      index += 3;
-    }
-    x = net.max_pool2d(x, {});
-    index += 1;
-  }
-  return x;
-}
-
-/// Names count the layers of each stage: convolution, batch norm, relu.
-ValueId stage(Builder& net, ValueId x, const std::string& name, const std::vector<int64_t>& widths) {
-  int index = 0;
+/// 3x3 convolutions with batch norm and relu. Names count every layer of a sequence, from `index` on.
+ValueId stage(Builder& net, ValueId x, const std::string& name, const std::vector<int64_t>& widths, int index = 0) {
   for (int64_t channels : widths) {
     x = net.conv2d(fmt::format("{}.{}", name, index), x, {.out = channels, .kernel = 3, .padding = 1, .bias = true});
     x = net.relu_(net.batch_norm(fmt::format("{}.{}", name, index + 1), x));
@@ -45,7 +28,12 @@ constexpr double kDropout = 0.5;
 program::Model vgg(const std::vector<std::vector<int64_t>>& stages, const ModelOptions& options) {
   Builder net(options.seed);
   ValueId x = net.input("x", {options.channels, options.height, options.width});
-  x = net.flatten(net.adaptive_avg_pool2d(features(net, x, stages), {7, 7}));
+  int index = 0;
+  for (const auto& widths : stages) {
+    x = net.max_pool2d(stage(net, x, "features", widths, index), {});
+    index += 3 * static_cast<int>(widths.size()) + 1;
+  }
+  x = net.flatten(net.adaptive_avg_pool2d(x, {7, 7}));
   for (const char* name : {"classifier.0", "classifier.3"}) {
     x = net.relu_(net.linear(name, x, {.out = kHidden, .normal = kLinearStd}));
     x = net.dropout(x, kDropout);

@@ -1,8 +1,6 @@
 // Calls whose shapes ATen takes for granted: its kernels would read behind the end of a tensor that is too small.
 #include <ATen/ATen.h>
 
-#include <map>
-
 #include "prunex/program/operations.h"
 
 namespace prunex::program {
@@ -12,38 +10,6 @@ using torch::jit::Stack;
 
 void check_sizes(const at::Tensor& tensor, at::IntArrayRef wanted, const char* what) {
   TORCH_CHECK(tensor.sizes() == wanted, "[program] ", what, " is ", tensor.sizes(), ", wanted ", wanted);
-}
-
-/// input, weight, bias, running_mean, running_var: an entry per channel in all but the first.
-void guard_batch_norm(const Stack& arguments) {
-  const auto input = arguments.at(0).toTensor();
-  TORCH_CHECK(input.dim() >= 2, "[program] the input has ", input.dim(), " axes, wanted at least 2");
-  for (size_t i = 1; i <= 4; ++i) {
-    if (!arguments.at(i).isNone())
-      check_sizes(arguments[i].toTensor(), input.size(1), "a tensor of one entry per channel");
-  }
-}
-
-/// v, g, dim: a length for every position of an axis that is the first or the last.
-void guard_weight_norm(const Stack& arguments) {
-  const auto v = arguments.at(0).toTensor(), g = arguments.at(1).toTensor();
-  const int64_t axis = arguments.at(2).toInt();
-  if (axis < 0 || axis >= v.dim()) return;  // is computed by checked operations
-  std::vector<int64_t> wanted(v.dim(), 1);
-  wanted[axis] = v.size(axis);
-  check_sizes(g, wanted, "the length");
-  TORCH_CHECK(v.numel() > 0 && v.scalar_type() == g.scalar_type(), "[program] lengths are ", g.scalar_type(), ", ",
-              v.numel(), " directions ", v.scalar_type());
-}
-
-/// query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: shared heads are counted by dividing.
-void guard_attention(const Stack& arguments) {
-  if (!arguments.at(7).toBool()) return;
-  for (size_t i = 0; i < 3; ++i) {
-    const auto factor = arguments[i].toTensor();
-    TORCH_CHECK(factor.dim() >= 3 && factor.size(-3) > 0, "[program] attention with shared heads has none in ",
-                factor.sizes());
-  }
 }
 
 /// The arguments of lstm, gru and rnn: input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
@@ -97,25 +63,50 @@ struct Recurrent {
   int64_t layers, directions, batch_axis;
 };
 
-template <int64_t gates>
-void guard_recurrent(const Stack& arguments) {
-  Recurrent(arguments).check(gates);
-}
-
 }  // namespace
 
-Guard find_guard(const std::string& target) {
-  static const std::map<std::string, Guard> guards{
-      {"aten::_native_batch_norm_legit_no_training", guard_batch_norm},
-      {"aten::_weight_norm", guard_weight_norm},
-      {"aten::scaled_dot_product_attention", guard_attention},
-      {"aten::lstm.input", guard_recurrent<4>},
-      {"aten::gru.input", guard_recurrent<3>},
-      {"aten::rnn_tanh.input", guard_recurrent<1>},
-      {"aten::rnn_relu.input", guard_recurrent<1>},
-  };
-  const auto found = guards.find(target);
-  return found == guards.end() ? nullptr : found->second;
+void guard_lstm(const Stack& arguments) {
+  Recurrent(arguments).check(4);
+}
+
+void guard_gru(const Stack& arguments) {
+  Recurrent(arguments).check(3);
+}
+
+void guard_rnn(const Stack& arguments) {
+  Recurrent(arguments).check(1);
+}
+
+/// input, weight, bias, running_mean, running_var: an entry per channel in all but the first.
+void guard_batch_norm(const Stack& arguments) {
+  const auto input = arguments.at(0).toTensor();
+  TORCH_CHECK(input.dim() >= 2, "[program] the input has ", input.dim(), " axes, wanted at least 2");
+  for (size_t i = 1; i <= 4; ++i) {
+    if (!arguments.at(i).isNone())
+      check_sizes(arguments[i].toTensor(), input.size(1), "a tensor of one entry per channel");
+  }
+}
+
+/// v, g, dim: a length for every position of an axis that is the first or the last.
+void guard_weight_norm(const Stack& arguments) {
+  const auto v = arguments.at(0).toTensor(), g = arguments.at(1).toTensor();
+  const int64_t axis = arguments.at(2).toInt();
+  if (axis < 0 || axis >= v.dim()) return;  // is computed by checked operations
+  std::vector<int64_t> wanted(v.dim(), 1);
+  wanted[axis] = v.size(axis);
+  check_sizes(g, wanted, "the length");
+  TORCH_CHECK(v.numel() > 0 && v.scalar_type() == g.scalar_type(), "[program] lengths are ", g.scalar_type(), ", ",
+              v.numel(), " directions ", v.scalar_type());
+}
+
+/// query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: shared heads are counted by dividing.
+void guard_attention(const Stack& arguments) {
+  if (!arguments.at(7).toBool()) return;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto factor = arguments[i].toTensor();
+    TORCH_CHECK(factor.dim() >= 3 && factor.size(-3) > 0, "[program] attention with shared heads has none in ",
+                factor.sizes());
+  }
 }
 
 }  // namespace prunex::program

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "prunex/program/program.h"
@@ -16,24 +14,17 @@ struct AxisOf {
   size_t axis = 0;
 };
 
-/// What a call costs per image: the sum of these products of extents; empty if it multiplies nothing.
-std::vector<std::vector<AxisOf>> mac_products(const Graph& graph, const Node& node);
+/// A sum of products of extents.
+using AxisProducts = std::vector<std::vector<AxisOf>>;
 
-/// All that multiply anything.
-std::vector<std::string> operations_with_macs();
+/// What a call costs for graph.images(); empty if it multiplies nothing.
+AxisProducts mac_products(const Graph& graph, const Node& node);
 
 /// Whether a call is a convolution or a linear layer, not a product of activations.
 bool is_layer(const Node& node);
 
-/// Multiply-accumulates of one image by operation ("aten::conv2d"): convolutions (grouped and transposed too), linear
-/// layers, and products of activations (matmul and the like). Operations without any are left out.
-std::map<std::string, int64_t> macs_by_operation(const Graph& graph);
-
 /// Multiply-accumulates of one image in convolutions and linear layers.
 int64_t macs(const Graph& graph);
-
-/// The same by the state-dict name of the layer's weight; layers that share a weight add up.
-std::map<std::string, int64_t> macs_by_weight(const Graph& graph);
 
 /// Trainable numbers.
 int64_t parameter_count(const Weights& weights);

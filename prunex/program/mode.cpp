@@ -1,14 +1,11 @@
-#include "prunex/program/mode.h"
-
+#include <algorithm>
 #include <numeric>
 #include <unordered_set>
 
+#include "prunex/program/operations.h"
+
 namespace prunex::program {
 namespace {
-
-bool is_operation(const Node& node, const std::string& name) {
-  return node.target == name || node.target.starts_with(name + ".");
-}
 
 bool is_flag(const std::string& argument) {
   return argument == "train" || argument == "training" || argument == "use_input_stats";
@@ -16,7 +13,7 @@ bool is_flag(const std::string& argument) {
 
 // Normalisation without running statistics uses those of the batch in both modes.
 bool normalises_by_batch_only(const Node& node) {
-  if (!is_operation(node, "aten::batch_norm") && !is_operation(node, "aten::instance_norm")) return false;
+  if (operation_of(node.target).in_eval != InEval::kNormalizes) return false;
   const auto* mean = node.find("running_mean");
   return !mean || mean->kind != Argument::Kind::kValue;
 }
@@ -59,13 +56,20 @@ class EvalForm {
     if (node.outputs.size() != 1) return false;
     const auto output = node.outputs[0], self = operand(node, "self"), other = operand(node, "other");
     if (output == kNoValue || self == kNoValue) return false;
-    if (is_operation(node, "aten::add_") && is_counter(self)) return replace(output, self);
-    if (is_operation(node, "aten::bernoulli_")) return make_noise(output, self);
-    const bool product = is_operation(node, "aten::mul") || is_operation(node, "aten::mul_");
-    if (product && is_noise(other)) return replace(output, self);
-    if (product && is_noise(self) && other != kNoValue) return replace(output, other);
-    const bool scaling = product || is_operation(node, "aten::div") || is_operation(node, "aten::div_");
-    return scaling && is_noise(self) && make_noise(output, self);
+    switch (operation_of(node.target).in_eval) {
+      case InEval::kCounts:
+        return is_counter(self) && replace(output, self);
+      case InEval::kDraws:
+        return make_noise(output, self);
+      case InEval::kMultiplies:
+        if (is_noise(other)) return replace(output, self);
+        if (is_noise(self) && other != kNoValue) return replace(output, other);
+        return is_noise(self) && make_noise(output, self);
+      case InEval::kDivides:
+        return is_noise(self) && make_noise(output, self);
+      default:
+        return false;
+    }
   }
 
   static ValueId operand(const Node& node, const char* name) {
@@ -98,8 +102,7 @@ class EvalForm {
     std::vector<Node> kept;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       const auto makes = [&](ValueId id) { return used.contains(id); };
-      const bool creates = is_operation(*node, "aten::empty") || is_operation(*node, "aten::new_empty") ||
-                           is_operation(*node, "aten::sym_size") || node->target.starts_with("sym::");
+      const bool creates = operation_of(node->target).in_eval == InEval::kMakes;
       if (creates && std::none_of(node->outputs.begin(), node->outputs.end(), makes)) continue;
       for (const auto& argument : node->arguments) used.insert(argument.values.begin(), argument.values.end());
       kept.push_back(std::move(*node));

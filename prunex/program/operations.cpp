@@ -4,84 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 #include <stdexcept>
-#include <string_view>
-#include <unordered_set>
 
 namespace prunex::program {
 namespace {
-
-// Operations that work on values alone: their results depend on nothing but their arguments, in-place ones write to
-// what the program computed itself (Program's constructor), and every index is checked by ATen or by a guard.
-struct Family {
-  std::string_view why;
-  std::string_view operations;  // separated by spaces, without "aten::"
-};
-
-constexpr Family kFamilies[] = {
-    {"layers with weights",
-     "conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding convolution conv_transpose1d "
-     "conv_transpose2d.input conv_transpose3d.input linear embedding lstm.input gru.input rnn_tanh.input "
-     "rnn_relu.input _weight_norm prelu"},
-    {"norms", "batch_norm instance_norm layer_norm rms_norm group_norm"},
-    {"products of tensors",
-     "matmul bmm mm mv dot outer addmm addmv baddbmm einsum scaled_dot_product_attention linalg_vector_norm "
-     "norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
-    {"activations",
-     "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
-     "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ softplus "
-     "log_sigmoid threshold threshold_ hardshrink softshrink softmax.int log_softmax.int glu"},
-    {"arithmetic by elements",
-     "clamp clamp_ clamp_min clamp_max clamp.Tensor clamp_min.Tensor clamp_max.Tensor abs neg exp expm1 log log2 log10 "
-     "log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan atan2 sinh cosh erf sign sgn ceil floor round "
-     "trunc "
-     "frac nan_to_num pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar maximum minimum add.Tensor add_.Tensor sub.Tensor "
-     "sub_.Tensor mul.Tensor mul_.Tensor div.Tensor div_.Tensor rsub.Tensor add.Scalar add_.Scalar sub.Scalar "
-     "sub_.Scalar rsub.Scalar mul.Scalar mul_.Scalar div.Scalar div_.Scalar addcmul addcdiv lerp.Scalar lerp.Tensor"},
-    {"comparisons and masks",
-     "eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar "
-     "le.Tensor isnan isinf logical_not logical_and logical_or logical_xor bitwise_not bitwise_and.Tensor "
-     "bitwise_or.Tensor where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar masked_fill_.Scalar "
-     "masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
-    {"noise of training, and what mode.h makes of it in evaluation",
-     "dropout dropout_ feature_dropout feature_dropout_ alpha_dropout bernoulli bernoulli_.float"},
-    {"copies and types",
-     "contiguous to.dtype to.device to.dtype_layout _to_copy type_as clone detach detach_ alias lift_fresh_copy"},
-    {"pooling and resizing",
-     "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
-     "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d upsample_nearest1d.vec "
-     "upsample_nearest2d.vec upsample_nearest3d.vec upsample_linear1d.vec upsample_bilinear2d.vec "
-     "upsample_bicubic2d.vec upsample_trilinear3d.vec"},
-    {"sums, extremes and orders over axes",
-     "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim argmax argmin any any.dim "
-     "all all.dim std.dim std.correction var.dim var.correction var_mean.correction logsumexp cumsum topk sort"},
-    {"rearranging, by axes and positions that ATen checks",
-     "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze permute transpose.int "
-     "swapaxes t movedim.int movedim.intlist cat stack slice.Tensor narrow select.int index.Tensor index_select gather "
-     "roll flip chunk split.Tensor split_with_sizes unbind.int unfold im2col col2im expand expand_as repeat tile "
-     "repeat_interleave.self_int pad constant_pad_nd pixel_shuffle pixel_unshuffle channel_shuffle"},
-    {"tensors of a given size",
-     "zeros ones full empty.memory_format new_zeros new_ones new_full new_empty zeros_like ones_like full_like "
-     "empty_like arange arange.start arange.start_step scalar_tensor one_hot"},
-    {"what run_decompositions() makes of layers",
-     "_native_batch_norm_legit_no_training native_layer_norm native_group_norm native_dropout _softmax _log_softmax "
-     "_adaptive_avg_pool2d max_pool2d_with_indices _unsafe_view upsample_nearest2d upsample_bilinear2d"},
-    {"sizes as numbers", "sym_size.int"},
-};
-constexpr const char* kOnSizes[] = {"sym::mul", "sym::add", "sym::sub", "sym::floordiv"};
-
-const std::unordered_set<std::string>& operations() {
-  static const auto listed = [] {
-    std::unordered_set<std::string> all(std::begin(kOnSizes), std::end(kOnSizes));
-    for (const auto& family : kFamilies) {
-      std::istringstream names{std::string(family.operations)};
-      for (std::string name; names >> name;) all.insert("aten::" + name);
-    }
-    return all;
-  }();
-  return listed;
-}
 
 // Elements of a tensor, for one image: more than any network of images has.
 constexpr int64_t kMostElements = 1 << 28;
@@ -95,7 +21,6 @@ struct Numbers {
   int64_t least, most;         // of each
   bool multiplied = false;     // together they are a number of elements
 };
-constexpr Numbers kOfSizes{"a b", -kMostElements, kMostElements};
 constexpr Numbers kNumbers[] = {
     {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor", 1, kMostElements},
     {"stride dilation kernel_size", 1, kMostSteps},
@@ -105,7 +30,7 @@ constexpr Numbers kNumbers[] = {
     {"repeats output_size input_size num_classes normalized_shape split_sizes", 0, kMostElements, true},
 };
 
-bool lists(std::string_view names, std::string_view name) {
+bool names_argument(std::string_view names, std::string_view name) {
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find(' ', begin), names.size());
     if (names.substr(begin, end - begin) == name) return true;
@@ -114,7 +39,7 @@ bool lists(std::string_view names, std::string_view name) {
   return false;
 }
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_node(const std::string& why) {
   throw std::invalid_argument(why);
 }
 
@@ -133,11 +58,12 @@ void check_numbers(const Argument& argument, const Numbers& allowed) {
   int64_t product = 1;
   for (const auto number : numbers_of(argument)) {
     if (number < allowed.least || number > allowed.most) {
-      refuse(fmt::format("argument '{}': got {}, wanted {} to {}", argument.name, number, allowed.least, allowed.most));
+      refuse_node(
+          fmt::format("argument '{}': got {}, wanted {} to {}", argument.name, number, allowed.least, allowed.most));
     }
     if (allowed.multiplied && number > 0 && __builtin_mul_overflow(product, number, &product)) product = -1;
     if (product < 0 || (allowed.multiplied && product > kMostElements)) {
-      refuse(fmt::format("argument '{}' makes more than {} elements", argument.name, kMostElements));
+      refuse_node(fmt::format("argument '{}' makes more than {} elements", argument.name, kMostElements));
     }
   }
 }
@@ -146,7 +72,7 @@ void check_scales(const Argument& argument) {
   if (!argument.literal.isDoubleList()) return;
   for (const double scale : argument.literal.toDoubleVector()) {
     if (!(scale > 0 && scale <= kMostScale)) {
-      refuse(fmt::format("argument '{}': got {}, wanted above 0 to {}", argument.name, scale, kMostScale));
+      refuse_node(fmt::format("argument '{}': got {}, wanted above 0 to {}", argument.name, scale, kMostScale));
     }
   }
 }
@@ -156,48 +82,245 @@ double scalar(const Node& node, const char* name, double otherwise) {
   return argument && argument->literal.isScalar() ? argument->literal.toScalar().toDouble() : otherwise;
 }
 
-void check_range(const Node& node) {
+void check_range(const Graph&, const Node& node) {
   const double steps = (scalar(node, "end", 0) - scalar(node, "start", 0)) / scalar(node, "step", 1);
-  if (!(steps <= static_cast<double>(kMostElements))) refuse(fmt::format("makes more than {} elements", kMostElements));
+  if (!(steps <= static_cast<double>(kMostElements)))
+    refuse_node(fmt::format("makes more than {} elements", kMostElements));
+}
+
+void check_arguments_as(const Node& node, const char* dims) {
+  for (const auto& argument : node.arguments) {
+    for (const auto& numbers : kNumbers) {
+      if (names_argument(numbers.arguments, argument.name == "dims" ? dims : argument.name)) {
+        check_numbers(argument, numbers);
+      }
+    }
+    if (argument.name == "scale_factors") check_scales(argument);
+  }
+}
+
+void check_arguments(const Graph&, const Node& node) {
+  check_arguments_as(node, "dims");
+}
+
+void check_tile(const Graph&, const Node& node) {
+  check_arguments_as(node, "repeats");
+}
+
+void check_sizes(const Graph&, const Node& node) {
+  for (const auto& argument : node.arguments) check_numbers(argument, {"", -kMostElements, kMostElements});
 }
 
 /// Rows are shared out among the groups.
-void check_groups(const Graph& graph, const Node& node) {
+void check_convolution(const Graph& graph, const Node& node) {
+  check_arguments(graph, node);
   const auto *weight = node.find("weight"), *groups = node.find("groups");
   if (!weight || weight->kind != Argument::Kind::kValue || !groups || !groups->literal.isInt()) return;
   const auto& value = graph.values.at(weight->values.at(0));
   const int64_t count = groups->literal.toInt();
   const int64_t rows = value.shape.empty() ? 0 : value.shape[0].factor;
   if (rows >= count && rows % count == 0) return;
-  refuse(fmt::format("{} groups do not divide the {} rows of '{}'", count, rows,
-                     value.weight.empty() ? value.name : value.weight));
+  refuse_node(fmt::format("{} groups do not divide the {} rows of '{}'", count, rows,
+                          value.weight.empty() ? value.name : value.weight));
+}
+
+using Product = std::vector<AxisOf>;
+
+ValueId value_of(const Node& node, const char* argument) {
+  return node.find(argument)->values.at(0);
+}
+
+/// The extents of axes begin … end - 1.
+Product extents(ValueId value, size_t begin, size_t end) {
+  Product product;
+  for (size_t axis = begin; axis < end; ++axis) product.push_back({value, axis});
+  return product;
+}
+
+Product operator*(Product product, const Product& other) {
+  product.insert(product.end(), other.begin(), other.end());
+  return product;
+}
+
+size_t rank_of(const Graph& graph, ValueId value) {
+  return graph.values.at(value).shape.size();
+}
+
+Product last(const Graph& graph, ValueId value, size_t from_back = 1) {
+  const size_t axes = rank_of(graph, value);
+  if (axes < from_back) throw std::out_of_range("rank");
+  return extents(value, axes - from_back, axes - from_back + 1);
+}
+
+/// Every output position reads one filter; every input position of a transposed convolution writes through one.
+AxisProducts convolution_macs(const Graph& graph, const Node& node) {
+  const ValueId kernel = value_of(node, "weight");
+  const ValueId positions = is_transposed(node) ? value_of(node, "input") : node.outputs[0];
+  return {extents(positions, 0, rank_of(graph, positions)) * extents(kernel, 1, rank_of(graph, kernel))};
+}
+
+/// Every matrix of every layer and direction meets every step of every sequence.
+AxisProducts recurrent_macs(const Graph& graph, const Node& node) {
+  const ValueId input = value_of(node, "input");
+  AxisProducts products;
+  if (rank_of(graph, input) == 0) return {};
+  for (const ValueId weight : node.find("params")->values) {
+    if (rank_of(graph, weight) != 2) continue;
+    products.push_back(extents(input, 0, rank_of(graph, input) - 1) * extents(weight, 0, 2));
+  }
+  return products;
+}
+
+/// Each entry of the result is a sum over the last axis of the left factor.
+AxisProducts product_macs(const Graph& graph, const Node& node) {
+  const ValueId output = node.outputs[0];
+  const auto given = [&](const char* name) { return node.find(name) != nullptr; };
+  const char* left = given("input") ? "input" : given("mat1") ? "mat1" : given("batch1") ? "batch1" : "self";
+  return {extents(output, 0, rank_of(graph, output)) * last(graph, value_of(node, left))};
+}
+
+/// Queries against keys, then the weights against the values.
+AxisProducts attention_macs(const Graph& graph, const Node& node) {
+  const ValueId query = value_of(node, "query");
+  if (rank_of(graph, query) == 0) return {};
+  const Product scores = extents(query, 0, rank_of(graph, query) - 1) * last(graph, value_of(node, "key"), 2);
+  return {scores * last(graph, query), scores * last(graph, value_of(node, "value"))};
+}
+
+int64_t within_range(bool overflows, int64_t size) {
+  TORCH_CHECK(!overflows, "[program] a computed size overflows");
+  return size;
+}
+
+int64_t multiply(int64_t a, int64_t b) {
+  int64_t size = 0;
+  const bool overflows = __builtin_mul_overflow(a, b, &size);
+  return within_range(overflows, size);
+}
+
+int64_t add(int64_t a, int64_t b) {
+  int64_t size = 0;
+  const bool overflows = __builtin_add_overflow(a, b, &size);
+  return within_range(overflows, size);
+}
+
+int64_t subtract(int64_t a, int64_t b) {
+  int64_t size = 0;
+  const bool overflows = __builtin_sub_overflow(a, b, &size);
+  return within_range(overflows, size);
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  TORCH_CHECK(b > 0, "[program] division of a size by ", b);
+  return a / b;
+}
+
+// The results of all these depend on nothing but their arguments, in-place ones write to what the program computed
+// itself (Program's constructor), and every index is checked by ATen or by a guard.
+const Operation kOperations[] = {
+    // layers with weights
+    {.names = "conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding convolution conv_transpose1d "
+              "conv_transpose2d.input conv_transpose3d.input",
+     .check = check_convolution,
+     .macs = convolution_macs,
+     .layer = true},
+    {.names = "linear addmm", .macs = product_macs, .layer = true},
+    {.names = "lstm.input", .guard = guard_lstm, .macs = recurrent_macs, .layer = true},
+    {.names = "gru.input", .guard = guard_gru, .macs = recurrent_macs, .layer = true},
+    {.names = "rnn_tanh.input rnn_relu.input", .guard = guard_rnn, .macs = recurrent_macs, .layer = true},
+    {.names = "_weight_norm", .guard = guard_weight_norm},
+    {.names = "embedding prelu"},
+    // norms
+    {.names = "batch_norm instance_norm", .in_eval = InEval::kNormalizes},
+    {.names = "layer_norm rms_norm group_norm"},
+    // products of tensors
+    {.names = "matmul bmm mm baddbmm", .macs = product_macs},
+    {.names = "scaled_dot_product_attention", .guard = guard_attention, .macs = attention_macs},
+    {.names = "mv dot outer addmv einsum linalg_vector_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
+    // activations
+    {.names = "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
+              "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ "
+              "softplus log_sigmoid threshold threshold_ hardshrink softshrink softmax.int log_softmax.int glu"},
+    // arithmetic by elements
+    {.names = "add_.Tensor add_.Scalar", .in_eval = InEval::kCounts},
+    {.names = "mul.Tensor mul_.Tensor mul.Scalar mul_.Scalar", .in_eval = InEval::kMultiplies},
+    {.names = "div.Tensor div_.Tensor div.Scalar div_.Scalar", .in_eval = InEval::kDivides},
+    {.names = "add.Tensor add.Scalar sub.Tensor sub_.Tensor sub.Scalar sub_.Scalar rsub.Tensor rsub.Scalar addcmul "
+              "addcdiv lerp.Scalar lerp.Tensor clamp clamp_ clamp_min clamp_max clamp.Tensor clamp_min.Tensor "
+              "clamp_max.Tensor abs neg exp expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin "
+              "acos atan atan2 sinh cosh erf sign sgn ceil floor round trunc frac nan_to_num pow.Tensor_Scalar "
+              "pow.Tensor_Tensor pow.Scalar maximum minimum"},
+    // comparisons and masks
+    {.names = "eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor "
+              "le.Scalar le.Tensor isnan isinf logical_not logical_and logical_or logical_xor bitwise_not "
+              "bitwise_and.Tensor bitwise_or.Tensor where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar "
+              "masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
+    // noise of training
+    {.names = "dropout dropout_ feature_dropout feature_dropout_ alpha_dropout bernoulli"},
+    {.names = "bernoulli_.float", .in_eval = InEval::kDraws},
+    // copies and types
+    {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy type_as clone detach detach_ alias "
+              "lift_fresh_copy"},
+    // pooling and resizing
+    {.names = "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
+              "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
+              "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec upsample_linear1d.vec "
+              "upsample_bilinear2d.vec upsample_bicubic2d.vec upsample_trilinear3d.vec"},
+    // sums, extremes and orders over axes
+    {.names = "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim argmax argmin any "
+              "any.dim all all.dim std.dim std.correction var.dim var.correction var_mean.correction logsumexp cumsum "
+              "topk sort"},
+    // rearranging, by axes and positions that ATen checks
+    {.names = "tile", .check = check_tile},
+    {.names = "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze permute "
+              "transpose.int swapaxes t movedim.int movedim.intlist cat stack slice.Tensor narrow select.int "
+              "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes unbind.int unfold im2col "
+              "col2im expand expand_as repeat repeat_interleave.self_int pad constant_pad_nd pixel_shuffle "
+              "pixel_unshuffle channel_shuffle"},
+    // tensors of a given size
+    {.names = "empty.memory_format new_empty", .in_eval = InEval::kMakes},
+    {.names = "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like empty_like scalar_tensor "
+              "one_hot"},
+    {.names = "arange arange.start arange.start_step", .check = check_range},
+    // what run_decompositions() makes of layers
+    {.names = "_native_batch_norm_legit_no_training", .guard = guard_batch_norm},
+    {.names = "native_layer_norm native_group_norm native_dropout _softmax _log_softmax _adaptive_avg_pool2d "
+              "max_pool2d_with_indices _unsafe_view upsample_nearest2d upsample_bilinear2d"},
+    // sizes as numbers
+    {.names = "sym_size.int", .in_eval = InEval::kMakes},
+    {.names = "sym::mul", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = multiply},
+    {.names = "sym::add", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = add},
+    {.names = "sym::sub", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = subtract},
+    {.names = "sym::floordiv", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = floor_divide},
+};
+
+const std::unordered_map<std::string, const Operation*>& rows() {
+  static const auto by_name = rows_by_name(kOperations);
+  return by_name;
 }
 
 }  // namespace
 
-void check_operation(const Graph& graph, const Node& node) {
-  if (!operations().contains(node.target)) {
-    refuse("is not among the operations that a program from a file may hold");
-  }
-  if (node.target.starts_with("aten::arange")) return check_range(node);
-  if (node.target.starts_with("sym::")) {
-    for (const auto& argument : node.arguments) check_numbers(argument, kOfSizes);
-    return;
-  }
-  const bool tiles = node.target == "aten::tile";
-  for (const auto& argument : node.arguments) {
-    for (const auto& numbers : kNumbers) {
-      if (lists(numbers.arguments, tiles && argument.name == "dims" ? "repeats" : argument.name)) {
-        check_numbers(argument, numbers);
-      }
-    }
-    if (argument.name == "scale_factors") check_scales(argument);
-  }
-  if (node.target.starts_with("aten::conv")) check_groups(graph, node);
+const Operation& operation_of(const std::string& target) {
+  static const Operation kNone{};
+  const auto found = rows().find(target);
+  return found == rows().end() ? kNone : *found->second;
 }
 
 std::vector<std::string> listed_operations() {
-  return {operations().begin(), operations().end()};
+  std::vector<std::string> names;
+  for (const auto& item : rows()) names.push_back(item.first);
+  return names;
+}
+
+void check_operation(const Graph& graph, const Node& node) {
+  const Operation& row = operation_of(node.target);
+  if (row.names.empty()) refuse_node("is not among the operations that a program from a file may hold");
+  (row.check ? row.check : check_arguments)(graph, node);
+}
+
+bool is_transposed(const Node& node) {
+  return node.target.starts_with("aten::conv_transpose") || node.boolean("transposed", false);
 }
 
 }  // namespace prunex::program

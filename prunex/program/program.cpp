@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <stdexcept>
 
-#include "prunex/program/mode.h"
-#include "prunex/program/plan.h"
+#include "prunex/program/compile.h"
 
 namespace prunex::program {
 namespace {
@@ -79,7 +79,7 @@ class Frame {
   at::Tensor tensor(ValueId slot) const { return slots_[slot].toTensor(); }
 
   void execute(const Call& call) {
-    if (call.kind == Call::Kind::kOperator) {
+    if (!call.arithmetic && !call.is_size) {
       stack_.clear();
       for (const auto& operand : call.operands) push(operand);
       if (call.guard) call.guard(stack_);
@@ -154,28 +154,8 @@ class Frame {
   }
 
   int64_t integer(const Call& call) const {
-    if (call.kind == Call::Kind::kSize) {
-      return tensor(call.operands[0].slots[0]).size(number(call.operands[1]));
-    }
-    const auto a = number(call.operands[0]), b = number(call.operands[1]);
-    int64_t result = 0;
-    bool overflows = false;
-    switch (call.kind) {
-      case Call::Kind::kMultiply:
-        overflows = __builtin_mul_overflow(a, b, &result);
-        break;
-      case Call::Kind::kAdd:
-        overflows = __builtin_add_overflow(a, b, &result);
-        break;
-      case Call::Kind::kSubtract:
-        overflows = __builtin_sub_overflow(a, b, &result);
-        break;
-      default:
-        TORCH_CHECK(b > 0, "[program] division of a size by ", b);
-        result = a / b;
-    }
-    TORCH_CHECK(!overflows, "[program] a computed size overflows");
-    return result;
+    if (call.is_size) return tensor(call.operands[0].slots[0]).size(number(call.operands[1]));
+    return call.arithmetic(number(call.operands[0]), number(call.operands[1]));
   }
 
   int64_t number(const Operand& operand) const {
@@ -241,6 +221,65 @@ const Argument* Node::find(const std::string& argument) const {
     if (candidate.name == argument) return &candidate;
   }
   return nullptr;
+}
+
+ValueId Node::tensor(const std::string& argument) const {
+  const Argument* found = find(argument);
+  return found == nullptr || found->values.empty() ? kNoValue : found->values[0];
+}
+
+int64_t Node::integer(const std::string& argument, int64_t otherwise) const {
+  const Argument* found = find(argument);
+  return found != nullptr && found->literal.isInt() ? found->literal.toInt() : otherwise;
+}
+
+bool Node::boolean(const std::string& argument, bool otherwise) const {
+  const Argument* found = find(argument);
+  return found != nullptr && found->literal.isBool() ? found->literal.toBool() : otherwise;
+}
+
+std::vector<int64_t> Node::integers(const std::string& argument) const {
+  const Argument* found = find(argument);
+  if (found == nullptr) return {};
+  if (found->kind == Argument::Kind::kLiteral) {
+    if (found->literal.isInt()) return {found->literal.toInt()};
+    return found->literal.isIntList() ? found->literal.toIntVector() : std::vector<int64_t>{};
+  }
+  std::vector<int64_t> list;
+  for (size_t i = 0; i < found->values.size(); ++i) {
+    list.push_back(found->values[i] == kNoValue ? found->ints.at(i) : -1);
+  }
+  return list;
+}
+
+void Node::set(const std::string& argument, c10::IValue literal) {
+  Argument given{.name = argument, .literal = std::move(literal)};
+  const auto is_named = [&](const Argument& candidate) { return candidate.name == argument; };
+  const auto found = std::find_if(arguments.begin(), arguments.end(), is_named);
+  if (found == arguments.end()) {
+    arguments.push_back(std::move(given));
+  } else {
+    *found = std::move(given);
+  }
+}
+
+std::vector<int64_t> sizes_of(const Shape& shape, int64_t images) {
+  std::vector<int64_t> sizes;
+  for (const auto& extent : shape) sizes.push_back(extent.per_image ? extent.factor * images : extent.factor);
+  return sizes;
+}
+
+std::string describe(const Graph& graph, const Node& node) {
+  for (const auto id : node.outputs) {
+    if (id != kNoValue) return fmt::format("{} ({})", graph.values[id].name, node.target);
+  }
+  return node.target;
+}
+
+int64_t Graph::images() const {
+  if (inputs.empty() || values.at(inputs[0]).shape.empty()) return 1;
+  const Extent& batch = values[inputs[0]].shape[0];
+  return batch.per_image ? 1 : std::max<int64_t>(1, batch.factor);
 }
 
 const std::string& Graph::owner(const std::string& weight) const {

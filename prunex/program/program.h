@@ -26,6 +26,14 @@ struct Extent {
 };
 using Shape = std::vector<Extent>;
 
+/// The sizes for so many images.
+std::vector<int64_t> sizes_of(const Shape& shape, int64_t images);
+
+/// Axis of a tensor of `rank` axes, counted from the front.
+inline int64_t from_front(int64_t axis, int64_t rank) {
+  return axis < 0 ? axis + rank : axis;
+}
+
 /// What a value is. Parameters, buffers and constants are inputs of the graph that come from files.
 enum class Role { kParameter, kBuffer, kConstant, kInput, kComputed, kSymInt };
 
@@ -64,6 +72,15 @@ struct Node {
   std::string metadata{};          ///< JSON object, carried through files unread
 
   const Argument* find(const std::string& argument) const;  ///< nullptr: left out
+  /// The (first) tensor of an argument; kNoValue if it is left out or None.
+  ValueId tensor(const std::string& argument) const;
+  /// A literal; `otherwise` if it is left out or None.
+  int64_t integer(const std::string& argument, int64_t otherwise) const;
+  bool boolean(const std::string& argument, bool otherwise) const;
+  /// A list of literal integers, one alone included; empty if it is left out or None. Symbolic entries are -1.
+  std::vector<int64_t> integers(const std::string& argument) const;
+  /// Gives an argument a literal.
+  void set(const std::string& argument, c10::IValue literal);
 };
 
 /// The plain data of a program; nodes are in topological order.
@@ -76,11 +93,21 @@ struct Graph {
   std::map<std::string, at::Tensor> constants;  ///< by Value::weight
   std::string metadata{};                       ///< JSON object, carried through files unread
 
+  /// Images that recorded shapes are of: 1, or the fixed batch of the first input.
+  int64_t images() const;
   /// The name under which Weights holds the tensor of a parameter or buffer: itself, or what it is an alias of.
   const std::string& owner(const std::string& weight) const;
 };
 
+/// How messages name a node: "conv2d_3 (aten::conv2d)".
+std::string describe(const Graph& graph, const Node& node);
+
 enum class Mode { kTrain, kEval };
+
+/// The graph as it would have been exported in `mode`: the flags of batch norm, instance norm and dropout are set. In
+/// kEval, the counting of num_batches_tracked and stochastic depth disappear; kTrain cannot bring them back. Batch norm
+/// without running statistics keeps its flag. Ids of values stay; some values of the result are then in no node.
+Graph in_mode(const Graph& graph, Mode mode);
 
 /// An executable graph: const and re-entrant, so ranks can be threads. Copies share the graph.
 class Program {
@@ -91,7 +118,7 @@ class Program {
   explicit Program(Graph graph);
 
   /// Runs the calls through the ATen dispatcher, with autograd if it is on. kTrain and kEval switch batch norm, dropout
-  /// and stochastic depth whatever the file was exported as (mode.h). Batch-norm buffers of `weights` are updated in
+  /// and stochastic depth whatever the file was exported as (in_mode). Batch-norm buffers of `weights` are updated in
   /// place in kTrain. Values are freed after their last use. Parameters and buffers are found by name (quickest where
   /// their order is the graph's). Runs on the device of the first input, where the weights must be too.
   std::vector<at::Tensor> run(at::TensorList inputs, Weights& weights, Mode mode) const;

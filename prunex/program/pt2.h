@@ -11,15 +11,18 @@
 
 namespace prunex::program {
 
-/// Reads a program whose batch (axis 0 of every input) is dynamic. Weights are contiguous, in the file's order; tied
+/// Whether the batch (axis 0 of every input) may be a number: such a program runs on so many images only.
+enum class Batch { kDynamic, kAny };
+
+/// Reads a program. Weights are contiguous, in the file's order; tied
 /// ones are one tensor and an alias. Buffers outside the state dict become constants. What is not supported throws
 /// std::invalid_argument, an unreadable file std::runtime_error; both name the file, in one line.
 /// A file may come from a stranger: it holds none but the operations of operations.cpp, its weights lie inside their
 /// records, and those have the archive's CRC-32s. Records that are larger than `most_bytes` together are refused; 0:
 /// than eight times the file.
-Model read_pt2(const std::string& path, int64_t most_bytes = 0);
+Model read_pt2(const std::string& path, int64_t most_bytes = 0, Batch batch = Batch::kDynamic);
 /// The same of a file's bytes; `name` stands for the path.
-Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0);
+Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0, Batch batch = Batch::kDynamic);
 
 /// Texts by name, beside the program: what torch.export.save and torch.export.load call extra_files.
 using ExtraFiles = std::map<std::string, std::string>;

@@ -1,17 +1,132 @@
-#include "prunex/prune/elementwise.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
-#include "prunex/prune/axis_sums.h"
 #include "prunex/prune/entries.h"
 
 namespace prunex::prune {
 namespace {
+
+/// What an entry w adds; x is the entry of another tensor at its place.
+enum class Term {
+  kAbsolute,         ///< |w|
+  kSquare,           ///< w^2
+  kPower,            ///< |w|^power
+  kProduct,          ///< w x
+  kAbsoluteProduct,  ///< |w x|
+  kCurvature,        ///< w^2 x
+};
+
+/// Sums over the rows and the channels of a tensor, in one pass over its memory.
+struct AxisSums {
+  std::vector<double> rows;      ///< by position of axis 0
+  std::vector<double> channels;  ///< by position of axis 1; empty for vectors
+};
+
+constexpr int64_t kRun = 512;      // entries of a row that are added in single precision
+constexpr int64_t kRowsRun = 64;   // rows that are added in single precision
+constexpr int64_t kLanes = 8;      // independent sums, so that the compiler can vectorise
+constexpr int64_t kNoKernels = 1;  // positions of a matrix per row and channel
+
+/// A tensor as rows of `width` numbers: channels x kernel, or kernel x channels where channels lie innermost.
+struct Rows {
+  at::Tensor weight, other;  // keep the memory alive
+  int64_t count = 0, channels = 0, kernel = kNoKernels;
+  bool channels_innermost = false;
+
+  int64_t width() const { return channels * kernel; }
+};
+
+Rows rows_of(const at::Tensor& weight, const at::Tensor& other) {
+  Rows rows;
+  rows.channels_innermost =
+      weight.dim() == 4 && !weight.is_contiguous() && weight.is_contiguous(at::MemoryFormat::ChannelsLast);
+  const auto format = rows.channels_innermost ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  rows.weight = weight.detach().to(at::kCPU, at::kFloat).contiguous(format);
+  rows.other = other.defined() ? other.detach().to(at::kCPU, at::kFloat).contiguous(format) : rows.weight;
+  rows.count = weight.dim() == 0 ? 1 : weight.size(0);
+  rows.channels = weight.dim() < 2 ? 1 : weight.size(1);
+  rows.kernel = weight.numel() == 0 ? 0 : weight.numel() / (rows.count * rows.channels);
+  return rows;
+}
+
+/// Adds the terms of one row to `columns`; returns their sum.
+template <class Term>
+double add_row(const float* w, const float* x, float* columns, int64_t width, const Term& term) {
+  double total = 0;
+  for (int64_t begin = 0; begin < width; begin += kRun) {
+    const int64_t end = std::min(begin + kRun, width);
+    std::array<float, kLanes> lanes{};
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const float value = term(w[i + lane], x[i + lane]);
+        lanes[lane] += value;
+        columns[i + lane] += value;
+      }
+    }
+    for (; i < end; ++i) {
+      const float value = term(w[i], x[i]);
+      lanes[0] += value;
+      columns[i] += value;
+    }
+    for (float lane : lanes) total += lane;
+  }
+  return total;
+}
+
+void fold(std::vector<float>& columns, const Rows& rows, std::vector<double>& channels) {
+  for (int64_t i = 0; i < rows.width(); ++i) {
+    channels[rows.channels_innermost ? i % rows.channels : i / rows.kernel] += columns[i];
+  }
+  std::fill(columns.begin(), columns.end(), 0.0f);
+}
+
+template <class Term>
+AxisSums sum(const Rows& rows, const Term& term) {
+  AxisSums sums{std::vector<double>(rows.count), std::vector<double>(rows.channels)};
+  std::vector<float> columns(rows.width());
+  const auto* w = rows.weight.const_data_ptr<float>();
+  const auto* x = rows.other.const_data_ptr<float>();
+  for (int64_t row = 0; row < rows.count; ++row) {
+    const int64_t at = row * rows.width();
+    sums.rows[row] = add_row(w + at, x + at, columns.data(), rows.width(), term);
+    if ((row + 1) % kRowsRun == 0 || row + 1 == rows.count) fold(columns, rows, sums.channels);
+  }
+  return sums;
+}
+
+AxisSums sum(const Rows& rows, Term term, float power) {
+  switch (term) {
+    case Term::kAbsolute:
+      return sum(rows, [](float w, float) { return std::abs(w); });
+    case Term::kSquare:
+      return sum(rows, [](float w, float) { return w * w; });
+    case Term::kPower:
+      return sum(rows, [power](float w, float) { return std::pow(std::abs(w), power); });
+    case Term::kProduct:
+      return sum(rows, [](float w, float x) { return w * x; });
+    case Term::kAbsoluteProduct:
+      return sum(rows, [](float w, float x) { return std::abs(w * x); });
+    case Term::kCurvature:
+      return sum(rows, [](float w, float x) { return w * w * x; });
+  }
+  return {};
+}
+
+/// `other` is undefined for terms without x, else of the same shape. Single precision in short runs, summed in double.
+AxisSums axis_sums(const at::Tensor& weight, const at::Tensor& other, Term term, double power) {
+  TORCH_CHECK(!other.defined() || other.sizes() == weight.sizes(), "[prune] evidence of ", other.sizes(),
+              " for a weight of ", weight.sizes());
+  AxisSums sums = sum(rows_of(weight, other), term, static_cast<float>(power));
+  if (weight.dim() < 2) sums.channels.clear();
+  return sums;
+}
 
 using sparsity::Slice;
 
@@ -39,12 +154,8 @@ class Elementwise final : public Importance {
 
   std::vector<UnitScores> score(const std::vector<sparsity::Group>& groups, const Weights& weights) const override {
     Sums sums;
-    std::vector<UnitScores> scores;
-    for (const sparsity::Group& group : groups) {
-      scores.push_back(entries_.score(
-          group, [&](const Slice& slice, const WeightRole& role) { return local(slice, role, weights, sums); }));
-    }
-    return scores;
+    return entries_.score(
+        groups, [&](const Slice& slice, const WeightRole& role, int64_t) { return local(slice, role, weights, sums); });
   }
 
   /// The p-norm of every kernel: its |w|^p is the sum that it stands for. What has no say is left out.
@@ -55,7 +166,8 @@ class Elementwise final : public Importance {
     for (const auto& item : weights.params) {
       const at::Tensor& weight = item.value();
       if (!counts(item.key())) continue;
-      const bool kernels = weight.dim() > 2 && entries_.role(item.key()).out_axis >= 0;
+      const WeightRole& role = entries_.role(item.key());
+      const bool kernels = weight.dim() > 2 && role.out_axis >= 0 && role.kind != WeightKind::kFactor;
       small.params.insert(item.key(), kernels ? weight.flatten(2).norm(entries_.options().power, 2) : weight);
     }
     return small;

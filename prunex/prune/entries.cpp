@@ -1,9 +1,73 @@
 #include "prunex/prune/entries.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "prunex/prune/words.h"
 
 namespace prunex::prune {
 namespace {
+
+constexpr double kEpsilon = 1e-8;
+
+const Words<Normalizer>& normalizers() {
+  static const Words<Normalizer> words{{"none", Normalizer::kNone},     {"mean", Normalizer::kMean},
+                                       {"sum", Normalizer::kSum},       {"max", Normalizer::kMax},
+                                       {"range", Normalizer::kRange},   {"gaussian", Normalizer::kGaussian},
+                                       {"median", Normalizer::kMedian}, {"lamp", Normalizer::kLamp}};
+  return words;
+}
+
+double sum(const UnitScores& scores) {
+  return std::accumulate(scores.begin(), scores.end(), 0.0);
+}
+
+void divide(UnitScores& scores, double divisor) {
+  if (divisor == 0) return;
+  for (double& score : scores) score /= divisor;
+}
+
+void shift_and_divide(UnitScores& scores, double shift, double divisor) {
+  for (double& score : scores) score = (score - shift) / divisor;
+}
+
+/// Unbiased, as in PyTorch; one unit deviates by nothing.
+double standard_deviation(const UnitScores& scores, double mean) {
+  if (scores.size() < 2) return 0;
+  double squares = 0;
+  for (double score : scores) squares += (score - mean) * (score - mean);
+  return std::sqrt(squares / static_cast<double>(scores.size() - 1));
+}
+
+double median(UnitScores scores) {
+  const auto middle = scores.begin() + static_cast<int64_t>(scores.size() / 2);
+  std::nth_element(scores.begin(), middle, scores.end());
+  return *middle;
+}
+
+void lamp(UnitScores& scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
+  double rest = 0;
+  for (auto unit = order.rbegin(); unit != order.rend(); ++unit) {
+    rest += scores[*unit];
+    if (rest != 0) scores[*unit] /= rest;
+  }
+}
+
+void combine(UnitScores& total, const UnitScores& entry, Reduction reduction) {
+  for (size_t unit = 0; unit < total.size(); ++unit) {
+    if (reduction == Reduction::kMax) {
+      total[unit] = std::max(total[unit], entry[unit]);
+    } else if (reduction == Reduction::kProduct) {
+      total[unit] *= entry[unit];
+    } else {
+      total[unit] += entry[unit];
+    }
+  }
+}
 
 using sparsity::Group;
 using sparsity::Slice;
@@ -20,8 +84,57 @@ void scale(UnitScores& scores, double factor) {
 
 }  // namespace
 
+std::vector<std::string> normalizer_names() {
+  return names_of(normalizers());
+}
+
+Normalizer normalizer_named(const std::string& name) {
+  return meaning_of(name, normalizers(), "--normalizer");
+}
+
+UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {
+  if (slice.index.empty()) return positions;
+  UnitScores scores(size, 0);
+  const size_t block = slice.index.size() / static_cast<size_t>(size);
+  for (size_t i = 0; i < slice.index.size(); ++i) scores[i / block] += positions[slice.index[i]];
+  return scores;
+}
+
+UnitScores reduce(const std::vector<UnitScores>& entries, Reduction reduction, size_t first) {
+  if (reduction == Reduction::kFirst) return entries.at(first);
+  if (reduction == Reduction::kLast) return entries.back();
+  UnitScores total = entries.at(0);
+  for (size_t entry = 1; entry < entries.size(); ++entry) combine(total, entries[entry], reduction);
+  if (reduction == Reduction::kMean) divide(total, static_cast<double>(entries.size()));
+  return total;
+}
+
+void normalize(UnitScores& scores, Normalizer normalizer) {
+  if (scores.empty() || normalizer == Normalizer::kNone) return;
+  const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
+  const double mean = sum(scores) / static_cast<double>(scores.size());
+  switch (normalizer) {
+    case Normalizer::kNone:
+      return;
+    case Normalizer::kMean:
+      return divide(scores, mean);
+    case Normalizer::kSum:
+      return divide(scores, sum(scores));
+    case Normalizer::kMax:
+      return divide(scores, *high);
+    case Normalizer::kRange:
+      return shift_and_divide(scores, *low, *high - *low + kEpsilon);
+    case Normalizer::kGaussian:
+      return shift_and_divide(scores, mean, standard_deviation(scores, mean) + kEpsilon);
+    case Normalizer::kMedian:
+      return divide(scores, median(scores) + kEpsilon);
+    case Normalizer::kLamp:
+      return lamp(scores);
+  }
+}
+
 Entries::Entries(const ImportanceOptions& options, const program::Graph& graph)
-    : options_(options), roles_(weight_roles(graph)) {}
+    : options_(options), roles_(channels::weight_roles(graph)) {}
 
 const WeightRole& Entries::role(const std::string& tensor) const {
   static const WeightRole kNone;
@@ -44,6 +157,7 @@ bool Entries::counts(WeightKind kind) const {
     case WeightKind::kDepthwise:
     case WeightKind::kRecurrent:
     case WeightKind::kEmbedding:
+    case WeightKind::kFactor:
     case WeightKind::kOtherNorm:
       return !options_.tp_compat;
     case WeightKind::kBias:
@@ -57,8 +171,8 @@ bool Entries::counts(WeightKind kind) const {
 const Slice* Entries::maker(const Group& group) const {
   const Slice* any = nullptr;
   for (const Slice& slice : group.slices) {
-    if (!makes_units(role(slice.tensor), slice)) continue;
-    if (layer_of(slice.tensor) == group.name.substr(0, group.name.find_first_of("[#"))) return &slice;
+    if (!channels::makes_units(role(slice.tensor), slice)) continue;
+    if (channels::layer_of(slice.tensor) == group.name.substr(0, group.name.find_first_of("[#"))) return &slice;
     if (any == nullptr) any = &slice;
   }
   return any;
@@ -70,13 +184,19 @@ double Entries::positions_per_unit(const Group& group) const {
   return static_cast<double>(slice->index.size()) / static_cast<double>(group.size);
 }
 
+std::vector<UnitScores> Entries::score(const std::vector<Group>& groups, const LocalScores& local) const {
+  std::vector<UnitScores> scores;
+  for (const Group& group : groups) scores.push_back(score(group, local));
+  return scores;
+}
+
 UnitScores Entries::score(const Group& group, const LocalScores& local) const {
   const Slice* made_by = maker(group);
   std::vector<UnitScores> entries;
   size_t first = 0;
   for (const Slice& slice : group.slices) {
     const WeightRole& part = role(slice.tensor);
-    const auto positions = local(slice, part);
+    const auto positions = local(slice, part, group.size);
     if (!positions) continue;
     if (&slice == made_by) first = entries.size();
     entries.push_back(by_unit(slice, group.size, *positions));

@@ -7,11 +7,42 @@
 #include <vector>
 
 #include "prunex/program/program.h"
-#include "prunex/prune/scores.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/tensors.h"
 
 namespace prunex::prune {
+
+/// How the entries of a group, one per slice that has a say, become one score.
+enum class Reduction {
+  kMean,
+  kSum,
+  kMax,
+  kProduct,
+  kFirst,  ///< the entry of the layer that makes the units
+  kLast,   ///< the last entry in the order of the slices
+};
+
+/// What the scores of one group are divided by, so that groups can be compared.
+enum class Normalizer {
+  kNone,
+  kMean,
+  kSum,
+  kMax,
+  kRange,     ///< (x - min) / (max - min + 1e-8)
+  kGaussian,  ///< (x - mean) / (standard deviation + 1e-8)
+  kMedian,    ///< x / (the score at position floor(size / 2) in ascending order + 1e-8)
+  kLamp,      ///< x / the sum of all scores that are not smaller (Lee et al. 2021)
+};
+
+/// "none", "mean", "sum", "max", "range", "gaussian", "median", "lamp"; else std::invalid_argument that lists them.
+Normalizer normalizer_named(const std::string& name);
+std::vector<std::string> normalizer_names();
+
+/// double per unit of a group.
+using UnitScores = std::vector<double>;
+
+/// Where the divisor is zero, all scores are equal and stay so: no NaN comes of zeros.
+void normalize(UnitScores& scores, Normalizer normalizer);
 
 enum class Criterion {
   kMagnitude,       ///< sum of |w|^power

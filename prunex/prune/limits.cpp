@@ -1,5 +1,3 @@
-#include "prunex/prune/limits.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fnmatch.h>
@@ -9,14 +7,15 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "prunex/prune/weight_roles.h"
+#include "prunex/prune/plan.h"
 #include "prunex/sparsity/keep_schedule.h"
 
 namespace prunex::prune {
 namespace {
 
+using channels::Analysis;
+using channels::DependencyGroup;
 using sparsity::Slice;
-using Roles = std::map<std::string, WeightRole>;
 
 bool matches(const std::string& pattern, const std::string& group, const Limit& limit) {
   const auto fits = [&](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
@@ -24,28 +23,28 @@ bool matches(const std::string& pattern, const std::string& group, const Limit& 
 }
 
 /// Least number of units whose channels are a multiple of `round_to` in every layer that makes them.
-int64_t multiple_of(const DependencyGroup& group, const Roles& roles, int64_t round_to) {
+int64_t multiple_of(const DependencyGroup& group, const Analysis& analysis, int64_t round_to) {
   if (round_to == kHardwareMultiple) round_to = sparsity::hardware_multiple(group.size);
   int64_t multiple = 1;
   for (const Slice& slice : group.slices) {
-    const auto role = roles.find(slice.tensor);
-    if (role == roles.end() || !makes_units(role->second, slice)) continue;
-    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels_per_unit(slice, group.size)));
+    const auto* role = analysis.role(slice.tensor);
+    if (role == nullptr || !makes_units(*role, slice)) continue;
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels::positions_per_unit(slice, group.size)));
   }
   return multiple;
 }
 
-Limit limit_of(const DependencyGroup& group, const Roles& roles, const LimitOptions& options) {
-  Limit limit{.layers = {}, .multiple = multiple_of(group, roles, options.round_to), .scope = {}, .reason = {}};
+Limit limit_of(const DependencyGroup& group, const Analysis& analysis, const LimitOptions& options) {
+  Limit limit{.layers = {}, .multiple = multiple_of(group, analysis, options.round_to), .scope = {}, .reason = {}};
   std::vector<std::string> parts;
   for (const Slice& slice : group.slices) {
-    const auto role = roles.find(slice.tensor);
-    if (role == roles.end()) continue;
-    const bool makes = makes_units(role->second, slice);
-    const std::string layer = layer_of(slice.tensor);
+    const auto* role = analysis.role(slice.tensor);
+    if (role == nullptr) continue;
+    const bool makes = makes_units(*role, slice);
+    const std::string layer = channels::layer_of(slice.tensor);
     const bool known = !limit.layers.empty() && limit.layers.back() == layer;
     if (makes && !known) limit.layers.push_back(layer);
-    parts.push_back(fmt::format("{} {}", name_of(role->second.kind), makes ? "out" : "in"));
+    parts.push_back(fmt::format("{} {}", name_of(role->kind), makes ? "out" : "in"));
   }
   std::sort(parts.begin(), parts.end());
   limit.scope = fmt::format("{}", fmt::join(parts, ", "));
@@ -55,7 +54,7 @@ Limit limit_of(const DependencyGroup& group, const Roles& roles, const LimitOpti
   return limit;
 }
 
-void check(double share, const std::string& option) {
+void check_share(double share, const std::string& option) {
   if (!(share >= 0 && share <= 1)) {
     throw std::invalid_argument(fmt::format("{} {}: wanted a share of units in [0, 1]", option, share));
   }
@@ -76,18 +75,17 @@ void for_matches(const std::string& option, const std::string& pattern, const st
 
 }  // namespace
 
-std::vector<Limit> limits_of(const program::Graph& graph, const std::vector<DependencyGroup>& groups,
-                             const LimitOptions& options) {
+std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& options) {
   if (options.round_to != kHardwareMultiple && (options.round_to < 1 || options.round_to > kMostMultiple)) {
     throw std::invalid_argument(
         fmt::format("--round-to: got {}, wanted a number from 1 to {}", options.round_to, kMostMultiple));
   }
-  check(options.max_ratio, "--max-ratio");
-  const Roles roles = weight_roles(graph);
+  check_share(options.max_ratio, "--max-ratio");
+  const auto& groups = analysis.groups();
   std::vector<Limit> limits;
-  for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, roles, options));
+  for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, analysis, options));
   for (const LayerRatio& own : options.ratios) {
-    check(own.ratio, "--layer-ratio " + own.pattern);
+    check_share(own.ratio, "--layer-ratio " + own.pattern);
     for_matches("--layer-ratio", own.pattern, groups, limits, [&](Limit& limit) { limit.ratio = own.ratio; });
   }
   for (const std::string& pattern : options.ignore) {

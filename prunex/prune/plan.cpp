@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <stdexcept>
+#include <tuple>
 
 namespace prunex::prune {
 namespace {
@@ -81,6 +82,43 @@ int64_t first_fit(int64_t last, const Fits& fits) {
   return low;
 }
 
+/// A candidate at its place in the common order.
+struct Place {
+  double gone = 0;  ///< share of the scope's units that are gone then
+  const Candidate* candidate = nullptr;
+};
+
+auto key(const Candidate& candidate) {
+  return std::make_tuple(candidate.score, candidate.group, candidate.unit);
+}
+
+/// Sorts, and leaves out what a group cannot lose: after `spare[group]` removals its other units stay.
+void finish(RankedScope& scope, const std::vector<int64_t>& spare) {
+  std::sort(scope.order.begin(), scope.order.end(),
+            [](const Candidate& a, const Candidate& b) { return key(a) < key(b); });
+  std::map<size_t, int64_t> taken;
+  std::erase_if(scope.order,
+                [&](const Candidate& candidate) { return ++taken[candidate.group] > spare[candidate.group]; });
+}
+
+/// The groups of all candidates of scopes without a ratio of their own, such that scopes shrink at an equal pace.
+std::vector<size_t> merged(const Ranking& ranking) {
+  std::vector<Place> places;
+  for (const RankedScope& scope : ranking) {
+    if (scope.ratio >= 0) continue;
+    int64_t gone = scope.units - scope.alive;
+    for (const Candidate& candidate : scope.order) {
+      places.push_back({static_cast<double>(++gone) / static_cast<double>(scope.units), &candidate});
+    }
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return a.gone != b.gone ? a.gone < b.gone : key(*a.candidate) < key(*b.candidate);
+  });
+  std::vector<size_t> groups;
+  for (const Place& place : places) groups.push_back(place.candidate->group);
+  return groups;
+}
+
 }  // namespace
 
 Counts kept_units(const std::vector<Group>& groups, const Masks& masks) {
@@ -100,14 +138,13 @@ struct Planner::Problem {
   double progress;
 };
 
-Planner::Planner(const program::Graph& graph, const std::vector<DependencyGroup>& dependencies,
-                 const PlanOptions& options)
+Planner::Planner(const channels::Analysis& analysis, const PlanOptions& options)
     : options_(options),
-      groups_(removable_groups(dependencies)),
-      cost_(cost_of(graph, groups_, options.tp_compat ? Counting::kTorchPruning : Counting::kMacs, options.groups)) {
-  const std::vector<Limit> limits = limits_of(graph, dependencies, options.limits);
+      groups_(analysis.removable()),
+      cost_(cost_of(analysis, options.tp_compat ? Counting::kTorchPruning : Counting::kMacs)) {
+  const std::vector<Limit> limits = limits_of(analysis, options.limits);
   for (size_t group = 0; group < limits.size(); ++group) {
-    if (dependencies[group].prunable) limits_.push_back(limits[group]);
+    if (analysis.groups()[group].prunable) limits_.push_back(limits[group]);
   }
 }
 

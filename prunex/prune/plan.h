@@ -2,18 +2,51 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "prunex/program/program.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/prune/cost.h"
-#include "prunex/prune/groups.h"
-#include "prunex/prune/limits.h"
-#include "prunex/prune/ranking.h"
+#include "prunex/prune/importance.h"
 #include "prunex/sparsity/group.h"
 
 namespace prunex::prune {
+
+/// Of --round-to: no layer has as many channels.
+inline constexpr int64_t kMostMultiple = 65'536;
+
+/// What the name patterns of a plan say; patterns are the shell's (*, ?, [ab]) and match a group's name or a layer
+/// whose outputs it prunes.
+struct LayerRatio {
+  std::string pattern;
+  double ratio = 0;  ///< share of the units to remove
+};
+
+struct LimitOptions {
+  /// Channels that are left are multiples of so many, where layers have as many; kHardwareMultiple: by group size.
+  int64_t round_to = 1;
+  double max_ratio = 1;  ///< the largest share of a group's units that may go
+  std::vector<LayerRatio> ratios;
+  std::vector<std::string> ignore;
+};
+
+inline constexpr int64_t kHardwareMultiple = 0;
+
+struct Limit {
+  std::vector<std::string> layers;  ///< whose outputs the group prunes
+  int64_t floor = 1;                ///< units that stay in any case
+  int64_t multiple = 1;             ///< what is left is a multiple of so many units
+  std::optional<double> ratio;      ///< of its own
+  std::string scope;                ///< equal for groups of one structure: kinds of layers and their sides
+  std::string reason;               ///< why nothing may go; empty: something may
+};
+
+/// One for each of analysis.groups(). A pattern that matches no group, or a share outside [0, 1], is a
+/// std::invalid_argument.
+std::vector<Limit> limits_of(const channels::Analysis& analysis, const LimitOptions& options);
 
 /// What a plan aims at.
 struct Target {
@@ -42,7 +75,6 @@ enum class Scope {
 struct PlanOptions {
   Scope scope = Scope::kLocal;
   LimitOptions limits;
-  GroupOptions groups;
   /// Torch-Pruning's choices: truncated counts, rounding down, no limit on what a ratio takes from a group but that a
   /// group which would vanish stays whole; its count of operations.
   bool tp_compat = false;
@@ -54,13 +86,29 @@ struct Plan {
   std::vector<int64_t> asked;  ///< by group: units to keep, as target and ranking say, before limits and rounding
 };
 
+/// A unit that may go.
+struct Candidate {
+  double score = 0;
+  size_t group = 0;
+  int64_t unit = 0;
+};
+
+/// Groups whose units are compared.
+struct RankedScope {
+  std::vector<Candidate> order;  ///< lowest first; of equal scores the earlier group, then the earlier unit
+  int64_t units = 0;             ///< of all groups of the scope, in the whole network
+  int64_t alive = 0;             ///< of those, still there
+  double ratio = -1;             ///< of its own; below 0: the target's
+};
+
+using Ranking = std::vector<RankedScope>;
+
 /// Knows a network's groups and costs, and plans as often as needed. Plans depend on the arguments only, ties are
 /// broken by group, in the order of groups(), and unit: the same scores give the same plan on every rank.
 class Planner {
  public:
   /// Options out of range and patterns that match nothing are std::invalid_argument.
-  /// `dependencies` are the graph's, found with the same GroupOptions.
-  Planner(const program::Graph& graph, const std::vector<DependencyGroup>& dependencies, const PlanOptions& options);
+  Planner(const channels::Analysis& analysis, const PlanOptions& options);
 
   /// The groups that can be cut; those that the options spare are among them.
   const std::vector<sparsity::Group>& groups() const { return groups_; }
@@ -92,6 +140,19 @@ class Planner {
   std::vector<Limit> limits_;
   Cost cost_;
 };
+
+/// "ratio": a share of the units; "macs", "parameters": a share up to 1 of what there is, or a count; "speed-up":
+/// multiply-accumulates before over those after. Another name or a value out of range is a std::invalid_argument that
+/// begins with `option`, as in "--macs".
+Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner);
+
+/// OutOfReach as std::invalid_argument that begins with `option`, if even equal scores, 1 for units that may go, cannot
+/// meet the target: said before training, not after it.
+void expect_in_reach(const std::string& option, const Planner& planner, const std::vector<UnitScores>& scores,
+                     const Target& target);
+
+/// NAME=NUMBER, at the last '='; nothing if the text is not that.
+std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text);
 
 /// Units alive by group.
 std::vector<int64_t> kept_units(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks);

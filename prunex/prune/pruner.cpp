@@ -6,9 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "prunex/channels/cut.h"
 #include "prunex/prune/remaining.h"
-#include "prunex/prune/surgery.h"
-#include "prunex/prune/weight_roles.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
@@ -28,11 +27,11 @@ std::string difference(int64_t asked, int64_t kept, const Limit& limit) {
 
 }  // namespace
 
-Pruner::Pruner(const program::Model& model, const PlanOptions& options)
+Pruner::Pruner(const program::Model& model, channels::Analysis analysis, const PlanOptions& options)
     : model_(model),
-      dependencies_(dependency_groups(model.program.graph(), options.groups)),
+      analysis_(std::move(analysis)),
       options_(options),
-      planner_(model.program.graph(), dependencies_, options),
+      planner_(analysis_, options),
       plan_{sparsity::full_masks(planner_.groups()), all_units(planner_.groups())},
       scored_(planner_.groups().size(), true) {}
 
@@ -62,12 +61,12 @@ sparsity::Cut Pruner::cut() const {
 }
 
 std::vector<Decision> Pruner::decisions() const {
-  const auto limits = limits_of(model_.program.graph(), dependencies_, options_.limits);
+  const auto limits = limits_of(analysis_, options_.limits);
   const auto kept = kept_units(planner_.groups(), plan_.masks);
   std::vector<Decision> decisions;
   size_t next = 0;
-  for (size_t i = 0; i < dependencies_.size(); ++i) {
-    const DependencyGroup& group = dependencies_[i];
+  for (size_t i = 0; i < limits.size(); ++i) {
+    const channels::DependencyGroup& group = analysis_.groups()[i];
     decisions.push_back({group.name, group.kind, limits[i].layers, group.size, group.size, group.size, limits[i].reason,
                          group.inexact});
     if (!group.prunable) continue;
@@ -83,14 +82,14 @@ std::vector<Decision> Pruner::decisions() const {
 }
 
 std::vector<LayerWidth> Pruner::layers() const {
-  const auto roles = weight_roles(model_.program.graph());
+  const auto& groups = analysis_.groups();
   const std::vector<Decision> decided = decisions();
   std::map<std::string, LayerWidth> by_weight;
-  for (size_t i = 0; i < dependencies_.size(); ++i) {
-    for (const sparsity::Slice& slice : dependencies_[i].slices) {
-      const auto role = roles.find(slice.tensor);
-      if (role == roles.end() || !makes_units(role->second, slice)) continue;
-      const int64_t channels = channels_per_unit(slice, dependencies_[i].size);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const sparsity::Slice& slice : groups[i].slices) {
+      const auto* role = analysis_.role(slice.tensor);
+      if (role == nullptr || !makes_units(*role, slice)) continue;
+      const int64_t channels = channels::positions_per_unit(slice, groups[i].size);
       LayerWidth& width = by_weight[slice.tensor];
       width.before += decided[i].units * channels;
       width.asked += decided[i].asked * channels;
@@ -102,7 +101,7 @@ std::vector<LayerWidth> Pruner::layers() const {
   for (const auto& item : model_.weights.params) {
     const auto found = by_weight.find(item.key());
     if (found == by_weight.end()) continue;
-    found->second.layer = layer_of(item.key());
+    found->second.layer = channels::layer_of(item.key());
     layers.push_back(found->second);
   }
   return layers;
@@ -110,7 +109,7 @@ std::vector<LayerWidth> Pruner::layers() const {
 
 Pruned Pruner::result() const {
   const sparsity::Cut cut = this->cut();
-  program::Model small{cut_program(model_.program, cut), model_.weights};
+  program::Model small{channels::cut_program(analysis_, cut), model_.weights};
   sparsity::apply_cut(small.weights, cut);
   const auto& groups = planner_.groups();
   return {std::move(small),

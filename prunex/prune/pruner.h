@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/program/program.h"
-#include "prunex/prune/groups.h"
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
 #include "prunex/sparsity/cut.h"
@@ -16,7 +16,7 @@ namespace prunex::prune {
 /// What became of a group.
 struct Decision {
   std::string group;
-  GroupKind kind = GroupKind::kInner;
+  channels::GroupKind kind = channels::GroupKind::kInner;
   std::vector<std::string> layers;  ///< whose outputs it prunes
   int64_t units = 0;                ///< before
   int64_t asked = 0;                ///< units to keep, as target and ranking say
@@ -48,7 +48,8 @@ struct Pruned {
 /// Scores, plans and cuts in one go. `model` stays as it is, also when this throws.
 class Pruner {
  public:
-  Pruner(const program::Model& model, const PlanOptions& options);
+  Pruner(const program::Model& model, channels::Analysis analysis, const PlanOptions& options);
+  Pruner(const program::Model& model, const PlanOptions& options) : Pruner(model, model.program, options) {}
 
   const Planner& planner() const { return planner_; }
   /// The whole one.
@@ -64,7 +65,7 @@ class Pruner {
   void step(const std::vector<UnitScores>& scores, const Target& target, double progress);
 
   sparsity::Cut cut() const;
-  /// The model that is left now, checked by check_shapes(). Tensors that lose nothing are shared with the whole one.
+  /// The model that is left now, checked by cut_program(). Tensors that lose nothing are shared with the whole one.
   Pruned result() const;
   std::vector<Decision> decisions() const;
   std::vector<LayerWidth> layers() const;
@@ -73,7 +74,7 @@ class Pruner {
   void adopt(Plan plan, const std::vector<UnitScores>& scores);
 
   program::Model model_;
-  std::vector<DependencyGroup> dependencies_;
+  channels::Analysis analysis_;
   PlanOptions options_;
   Planner planner_;
   Plan plan_;

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "prunex/prune/groups.h"
-#include "prunex/prune/weight_roles.h"
 #include "prunex/prune/words.h"
 
 namespace prunex::prune {
@@ -19,14 +17,15 @@ constexpr double kSteepest = 4;      // of kGroupNorm: 2^4 for the weakest unit
 constexpr double kLeastNorm = 1e-2;  // of kGroupLasso: below it the pull falls with the norm, and units come to rest
 constexpr double kLeastVariance = 1e-9;  // of kGroupBnScale
 
-const Words<Penalty>& table() {
-  static const Words<Penalty> penalties = {{"none", Penalty::kNone},
-                                           {"bn_scale", Penalty::kBnScale},
-                                           {"group_bn_scale", Penalty::kGroupBnScale},
-                                           {"group_norm", Penalty::kGroupNorm},
-                                           {"growing", Penalty::kGrowing},
-                                           {"group_lasso", Penalty::kGroupLasso}};
-  return penalties;
+/// With the strength that is usual.
+const Words<std::pair<Penalty, double>>& penalties() {
+  static const Words<std::pair<Penalty, double>> words = {{"none", {Penalty::kNone, 0}},
+                                                          {"bn_scale", {Penalty::kBnScale, 1e-5}},
+                                                          {"group_bn_scale", {Penalty::kGroupBnScale, 1e-5}},
+                                                          {"group_norm", {Penalty::kGroupNorm, 5e-4}},
+                                                          {"growing", {Penalty::kGrowing, 1e-4}},
+                                                          {"group_lasso", {Penalty::kGroupLasso, 0}}};
+  return words;
 }
 
 /// What the coefficients of a penalty are functions of.
@@ -96,41 +95,31 @@ at::Tensor along(const at::Tensor& vector, const at::Tensor& weight, int64_t axi
 }  // namespace
 
 std::vector<std::string> penalty_names() {
-  return names_of(table());
+  return names_of(penalties());
 }
 
 Penalty penalty_named(const std::string& name) {
-  return meaning_of(name, table(), "--sparse");
+  return meaning_of(name, penalties(), "--sparse").first;
 }
 
 double usual_strength(Penalty penalty) {
-  switch (penalty) {
-    case Penalty::kNone:
-    case Penalty::kGroupLasso:
-      return 0;
-    case Penalty::kBnScale:
-    case Penalty::kGroupBnScale:
-      return 1e-5;
-    case Penalty::kGroupNorm:
-      return 5e-4;
-    case Penalty::kGrowing:
-      return 1e-4;
-  }
-  return 0;
+  const auto is_it = [&](const auto& word) { return word.second.first == penalty; };
+  return std::find_if(penalties().begin(), penalties().end(), is_it)->second.second;
 }
 
-Regularizer::Regularizer(const RegularizerOptions& options, const program::Graph& graph) : options_(options) {
-  find_groups(graph);
+Regularizer::Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis) : options_(options) {
+  find_groups(analysis);
 }
 
-void Regularizer::find_groups(const program::Graph& graph) {
-  groups_ = removable_groups(dependency_groups(graph));
-  importance_ = make_importance(scores_for(options_.penalty), graph);
+void Regularizer::find_groups(const channels::Analysis& analysis) {
+  groups_ = analysis.removable();
+  importance_ = make_importance(scores_for(options_.penalty), analysis.graph());
   weights_.clear();
   const bool of_scales = options_.penalty == Penalty::kBnScale || options_.penalty == Penalty::kGroupBnScale;
-  for (const auto& [name, role] : weight_roles(graph)) {
-    const bool carries = of_scales ? role.kind == WeightKind::kBatchNorm
-                                   : role.kind != WeightKind::kBias && role.kind != WeightKind::kOther;
+  for (const auto& [name, role] : analysis.roles()) {
+    const bool carries = of_scales
+                             ? role.kind == channels::WeightKind::kBatchNorm
+                             : role.kind != channels::WeightKind::kBias && role.kind != channels::WeightKind::kOther;
     if (carries) weights_.push_back(name);
   }
 }
@@ -243,8 +232,8 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
   }
 }
 
-void Regularizer::cut(const program::Graph& graph, const sparsity::Cut& cut) {
-  find_groups(graph);
+void Regularizer::cut(const channels::Analysis& analysis, const sparsity::Cut& cut) {
+  find_groups(analysis);
   for (auto& [place, positions] : coefficients_) {
     const auto& kept = cut.tensors.at(place.first).kept;
     const auto axis = kept.find(place.second);

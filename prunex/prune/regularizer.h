@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "prunex/program/program.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/prune/importance.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/tensors.h"
@@ -46,7 +46,7 @@ struct RegularizerOptions {
 /// knows are left alone; all numbers stay finite.
 class Regularizer {
  public:
-  Regularizer(const RegularizerOptions& options, const program::Graph& graph);
+  Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis);
 
   /// New coefficients from weights that all ranks share; nothing is added before the first call. `epochs`: passed since
   /// the last call.
@@ -57,8 +57,8 @@ class Regularizer {
   /// In one pass over the memory of weights and gradients. `factor` scales all coefficients.
   void add_to_gradients(TensorDict& params, double factor) const;
 
-  /// The network was cut, and this is its graph now.
-  void cut(const program::Graph& graph, const sparsity::Cut& cut);
+  /// The network was cut, and this is what it is now.
+  void cut(const channels::Analysis& analysis, const sparsity::Cut& cut);
 
   /// "strength", and the coefficients as "AXIS/TENSOR"; and back.
   TensorDict state() const;
@@ -67,7 +67,7 @@ class Regularizer {
  private:
   using Place = std::pair<std::string, int64_t>;  // tensor, axis
 
-  void find_groups(const program::Graph& graph);
+  void find_groups(const channels::Analysis& analysis);
   bool counts(const std::string& tensor) const;
   void choose_strength(const std::vector<UnitScores>& scores);
   std::vector<double> coefficients(const UnitScores& scores) const;

@@ -64,6 +64,62 @@ Cut cut_of(const std::vector<Group>& groups, const Masks& alive, const Weights& 
   return sparsity::make_cut(placed, alive, sparsity::shapes_of(weights));
 }
 
+/// Whether a layer reads the units of a slice; of a tensor that no operation knows, one may.
+bool is_read(const channels::WeightRole* role, int64_t axis) {
+  const bool known = role != nullptr && role->kind != channels::WeightKind::kOther;
+  return known ? role->reads(axis) : axis == sparsity::kChannels;
+}
+
+/// bool per position of the slice's axis: whether any weight there is alive; undefined: all are.
+at::Tensor alive_positions(const Slice& slice, const sparsity::Supports& supports) {
+  const sparsity::Support* support = supports.find(slice.tensor);
+  if (support == nullptr || slice.axis > sparsity::kChannels) return {};
+  if (slice.axis == sparsity::kRows) return support->rows;
+  return support->columns.defined() ? support->columns.reshape({support->columns.size(0), -1}).any(1) : at::Tensor();
+}
+
+at::Tensor units_read(const Group& group, const channels::Analysis& analysis, const sparsity::Supports& supports) {
+  at::Tensor alive;
+  for (const Slice& slice : group.slices) {
+    if (!is_read(analysis.role(slice.tensor), slice.axis)) continue;
+    const at::Tensor positions = alive_positions(slice, supports);
+    const at::Tensor read =
+        !positions.defined() ? at::ones({group.size}, at::kBool)
+        : slice.index.empty()
+            ? positions
+            : positions.index_select(0, at::tensor(slice.index, at::kLong)).view({group.size, -1}).any(1);
+    alive = alive.defined() ? alive.logical_or(read) : read.clone();
+  }
+  if (!alive.defined()) return at::ones({group.size}, at::kBool);
+  if (!alive.any().item<bool>()) alive[0] = true;
+  return alive;
+}
+
+/// double per position of one axis, on the CPU.
+at::Tensor largest_along(const at::Tensor& weight, int64_t axis) {
+  const at::Tensor magnitude = weight.detach().abs().to(at::kDouble).cpu();
+  return magnitude.movedim(axis, 0).reshape({weight.size(axis), -1}).amax(1).contiguous();
+}
+
+/// Of every unit; empty: the group lies on no layer's weights.
+std::vector<double> largest_weights(const Group& group, const Weights& weights, const channels::Analysis& analysis) {
+  std::vector<double> largest;
+  for (const auto& slice : group.slices) {
+    const at::Tensor* weight = weights.params.find(slice.tensor);
+    const auto* role = analysis.role(slice.tensor);
+    if (weight == nullptr || role == nullptr || !is_layer(role->kind)) continue;
+    largest.resize(static_cast<size_t>(group.size));
+    const at::Tensor positions = largest_along(*weight, slice.axis);
+    const double* position = positions.const_data_ptr<double>();
+    const int64_t block = channels::positions_per_unit(slice, group.size);
+    for (int64_t i = 0; i < group.size * block; ++i) {
+      double& unit = largest[static_cast<size_t>(i / block)];
+      unit = std::max(unit, position[slice.index.empty() ? i : slice.index[static_cast<size_t>(i)]]);
+    }
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::vector<Group> remaining_groups(const std::vector<Group>& groups, const Masks& alive, const Cut& cut) {
@@ -105,6 +161,25 @@ std::vector<UnitScores> score_alive(const Importance& importance, const std::vec
                                     const Weights& weights) {
   const Remaining rest = remaining(groups, alive, weights);
   return spread(importance.score(rest.groups, rest.weights), groups, alive);
+}
+
+Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports) {
+  Masks alive;
+  for (const Group& group : analysis.removable()) alive.insert(group.name, units_read(group, analysis, supports));
+  return alive;
+}
+
+Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold) {
+  Masks alive;
+  for (const Group& group : analysis.removable()) {
+    const auto largest = largest_weights(group, weights, analysis);
+    at::Tensor mask = at::ones({group.size}, at::kBool);
+    bool* keeps = mask.mutable_data_ptr<bool>();
+    for (size_t unit = 0; unit < largest.size(); ++unit) keeps[unit] = largest[unit] >= threshold;
+    if (!largest.empty()) keeps[std::max_element(largest.begin(), largest.end()) - largest.begin()] = true;
+    alive.insert(group.name, mask);
+  }
+  return alive;
 }
 
 }  // namespace prunex::prune

@@ -1,8 +1,9 @@
-// Groups and weights that masks leave, for scoring them again.
+// What masks leave: groups and weights for scoring them again, units that are of no use any more.
 #pragma once
 
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/prune/importance.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
@@ -29,5 +30,14 @@ std::vector<UnitScores> score_alive(const Importance& importance, const std::vec
 /// The same of weights and evidence that are cut already: from the order of what is left to that of all units.
 std::vector<UnitScores> spread(const std::vector<UnitScores>& scores, const std::vector<sparsity::Group>& groups,
                                const sparsity::Masks& alive);
+
+/// The units of an analysis' removable groups that something still reads: a unit is dead when every weight that takes
+/// it as an input is masked. Removing dead units changes no output. At least one unit of a group stays alive.
+sparsity::Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports);
+
+/// Alive: the units with a weight of at least `threshold` in magnitude, in the layers that make them or that read them
+/// (arXiv 1901.09290), and the largest unit of every group. Norms do not count: what follows makes up for their scale.
+/// A group on no layer's weights stays whole.
+sparsity::Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold);
 
 }  // namespace prunex::prune

@@ -1,10 +1,9 @@
-#include "prunex/prune/target.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
 #include <stdexcept>
 
+#include "prunex/prune/plan.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {

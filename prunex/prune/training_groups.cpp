@@ -8,13 +8,15 @@
 #include <set>
 #include <stdexcept>
 
-#include "prunex/prune/arguments.h"
-#include "prunex/prune/groups.h"
+#include "prunex/channels/operations.h"
 #include "prunex/sparsity/keep_schedule.h"
 
 namespace prunex::prune {
 namespace {
 
+using channels::DependencyGroup;
+using channels::GroupKind;
+using channels::WeightKind;
 using program::Graph;
 using program::kNoValue;
 using program::Node;
@@ -28,7 +30,7 @@ struct Choice {
   double keep = 0;
 };
 
-[[noreturn]] void refuse(const std::string& words, const std::string& why) {
+[[noreturn]] void refuse_words(const std::string& words, const std::string& why) {
   throw std::invalid_argument(fmt::format(
       "--groups {}: {}; wanted none, or coupled-inner, coupled, filter, channel, shape joined by +, each with an "
       "optional :SHARE in (0, 1]",
@@ -49,11 +51,11 @@ double parse_share(const std::string& words, const std::string& text) {
   double share = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
   const bool number = error == std::errc() && end == text.data() + text.size();
-  if (!number || !(share > 0 && share <= 1)) refuse(words, fmt::format("'{}' is no share", text));
+  if (!number || !(share > 0 && share <= 1)) refuse_words(words, fmt::format("'{}' is no share", text));
   return share;
 }
 
-bool is_kind(const std::string& word) {
+bool is_word(const std::string& word) {
   static const std::set<std::string> kinds{"none", "coupled-inner", "coupled", "filter", "channel", "shape"};
   return kinds.count(word) > 0;
 }
@@ -64,14 +66,14 @@ std::vector<Choice> parse(const std::string& words, double keep) {
   for (const std::string& part : split(words, '+')) {
     const size_t colon = part.find(':');
     const std::string kind = part.substr(0, colon);
-    if (!is_kind(kind)) refuse(words, fmt::format("'{}' is no kind", kind));
-    if (!seen.insert(kind).second) refuse(words, fmt::format("'{}' is named twice", kind));
-    if (kind == "none" && colon != std::string::npos) refuse(words, "'none' has no share");
+    if (!is_word(kind)) refuse_words(words, fmt::format("'{}' is no kind", kind));
+    if (!seen.insert(kind).second) refuse_words(words, fmt::format("'{}' is named twice", kind));
+    if (kind == "none" && colon != std::string::npos) refuse_words(words, "'none' has no share");
     choices.push_back({kind, colon == std::string::npos ? keep : parse_share(words, part.substr(colon + 1))});
   }
-  if (seen.count("none") > 0 && seen.size() > 1) refuse(words, "'none' stands alone");
+  if (seen.count("none") > 0 && seen.size() > 1) refuse_words(words, "'none' stands alone");
   if (seen.count("coupled") > 0 && seen.count("coupled-inner") > 0)
-    refuse(words, "'coupled' has 'coupled-inner' in it");
+    refuse_words(words, "'coupled' has 'coupled-inner' in it");
   return choices;
 }
 
@@ -84,19 +86,22 @@ struct Layer {
   std::vector<std::string> rows;  ///< weight, bias, batch norm's weight and bias
 };
 
-bool is_convolution(const std::string& target) {
-  return target == "aten::conv2d" || target == "aten::conv2d.padding" || target == "aten::conv1d" ||
-         target == "aten::conv3d";
+bool is_kind(const Node& node, WeightKind kind) {
+  return channels::operation_of(node.target).weights == kind;
+}
+
+bool is_convolution(const Node& node) {
+  return is_kind(node, WeightKind::kConvolution) && !program::is_transposed(node);
 }
 
 /// What the independent kinds need to know about a graph.
 class Layers {
  public:
-  Layers(const Graph& graph, const std::vector<DependencyGroup>& groups) : graph_(graph) {
-    for (const Node& node : graph.nodes) {
-      if (node.target == "aten::batch_norm") norm_of_[tensor(node, "input")].push_back(&node);
+  explicit Layers(const channels::Analysis& analysis) : graph_(analysis.graph()) {
+    for (const Node& node : graph_.nodes) {
+      if (is_kind(node, WeightKind::kBatchNorm)) norm_of_[node.tensor("input")].push_back(&node);
     }
-    for (const DependencyGroup& group : groups) {
+    for (const DependencyGroup& group : analysis.groups()) {
       if (group.kind != GroupKind::kOutput) continue;
       for (const Slice& slice : group.slices) outputs_.insert(slice.tensor);
     }
@@ -108,9 +113,9 @@ class Layers {
     std::set<std::string> seen;
     bool first = true;
     for (const Node& node : graph_.nodes) {
-      const bool convolution = is_convolution(node.target);
-      if (!convolution && node.target != "aten::linear") continue;
-      const std::string weight = parameter(tensor(node, "weight"));
+      const bool convolution = is_convolution(node);
+      if (!convolution && !is_kind(node, WeightKind::kLinear)) continue;
+      const std::string weight = parameter(node.tensor("weight"));
       const bool dense = (convolution && first) || outputs_.count(weight) > 0;
       first = first && !convolution;
       if (!weight.empty() && seen.insert(weight).second && !dense) layers.push_back(describe(node, weight));
@@ -128,16 +133,16 @@ class Layers {
   Layer describe(const Node& node, const std::string& weight) const {
     Layer layer{.name = weight.substr(0, weight.rfind('.')),
                 .weight = weight,
-                .convolution = is_convolution(node.target),
+                .convolution = is_convolution(node),
                 .shape = {},
                 .rows = {weight}};
-    for (const program::Extent& extent : graph_.values.at(tensor(node, "weight")).shape) {
+    for (const program::Extent& extent : graph_.values.at(node.tensor("weight")).shape) {
       layer.shape.push_back(extent.factor);
     }
-    add_rows(layer, {tensor(node, "bias")});
+    add_rows(layer, {node.tensor("bias")});
     const auto norms = norm_of_.find(node.outputs.at(0));
     if (norms == norm_of_.end()) return layer;
-    for (const Node* norm : norms->second) add_rows(layer, {tensor(*norm, "weight"), tensor(*norm, "bias")});
+    for (const Node* norm : norms->second) add_rows(layer, {norm->tensor("weight"), norm->tensor("bias")});
     return layer;
   }
 
@@ -178,17 +183,13 @@ std::vector<Group> independent(const std::string& kind, const std::vector<Layer>
   return groups;
 }
 
-std::vector<Group> coupled(const Graph& graph, const std::vector<DependencyGroup>& dependencies, bool streams) {
-  std::set<std::string> parameters;
-  for (const program::Value& value : graph.values) {
-    if (value.role == Role::kParameter) parameters.insert(value.weight);
-  }
+std::vector<Group> coupled(const channels::Analysis& analysis, bool streams) {
   std::vector<Group> groups;
-  for (const DependencyGroup& dependency : dependencies) {
+  for (const DependencyGroup& dependency : analysis.groups()) {
     if (!dependency.prunable || (dependency.kind == GroupKind::kStream && !streams)) continue;
     Group group{.name = dependency.name, .slices = {}, .size = dependency.size, .keep = 1};
     std::copy_if(dependency.slices.begin(), dependency.slices.end(), std::back_inserter(group.slices),
-                 [&](const Slice& slice) { return parameters.count(slice.tensor) > 0; });
+                 [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr; });
     const auto inner = [](const Slice& slice) { return slice.axis > sparsity::kChannels; };
     if (std::none_of(group.slices.begin(), group.slices.end(), inner)) groups.push_back(std::move(group));
   }
@@ -197,19 +198,19 @@ std::vector<Group> coupled(const Graph& graph, const std::vector<DependencyGroup
 
 }  // namespace
 
-std::vector<Group> training_groups(const Graph& graph, const std::string& words, double keep, int64_t round_to) {
+std::vector<Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
+                                   int64_t round_to) {
   if (!(keep > 0 && keep <= 1)) {
     throw std::invalid_argument(fmt::format("--keep {}: wanted a share of units in (0, 1]", keep));
   }
   const std::vector<Choice> choices = parse(words, keep);
-  const std::vector<DependencyGroup> dependencies = dependency_groups(graph);
-  const std::vector<Layer> layers = Layers(graph, dependencies).hidden();
+  const std::vector<Layer> layers = Layers(analysis).hidden();
   std::vector<Group> all;
   for (const Choice& choice : choices) {
     if (choice.kind == "none") continue;
     const bool is_coupled = choice.kind.starts_with("coupled");
     std::vector<Group> groups =
-        is_coupled ? coupled(graph, dependencies, choice.kind == "coupled") : independent(choice.kind, layers);
+        is_coupled ? coupled(analysis, choice.kind == "coupled") : independent(choice.kind, layers);
     for (Group& group : groups) {
       if (group.size < 2) continue;
       const int64_t multiple = round_to == kHardwareMultiple ? sparsity::hardware_multiple(group.size) : round_to;

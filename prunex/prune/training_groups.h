@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "prunex/program/program.h"
-#include "prunex/prune/limits.h"
+#include "prunex/channels/analysis.h"
+#include "prunex/prune/plan.h"
 #include "prunex/sparsity/group.h"
 
 namespace prunex::prune {
@@ -21,7 +21,7 @@ namespace prunex::prune {
 /// of the dependency groups, or "KIND:LAYER". Throws std::invalid_argument for words or shares it does not know.
 /// The share of a coupled group is rounded so that it keeps a multiple of `round_to` units; kHardwareMultiple chooses
 /// by size, 1 keeps it exact.
-std::vector<sparsity::Group> training_groups(const program::Graph& graph, const std::string& words, double keep,
+std::vector<sparsity::Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
                                              int64_t round_to = 1);
 
 }  // namespace prunex::prune

@@ -79,10 +79,14 @@ std::string with_flags(std::string message) {
   return message;
 }
 
-Option& OptionList::add(std::string name, OptionValue value, std::string help) {
+Option& OptionList::add(std::string name, OptionValue value, std::string help, std::vector<Condition> conditions) {
   std::string usual = value.write ? value.write() : "";
-  options_.push_back({.name = std::move(name), .topic = topic_, .value = std::move(value), .help = std::move(help)});
-  options_.back().usual = std::move(usual);
+  options_.push_back({.name = std::move(name),
+                      .topic = topic_,
+                      .value = std::move(value),
+                      .help = std::move(help),
+                      .usual = std::move(usual),
+                      .conditions = std::move(conditions)});
   return options_.back();
 }
 
@@ -160,6 +164,14 @@ Range above_zero() {
 
 Range share() {
   return {.least = 0, .most = 1, .without_least = true, .wanted = "a share in (0, 1]"};
+}
+
+Range inner_share() {
+  return {.least = 0, .most = 1, .without_least = true, .without_most = true, .wanted = "a share in (0, 1)"};
+}
+
+Range below_one() {
+  return {.least = 0, .most = 1, .without_most = true, .wanted = "a number in [0, 1)"};
 }
 
 template <class Number>

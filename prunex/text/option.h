@@ -49,7 +49,6 @@ struct Option {
   bool is_identity = true;  ///< runs that differ in it are different variants
   bool given = false;       ///< by a command line or a file
 
-  Option& when(Condition condition) { return conditions.push_back(std::move(condition)), *this; }
   Option& basic() { return is_basic = true, *this; }
   Option& not_in_files() { return in_files = false, is_identity = false, may_differ = true, *this; }
   Option& resumable() { return may_differ = true, *this; }
@@ -73,7 +72,7 @@ class OptionList {
  public:
   /// Of what is added next.
   void topic(std::string name) { topic_ = std::move(name); }
-  Option& add(std::string name, OptionValue value, std::string help);
+  Option& add(std::string name, OptionValue value, std::string help, std::vector<Condition> conditions = {});
 
   Option* find(const std::string& name);
   std::vector<Option>& all() { return options_; }
@@ -108,8 +107,10 @@ struct Range {
 Range at_least(double least);
 Range between(double least, double most);
 Range above_zero();
-/// (0, 1]
+/// (0, 1], (0, 1), and [0, 1).
 Range share();
+Range inner_share();
+Range below_one();
 
 // Makers of values.
 

@@ -41,13 +41,13 @@ Prepared prepare(const TrainOptions& options) {
                .length = run_length(whole, training.size()),
                .calibration = calibration_images(training, whole.seed)};
   const program::Model& model = run.network.model;
-  const program::Graph& graph = model.program.graph();
+  const channels::Analysis analysis(model.program);
   PruningPlan& pruning = run.pruning;
-  pruning.groups = groups_to_prune(graph, whole);
+  pruning.groups = groups_to_prune(analysis, whole);
   pruning.score_units = mask_scorer(whole, pruning.groups, model, training, run.calibration);
-  pruning.select_units = mask_plan(whole, pruning.groups, graph);
-  if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, graph, training.classes);
-  if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, model);
+  pruning.select_units = mask_plan(whole, pruning.groups, analysis);
+  if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, analysis, training.classes);
+  if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, analysis);
   steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
   if (!images.remark.empty()) run.remarks.push_back(images.remark);
   for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);

@@ -12,7 +12,6 @@
 
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
-#include "prunex/prune/target.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
@@ -127,9 +126,9 @@ prune::Normalizer normalizer_of(const TrainOptions& options) {
 
 class MaskPlan {
  public:
-  MaskPlan(const TrainOptions& options, const std::vector<sparsity::Group>& groups, const program::Graph& graph)
+  MaskPlan(const TrainOptions& options, const std::vector<sparsity::Group>& groups, const channels::Analysis& analysis)
       : groups_(groups),
-        planner_(graph, prune::dependency_groups(graph, options.pruning.plan.groups), plan_options(options)),
+        planner_(analysis, plan_options(options)),
         target_(target_of(options, planner_)),
         normalizer_(normalizer_of(options)) {
     std::map<std::string, size_t> position_of;
@@ -172,7 +171,7 @@ class MaskPlan {
 };
 
 bool has_shares_alone(const TrainOptions& options) {
-  const auto& [scope, limits, groups, compatible] = options.pruning.plan;
+  const auto& [scope, limits, compatible] = options.pruning.plan;
   return options.budget.empty() && scope == prune::Scope::kLocal && limits.max_ratio >= 1 && limits.ratios.empty() &&
          limits.ignore.empty();
 }
@@ -187,14 +186,14 @@ void refuse(const std::string& option, const std::string& why) {
 }  // namespace
 
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Graph& graph) {
+                                   const channels::Analysis& analysis) {
   if (groups.empty() || has_shares_alone(options)) return nullptr;
   const std::string words = group_words(options);
   if (words != "coupled" && words != "coupled-inner") refuse("`groups` " + words, "wants coupled or coupled-inner");
   if (options.masks.rule != strategies::MaskRule::kJoint) {
     refuse("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
   }
-  const auto plan = std::make_shared<const MaskPlan>(options, groups, graph);
+  const auto plan = std::make_shared<const MaskPlan>(options, groups, analysis);
   return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
@@ -30,6 +31,6 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
 /// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
 /// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Graph& graph);
+                                   const channels::Analysis& analysis);
 
 }  // namespace prunex::train

@@ -215,6 +215,8 @@ std::string to_json(const Metrics& metrics) {
 std::string to_json(const Summary& summary) {
   ordered_json json{{"version", kVersion},
                     {"strategy", summary.strategy},
+                    {"sends", summary.sends_gradients ? "gradients" : "weights"},
+                    {"overlaps_backward", summary.overlaps_backward},
                     {"model", summary.model},
                     {"dataset", summary.dataset},
                     {"seed", summary.seed},

@@ -8,11 +8,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/channels/cut.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/groups.h"
-#include "prunex/prune/surgery.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/remarks.h"
@@ -58,11 +57,11 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
 }
 
-std::string cut_remark(const program::Graph& graph, const TrainOptions& options, const std::string& source) {
+std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
   const std::string words = group_words(options);
-  const bool masks_nothing = words != "none" && groups_to_prune(graph, options).empty();
+  const bool masks_nothing = words != "none" && groups_to_prune(analysis, options).empty();
   if (!masks_nothing && !options.pruning.any()) return "";
-  const std::string why = nothing_to_cut(graph, source);
+  const std::string why = nothing_to_cut(analysis, source);
   if (!why.empty() || !masks_nothing) return why;
   return fmt::format("{}: nothing can be cut: `groups` {} finds no channels in it", source, words);
 }
@@ -118,7 +117,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   check_fits(model.program.graph(), training, source);
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source),
-                                   cut_remark(model.program.graph(), options, source)};
+                                   cut_remark(model.program, options, source)};
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");
@@ -128,7 +127,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
 namespace {
 
 sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
-  const auto groups = prune::removable_groups(prune::dependency_groups(network.graph()));
+  const auto& groups = network.analysis().removable();
   return sparsity::make_cut(groups, sparsity::full_masks(groups), sparsity::shapes_of(network.replica().weights));
 }
 
@@ -139,10 +138,16 @@ TrainedNetwork::TrainedNetwork(program::Model model)
       replica_{model.weights, zero_momentum(model.weights.params)},
       size_(size_of(graph(), replica_.weights)) {}
 
+const channels::Analysis& TrainedNetwork::analysis() const {
+  if (!analysis_) analysis_.emplace(program_);
+  return *analysis_;
+}
+
 void TrainedNetwork::cut(const sparsity::Cut& step) {
   if (!total_) total_ = cut_of_nothing(*this);
   if (step.empty()) return;
-  program_ = prune::cut_program(program_, step);
+  program_ = channels::cut_program(analysis(), step);
+  analysis_.reset();
   sparsity::apply_cut(replica_.weights, step);
   sparsity::apply_cut(replica_.momentum, step);
   total_ = sparsity::compose(*total_, step);

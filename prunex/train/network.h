@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
@@ -38,6 +39,8 @@ class TrainedNetwork {
 
   const program::Program& program() const { return program_; }
   const program::Graph& graph() const { return program_.graph(); }
+  /// Of the network as it is now: made when it is first asked for, once until the next cut.
+  const channels::Analysis& analysis() const;
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }
   const Size& size() const { return size_; }
@@ -52,6 +55,7 @@ class TrainedNetwork {
 
  private:
   program::Program program_;
+  mutable std::optional<channels::Analysis> analysis_;
   Replica replica_;
   Size size_;
   std::optional<sparsity::Cut> total_;

@@ -37,6 +37,8 @@ enum class LogForm {
   kJson,        ///< an object per line: events start, exchange, end
 };
 
+/// Products of two numbers of exchanges are counted, too.
+inline constexpr double kMostExchanges = 1e9;
 /// Exchange numbers that follow from the length of the run.
 inline constexpr int64_t kAutomatic = -1;
 
@@ -157,7 +159,8 @@ struct TrainOptions {
 
 /// Every option by name, bound to the fields of `options`: the one place where an option is declared.
 text::OptionList describe(TrainOptions& options);
-/// Parts of it, for other commands, too.
+/// Parts of it, some for other commands, too.
+void describe_strategies(text::OptionList& list, TrainOptions& options);
 void describe_data(text::OptionList& list, data::DataOptions& data);
 void describe_links(text::OptionList& list, RankOptions& ranks);
 /// Whether a run may go on with another value of the option.

@@ -12,7 +12,6 @@
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/mode.h"
 #include "prunex/program/pt2.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"

@@ -12,12 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "prunex/prune/groups.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/remaining.h"
-#include "prunex/prune/removable.h"
-#include "prunex/prune/target.h"
-#include "prunex/prune/threshold.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evidence.h"
@@ -69,7 +65,8 @@ int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
 }
 
-ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole)
+ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length,
+                                   const channels::Analysis& whole)
     : options_(options.pruning),
       seed_(options.seed),
       steps_together_(options_.every == 0),
@@ -77,8 +74,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   if (options.round_to != kAutomatic) options_.plan.limits.round_to = options.round_to;
   if (options_.target.empty()) return;
   const auto [name, value] = parse_target(options_.target);
-  const auto dependencies = prune::dependency_groups(whole.program.graph(), options_.plan.groups);
-  whole_.emplace(whole.program.graph(), dependencies, options_.plan);
+  whole_.emplace(whole, options_.plan);
   target_ = prune::target_named("`prune_to` " + name, name, value, *whole_);
   prune::expect_in_reach("`prune_to` " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
   if (last() > length.exchanges) {
@@ -95,19 +91,22 @@ bool ScheduledPruning::due(int64_t exchange) const {
   return steps_together_ || (exchange - first_) % options_.every == 0;
 }
 
-sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now,
+sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
                                     const std::optional<sparsity::Cut>& total, const Images& images,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
-  if (!target_) return cut_below(now);
-  if (steps_together_) return cut_at_once(now, images, world);
+  if (!target_) {
+    return sparsity::make_cut(analysis.removable(), prune::units_above(analysis, now.weights, options_.below),
+                              sparsity::shapes_of(now.weights));
+  }
+  if (steps_together_) return cut_at_once(now, analysis, images, world);
   const auto step = (exchange - first_) / options_.every + 1;
   return cut_further(static_cast<double>(step) / static_cast<double>(options_.steps), now, total, images, world);
 }
 
-sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const Images& images,
-                                            comm::Communicator& world) const {
-  prune::Pruner pruner(now, options_.plan);
+sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const channels::Analysis& analysis,
+                                            const Images& images, comm::Communicator& world) const {
+  prune::Pruner pruner(now, analysis, options_.plan);
   prune_by_importance(pruner, importance_of(options_, seed_), *target_, options_.steps, images, world);
   return pruner.cut();
 }
@@ -126,11 +125,6 @@ sparsity::Cut ScheduledPruning::cut_further(double progress, const program::Mode
   return sparsity::make_cut(rest, masks, sparsity::shapes_of(now.weights));
 }
 
-sparsity::Cut ScheduledPruning::cut_below(const program::Model& now) const {
-  const auto groups = prune::removable_groups(prune::dependency_groups(now.program.graph(), options_.plan.groups));
-  return sparsity::make_cut(groups, prune::units_above(groups, now, options_.below), sparsity::shapes_of(now.weights));
-}
-
 namespace {
 
 const std::string kRoom = "sparse/";  // in checkpoints
@@ -146,12 +140,12 @@ prune::RegularizerOptions regularizer_options(const SparseOptions& sparse, int64
 
 }  // namespace
 
-SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& length, const program::Graph& graph,
+SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& length, const channels::Analysis& analysis,
                                int64_t classes)
     : options_(options.sparse),
       local_steps_(options.local_steps),
       length_(length),
-      regularizer_(regularizer_options(options.sparse, classes), graph) {}
+      regularizer_(regularizer_options(options.sparse, classes), analysis) {}
 
 void SparseTraining::save(TensorDict& state) const {
   for (const auto& item : regularizer_.state()) state.insert(kRoom + item.key(), item.value());
@@ -212,8 +206,8 @@ bool Pruning::is_over(const strategies::Exchange& exchange) const {
 sparsity::Cut Pruning::removable(const sparsity::Masks& masks) const {
   const auto& weights = network_.replica().weights;
   const auto supports = sparsity::supports_of(plan_.groups, masks, weights.params);
-  const auto removable = prune::removable_units(prune::dependency_groups(network_.graph()), supports);
-  return sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(weights));
+  const auto& analysis = network_.analysis();
+  return sparsity::make_cut(analysis.removable(), prune::units_read(analysis, supports), sparsity::shapes_of(weights));
 }
 
 /// From here on everything is smaller.
@@ -222,7 +216,7 @@ void Pruning::cut(const sparsity::Cut& cut, strategies::Strategy& strategy) {
   network_.cut(cut);
   if (cut.empty()) return;
   strategy.cut(cut, network_.replica());
-  if (plan_.sparse) plan_.sparse->cut(network_.graph(), cut);
+  if (plan_.sparse) plan_.sparse->cut(network_.analysis(), cut);
 }
 
 double Pruning::milliseconds(const Weights& weights) const {
@@ -239,8 +233,8 @@ void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) 
                .milliseconds_before = milliseconds(before)};
   }
   const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
-  const sparsity::Cut step =
-      plan_.schedule->cut(exchange, {network_.program(), before}, network_.total(), images, evaluator_.world());
+  const sparsity::Cut step = plan_.schedule->cut(exchange, {network_.program(), before}, network_.analysis(),
+                                                 network_.total(), images, evaluator_.world());
   cut(step, strategy);
   if (!plan_.schedule->is_last(exchange)) return;
   Weights after = before;
@@ -265,7 +259,7 @@ void Pruning::save(Checkpoint& checkpoint) const {
 void Pruning::load(const Checkpoint& checkpoint, const std::optional<PrunedRecord>& record) {
   record_ = record;
   if (!plan_.sparse) return;
-  if (network_.is_smaller()) plan_.sparse->cut(network_.graph(), *network_.total());
+  if (network_.is_smaller()) plan_.sparse->cut(network_.analysis(), *network_.total());
   plan_.sparse->load(checkpoint.node);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/data/load.h"
 #include "prunex/program/program.h"
@@ -28,7 +29,7 @@ namespace prunex::train {
 class ScheduledPruning {
  public:
   /// Options that the network cannot follow are std::invalid_argument.
-  ScheduledPruning(const TrainOptions& options, const RunLength& length, const program::Model& whole);
+  ScheduledPruning(const TrainOptions& options, const RunLength& length, const channels::Analysis& whole);
 
   /// Whether the network is cut after this exchange, 0 being before the first step; whether that is the first or the
   /// last cut to the target.
@@ -42,15 +43,16 @@ class ScheduledPruning {
   int64_t first() const { return first_; }
   int64_t last() const { return first_ + (steps_together_ ? 0 : (options_.steps - 1) * options_.every); }
 
-  /// What goes of `now`: the network as the cuts before, together `total`, have left it. Collective.
-  sparsity::Cut cut(int64_t exchange, const program::Model& now, const std::optional<sparsity::Cut>& total,
-                    const Images& images, comm::Communicator& world) const;
+  /// What goes of `now`, which `analysis` is of: the network as the cuts before, together `total`, have left it.
+  /// Collective.
+  sparsity::Cut cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
+                    const std::optional<sparsity::Cut>& total, const Images& images, comm::Communicator& world) const;
 
  private:
-  sparsity::Cut cut_at_once(const program::Model& now, const Images& images, comm::Communicator& world) const;
+  sparsity::Cut cut_at_once(const program::Model& now, const channels::Analysis& analysis, const Images& images,
+                            comm::Communicator& world) const;
   sparsity::Cut cut_further(double progress, const program::Model& now, const std::optional<sparsity::Cut>& total,
                             const Images& images, comm::Communicator& world) const;
-  sparsity::Cut cut_below(const program::Model& now) const;
 
   ScheduledPruningOptions options_;
   uint64_t seed_;
@@ -67,7 +69,8 @@ int64_t first_cut(const TrainOptions& options, const RunLength& length);
 class SparseTraining {
  public:
   /// `classes`: of the data; what an untrained network loses follows from it.
-  SparseTraining(const TrainOptions& options, const RunLength& length, const program::Graph& graph, int64_t classes);
+  SparseTraining(const TrainOptions& options, const RunLength& length, const channels::Analysis& analysis,
+                 int64_t classes);
 
   /// Between backward and the optimizer of a step.
   void add_to_gradients(TensorDict& params, int64_t step) const;
@@ -77,7 +80,7 @@ class SparseTraining {
   void refresh(const Weights& weights, int64_t exchange, int64_t step);
 
   /// The network was cut, and this is its graph now.
-  void cut(const program::Graph& graph, const sparsity::Cut& cut) { regularizer_.cut(graph, cut); }
+  void cut(const channels::Analysis& analysis, const sparsity::Cut& cut) { regularizer_.cut(analysis, cut); }
 
   /// Adds to a checkpoint what the next steps depend on; finds it there.
   void save(TensorDict& state) const;

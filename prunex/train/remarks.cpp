@@ -11,7 +11,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "prunex/prune/groups.h"
+#include "prunex/channels/operations.h"
 #include "prunex/train/device.h"
 
 namespace prunex::train {
@@ -78,13 +78,15 @@ ValueId source_of(const Producers& producers, ValueId id) {
 }
 
 ValueId weight_of(const Node& node) {
-  for (const auto& [operation, name] : {std::pair{"aten::linear", "weight"},
-                                        {"aten::addmm", "mat2"},
-                                        {"aten::mm", "mat2"},
-                                        {"aten::matmul", "other"}}) {
-    if (node.target == operation) return operand(node, name);
+  switch (channels::operation_of(node.target).weights) {
+    case channels::WeightKind::kConvolution:
+    case channels::WeightKind::kLinear:
+      return operand(node, "weight");
+    case channels::WeightKind::kFactor:
+      return node.find("equation") == nullptr ? channels::product_of(node).right : program::kNoValue;
+    default:
+      return program::kNoValue;
   }
-  return node.target.starts_with("aten::conv") ? operand(node, "weight") : program::kNoValue;
 }
 
 /// The weight of the last layer, which makes the logits; kNoValue where it is not found.
@@ -191,11 +193,11 @@ std::vector<std::string> training_remarks(const program::Model& model, const std
   return remarks;
 }
 
-std::string nothing_to_cut(const Graph& graph, const std::string& source, prune::GroupOptions options) {
-  const auto groups = prune::dependency_groups(graph, options);
+std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source) {
+  const auto& groups = analysis.groups();
   if (std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; })) return "";
   for (const auto& group : groups) {
-    const bool hidden = group.kind != prune::GroupKind::kInput && group.kind != prune::GroupKind::kOutput;
+    const bool hidden = group.kind != channels::GroupKind::kInput && group.kind != channels::GroupKind::kOutput;
     if (hidden) return fmt::format("{}: nothing can be cut: {}: {}", source, group.name, group.reason);
   }
   return fmt::format("{}: nothing can be cut: all its channels are the input's or the output's", source);

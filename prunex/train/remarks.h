@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/comm/hierarchy.h"
 #include "prunex/program/program.h"
-#include "prunex/prune/group_options.h"
 
 namespace prunex::train {
 
@@ -15,7 +15,7 @@ namespace prunex::train {
 std::vector<std::string> training_remarks(const program::Model& model, const std::string& source);
 
 /// Why no channel of the network can be cut; empty if one can.
-std::string nothing_to_cut(const program::Graph& graph, const std::string& source, prune::GroupOptions options = {});
+std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
 
 /// The same results by a slower way.
 std::vector<std::string> detours(const comm::Hierarchy& ranks);

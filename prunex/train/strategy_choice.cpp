@@ -190,8 +190,8 @@ int64_t last_open_exchange(const TrainOptions& options, const RunLength& length)
   return std::llround(options.prune_at * static_cast<double>(length.exchanges));
 }
 
-std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options) {
-  return prune::training_groups(graph, group_words(options), options.keep,
+std::vector<sparsity::Group> groups_to_prune(const channels::Analysis& analysis, const TrainOptions& options) {
+  return prune::training_groups(analysis, group_words(options), options.keep,
                                 options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
 }
 

@@ -40,7 +40,7 @@ bool has_outer_step(const TrainOptions& options);
 std::string group_words(const TrainOptions& options);
 
 /// What `groups` names in a network, with `keep` and `round_to`.
-std::vector<sparsity::Group> groups_to_prune(const program::Graph& graph, const TrainOptions& options);
+std::vector<sparsity::Group> groups_to_prune(const channels::Analysis& analysis, const TrainOptions& options);
 
 /// The options with what the strategy sets unless told otherwise: prunetrain is ddp with a group lasso and cuts of what
 /// it has driven to zero.

@@ -9,9 +9,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include "prunex/channels/cut.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/atomic_file.h"
-#include "prunex/prune/surgery.h"
 #include "prunex/say.h"
 #include "prunex/train/check.h"
 #include "prunex/train/device.h"
@@ -90,9 +90,12 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
       remarks_(std::move(run.remarks)) {
   const Size& size = network_.size();
+  const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
               .model = options.model,
               .dataset = options.data.dataset,
+              .sends_gradients = facts.gradients,
+              .overlaps_backward = facts.overlaps,
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
@@ -292,7 +295,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
   if (network_.is_smaller()) return {network_.program(), product};
   Weights compact = product;
   sparsity::apply_cut(compact, cut);
-  return {prune::cut_program(network_.program(), cut), compact};
+  return {channels::cut_program(network_.analysis(), cut), compact};
 }
 
 void Trainer::summarise(const Run& run) {

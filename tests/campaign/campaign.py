@@ -112,7 +112,9 @@ def snapshot(folder):
 
 
 def result_of(case):
-    """What of a result must be equal for equal inputs."""
+    """What of a result must be equal for equal inputs; of a report, which has the hour, nothing."""
+    if case.words[0] == "report":
+        return b""
     for product in case.kind.products(case.words):
         if (case.folder / product).exists():
             return (case.folder / product).read_bytes()

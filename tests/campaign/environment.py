@@ -20,13 +20,14 @@ import time
 
 import formats
 
-PROGRESS = re.compile(r"exchange \d|the model is |.*, run directory |(\[rank \d\] )?prunex: (warning|images are normalised|"
-                      r".*; waiting for |signal \d+: the run ends after)|bash: |$")
+PROGRESS = re.compile(r"exchange \d|the model is |.*, run directory |(\[rank \d\] )?prunex: (warning|"
+                      r"images are normalised|.*; waiting for |signal \d+: the run ends after)|bash: |$")
 OWN = re.compile(r"(\[rank \d\] )?prunex: |Intel oneMKL FATAL ERROR: ")  # without a folder LibTorch does not load
 FOREIGN = re.compile(r"_M_|std::|c10::|at::|torch::|basic_string|Exception raised|frame #|bad_alloc|terminate|\[json\.|"
                      r"what\(\)|INTERNAL ASSERT|internal error|\.cpp:\d|\[enforce")
 HELPERS = r"""
-export T="$P train --model resnet8 --width 0.25 --samples 64 --batch-size 4 --local-steps 1 --precision fp32 --eval-every 0"
+export T="$P train --model resnet8 --width 0.25 --samples 64 --batch-size 4 --local-steps 1"
+T+=" --precision fp32 --eval-every 0"
 LONG="$T --exchanges 2000 --checkpoint-every 20 --run-dir run"
 TWO="--nodes 2 --join-timeout 5"
 small() { mkdir -p small; mount -t tmpfs -o "size=$1,${2:-rw}" tmpfs small; }
@@ -54,14 +55,16 @@ case("full disk: predict", LINE, 'small 4k; head -c 4096 /dev/zero >small/full; 
      'in.safetensors --output small/o --mean 0,0,0 --std 1,1,1', "small/o")
 case("full disk: prune", LINE, 'small 16k; $P prune --model net.pt2 --ratio 0.2 --output small/o', "small/o")
 case("full disk: report", LINE, 'small 8k; $P report old --output small/page.html', "small/page.html")
-case("full disk: eval --json", LINE, 'small 4k; head -c 4096 /dev/zero >small/full; $P eval --model net.pt2 --samples 40 '
+case("full disk: eval --json", LINE, 'small 4k; head -c 4096 /dev/zero >small/full; $P eval --model net.pt2 '
+     '--samples 40 '
      '--json small/e', "small/e")
 case("full disk: $TMPDIR", 0, 'small 4k; head -c 4096 /dev/zero >small/full; TMPDIR=$PWD/small $T --exchanges 2 $TWO')
 case("no inodes left", LINE, 'small 1m nr_inodes=2; $T --exchanges 2 --run-dir small/run', "small/run")
 case("read-only file system: train", LINE, 'small 1m ro; $T --exchanges 2 --run-dir small/run', "small/run")
 case("read-only file system: predict", LINE, 'small 1m ro; $P predict --model net.pt2 --input in.safetensors --output '
      'small/o --mean 0,0,0 --std 1,1,1', "small/o")
-case("read-only file system: --resume", LINE, 'small 1m; $LONG --run-dir small/run 2>err1 & soon says "exchange 30/" err1; kill $!; '
+case("read-only file system: --resume", LINE, 'small 1m; $LONG --run-dir small/run 2>err1 & soon says "exchange 30/" '
+     'err1; kill $!; '
      'wait $!; mount -o remount,ro small; $P train --resume small/run', "small/run")
 case("read-only file system: current folder", LINE, 'small 1m ro; cd small; $T --exchanges 2', "runs")
 case("no /dev/shm, 2 ranks", 0, 'umount -l /dev/shm; $T --exchanges 2 --ranks-per-node 2')
@@ -70,7 +73,8 @@ case("no /proc, 2 ranks", (0, 1, 2), 'umount -l /proc; $T --exchanges 2 --ranks-
 case("no /tmp", 0, 'small 4k ro; mount --bind small /tmp; $T --exchanges 2 $TWO')
 case("no /dev/null", (0, 1, 2), 'mount -t tmpfs tmpfs /dev; $T --exchanges 2 $TWO')
 case("current folder removed", LINE, 'mkdir gone; cd gone; rmdir ../gone; $T --exchanges 2')
-case("current folder removed, full paths", LINE, 'D=$PWD; mkdir gone; cd gone; rmdir ../gone; $T --exchanges 2 --run-dir $D/run')
+case("current folder removed, full paths", LINE, 'D=$PWD; mkdir gone; cd gone; rmdir ../gone; $T --exchanges 2 '
+     '--run-dir $D/run')
 # Standard streams
 case("standard input closed", 0, '$T --exchanges 2 <&-')
 case("standard output closed: graph", 1, '$P graph --model resnet8 >&-', "standard output")
@@ -109,7 +113,8 @@ case("ulimit -f 16 kB: train", 1, 'ulimit -f 16; $T --exchanges 2 --run-dir run'
 case("ulimit -f 1 kB: prune", 1, 'ulimit -f 1; $P prune --model net.pt2 --ratio 0.2 --output o', "o")
 case("ulimit -f 0: report", 1, 'exec 2> >(cat >>err); ulimit -f 0; $P report old --output '
      'page.html; S=$?; sleep 0.2; exit $S', "page.html")
-case("ulimit -u 8 as nobody, 4 ranks", (0, 1), 'chmod 777 .; exec setpriv --reuid 65000 --regid 65000 --clear-groups bash -c '
+case("ulimit -u 8 as nobody, 4 ranks", (0, 1), 'chmod 777 .; exec setpriv --reuid 65000 --regid 65000 --clear-groups '
+     'bash -c '
      '"ulimit -u 8; $T --exchanges 2 --ranks-per-node 4 --join-timeout 5"')
 case("ulimit -s 256 kB", 0, 'ulimit -s 256; $T --exchanges 2')
 case("ulimit -l 0", 0, 'ulimit -l 0; $T --exchanges 2 --ranks-per-node 2')
@@ -124,16 +129,22 @@ SECOND = JOIN.replace("RANK=0 WORLD", "RANK=1 WORLD").replace("GROUP_RANK=0", "G
 STRANGER = ('python3 -c "import socket,time,os\ns=socket.socket(); s.setsockopt(1,2,1); s.bind((\'127.0.0.1\',$PORT)); '
             's.listen()\nwhile True:\n c=s.accept()[0]\n ANSWER\n" 2>/dev/null & sleep 0.3; ')
 case("port taken", 1, STRANGER.replace('ANSWER', "time.sleep(99)") + JOIN + "; S=$?; kill %1; exit $S")
-case("a stranger instead of the store: silent", 1, STRANGER.replace('ANSWER', "time.sleep(99)") + SECOND + "; S=$?; kill %1; exit $S")
+case("a stranger instead of the store: silent", 1, STRANGER.replace('ANSWER', "time.sleep(99)") + SECOND + "; S=$?; "
+     "kill %1; exit $S")
 case("a stranger instead of the store: garbage", 1, STRANGER.replace('ANSWER', "c.sendall(os.urandom(9999))") + SECOND +
      "; S=$?; kill %1; exit $S")
-case("a stranger instead of the store: hangs up", 1, STRANGER.replace('ANSWER', "c.close()") + SECOND + "; S=$?; kill %1; exit $S")
-case("a stranger instead of the store: slow", 1, STRANGER.replace('ANSWER', "[(c.send(b'x'), time.sleep(0.3)) for _ in range(99)]") +
+case("a stranger instead of the store: hangs up", 1, STRANGER.replace('ANSWER', "c.close()") + SECOND + "; S=$?; "
+     "kill %1; exit $S")
+case("a stranger instead of the store: slow", 1, STRANGER.replace('ANSWER', "[(c.send(b'x'), time.sleep(0.3)) for _ "
+     "in range(99)]") +
      SECOND + "; S=$?; kill %1; exit $S")
-CALLER = ('(for i in {1..100}; do CALL; sleep 0.02; done) & ' + JOIN + ' & F=$!; ' + SECOND + ' 2>>err2; S=$?; wait $F || S=$?; '
+CALLER = ('(for i in {1..100}; do CALL; sleep 0.02; done) & ' + JOIN + ' & F=$!; ' +
+          SECOND + ' 2>>err2; S=$?; wait $F || S=$?; '
           'exit $S')
-case("strangers call the store: garbage", 0, CALLER.replace('CALL', 'head -c 2000 /dev/urandom >/dev/tcp/127.0.0.1/$PORT 2>/dev/null'))
-case("strangers call the store: silent", 0, CALLER.replace('CALL', '{ exec {d}<>/dev/tcp/127.0.0.1/$PORT; } 2>/dev/null'))
+case("strangers call the store: garbage", 0, CALLER.replace('CALL', 'head -c 2000 /dev/urandom '
+     '>/dev/tcp/127.0.0.1/$PORT 2>/dev/null'))
+case("strangers call the store: silent", 0, CALLER.replace('CALL', '{ exec {d}<>/dev/tcp/127.0.0.1/$PORT; } '
+     '2>/dev/null'))
 case("nobody at MASTER_ADDR", 1, SECOND, "127.0.0.1")
 case("MASTER_ADDR that is no name", 1, 'ADDRESS=no.such.host.invalid; ' + SECOND, "no.such.host.invalid")
 case("MASTER_ADDR without a route", 1, 'ADDRESS=10.255.255.1; ip link set lo up; unshare -n ' + SECOND, "10.255.255.1")
@@ -141,59 +152,77 @@ case("--interface that is not there", LINE, '$T --exchanges 2 $TWO --interface n
 case("a rank that never comes", 1, JOIN, "rank 1")
 # Ranks and signals
 KILL = 'LONGTWO="$LONG $TWO"; $LONGTWO & L=$!; soon says "{}"; {}; wait $L; exit $?'
-case("SIGKILL of a rank in its first moments", 1, '$LONG $TWO & L=$!; soon has_ranks $L; kill -9 $(ranks $L 1); wait $L', "rank")
+case("SIGKILL of a rank in its first moments", 1, '$LONG $TWO & L=$!; soon has_ranks $L; kill -9 $(ranks $L 1); wait '
+     '$L', "rank")
 for at in (1, 20, 41):
-    case(f"SIGKILL of a rank after exchange {at}", 1, KILL.format(f"exchange {at}/", "kill -9 $(ranks $L | tail -n 1)"), "rank")
+    case(f"SIGKILL of a rank after exchange {at}", 1, KILL.format(f"exchange {at}/", "kill -9 $(ranks $L | tail -n "
+         "1)"), "rank")
 case("SIGSTOP of a rank", 1, KILL.format("exchange 20/", "kill -STOP $(ranks $L | tail -n 1)"), "rank")
 case("SIGKILL of the launcher", 137, KILL.format("exchange 20/", "kill -9 $L"))
-case("SIGSTOP of the launcher for a second", 0, '$T --exchanges 40 $TWO & L=$!; soon says "exchange 2/"; kill -STOP $L; '
+case("SIGSTOP of the launcher for a second", 0, '$T --exchanges 40 $TWO & L=$!; soon says "exchange 2/"; kill -STOP '
+     '$L; '
      'sleep 1; kill -CONT $L; wait $L')
 for name, code in (("INT", 130), ("TERM", 143), ("HUP", 129)):
-    case(f"SIG{name} to a rank's launcher", code, KILL.format("exchange 20/", f"kill -{name} $L"), "--resume run goes on")
-    case(f"SIG{name} to a run of one rank", code, f'env --default-signal=INT $LONG & L=$!; soon says "exchange 20/"; kill -{name} $L; wait $L',
+    case(f"SIG{name} to a rank's launcher", code, KILL.format("exchange 20/", f"kill -{name} $L"), "--resume run "
+         "goes on")
+    case(f"SIG{name} to a run of one rank", code, f'env --default-signal=INT $LONG & L=$!; soon says "exchange 20/"; '
+         f'kill -{name} $L; wait $L',
          "--resume run goes on")
 for delay in (0.05, 0.3, 0.6):
     case(f"SIGTERM after {delay} s", 143, f'$LONG $TWO & L=$!; sleep {delay}; kill $L; wait $L')
-case("SIGTERM to all processes at once", 143, KILL.format("exchange 20/", "kill $L $(ranks $L)"), "--resume run goes on")
+case("SIGTERM to all processes at once", 143, KILL.format("exchange 20/", "kill $L $(ranks $L)"), "--resume run goes "
+     "on")
 case("SIGINT twice", 130, KILL.format("exchange 20/", "kill -INT $L; sleep 2.5; kill -INT $L"))
 case("SIGUSR1 in the first moments", (0, 138), '$T --exchanges 20 $TWO & L=$!; sleep 0.2; kill -USR1 $L; wait $L')
 case("SIGUSR1 to a run", 0, '$T --exchanges 300 $TWO & L=$!; soon says "exchange 9/"; kill -USR1 $L; wait $L')
-case("SIGTERM to prune", 143, '$P prune --model resnet56 --ratio 0.5 --steps 200 --output o & L=$!; sleep 0.6; kill $L; wait $L')
-case("SIGTERM to compare", 143, 'printf "seeds=[0]\\n[common]\\nmodel=\\"resnet8\\"\\nsamples=640\\n[[run]]\\nname=\\"a\\"\\n" '
+case("SIGTERM to prune", 143, '$P prune --model resnet56 --ratio 0.5 --steps 200 --output o & L=$!; sleep 0.6; kill '
+     '$L; wait $L')
+case("SIGTERM to compare", 143, 'printf '
+     '"seeds=[0]\\n[common]\\nmodel=\\"resnet8\\"\\nsamples=640\\n[[run]]\\nname=\\"a\\"\\n" '
      '>c.toml; $P compare c.toml --output c & L=$!; soon test -e c/a; sleep 1; kill $L; wait $L')
 # Files that go while they are used
-case("run directory removed in a run", (0, 1), '$T --exchanges 300 --run-dir run & soon says "exchange 20/"; rm -r run; wait $!',
+case("run directory removed in a run", (0, 1), '$T --exchanges 300 --run-dir run & soon says "exchange 20/"; rm -r '
+     'run; wait $!',
      "run")
-case("checkpoints removed in a run", 0, '$T --exchanges 300 --checkpoint-every 5 --run-dir run & soon says "exchange 20/"; '
+case("checkpoints removed in a run", 0, '$T --exchanges 300 --checkpoint-every 5 --run-dir run & soon says "exchange '
+     '20/"; '
      'rm -r run/checkpoint; wait $!')
 case("metrics.jsonl removed in a run", (0, 1), '$T --exchanges 300 --run-dir run & soon says "exchange 20/"; '
      'rm run/metrics.jsonl; wait $!')
 case("run directory made read-only in a run", (0, 1), 'small 1m; $T --exchanges 300 --run-dir small/run & soon says '
      '"exchange 20/"; mount -o remount,ro small; wait $!', "small/run")
-case("a checkpoint's file removed", LINE, '$LONG 2>err1 & soon says "exchange 30/" err1; kill $!; wait $!; rm run/checkpoint/*/z.safetensors; '
+case("a checkpoint's file removed", LINE, '$LONG 2>err1 & soon says "exchange 30/" err1; kill $!; wait $!; rm '
+     'run/checkpoint/*/z.safetensors; '
      '$P train --resume run', "run")
-case("two runs in one directory", LINE, '$LONG 2>err1 & L=$!; soon says "exchange 5/" err1; $T --exchanges 2 --run-dir run; S=$?; kill $L; '
+case("two runs in one directory", LINE, '$LONG 2>err1 & L=$!; soon says "exchange 5/" err1; $T --exchanges 2 '
+     '--run-dir run; S=$?; kill $L; '
      'wait $L; exit $S', "run")
-case("two resumed runs in one directory", LINE, '$LONG 2>err1 & L=$!; soon says "exchange 30/" err1; kill $L; wait $L; $P train --resume run '
+case("two resumed runs in one directory", LINE, '$LONG 2>err1 & L=$!; soon says "exchange 30/" err1; kill $L; wait '
+     '$L; $P train --resume run '
      '2>err2 & L=$!; soon says "exchange 4" err2; $P train --resume run; S=$?; kill $L; wait $L; exit $S', "run")
 case("a run into finished results", LINE, '$T --exchanges 2 --run-dir old', "old")
-case("data removed in a run", 0, '$T --dataset d.safetensors --test d.safetensors --exchanges 300 & soon says "exchange 20/"; '
+case("data removed in a run", 0, '$T --dataset d.safetensors --test d.safetensors --exchanges 300 & soon says '
+     '"exchange 20/"; '
      'rm -f copy d.safetensors; wait $!')
-case("data cut short in a run", 0, '$T --dataset d.safetensors --test d.safetensors --exchanges 300 & soon says "exchange 20/"; '
+case("data cut short in a run", 0, '$T --dataset d.safetensors --test d.safetensors --exchanges 300 & soon says '
+     '"exchange 20/"; '
      ': >d.safetensors; wait $!')
-case("network cut short in a run", 0, 'cp net.pt2 n.pt2; $T --model n.pt2 --exchanges 300 & soon says "exchange 20/"; : >n.pt2; '
+case("network cut short in a run", 0, 'cp net.pt2 n.pt2; $T --model n.pt2 --exchanges 300 & soon says "exchange '
+     '20/"; : >n.pt2; '
      'wait $!')
 # Paths
 for name, path in (("blanks and quotes", "a \"b' c"), ("#", "a#b"), ("a line break", "a\nb"), ("no UTF-8", b"a\xffb"),
                    ("escape codes", "a\x1b[31mb"), ("a leading -", "./-a"), ("200 letters", "ä" * 100)):
     quoted = "$'" + "".join(f"\\x{byte:02x}" for byte in (path if isinstance(path, bytes) else path.encode())) + "'"
     case(f"path with {name}", (0, 2) if name == "no UTF-8" else 0,
-         f'D={quoted}; $T --exchanges 40 --checkpoint-every 10 --run-dir "$D" & soon says "exchange 15/"; kill $!; wait $!; '
+         f'D={quoted}; $T --exchanges 40 --checkpoint-every 10 --run-dir "$D" & soon says "exchange 15/"; kill $!; '
+         f'wait $!; '
          '[[ $? == 143 ]] || exit 2; $P train --resume "$D" && $P report "$D" --output page.html')
 case("a path of 5000 letters", LINE, 'D=$(head -c 5000 /dev/zero | tr "\\0" x); $T --exchanges 2 --run-dir "$D"')
 case("a symbolic link to itself: model", LINE, 'ln -s loop.pt2 loop.pt2; $P graph --model loop.pt2', "loop.pt2")
 case("a symbolic link to itself: run", LINE, 'ln -s loop loop; $T --exchanges 2 --run-dir loop', "loop")
-case("a ring of folders: report", 0, 'mkdir ring; ln -s .. ring/up; cp -r old ring/run; $P report ring --output page.html')
+case("a ring of folders: report", 0, 'mkdir ring; ln -s .. ring/up; cp -r old ring/run; $P report ring --output '
+     'page.html')
 for option in ("graph --model", "eval --model", "predict --output o --input in.safetensors --model", "train --config",
                "train --weights", "train --test in.safetensors --dataset", "train --resume", "compare", "report"):
     name = {"graph": "n.pt2", "eval": "n.pt2", "predict": "n.pt2"}.get(option.split()[0], "n")
@@ -204,9 +233,12 @@ case("/dev/zero as a configuration", LINE, '$P train --config /dev/zero', "/dev/
 case("/dev/zero as weights", LINE, '$P train --weights /dev/zero', "/dev/zero")
 # Clocks
 FAKE = "$(ls /usr/lib/*/faketime/libfaketime.so.1)"
-case("clock set back a year in a run", 0, f'echo +0d >clock; export LD_PRELOAD={FAKE} FAKETIME_TIMESTAMP_FILE=$PWD/clock '
-     'FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1; $T --exchanges 200 $TWO & soon says "exchange 20/"; echo -365d >clock; wait $!')
-case("clock in the year 2200", 0, f'LD_PRELOAD={FAKE} FAKETIME="2200-01-01 00:00:00" DONT_FAKE_MONOTONIC=1 $T --exchanges 2 $TWO')
+case("clock set back a year in a run", 0, f'echo +0d >clock; export LD_PRELOAD={FAKE} '
+     f'FAKETIME_TIMESTAMP_FILE=$PWD/clock '
+     'FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1; $T --exchanges 200 $TWO & soon says "exchange 20/"; echo -365d '
+     '>clock; wait $!')
+case("clock in the year 2200", 0, f'LD_PRELOAD={FAKE} FAKETIME="2200-01-01 00:00:00" DONT_FAKE_MONOTONIC=1 $T '
+     f'--exchanges 2 $TWO')
 
 
 def snapshot(folder):
@@ -229,10 +261,12 @@ def left_over(mark):
 
 def run_case(folder, number, script, prunex, seconds):
     mark = f"PRUNEX_CASE={os.getpid()}-{number}"
-    variables = os.environ | {"P": prunex, "PORT": str(21000 + (os.getpid() * 7 + number) % 9000), "OMP_NUM_THREADS": "1",
+    port = 21000 + (os.getpid() * 7 + number) % 9000
+    variables = os.environ | {"P": prunex, "PORT": str(port), "OMP_NUM_THREADS": "1",
                               "PRUNEX_CASE": mark.split("=")[1]}
     with open(folder / "err", "a") as errors, open(folder / "out", "a") as output:
-        process = subprocess.Popen(["unshare", "-m", "bash", "-c", HELPERS + script], cwd=folder, env=variables, stdout=output,
+        process = subprocess.Popen(["unshare", "-m", "bash", "-c", HELPERS + script], cwd=folder, env=variables,
+     stdout=output,
                                    stderr=errors, stdin=subprocess.DEVNULL)
         try:
             status = process.wait(seconds)
@@ -287,7 +321,8 @@ def main():
         (base / "train.safetensors").rename(base / "d.safetensors")
         (base / "input.safetensors").rename(base / "in.safetensors")
         small = ["--model", "resnet8", "--width", "0.25"]
-        for words in (["train", *small, "--samples", "64", "--exchanges", "4", "--local-steps", "1", "--batch-size", "8",
+        for words in (["train", *small, "--samples", "64", "--exchanges", "4", "--local-steps", "1", "--batch-size",
+     "8",
                        "--run-dir", "old"], ["graph", *small, "--save", "net.pt2"]):
             subprocess.run([prunex, *words], cwd=base, check=True, capture_output=True)
         for number, (name, codes, script, says) in enumerate(CASES):
@@ -302,7 +337,8 @@ def main():
             counts.update(["cases", "unaffected" if status == 0 else "clear line" if not found else "other", *found])
             if found or options.verbose:
                 tail = "\n    ".join(line for line in errors.splitlines()[-6:])
-                print(f"{'FOUND' if found else 'ok'}: {name}: {status}: {', '.join(found)}\n    {tail[:1500]}", flush=True)
+                print(f"{'FOUND' if found else 'ok'}: {name}: {status}: {', '.join(found)}\n    {tail[:1500]}",
+         flush=True)
     print(dict(counts))
 
 

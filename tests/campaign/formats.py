@@ -13,8 +13,8 @@ import zlib
 
 LAYER = "layer1.0.conv1"
 DEEP, RAW = "@deep@", "@raw@"
-NUMBERS = [-1, 0, 1, 2, 3, 0.5, -0.5, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 1e300, float("nan"), float("inf"),
-           -float("inf"), RAW + "1e999", RAW + "-0", RAW + "1" * 400]
+NUMBERS = [-1, 0, 1, 2, 3, 0.5, -0.5, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 1e300, float("nan"),
+           float("inf"), -float("inf"), RAW + "1e999", RAW + "-0", RAW + "1" * 400]
 VALUES = [None, True, False, "", "x", "x" * 100_000, "\u0000", "\ud7ff\n\t\"\\'", "../../x", "/dev/full", [], {}, [[]],
           {"": {}}, [0] * 10_000, DEEP]
 
@@ -37,11 +37,12 @@ class Kind:
                                stderr=subprocess.DEVNULL)
 
     def names(self, file):
-        """What an error must hold: the file, or the folder of the run that was named."""
+        """What an error must hold: the file, or the run's folder that was named; of a configuration, the option."""
         words = [file, *[str(folder) for folder in pathlib.Path(file).parents if str(folder) != "."]]
         if self.name == "compare.json":
             words.append("report: .")
-        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words))
+        option = "|--[a-z-]+: got " if file.endswith("config.toml") else ""
+        return re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words) + option)
 
     def writes(self, words):
         """What a command may write when it succeeds."""
@@ -51,7 +52,6 @@ class Kind:
 
     def products(self, words):
         return {"graph": ["groups.json"], "predict": ["out.safetensors"], "prune": ["small/model.safetensors"],
-                "report": ["page.json"],
                 "train": ["new/model.safetensors", "run/model.safetensors"]}.get(words[0], [])
 
 
@@ -127,9 +127,9 @@ def change_lines(text, draw, change_one):
 def change_setting(line, draw):
     """NAME = VALUE with another value or another name."""
     hostile = [str(n).replace(RAW, "") for n in NUMBERS]
-    hostile += ['""', '"x"', "'" + "x" * 100_000 + "'", '"\\u0000"', "[" * 20_000, "[]", "{}", "{a=1}", "true", "''''''",
-                '"""\n"""', "1979-05-27T07:32:00Z", "0xffffffffffffffff", '["a", 1]', "# x", '"\\"', "\xff", "", '"../x"',
-                '"/dev/full"', '"/"', '"/proc/self/mem"']
+    hostile += ['""', '"x"', "'" + "x" * 100_000 + "'", '"\\u0000"', "[" * 20_000, "[]", "{}", "{a=1}", "true",
+                "''''''", '"""\n"""', "1979-05-27T07:32:00Z", "0xffffffffffffffff", '["a", 1]', "# x", '"\\"', "\xff",
+                "", '"../x"', '"/dev/full"', '"/"', '"/proc/self/mem"']
     name, sign, value = line.partition(b"=")
     way = draw.choice(["value", "value", "value", "name", "sign", "table"])
     if way == "value" and sign:
@@ -373,7 +373,8 @@ def kinds(train):
     state = [f"run/checkpoint/2/{name}-0.safetensors".replace("z-0", "z") for name in ("rank", "node", "z")]
     return [
         Kind("prunex.pt2", ["run/model.pt2"], programs("run/model.pt2"), [write_input, [*network, "run"]], True),
-        Kind("export.pt2", ["net.pt2"], programs("net.pt2", "--mean", "0.5,0.5,0.5", "--std", "1,1,1"), [write_input, export_network], True),
+        Kind("export.pt2", ["net.pt2"], programs("net.pt2", "--mean", "0.5,0.5,0.5", "--std", "1,1,1"),
+             [write_input, export_network], True),
         Kind("model.safetensors", ["run/model.safetensors"],
              [[*predict, *weights], [*train, *weights], ["prune", *weights, "--ratio", "0.5", "--output", "small"]],
              [write_input, whole], True),

@@ -57,7 +57,7 @@ nlohmann::json record(const Scratch& scratch) {
 }
 
 Result compare(const Scratch& scratch, std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"compare", "c.toml", "--output", "out"});
+  more.insert(more.begin(), {"compare", "c.toml", "--output", "out", "--dirty"});
   return run(scratch.path(), more);
 }
 
@@ -100,7 +100,7 @@ eval-every = 0
 name = "long"
 exchanges = 60
 )");
-  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
+  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out", "--dirty"}));
   ASSERT_NO_FATAL_FAILURE(wait_until(scratch, [&] {
     return fs::exists(scratch / "out/long/0/checkpoint") && !fs::is_empty(scratch / "out/long/0/checkpoint");
   }));
@@ -270,10 +270,38 @@ TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
   EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': --model"));
 }
 
+TEST(Compare, ABrokenListOfMeasuredPointsIsNamed) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1));
+  ASSERT_EQ(compare(scratch).status, 0);
+  write(scratch / "out/verify.json", "[");
+  const auto again = compare(scratch);
+  EXPECT_EQ(again.status, 2);
+  EXPECT_THAT(again.errors, HasSubstr("out/verify.json: "));
+}
+
+TEST(Compare, EveryRunIsRecordedWithItsBuildAndMachine) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1));
+  ASSERT_EQ(compare(scratch).status, 0);
+  const auto written = record(scratch);
+  const std::string commit = written.at("commit");
+  EXPECT_EQ(written.at("dirty"), commit == "unknown" || commit.ends_with("-dirty"));
+  const auto& entry = written.at("runs").at(0);
+  EXPECT_EQ(entry.at("commit"), commit);
+  EXPECT_THAT(std::string(entry.at("processor")), testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(std::string(entry.at("versions").at("libtorch")), StartsWith("2."));
+  const auto refused = run(scratch.path(), {"compare", "c.toml", "--output", "again"});
+  EXPECT_EQ(refused.status, written.at("dirty") ? 2 : 0);
+  if (written.at("dirty")) {
+    EXPECT_THAT(refused.errors, HasSubstr("--dirty allows it"));
+  }
+}
+
 TEST(Compare, TwoDoNotShareADirectory) {
   const Scratch scratch;
   write(scratch / "c.toml", one_run(400));
-  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out"}));
+  Running running(scratch.path(), prunex({"compare", "c.toml", "--output", "out", "--dirty"}));
   ASSERT_NO_FATAL_FAILURE(wait_until(scratch, [&] { return fs::exists(scratch / "out/a/0/metrics.jsonl"); }));
   const auto second = compare(scratch);
   EXPECT_EQ(second.status, 1);

@@ -84,6 +84,17 @@ TEST_F(Prune, WritesTheModelItsStructureAndAReport) {
   for (const json& group : skipped) EXPECT_NE(group["reason"], "");
 }
 
+TEST_F(Prune, TakesAFixedBatchWhereItRunsNothing) {
+  const std::string file = PRUNEX_TEST_DATA "/pt2/fixed_batch.pt2";
+  EXPECT_EQ(run(scratch_.path(), {"graph", "--model", file}).status, 0);
+  const Result timed = run(scratch_.path(), {"prune", "--model", file, "--output", "out", "--latency", "1"});
+  EXPECT_NE(timed.status, 0);
+  EXPECT_THAT(timed.errors, HasSubstr("fixed batch 1"));
+  const Result result = run(scratch_.path(), {"prune", "--model", file, "--output", "out", "--ratio", "0.5"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_LT(read("out/report.json")["macs"]["after"], read("out/report.json")["macs"]["before"]);
+}
+
 TEST_F(Prune, MeetsASpeedUpInSteps) {
   ASSERT_EQ(prune({"--speed-up", "2.5", "--global", "--steps", "5"}).status, 0);
   const json macs = read("out/report.json")["macs"];

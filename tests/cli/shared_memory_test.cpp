@@ -52,7 +52,7 @@ TEST(Ranks, AreNotStartedWithoutProcWhichIsSaid) {
   const tests::Scratch scratch;
   const Result result = run_program(scratch.path(), isolated("-m", "umount -l /proc", small_run({"--nodes", "2"})));
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.errors, HasSubstr("prunex: cannot start ranks: /proc/self/exe: No such file or directory\n"));
+  EXPECT_THAT(result.errors, HasSubstr("prunex: cannot start /proc/self/exe: No such file or directory\n"));
 }
 
 // As in containers, one per rank, that share a network.

@@ -23,13 +23,16 @@ const std::map<std::string, std::set<std::string>> kRooms = {
     {"comm", {}},
     {"admm", {"sparsity"}},
     {"strategies", {"admm", "comm", "sparsity"}},
-    {"prune", {"program", "sparsity"}},
+    {"channels", {"program", "sparsity"}},
+    {"prune", {"channels", "program", "sparsity"}},
     {"data", {"io"}},
     {"io", {"text"}},
-    {"train", {"admm", "comm", "data", "io", "models", "program", "prune", "sparsity", "strategies", "text"}},
+    {"train",
+     {"admm", "channels", "comm", "data", "io", "models", "program", "prune", "sparsity", "strategies", "text"}},
     {"report", {"text"}},
     {"tools",
-     {"admm", "comm", "data", "io", "models", "program", "prune", "report", "sparsity", "strategies", "text", "train"}},
+     {"admm", "channels", "comm", "data", "io", "models", "program", "prune", "report", "sparsity", "strategies",
+      "text", "train"}},
 };
 
 const fs::path kRoot = PRUNEX_SOURCE_DIR;

@@ -1,4 +1,4 @@
-#include "prunex/program/measured_shapes.h"
+#include "prunex/program/shapes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 #include "tests/program/graphs.h"
 #include "tests/program/pt2_files.h"
 #include "tests/scratch.h"
@@ -174,6 +174,18 @@ struct BadFile {
   const char* name;
   const char* message;
 };
+
+TEST(FixedBatch, IsReadWhereNothingNeedsADynamicOne) {
+  Model model = read_pt2(stored_pt2("fixed_batch"), 0, Batch::kAny);
+  const Graph& graph = model.program.graph();
+  EXPECT_EQ(graph.images(), 1);
+  EXPECT_FALSE(graph.values[graph.inputs[0]].shape[0].per_image);
+  const auto image = at::ones(sizes_of(graph.values[graph.inputs[0]].shape, 7));
+  EXPECT_EQ(model.program.run({image}, model.weights, Mode::kEval)[0].size(0), 1);
+  const tests::Scratch folder;
+  write_pt2(folder / "again.pt2", model);
+  EXPECT_EQ(read_pt2(folder / "again.pt2", 0, Batch::kAny).program.graph().nodes.size(), graph.nodes.size());
+}
 
 class StoredBadFile : public testing::TestWithParam<BadFile> {};
 

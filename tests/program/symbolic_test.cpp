@@ -1,4 +1,4 @@
-#include "prunex/program/symbolic.h"
+#include "prunex/program/pt2/format.h"
 
 #include <gtest/gtest.h>
 

@@ -5,15 +5,20 @@
 
 #include <cmath>
 
-#include "case_check.h"
-#include "cases.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/pruner.h"
+#include "tests/channels/cases.h"
 
 namespace prunex::prune {
 namespace {
 
+using channels::all_cases;
+using channels::Case;
+using channels::difference;
+using channels::make_inputs;
+using channels::Mask;
+using channels::masked;
 using program::Model;
 
 class CasePlans : public testing::TestWithParam<Case> {
@@ -23,15 +28,14 @@ class CasePlans : public testing::TestWithParam<Case> {
 
 void expect_masked_equivalence(const Case& item, const Model& model, const Pruner& pruner, const Pruned& pruned) {
   const auto inputs = make_inputs(model.program.graph());
-  const auto groups = dependency_groups(model.program.graph(), item.options);
-  const Model whole = masked(model, groups, pruner.alive(), item.mask);
-  EXPECT_LT(difference(run(pruned.model, inputs), run(whole, inputs)), 1e-5);
+  const Model whole = masked(model, {model.program, item.options}, pruner.alive(), item.mask);
+  EXPECT_LT(difference(channels::run(pruned.model, inputs), channels::run(whole, inputs)), 1e-5);
 }
 
 TEST_P(CasePlans, HalveExactly) {
   const Case& item = GetParam();
   const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/" + item.name + ".pt2");
-  Pruner pruner(model, {.groups = item.options});
+  Pruner pruner(model, {model.program, item.options}, {});
   pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5}, 2);
   const Pruned pruned = pruner.result();
   EXPECT_EQ(pruned.before.parameters, program::parameter_count(model.weights));

@@ -4,22 +4,26 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "cut_check.h"
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
+#include "tests/channels/cut_check.h"
 
 namespace prunex::prune {
 namespace {
 
+using channels::check_cut;
+using channels::CutCheck;
+using channels::Keep;
 using program::Builder;
 using program::Model;
 using program::ValueId;
 
 void expect_counts_of_cut_networks(const Model& model, const at::Tensor& images) {
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
-  const Cost cost = cost_of(model.program.graph(), groups, Counting::kMacs);
+  const channels::Analysis analysis(model.program);
+  const auto& groups = analysis.removable();
+  const Cost cost = cost_of(analysis, Counting::kMacs);
   EXPECT_EQ(cost.parameters(all_units(groups)), program::parameter_count(model.weights));
   EXPECT_EQ(cost.macs(all_units(groups)), program::macs(model.program.graph()));
   for (const Keep keep : {Keep::kHalf, Keep::kOne}) {
@@ -41,8 +45,8 @@ TEST(Cost, RecurrentLayersCountTheirMatricesInEveryStep) {
   const auto& graph = model.program.graph();
   const int64_t sequences = graph.values[graph.inputs.front()].shape[0].factor;
   EXPECT_EQ(program::macs(graph), sequences * (5 * 3 * 6 + 5 * 4 * 4 * (6 + 4) + 4 * 3));
-  const auto groups = removable_groups(dependency_groups(graph));
-  EXPECT_EQ(cost_of(graph, groups, Counting::kMacs).macs(all_units(groups)), program::macs(graph));
+  const channels::Analysis analysis(graph);
+  EXPECT_EQ(cost_of(analysis, Counting::kMacs).macs(all_units(analysis.removable())), program::macs(graph));
 }
 
 TEST(Cost, IsThatOfCutResNets) {

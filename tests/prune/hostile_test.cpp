@@ -4,16 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
+#include "prunex/channels/analysis.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/operations.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/groups.h"
 #include "prunex/prune/importance.h"
-#include "prunex/prune/operators.h"
 #include "prunex/prune/pruner.h"
-#include "prunex/prune/weight_roles.h"
 #include "tests/program/graphs.h"
 #include "tests/program/hostile.h"
 
@@ -28,7 +23,7 @@ using testing::HasSubstr;
 
 std::string error_of_groups(const Graph& graph) {
   try {
-    dependency_groups(graph);
+    channels::Analysis{graph};
   } catch (const std::exception& error) {
     const std::string text = error.what();
     return text.substr(0, text.find('\n'));
@@ -102,9 +97,9 @@ void analyse(const std::string& bytes) {
   const program::Model model = program::parse_pt2(bytes, "guest.pt2");
   const Graph& graph = model.program.graph();
   program::macs(graph);
-  weight_roles(graph);
-  for (const GroupOptions options : {GroupOptions{}, GroupOptions{.statistics = true, .heads = true}}) {
-    dependency_groups(graph, options);
+  for (const channels::GroupOptions options :
+       {channels::GroupOptions{}, channels::GroupOptions{.statistics = true, .heads = true}}) {
+    channels::Analysis{graph, options};
   }
   Pruner pruner(model, {});
   pruner.prune(*make_importance(importance_named("l2"), graph), {.share = 0.5});
@@ -136,13 +131,6 @@ TEST(HostileGraph, RewrittenAtRandomNeverEndsTheProcess) {
   }
   EXPECT_GT(analysed, 30);
   EXPECT_GT(refused, 30);
-}
-
-TEST(HostileGraph, OperationsWithRulesMayStandInFiles) {
-  const auto listed = program::listed_operations();
-  const std::set<std::string> all(listed.begin(), listed.end());
-  for (const auto& operation : operations_with_rules()) EXPECT_TRUE(all.contains(operation)) << operation;
-  for (const auto& operation : program::operations_with_macs()) EXPECT_TRUE(all.contains(operation)) << operation;
 }
 
 }  // namespace

@@ -12,10 +12,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/groups.h"
-#include "words.h"
+#include "tests/channels/words.h"
 
 namespace prunex::prune {
 namespace {
@@ -93,7 +93,7 @@ void expect_torch_prunings_scores(const std::string& net) {
   const json measured = json::parse(std::ifstream(kFolder + "scores.json")).at(net);
   const Model model = program::read_pt2(kFolder + net + ".pt2");
   const auto& graph = model.program.graph();
-  const auto groups = removable_groups(dependency_groups(graph));
+  const auto groups = channels::Analysis(graph).removable();
   for (const auto& [label, expected] : measured.at("scores").items()) {
     const auto importance = make_importance(parse(label), graph, gradients(measured.at("gradients"), model.weights));
     const auto scores = importance->score(groups, model.weights);
@@ -132,7 +132,7 @@ Model small_net() {
 
 UnitScores score(const Model& model, ImportanceOptions options, TensorDict evidence = TensorDict()) {
   options.normalizer = Normalizer::kNone;
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  const auto groups = channels::Analysis(model.program.graph()).removable();
   EXPECT_EQ(groups.size(), 1u);
   return make_importance(options, model.program.graph(), std::move(evidence))->score(groups, model.weights).at(0);
 }
@@ -217,7 +217,7 @@ TEST(Importance, NormalizersMakeNoNaNOfEqualScores) {
 
 TEST(Importance, CondensedWeightsHaveTheSameScores) {
   const Model model = program::read_pt2(kFolder + "streams.pt2");
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  const auto groups = channels::Analysis(model.program.graph()).removable();
   for (const char* name : {"l1", "l2", "bn_scale", "lamp"}) {
     const auto importance = make_importance(importance_named(name), model.program.graph());
     const auto expected = importance->score(groups, model.weights);
@@ -229,7 +229,7 @@ TEST(Importance, CondensedWeightsHaveTheSameScores) {
 // The sums must not depend on how the memory lies: channels_last and transposed against contiguous.
 TEST(Importance, DoesNotDependOnTheLayout) {
   const Model model = program::read_pt2(kFolder + "streams.pt2");
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  const auto groups = channels::Analysis(model.program.graph()).removable();
   const auto importance = make_importance(importance_named("l2"), model.program.graph());
   Weights other = model.weights;
   for (auto& item : other.params) {

@@ -42,7 +42,7 @@ Model chain() {
 
 Planner planner_of(const Model& model, const PlanOptions& options) {
   const auto& graph = model.program.graph();
-  return Planner(graph, dependency_groups(graph), options);
+  return Planner(graph, options);
 }
 
 /// a: 0 1 … 5, b: 0.5 1.5 … 9.5, c: 100 101 … 106.

@@ -8,10 +8,10 @@
 
 #include <stdexcept>
 
-#include "cut_check.h"
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
 #include "prunex/prune/remaining.h"
+#include "tests/channels/cut_check.h"
 
 namespace prunex::prune {
 namespace {
@@ -105,7 +105,7 @@ TEST(Pruner, ScoresAnewInEveryStep) {
 
   once.step(importance->score(once.planner().groups(), model.weights), target, 0.5);
   const Pruned half = once.result();
-  const auto groups = removable_groups(dependency_groups(half.model.program.graph()));
+  const auto groups = channels::Analysis(half.model.program.graph()).removable();
   once.step(make_importance(importance_named("l2"), half.model.program.graph())->score(groups, half.model.weights),
             target, 1);
   EXPECT_EQ(once.cut(), twice.cut());
@@ -118,7 +118,7 @@ TEST(Pruner, RenumbersGroups) {
   pruner.prune(*make_importance(importance_named("random"), model.program.graph()), {.share = 0.3});
   const Pruned pruned = pruner.result();
   const Remaining rest = remaining(pruner.planner().groups(), pruner.alive(), model.weights);
-  const auto expected = removable_groups(dependency_groups(pruned.model.program.graph()));
+  const auto expected = channels::Analysis(pruned.model.program.graph()).removable();
   ASSERT_EQ(rest.groups.size(), expected.size());
   for (size_t group = 0; group < expected.size(); ++group) {
     EXPECT_EQ(rest.groups[group].name, expected[group].name);
@@ -133,7 +133,7 @@ TEST(Pruner, SaysWhatWasNotDone) {
   Pruner pruner(model, {.limits = {.max_ratio = 0.25, .ignore = {"layer1.*"}}});
   pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5});
   for (const Decision& decision : pruner.decisions()) {
-    if (decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput) {
+    if (decision.kind == channels::GroupKind::kInput || decision.kind == channels::GroupKind::kOutput) {
       EXPECT_EQ(decision.kept, decision.units);
       EXPECT_FALSE(decision.reason.empty()) << decision.group;
     } else if (decision.group.starts_with("layer1.") || decision.group == "conv1") {
@@ -167,6 +167,31 @@ TEST(Pruner, SaysWhatWasNotDoneForACost) {
   EXPECT_GT(limited, 0);
   EXPECT_GT(others, 0);
   for (const LayerWidth& layer : pruner.layers()) EXPECT_TRUE(layer.asked == layer.done || !layer.reason.empty());
+}
+
+/// The same network for batches of `images` only.
+Model with_fixed_batch(const Model& model, int64_t images) {
+  program::Graph graph = model.program.graph();
+  for (auto& value : graph.values) {
+    for (auto& extent : value.shape) {
+      if (extent.per_image) extent = {extent.factor * images, false};
+    }
+  }
+  return {program::Program(graph), model.weights};
+}
+
+TEST(Pruner, PrunesANetworkOfAFixedBatchLikeADynamicOne) {
+  const Model dynamic = models::make_model("resnet8", {}), fixed = with_fixed_batch(dynamic, 4);
+  std::vector<Pruned> pruned;
+  for (const Model& model : {dynamic, fixed}) {
+    Pruner pruner(model, {});
+    pruner.prune(*make_importance(importance_named("l2"), model.program.graph()), {.share = 0.5});
+    pruned.push_back(pruner.result());
+  }
+  EXPECT_EQ(pruned[0].cut, pruned[1].cut);
+  EXPECT_EQ(pruned[0].before.macs, pruned[1].before.macs);
+  EXPECT_EQ(pruned[0].after.macs, pruned[1].after.macs);
+  EXPECT_EQ(program::macs(dynamic.program.graph()), program::macs(fixed.program.graph()));
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "prunex/channels/analysis.h"
+#include "prunex/channels/cut.h"
 #include "prunex/models/models.h"
-#include "prunex/prune/groups.h"
-#include "prunex/prune/surgery.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
@@ -134,7 +134,7 @@ TEST(Regularizer, GroupLassoTakesItsShareOfTheFirstLoss) {
   const double strength = regularizer.state()["strength"].item<double>();
   double norms = 0;
   ImportanceOptions sums{.reduction = Reduction::kSum, .normalizer = Normalizer::kNone};
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  const auto groups = channels::Analysis(model.program.graph()).removable();
   for (const auto& scores : make_importance(sums, model.program.graph())->score(groups, model.weights)) {
     for (const double score : scores) norms += std::sqrt(score);
   }
@@ -188,7 +188,7 @@ TEST(Regularizer, EqualUnitsAndZeroWeightsStayFinite) {
 
 TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
   const auto model = network();
-  const auto groups = removable_groups(dependency_groups(model.program.graph()));
+  const auto groups = channels::Analysis(model.program.graph()).removable();
   sparsity::Masks masks;
   for (const auto& group : groups) {
     at::Tensor mask = at::ones({group.size}, at::kBool);
@@ -203,10 +203,10 @@ TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
   TensorDict small;
   for (const auto& item : params) small.insert(item.key(), item.value());
   sparsity::apply_cut(small, cut);
-  regularizer.cut(cut_graph(model.program.graph(), cut), cut);
+  regularizer.cut(channels::cut_graph(model.program, cut), cut);
   const auto got = added(regularizer, small);
   for (const auto& item : want) EXPECT_TRUE(at::allclose(got[item.key()], item.value())) << item.key();
-  Regularizer again({.penalty = Penalty::kGroupNorm}, cut_graph(model.program.graph(), cut));
+  Regularizer again({.penalty = Penalty::kGroupNorm}, channels::cut_graph(model.program, cut));
   again.load(regularizer.state());
   for (const auto& item : added(again, small)) EXPECT_TRUE(at::equal(item.value(), got[item.key()])) << item.key();
 }

@@ -1,11 +1,11 @@
-#include "prunex/prune/removable.h"
+#include "prunex/prune/remaining.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "prunex/channels/cut.h"
 #include "prunex/program/builder.h"
-#include "prunex/prune/surgery.h"
 #include "prunex/prune/training_groups.h"
 
 namespace prunex::prune {
@@ -14,6 +14,11 @@ namespace {
 using program::Builder;
 using program::Model;
 using program::ValueId;
+
+struct Removable {
+  std::vector<sparsity::Group> groups;
+  sparsity::Masks alive;
+};
 
 /// stem (4) -> a (6) -> b (4), added to the stem, read by c (5); each with batch norm but c.
 Model network() {
@@ -30,10 +35,10 @@ struct Dead {
 };
 
 /// Masks the model's weights and cuts what that makes useless; the outputs must not change.
-Removable expect_exact(const std::string& words, const std::vector<Dead>& dead) {
+Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, Model model = network()) {
   const at::NoGradGuard no_grad;
-  Model model = network();
-  const auto groups = training_groups(model.program.graph(), words, 0.5);
+  const channels::Analysis analysis(model.program);
+  const auto groups = training_groups(analysis, words, 0.5);
   sparsity::Masks masks = sparsity::full_masks(groups);
   for (const Dead& each : dead) masks[each.group].index_fill_(0, at::tensor(each.units, at::kLong), false);
   const auto supports = sparsity::supports_of(groups, masks, model.weights.params);
@@ -41,9 +46,9 @@ Removable expect_exact(const std::string& words, const std::vector<Dead>& dead) 
   const at::Tensor images = at::linspace(-1, 1, 2 * 2 * 8 * 8).sin().reshape({2, 2, 8, 8});
   const at::Tensor expected = model.program.run({images}, model.weights, program::Mode::kEval)[0];
 
-  Removable removable = removable_units(dependency_groups(model.program.graph()), supports);
+  Removable removable{analysis.removable(), units_read(analysis, supports)};
   const auto cut = sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(model.weights));
-  const auto small = cut_program(model.program, cut);
+  const auto small = channels::cut_program(analysis, cut);
   sparsity::apply_cut(model.weights, cut);
   const at::Tensor actual = small.run({images}, model.weights, program::Mode::kEval)[0];
   EXPECT_LT((actual - expected).abs().max().item<double>(), 1e-5 * expected.abs().max().item<double>());
@@ -78,9 +83,79 @@ TEST(Removable, AChannelDiesWithItsLastColumn) {
   EXPECT_EQ(alive(expect_exact("shape", {{"shape:a", most}, {"shape:c", {1}}}), "b").size(), 4u);
 }
 
+/// stem (4) -> up (3), transposed, so that the stem's channels lie on its rows.
+Model transposed() {
+  Builder net(0);
+  const ValueId x = net.relu(net.conv2d("stem", net.input("x", {2, 8, 8}), {.out = 4}));
+  Model model = std::move(net).finish(net.conv2d("up", x, {.out = 3}));
+  program::Graph graph = model.program.graph();
+  program::Node& up = graph.nodes.back();
+  up.target = "aten::conv_transpose2d.input";
+  program::Value& weight = graph.values[up.tensor("weight")];
+  std::swap(weight.shape[0], weight.shape[1]);
+  at::Tensor& tensor = model.weights.params["up.weight"];
+  tensor = tensor.detach().transpose(0, 1).contiguous();
+  return {program::Program(graph), model.weights};
+}
+
+TEST(Removable, ATransposedConvolutionReadsItsRows) {
+  EXPECT_EQ(alive(expect_exact("coupled", {{"stem", {1, 2}}}, transposed()), "stem"), (std::vector<int64_t>{0, 3}));
+}
+
 // Whether what follows keeps a masked filter's zeros at zero is not looked at.
 TEST(Removable, MaskedFiltersThatAreReadStay) {
   EXPECT_EQ(alive(expect_exact("filter", {{"filter:a", {2}}}), "a").size(), 6u);
+}
+
+/// x @ a, then relu, then @ b: parameters without a layer of their own; or @ relu(a), @ relu(b), no parameters at all.
+Model products(bool computed = false) {
+  program::Graph graph;
+  Weights weights;
+  const auto value = [&](const std::string& name, program::Role role, program::Shape shape) {
+    graph.values.push_back({.name = name, .role = role, .weight = name, .shape = std::move(shape)});
+    return static_cast<ValueId>(graph.values.size() - 1);
+  };
+  const auto weight = [&](const std::string& name, int64_t rows, int64_t columns) {
+    const at::Tensor values = at::linspace(-1, 1, rows * columns).sin().reshape({rows, columns});
+    weights.params.insert(name, values);
+    return value(name, program::Role::kParameter, {{rows}, {columns}});
+  };
+  const auto call = [&](const std::string& target, std::vector<program::Argument> arguments, int64_t columns) {
+    const ValueId output =
+        value("v" + std::to_string(graph.values.size()), program::Role::kComputed, {{1, true}, {columns}});
+    graph.nodes.push_back({.target = target, .arguments = std::move(arguments), .outputs = {output}});
+    return output;
+  };
+  graph.inputs = {value("x", program::Role::kInput, {{1, true}, {3}})};
+  ValueId a = weight("a", 3, 4), b = weight("b", 4, 2);
+  if (computed) {
+    a = call("aten::relu", {Builder::tensor("self", a)}, 4);
+    b = call("aten::relu", {Builder::tensor("self", b)}, 2);
+    graph.values[a].shape[0] = {3, false};
+    graph.values[b].shape[0] = {4, false};
+  }
+  ValueId y = call("aten::mm", {Builder::tensor("self", 0), Builder::tensor("mat2", a)}, 4);
+  y = call("aten::relu", {Builder::tensor("self", y)}, 4);
+  graph.outputs = {call("aten::mm", {Builder::tensor("self", y), Builder::tensor("mat2", b)}, 2)};
+  return {program::Program(std::move(graph)), std::move(weights)};
+}
+
+TEST(UnitsAbove, OfProductsWithBareParametersAreFoundByTheirWeights) {
+  Model model = products();
+  model.weights.params["a"].fill_(0.5).select(1, 2).fill_(1e-3);
+  model.weights.params["b"].fill_(0.5).select(0, 2).fill_(1e-3);
+  const channels::Analysis analysis(model.program);
+  ASSERT_EQ(analysis.removable().size(), 1u);
+  const auto alive = units_above(analysis, model.weights, 1e-2);
+  EXPECT_TRUE(at::equal(alive["a"], at::tensor({1, 1, 0, 1}).to(at::kBool)));
+}
+
+TEST(UnitsAbove, AGroupOnNoLayersWeightsStaysWhole) {
+  const Model model = products(true);
+  const channels::Analysis analysis(model.program);
+  ASSERT_EQ(analysis.removable().size(), 1u);
+  const std::string& group = analysis.removable()[0].name;
+  EXPECT_TRUE(units_above(analysis, model.weights, 1e9)[group].all().item<bool>());
 }
 
 TEST(Removable, AGroupThatNobodyReadsKeepsOneUnit) {

@@ -6,13 +6,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
-#include "tests/prune/cases.h"
+#include "tests/channels/cases.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 
-namespace prunex::prune {
+namespace prunex::channels {
 namespace {
 
 using program::Model;
@@ -20,9 +20,10 @@ using program::Model;
 /// Half of the case's units are cut; its file is FOLDER/ID.pt2.
 Model write_half(const Case& item, const std::string& folder) {
   const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/" + item.name + ".pt2");
-  const auto groups = removable_groups(dependency_groups(model.program.graph(), item.options));
+  const Analysis analysis(model.program, item.options);
+  const auto& groups = analysis.removable();
   const Model small =
-      cut(model, sparsity::make_cut(groups, half(groups, item.mask, 4), sparsity::shapes_of(model.weights)));
+      cut(model, analysis, sparsity::make_cut(groups, half(groups, item.mask, 4), sparsity::shapes_of(model.weights)));
   Model eval{program::Program(program::in_mode(small.program.graph(), program::Mode::kEval)), small.weights};
   program::write_pt2(folder + "/" + item.id() + ".pt2", eval);
   return eval;
@@ -47,4 +48,4 @@ TEST(CutCases, AnswerTheSameInStockPython) {
 }
 
 }  // namespace
-}  // namespace prunex::prune
+}  // namespace prunex::channels

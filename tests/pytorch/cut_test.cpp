@@ -8,15 +8,15 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
-#include "tests/prune/case_check.h"
-#include "tests/prune/cut_check.h"
+#include "tests/channels/case_check.h"
+#include "tests/channels/cut_check.h"
 #include "tests/python.h"
 #include "tests/pytorch/load_tensors.h"
 #include "tests/scratch.h"
 
-namespace prunex::prune {
+namespace prunex::channels {
 namespace {
 
 using program::Graph;
@@ -33,7 +33,7 @@ at::Tensor images(const Graph& graph, at::ScalarType dtype) {
 
 /// A row of a table: network, groups, prunable ones, MACs before and after, errors; then what cannot be pruned.
 void report(const std::string& name, const Graph& graph, const Graph& small, double error32, double error64) {
-  const auto groups = dependency_groups(graph);
+  const auto groups = Analysis(graph).groups();
   const auto prunable = std::count_if(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; });
   fmt::print("| {} | {} | {} | {} | {} | {:.0e} | {:.0e} |\n", name, groups.size(), prunable, program::macs(graph),
              program::macs(small), error32, error64);
@@ -82,7 +82,7 @@ void check(const std::string& name, const Model& model) {
 }
 
 int64_t inner_and_streams(const Graph& graph) {
-  const auto groups = dependency_groups(graph);
+  const auto groups = Analysis(graph).groups();
   return std::count_if(groups.begin(), groups.end(), [](const DependencyGroup& group) {
     return group.kind == GroupKind::kInner || group.kind == GroupKind::kStream;
   });
@@ -98,7 +98,7 @@ class CutNetworks : public testing::TestWithParam<Network> {};
 TEST_P(CutNetworks, EqualMaskedOnesAndPyTorchAndTrain) {
   const auto& [name, groups] = GetParam();
   const tests::Scratch folder;
-  PRUNEX_RUN_PYTHON("tests/prune/export_stock.py", folder.path(), "--train", name);
+  PRUNEX_RUN_PYTHON("tests/channels/export_stock.py", folder.path(), "--train", name);
   const Model model = program::read_pt2(folder / (name + ".pt2"));
   if (groups > 0) {
     EXPECT_EQ(inner_and_streams(model.program.graph()), groups);
@@ -121,12 +121,12 @@ INSTANTIATE_TEST_SUITE_P(
 /// Half of the units of every prunable group go; options as the bench's.
 void check_attention(const Model& model, GroupOptions options) {
   const Mask mask = options.statistics ? Mask::kTwins : Mask::kAll;
-  const auto groups = dependency_groups(model.program.graph(), options);
-  const auto removable = removable_groups(groups);
+  const Analysis analysis(model.program, options);
+  const auto& removable = analysis.removable();
   const auto masks = half(removable, mask, 1);
-  Model small = cut(model, sparsity::make_cut(removable, masks, sparsity::shapes_of(model.weights)));
+  Model small = cut(model, analysis, sparsity::make_cut(removable, masks, sparsity::shapes_of(model.weights)));
   const auto inputs = make_inputs(model.program.graph());
-  const auto expected = run(masked(model, groups, masks, mask), inputs);
+  const auto expected = run(masked(model, analysis, masks, mask), inputs);
   EXPECT_LT(difference(run(small, inputs), expected), 1e-5);
   EXPECT_GT(difference(run(model, inputs), expected), 1e-4);
   expect_pytorchs_answers(small);
@@ -138,7 +138,7 @@ class CutTransformers : public testing::TestWithParam<Network> {};
 TEST_P(CutTransformers, EqualMaskedOnesAndPyTorchAndTrain) {
   const auto& [name, groups] = GetParam();
   const tests::Scratch folder;
-  PRUNEX_RUN_PYTHON("tests/prune/export_stock.py", folder.path(), "--train", name);
+  PRUNEX_RUN_PYTHON("tests/channels/export_stock.py", folder.path(), "--train", name);
   Model model = program::read_pt2(folder / (name + ".pt2"));
   for (auto& item : model.weights.params) {  // scales of 1e-6 and a last layer of zeros would hide everything
     at::Tensor values = item.value().detach();
@@ -163,4 +163,4 @@ TEST(CutBuiltIn, Vgg16EqualsTheMaskedOneAndPyTorchAndTrains) {
 }
 
 }  // namespace
-}  // namespace prunex::prune
+}  // namespace prunex::channels

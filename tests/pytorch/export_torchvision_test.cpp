@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/groups.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 
-namespace prunex::prune {
+namespace prunex::channels {
 namespace {
 
 constexpr const char* kScript = "examples/export_torchvision.py";
@@ -23,7 +23,7 @@ TEST(ExportTorchvision, WritesNetworksToPrune) {
   PRUNEX_RUN_PYTHON(kScript, "squeezenet1_1", "--classes", "7", "--input", "1x3x48x48", "--output", folder / "net.pt2");
   const auto model = program::read_pt2(folder / "net.pt2");
   EXPECT_EQ(program::parameter_count(model.weights), 1235496 - 993 * 513);
-  const auto groups = dependency_groups(model.program.graph());
+  const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_EQ(std::count_if(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; }), 25);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << "something was left behind";
 }
@@ -46,4 +46,4 @@ TEST(ExportTorchvision, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace prunex::prune
+}  // namespace prunex::channels

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "prunex/program/mode.h"
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
 #include "tests/python.h"
 #include "tests/pytorch/load_tensors.h"

@@ -60,7 +60,8 @@ const std::vector<KnownBlock>& known_blocks() {
       {.file = "docs/pruning.md", .start = "prunex train --config", .why_not = "README's"},
       {.file = "docs/report.md",
        .start = "prunex compare compare/quick.toml",
-       .changes = {{"prunex compare compare/cifar10.toml", "true"}}},  // days
+       .changes = {{"prunex compare compare/quick.toml", "prunex compare --dirty compare/quick.toml"},
+                   {"prunex compare compare/cifar10.toml", "true"}}},  // days
       {.file = "docs/report.md",
        .start = "prunex report runs/demo-dense",
        .changes = {},

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <utility>
 
+#include "prunex/train/options.h"
+#include "report/study.h"
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
 #include "tools/prunex/help.h"
@@ -96,6 +98,16 @@ TEST(OptionsPage, IsWhatTheDocumentationHas) {
   std::ifstream file(PRUNEX_SOURCE_DIR "/docs/options.md");
   const std::string written{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(written, run({"options"}).output) << "prunex options > docs/options.md";
+}
+
+/// The report is of a room without torch, and has a list of its own.
+TEST(OptionList, AgreesWithTheReportAboutWhatMakesAVariant) {
+  train::TrainOptions options;
+  const text::OptionList list = train::describe(options);
+  for (const auto& option : list.all()) {
+    const report::Run run{.directory = "run", .options = {{option.name, "x"}}};
+    EXPECT_EQ(report::identity(run).contains(option.name), option.is_identity) << option.name;
+  }
 }
 
 TEST(Version, NamesTheCommitAndLibTorch) {

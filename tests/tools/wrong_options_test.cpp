@@ -8,8 +8,8 @@
 
 #include "tests/scratch.h"
 #include "tests/tools/in_process.h"
+#include "tools/prunex/command_line.h"
 #include "tools/prunex/help.h"
-#include "tools/prunex/usage_errors.h"
 
 namespace prunex::tools {
 namespace {

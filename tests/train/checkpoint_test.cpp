@@ -2,6 +2,7 @@
 #include "prunex/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -206,6 +207,21 @@ TEST_F(Checkpointing, AnotherOptionIsRefusedByName) {
   save(2);
   EXPECT_THAT([&] { load(0, "lr=0.1\nseed=7\n"); },
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`seed`: got 7"), HasSubstr("had 0"))));
+}
+
+TEST_F(Checkpointing, WhatTheResultDoesNotDependOnMayDiffer) {
+  const auto config = [](const std::string& folder, double seconds, bool is_on) {
+    return fmt::format("data-dir = \"{}\"\nheartbeat-timeout = {}\ntrace = {}\nno-shared-memory = {}\nseed = 0\n",
+                       folder, seconds, is_on, is_on);
+  };
+  std::ofstream(scratch_ / "config.toml") << config("old", 1.5, false);
+  Checkpoint checkpoint;
+  checkpoint.exchange = 2;
+  checkpoint.product.insert("w", at::ones({1}));
+  comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoints(scratch_.path(), config("old", 1.5, false), ranks).save(checkpoint);
+  });
+  EXPECT_EQ(load(0, config("new", 60, true)).exchange, 2);
 }
 
 /// There are no files for a third node: its number is what differs, and what is said.

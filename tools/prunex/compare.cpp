@@ -16,8 +16,7 @@
 #include "tools/prunex/comparison.h"
 #include "tools/prunex/comparison_record.h"
 #include "tools/prunex/comparison_runner.h"
-#include "tools/prunex/report_origin.h"
-#include "tools/prunex/verify.h"
+#include "tools/prunex/version.h"
 
 namespace prunex::tools {
 namespace {
@@ -26,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct CompareCommand {
   std::string file, output, only, again;
-  bool dry_run = false;
+  bool dry_run = false, dirty = false;
   std::optional<int64_t> time_exchanges;
   RunnerOptions runner;
   VerifyOptions verify;
@@ -128,12 +127,13 @@ size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record)
 }
 
 /// report.html; returns its summary, empty if there is nothing yet that it could show.
-std::string write_report(const CompareCommand& command) {
+std::string write_report(const CompareCommand& command, const ComparisonRecord& record) {
   const auto directory = directory_of(command);
   report::Findings findings;
   try {
     findings = report::find_runs({directory});
   } catch (const std::invalid_argument&) {
+    if (record.has_results()) throw;
     return "";
   }
   const auto page = directory + "/report.html";
@@ -185,8 +185,10 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
     return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges.value_or(0));
   };
   if (command.time_exchanges) refuse_stale(record, timings());
+  const Build build = this_build();
   const nlohmann::ordered_json head{
-      {"file", command.file}, {"command", line_of(command)}, {"version", kVersion}, {"host", describe_host()}};
+      {"file", command.file},   {"command", line_of(command)},    {"version", kVersion},
+      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
   const Outcome timed = run_timings(command, timings(), record, head);
@@ -195,12 +197,20 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
 
 int run_compare(const CompareCommand& command) {
   const Comparison comparison = read(command);
-  ComparisonRecord record(directory_of(command));
+  const Build build = this_build();
+  ComparisonRecord record(directory_of(command), {{"processor", describe_host().value("processor", "")},
+                                                  {"commit", build.commit},
+                                                  {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
   const auto again = names_again(command, comparison);
   if (command.dry_run) {
     for (const auto& name : again) record.forget(name);
     print_plan(comparison, record, command.runner);
     return 0;
+  }
+  if (!build.is_committed() && !command.dirty) {
+    throw std::invalid_argument(fmt::format(
+        "compare: this build is of {}: results come from a commit that others can build; `dirty` allows it",
+        build.commit == "unknown" ? "no known commit" : "files that were changed since commit " + build.commit));
   }
   if (!command.verify.mbit.empty()) check_cluster(command.verify);
   record.claim();
@@ -209,7 +219,7 @@ int run_compare(const CompareCommand& command) {
   refuse_stale(record, ready_jobs(comparison, record));
   check_runs(command, comparison, record);
   const Outcome outcome = run_and_time(command, comparison, record);
-  fmt::print("{}", write_report(command));
+  fmt::print("{}", write_report(command, record));
   if (outcome.signal != 0) {
     say(fmt::format("prunex: compare: interrupted by signal {}; the same command goes on from here\n", outcome.signal));
     return 128 + outcome.signal;
@@ -217,7 +227,7 @@ int run_compare(const CompareCommand& command) {
   if (!command.verify.mbit.empty()) {
     const size_t failed =
         verify(record, first_seeds_of(ready_jobs(comparison, record)), command.verify, command.runner);
-    write_report(command);
+    write_report(command, record);
     if (failed > 0) {
       throw std::runtime_error(
           fmt::format("compare: `verify`: {} failed, see above", report::count_of(failed, "point")));
@@ -242,6 +252,8 @@ text::OptionList describe(CompareCommand& command) {
   list.add("jobs", number(command.runner.jobs, text::between(1, kMostThreads)), "runs at the same time");
   list.add("data-dir", text_value(command.runner.data_dir), "`data_dir` of every run that reads one");
   list.add("dry-run", text::flag(command.dry_run), "only print the plan");
+  list.add("dirty", text::flag(command.dirty),
+           "run though the build has changes that are not committed; the record says so");
   list.add("time-exchanges", number(command.time_exchanges, text::between(1, 1e9)),
            "then time so many exchanges of every run, one run after the other, for computed seconds; with the machine "
            "to itself");
@@ -250,9 +262,8 @@ text::OptionList describe(CompareCommand& command) {
   const text::Condition verifies{
       "`verify`", [&verify] { return verify.mbit.empty() ? "needs `verify`, which says at which Mbit/s" : ""; }};
   list.add("verify-exchanges", number(verify.exchanges, text::between(0, 1e9)),
-           "only so many exchanges of each; 0 = all")
-      .when(verifies);
-  list.add("cluster", text_value(verify.script), "the script of the emulated cluster").when(verifies);
+           "only so many exchanges of each; 0 = all", {verifies});
+  list.add("cluster", text_value(verify.script), "the script of the emulated cluster", {verifies});
   list.add("quiet", text::flag(command.runner.quiet), "no progress, only results");
   return list;
 }

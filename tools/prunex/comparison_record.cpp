@@ -15,7 +15,6 @@
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
 #include "report/run.h"
-#include "tools/prunex/commit.h"
 
 namespace prunex::tools {
 namespace {
@@ -84,7 +83,8 @@ ordered_json options_json(const Job& job) {
 
 }  // namespace
 
-ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move(directory)) {
+ComparisonRecord::ComparisonRecord(std::string directory, ordered_json made_by)
+    : directory_(std::move(directory)), made_by_(std::move(made_by)) {
   const auto path = directory_ + "/compare.json";
   if (!fs::exists(path)) return;
   const ordered_json record = read_json(path);
@@ -105,7 +105,7 @@ ComparisonRecord::ComparisonRecord(std::string directory) : directory_(std::move
 void ComparisonRecord::claim() {
   std::error_code error;
   fs::create_directories(directory_, error);
-  if (error) throw std::runtime_error(fmt::format("--output: cannot create {}: {}", directory_, error.message()));
+  if (error) throw std::runtime_error(fmt::format("`output`: cannot create {}: {}", directory_, error.message()));
   lock_.emplace(directory_, "prunex compare");
 }
 
@@ -163,8 +163,7 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   if (!what.empty()) entry["error"] = what;
   entry["options"] = options_json(job);
   if (state == JobState::kDone) {
-    entry["processor"] = describe_host().value("processor", "");
-    entry["commit"] = commit();
+    if (made_by_.is_object()) entry.update(made_by_);
     entry["summary"] = summary_of(job);
     if (job.kind != JobKind::kPilot) add_curves(entry, report::read_run(path_of(job)));
   }
@@ -177,6 +176,15 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   } else {
     *known = std::move(entry);
   }
+}
+
+bool ComparisonRecord::has_results() const {
+  for (const auto& [kind, entries] : entries_) {
+    for (const auto& entry : entries) {
+      if (entry.value("state", "") == "done") return true;
+    }
+  }
+  return false;
 }
 
 std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {

@@ -16,8 +16,9 @@ enum class JobState { kWaiting, kDone, kFailed };
 
 class ComparisonRecord {
  public:
-  /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument.
-  explicit ComparisonRecord(std::string directory);
+  /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument. `made_by` goes into the
+  /// entry of every run that ends: the build and the machine.
+  explicit ComparisonRecord(std::string directory, nlohmann::ordered_json made_by = {});
 
   /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
   void claim();
@@ -41,6 +42,9 @@ class ComparisonRecord {
   /// Writes compare.json: `head`, then what was noted, now and before, a line each. Atomic.
   void write(const nlohmann::ordered_json& head) const;
 
+  /// Whether anything is done.
+  bool has_results() const;
+
   const std::string& directory() const { return directory_; }
   /// Of a finished job: its summary.json, without traffic by operation; else null.
   nlohmann::ordered_json summary_of(const Job& job) const;
@@ -50,6 +54,7 @@ class ComparisonRecord {
   const nlohmann::ordered_json* find(const Job& job) const;
 
   std::string directory_;
+  nlohmann::ordered_json made_by_;
   std::optional<io::DirectoryLock> lock_;
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +23,8 @@
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"
-#include "tools/prunex/child_process.h"
+#include "prunex/train/options.h"
+#include "tools/prunex/process.h"
 
 namespace prunex::tools {
 namespace {
@@ -34,46 +34,14 @@ namespace fs = std::filesystem;
 // What a resumed run says that was interrupted before its first checkpoint was whole: it starts anew.
 constexpr const char* kNoCheckpoint = "no complete checkpoint";
 
-/// SIGINT, SIGTERM and SIGCHLD are read from a descriptor.
-class Signals {
- public:
-  Signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
-    pthread_sigmask(SIG_BLOCK, &set, &previous_);
-    descriptor_ = comm::opened(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~Signals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  int descriptor() const { return descriptor_.fd(); }
-  std::optional<int> next() const {
-    signalfd_siginfo info;
-    if (read(descriptor_.fd(), &info, sizeof(info)) != sizeof(info)) return std::nullopt;
-    return static_cast<int>(info.ssi_signo);
-  }
-
- private:
-  sigset_t previous_;
-  comm::Socket descriptor_;
-};
-
 std::string clock_time(double seconds) {
   const auto s = static_cast<int64_t>(seconds + 0.5);
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-/// The share that a line such as "exchange 12/50  loss …" tells.
-std::optional<double> share_of(const std::string& line) {
-  const auto at = line.find("exchange ");
-  long done = 0, all = 0;
-  if (at == std::string::npos || std::sscanf(line.c_str() + at, "exchange %ld/%ld", &done, &all) != 2 || all <= 0) {
-    return std::nullopt;
-  }
-  return static_cast<double>(done) / static_cast<double>(all);
+void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerOptions& options) {
+  if (!options.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", options.data_dir});
 }
 
 bool has_checkpoint(const std::string& directory) {
@@ -84,28 +52,45 @@ bool has_checkpoint(const std::string& directory) {
 /// A job that is running.
 struct Active {
   const Job& job;
-  std::unique_ptr<ChildProcess> process;
+  Process process;
   std::FILE* log;
-  std::string last_line;
-  double share = 0;
+  RunProgress progress = {};
+  std::string last_line = {};  // that is no progress
 };
 
 }  // namespace
 
+std::optional<RunProgress> progress_in(const std::string& line) {
+  if (!line.starts_with('{')) return std::nullopt;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || json.value("event", "") != "exchange") return std::nullopt;
+  const auto done = json.value("exchange", int64_t{0}), all = json.value("exchanges", int64_t{0});
+  if (all <= 0) return std::nullopt;
+  return RunProgress{static_cast<double>(done) / static_cast<double>(all),
+                     fmt::format("exchange {}/{}  loss {:.4f}", done, all, json.value("loss", 0.0))};
+}
+
+bool reads_data_dir(const Job& job) {
+  train::TrainOptions options;
+  text::OptionList known = train::describe(options);
+  if (job.options.contains("dataset")) options.data.dataset = text::word_of(job.options.at("dataset"));
+  return known.find("data-dir")->why_idle().empty();
+}
+
 std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
                                   bool resume) {
   const std::string path = record.path_of(job);
-  if (resume) return {"prunex", "train", "--resume", path};
-  std::vector<std::string> words{"prunex", "train", "--config", path + ".toml", "--run-dir", path};
-  if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
+  if (resume) return {"prunex", "train", "--resume", path, "--log", "json"};
+  std::vector<std::string> words{"prunex", "train", "--config", path + ".toml", "--run-dir", path, "--log", "json"};
+  add_data_dir(words, job, options);
   return words;
 }
 
 void check_job(const Job& job, const RunnerOptions& options) {
   std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
   for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
-  if (!options.data_dir.empty()) words.insert(words.end(), {"--data-dir", options.data_dir});
-  std::string error = run_to_end(kThisProgram, words).error();
+  add_data_dir(words, job, options);
+  std::string error = error_of_run({.words = words});
   if (error.empty()) return;
   if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
   throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
@@ -153,34 +138,34 @@ class ComparisonRunner::State {
     io::write_file_atomically(path + ".toml", config_of(job.options));
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
-    auto process = std::make_unique<ChildProcess>(kThisProgram, words_of(record_, job, options_, resume));
+    Process process(job.title(), {.words = words_of(record_, job, options_, resume)});
     std::FILE* log = std::fopen((path + ".log").c_str(), resume ? "ae" : "we");
     if (log == nullptr) throw std::runtime_error(fmt::format("compare: {}.log: {}", path, std::strerror(errno)));
-    active_.push_back({job, std::move(process), log, "", 0});
+    active_.push_back({job, std::move(process), log});
     if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));
   }
 
   void wait_for_event() {
     std::vector<pollfd> descriptors{{signals_.descriptor(), POLLIN, 0}};
-    for (const auto& active : active_) descriptors.push_back({active.process->descriptor(), POLLIN, 0});
+    for (const auto& active : active_) descriptors.push_back({active.process.descriptor(), POLLIN, 0});
     poll(descriptors.data(), descriptors.size(), 500);
   }
 
   void handle_signals() {
-    while (const auto number = signals_.next()) {
-      if (*number == SIGCHLD) continue;
-      for (const auto& active : active_) active.process->signal(interrupted_by_ == 0 ? SIGTERM : SIGKILL);
-      interrupted_by_ = *number;
+    while (const auto info = signals_.next()) {
+      if (info->ssi_signo == SIGCHLD) continue;
+      for (const auto& active : active_) active.process.signal(interrupted_by_ == 0 ? SIGTERM : SIGKILL);
+      interrupted_by_ = static_cast<int>(info->ssi_signo);
     }
   }
 
   /// True if the job has ended.
   bool serve(Active& active) {
-    const bool ended = active.process->ended();
-    for (const auto& line : active.process->read_lines()) {
+    const bool ended = active.process.ended();
+    for (const auto& line : active.process.read_lines()) {
       std::fputs((line + "\n").c_str(), active.log);
-      active.last_line = line;
-      active.share = share_of(line).value_or(active.share);
+      if (!line.starts_with('{')) active.last_line = line;
+      if (auto progress = progress_in(line)) active.progress = std::move(*progress);
     }
     if (!ended) {
       show_progress();
@@ -192,7 +177,7 @@ class ComparisonRunner::State {
   }
 
   void conclude(const Active& active) {
-    const int status = active.process->status();
+    const int status = active.process.status();
     if (status == 0 && record_.summary_of(active.job).is_object()) {
       ++done_;
       ++done_here_;
@@ -219,12 +204,12 @@ class ComparisonRunner::State {
   void show_progress() {
     if (options_.quiet || !on_terminal_) return;
     double shares = 0;
-    for (const auto& active : active_) shares += active.share;
+    for (const auto& active : active_) shares += active.progress.share;
     const double here = static_cast<double>(done_here_) + shares;
     const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
     const std::string time = here > 0.02 ? clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
     prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
-                            active_.front().last_line.substr(0, 60), time));
+                            active_.front().progress.text, time));
   }
 
   void release_all() {
@@ -236,7 +221,7 @@ class ComparisonRunner::State {
   const nlohmann::ordered_json head_;
   const size_t total_;
   const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
-  Signals signals_;
+  const BlockedSignals signals_{{SIGINT, SIGTERM, SIGCHLD}};
   const double started_ = Stopwatch::now();
   std::deque<const Job*> waiting_;
   std::list<Active> active_;

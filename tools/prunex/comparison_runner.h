@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,16 @@ struct RunnerOptions {
   std::string data_dir;  ///< --data-dir of every run; empty: the runs' own
   bool quiet = false;    ///< no progress on standard error
 };
+
+/// Where a run is, as a line of its `log` json says.
+struct RunProgress {
+  double share = 0;  ///< of all exchanges, whatever the phase
+  std::string text;  ///< "exchange 3/12  loss 1.9"
+};
+std::optional<RunProgress> progress_in(const std::string& line);
+
+/// Whether the job's data set is one of a folder.
+bool reads_data_dir(const Job& job);
 
 /// The words of the command of a job; `resume` goes on from its last checkpoint.
 std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
@@ -41,5 +52,19 @@ class ComparisonRunner {
   class State;
   std::unique_ptr<State> state_;
 };
+
+struct VerifyOptions {
+  std::vector<double> mbit;
+  int exchanges = 0;  ///< 0: whole runs
+  std::string script = "bench/cluster.sh";
+};
+
+/// Refuses a script that cannot be run.
+void check_cluster(const VerifyOptions& options);
+
+/// Runs every finished job again over links of every rate, prints a table and adds to DIRECTORY/verify.json. A run that
+/// fails there is a line of the table; how many did is returned.
+size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
+              const RunnerOptions& runner);
 
 }  // namespace prunex::tools

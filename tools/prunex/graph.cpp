@@ -4,10 +4,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
-#include "prunex/prune/groups.h"
 #include "prunex/train/images.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
@@ -25,23 +25,25 @@ struct GraphCommand {
   bool quiet = false;
 };
 
-ordered_json to_json(const prune::DependencyGroup& group) {
+ordered_json to_json(const channels::DependencyGroup& group) {
   ordered_json slices = ordered_json::array();
   for (const auto& slice : group.slices) {
     ordered_json entry{{"tensor", slice.tensor}, {"axis", slice.axis}};
     if (!slice.index.empty()) entry["index"] = slice.index;
     slices.push_back(entry);
   }
-  ordered_json json{
-      {"name", group.name}, {"size", group.size}, {"kind", prune::name_of(group.kind)}, {"prunable", group.prunable}};
+  ordered_json json{{"name", group.name},
+                    {"size", group.size},
+                    {"kind", channels::name_of(group.kind)},
+                    {"prunable", group.prunable}};
   if (!group.prunable) json["reason"] = group.reason;
   json["slices"] = slices;
   return json;
 }
 
-void print(const prune::DependencyGroup& group) {
+void print(const channels::DependencyGroup& group) {
   std::string row = fmt::format("{:<32} {:>6}  {:<7} {:<4} {:>3} slices", shorten(group.name, 32), group.size,
-                                prune::name_of(group.kind), group.prunable ? "yes" : "no", group.slices.size());
+                                channels::name_of(group.kind), group.prunable ? "yes" : "no", group.slices.size());
   if (!group.reason.empty()) row += "  " + wrap(group.reason, row.size() + 2, row.size() + 2);
   fmt::print("{}\n", row);
 }
@@ -55,9 +57,10 @@ void save(const GraphCommand& command, const program::Model& model) {
 }
 
 int run_graph(const GraphCommand& command) {
-  const auto model = load_model(command.model);
+  const auto model = load_model(command.model, program::Batch::kAny);
   const auto& graph = model.program.graph();
-  const auto groups = prune::dependency_groups(graph);
+  const channels::Analysis analysis(model.program);
+  const auto& groups = analysis.groups();
   if (!command.save.empty()) save(command, model);
   if (!command.json.empty()) {
     ordered_json array = ordered_json::array();

@@ -1,15 +1,13 @@
 #include "tools/prunex/launch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -23,7 +21,7 @@
 #include "prunex/comm/meet/store.h"
 #include "prunex/say.h"
 #include "tools/prunex/error_lines.h"
-#include "tools/prunex/rank_process.h"
+#include "tools/prunex/process.h"
 #include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
@@ -35,37 +33,16 @@ using Clock = ErrorLines::Clock;
 constexpr std::chrono::milliseconds kUntilReason{1000};
 constexpr std::chrono::milliseconds kFromTerminateToKill{700};
 
-sigset_t supervised_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals, signal);
-  if (!ignores(SIGHUP)) sigaddset(&signals, SIGHUP);  // blocked, it would come even under nohup
+std::vector<int> supervised_signals() {
+  std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
+  if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
   return signals;
 }
 
-// Blocks the signals that the supervisor reads from a descriptor; the store's threads inherit the mask.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    const auto signals = supervised_signals();
-    pthread_sigmask(SIG_BLOCK, &signals, &previous_);
-    fd_ = comm::opened(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
-  const sigset_t& previous() const { return previous_; }
-  std::optional<signalfd_siginfo> next() const {
-    signalfd_siginfo info;
-    if (read(fd_.fd(), &info, sizeof(info)) != sizeof(info)) return std::nullopt;
-    return info;
-  }
-  int fd() const { return fd_.fd(); }
-
- private:
-  sigset_t previous_;
-  comm::Socket fd_;
+struct Rank {
+  int number;
+  Process process;
+  bool reaped = false;
 };
 
 struct Failure {
@@ -77,19 +54,12 @@ struct Failure {
 class Supervisor {
  public:
   Supervisor(const BlockedSignals& signals, const comm::Layout& shape) : signals_(signals), shape_(shape) {}
-  ~Supervisor() {
-    signal_all(SIGKILL);
-    for (auto& rank : ranks_) {
-      if (rank.pid > 0) waitpid(rank.pid, nullptr, 0);
-      if (rank.error_fd >= 0) close(rank.error_fd);
-    }
-  }
+  ~Supervisor() { signal_all(SIGKILL); }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  void add(const RankProcess& rank) {
-    if (rank.error_fd >= 0) fcntl(rank.error_fd, F_SETFL, O_NONBLOCK);
-    ranks_.push_back(rank);
+  void add(int number, const ProcessOptions& options) {
+    ranks_.push_back({number, Process(fmt::format("rank {}", number), options)});
   }
 
   // Whether a signal came while ranks were being started.
@@ -112,29 +82,22 @@ class Supervisor {
 
  private:
   int64_t running() const {
-    return std::count_if(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.pid > 0; });
+    return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.reaped; });
   }
 
   void wait_for_event() {
-    std::vector<pollfd> descriptors = {{signals_.fd(), POLLIN, 0}};
+    std::vector<pollfd> descriptors = {{signals_.descriptor(), POLLIN, 0}};
     for (const auto& rank : ranks_) {
-      if (rank.error_fd >= 0) descriptors.push_back({rank.error_fd, POLLIN, 0});
+      if (rank.process.descriptor() >= 0) descriptors.push_back({rank.process.descriptor(), POLLIN, 0});
     }
     const bool timed = !failures_.empty() || !lines_.empty();
     poll(descriptors.data(), descriptors.size(), timed ? 50 : -1);
   }
 
-  void read_errors(RankProcess& rank) {
-    if (rank.error_fd < 0) return;
-    char buffer[4096];
-    ssize_t count = 0;
-    while ((count = read(rank.error_fd, buffer, sizeof(buffer))) > 0) {
-      lines_.add(rank.rank, {buffer, static_cast<size_t>(count)}, Clock::now());
-    }
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (lines_.unfinished(rank.rank)) lines_.add(rank.rank, "\n", Clock::now());
-    close(rank.error_fd);
-    rank.error_fd = -1;
+  void read_errors(Rank& rank) {
+    if (rank.process.descriptor() < 0) return;
+    lines_.add(rank.number, rank.process.read(), Clock::now());
+    if (rank.process.descriptor() < 0 && lines_.unfinished(rank.number)) lines_.add(rank.number, "\n", Clock::now());
   }
 
   void handle_signals() {
@@ -161,15 +124,15 @@ class Supervisor {
     if (info.ssi_code != SI_KERNEL) signal_all(signal);
   }
 
-  void reap(RankProcess& rank) {
-    int status = 0;
-    if (rank.pid == 0 || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
-    rank.pid = 0;
+  void reap(Rank& rank) {
+    if (rank.reaped || !rank.process.ended()) return;
+    rank.reaped = true;
+    const int status = rank.process.status();
     read_errors(rank);
     if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
     if (status == 0 || ended_on_request(status)) return;
     if (failures_.empty()) failed_at_ = Clock::now();
-    if (!terminated_at_) failures_.push_back({rank.rank, status});
+    if (!terminated_at_) failures_.push_back({rank.number, status});
   }
 
   void end_others() {
@@ -185,9 +148,7 @@ class Supervisor {
   }
 
   void signal_all(int signal) {
-    for (const auto& rank : ranks_) {
-      if (rank.pid > 0) kill(rank.pid, signal);
-    }
+    for (const auto& rank : ranks_) rank.process.signal(signal);
   }
 
   // Several ranks fail together when one dies; those that lost another one are not the reason.
@@ -240,7 +201,7 @@ class Supervisor {
 
   const BlockedSignals& signals_;
   const comm::Layout shape_;
-  std::vector<RankProcess> ranks_;
+  std::vector<Rank> ranks_;
   ErrorLines lines_;
   std::vector<Failure> failures_;  // until the others were asked to end
   Clock::time_point failed_at_;
@@ -285,16 +246,21 @@ void expect_room_for(const comm::Layout& shape) {
 int launch(const LaunchOptions& options, char** argv) {
   // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
-  const BlockedSignals signals;
+  const BlockedSignals signals(supervised_signals());
   const auto secret = random_secret();
   const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals, options.shape);
+  std::vector<std::string> words;
+  for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
   comm::Layout layout = options.shape;
   for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
-    const auto environment = environment_of(layout, options.threads, server.port(), secret);
-    const bool capture_error = layout.rank > 0 || !terminal;
-    supervisor.add(spawn_rank(layout.rank, {argv, environment, signals.previous(), capture_error}));
+    supervisor.add(layout.rank, {.words = words,
+                                 .environment = environment_of(layout, options.threads, server.port(), secret),
+                                 .blocked = signals.previous(),
+                                 .dies_by = SIGKILL,
+                                 .keeps_output = true,
+                                 .keeps_error = layout.rank == 0 && terminal});
     if (supervisor.interrupted()) break;
   }
   return supervisor.run();

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
@@ -36,31 +37,29 @@ void describe_model(text::OptionList& list, ModelChoice& choice) {
                                  }};
   list.add("model", text::one_of(choice.model, models::model_names(), ".pt2"), "a built-in network, or FILE.pt2")
       .must();
-  describe_model_limit(list, choice.max_model_size).when({"FILE.pt2", [&choice] {
-                                                            return choice.model.ends_with(".pt2")
-                                                                       ? ""
-                                                                       : fmt::format("{} is built in", choice.model);
-                                                          }});
+  describe_model_limit(list, choice.max_model_size,
+                       {{"FILE.pt2", [&choice] {
+                           return choice.model.ends_with(".pt2") ? "" : fmt::format("{} is built in", choice.model);
+                         }}});
   list.add("classes", text::number(choice.classes, text::between(0, 1'000'000)),
-           "outputs of a built-in network; 0 = what it was made for")
-      .when(built_in);
-  list.add("width", text::number(choice.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets")
-      .when(built_in);
+           "outputs of a built-in network; 0 = what it was made for", {built_in});
+  list.add("width", text::number(choice.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets",
+           {built_in});
 }
 
 void describe_input(text::OptionList& list, ModelChoice& choice) {
-  list.add("input", text::text_value(choice.input), "input of a built-in network, such as 1x3x224x224")
-      .when({"built-in networks",
-             [&choice] { return choice.model.ends_with(".pt2") ? "the network of a file has its own" : ""; }});
+  list.add("input", text::text_value(choice.input), "input of a built-in network, such as 1x3x224x224",
+           {{"built-in networks",
+             [&choice] { return choice.model.ends_with(".pt2") ? "the network of a file has its own" : ""; }}});
 }
 
-text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes) {
-  return list.add("max-model-size", text::number(mebibytes, text::between(0, 0x1p40)),
-                  "MiB that the records of a FILE.pt2 may have together; 0: eight times the file");
+void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vector<text::Condition> conditions) {
+  list.add("max-model-size", text::number(mebibytes, text::between(0, 0x1p40)),
+           "MiB that the records of a FILE.pt2 may have together; 0: eight times the file", std::move(conditions));
 }
 
-program::Model load_model(const ModelChoice& choice) {
-  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20);
+program::Model load_model(const ModelChoice& choice, program::Batch batch) {
+  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20, batch);
   const bool cifar = models::is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
   const auto shape = parse_shape(input);

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "prunex/program/program.h"
+#include "prunex/program/pt2.h"
 #include "prunex/text/option.h"
 
 namespace prunex::tools {
@@ -23,9 +24,9 @@ void describe_model(text::OptionList& list, ModelChoice& choice);
 /// input: a shape.
 void describe_input(text::OptionList& list, ModelChoice& choice);
 /// max-model-size, of program::read_pt2().
-text::Option& describe_model_limit(text::OptionList& list, int64_t& mebibytes);
+void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vector<text::Condition> conditions = {});
 
 /// Reads the file or builds the network; std::invalid_argument names the option.
-program::Model load_model(const ModelChoice& choice);
+program::Model load_model(const ModelChoice& choice, program::Batch batch = program::Batch::kDynamic);
 
 }  // namespace prunex::tools

@@ -6,9 +6,12 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/data/load.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/io/run_directory.h"
 #include "prunex/prune/pruner.h"
@@ -18,19 +21,163 @@
 #include "prunex/train/evidence.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
+#include "prunex/train/options.h"
 #include "prunex/train/product.h"
 #include "prunex/train/remarks.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/prune_options.h"
+#include "tools/prunex/model_options.h"
 #include "tools/prunex/prune_report.h"
 
 namespace prunex::tools {
 namespace {
 
 using prune::ImportanceOptions;
-using prune::Pruned;
 using prune::Pruner;
+using prune::Reduction;
 using prune::Target;
+using text::flag;
+using text::number;
+
+struct PruneCommand {
+  ModelChoice model;
+  std::string weights;
+  std::optional<double> ratio, macs, parameters, speed_up, latency;
+  int64_t latency_batch = 1;
+  std::string importance = "l2";
+  std::optional<prune::Reduction> reduction;
+  std::string normalizer;
+  bool global = false, isomorphic = false, tp_compat = false, estimate_statistics = false;
+  int64_t steps = 1;
+  prune::LimitOptions limits;
+  channels::GroupOptions groups;
+  std::vector<std::string> layer_ratios;
+  data::DataOptions data;
+  int64_t importance_samples = 256;
+  int threads = 1;
+  bool quiet = false;
+  std::string output;
+};
+
+prune::LayerRatio parse_layer_ratio(const std::string& text) {
+  const auto ratio = prune::parse_assignment(text);
+  if (ratio) return {ratio->first, ratio->second};
+  throw std::invalid_argument(fmt::format("`layer_ratio` {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
+}
+
+void describe_target(text::OptionList& list, PruneCommand& command) {
+  list.topic("Target: one of");
+  list.add("ratio", number(command.ratio), "share of the units of every group to remove");
+  list.add("macs", number(command.macs), "multiply-accumulates to be left at most: a share up to 1, or a count");
+  list.add("parameters", number(command.parameters), "parameters to be left at most: a share up to 1, or a count");
+  list.add("speed-up", number(command.speed_up), "multiply-accumulates before over those after");
+  list.add("latency", number(command.latency, text::above_zero()), "milliseconds at most for a batch, measured here");
+  list.add("latency-batch", number(command.latency_batch, text::between(1, 1 << 20)), "images in that batch",
+           {{"`latency`", [&command] { return command.latency ? "" : "nothing is timed without `latency`"; }}});
+}
+
+void describe_plan(text::OptionList& list, PruneCommand& command) {
+  auto& limits = command.limits;
+  list.topic("Plan");
+  list.add("global", flag(command.global), "rank the units of all groups together");
+  list.add("isomorphic", flag(command.isomorphic), "rank the units of groups of one structure together");
+  list.add("steps", number(command.steps, text::between(1, 100'000)),
+           "go to the target in so many steps, scoring anew in each");
+  list.add("round-to", number(limits.round_to, text::between(1, prune::kMostMultiple)),
+           "keep multiples of so many channels; 1 = any number");
+  list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
+           "largest share of a group's units to remove");
+  list.add("layer-ratio", text::texts(command.layer_ratios),
+           "NAME=R: another ratio for these layers; NAME may hold * and ?");
+  list.add("ignore", text::texts(limits.ignore), "layers whose outputs stay; names may hold * and ?");
+  list.add("heads", flag(command.groups.heads), "attention loses whole heads instead of equal positions of all heads");
+  list.add("statistics", flag(command.groups.statistics),
+           "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
+  list.add("tp-compat", flag(command.tp_compat), "scores, rounding and counts of Torch-Pruning 1.6.1");
+}
+
+void describe_importance(text::OptionList& list, PruneCommand& command) {
+  const std::vector<std::pair<std::string, std::optional<Reduction>>> reductions{
+      {"mean", Reduction::kMean},       {"sum", Reduction::kSum},     {"max", Reduction::kMax},
+      {"product", Reduction::kProduct}, {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
+  list.topic("Importance");
+  list.add("importance", text::one_of(command.importance, prune::importance_names()), "what ranks the units");
+  list.add("reduction", text::choice(command.reduction, reductions),
+           "how the layers of a group make one score (the criterion's own)");
+  auto normalizers = prune::normalizer_names();
+  normalizers.insert(normalizers.begin(), "");
+  list.add("normalizer", text::one_of(command.normalizer, normalizers),
+           "what makes groups comparable (the criterion's own)");
+  list.add("importance-samples", number(command.importance_samples, text::at_least(1)),
+           "training images that gradients are taken of",
+           {{"an importance that looks at images", [&command] {
+               const auto criterion = prune::importance_named(command.importance).criterion;
+               return prune::needs_evidence(criterion) ? "" : command.importance + " looks at no images";
+             }}});
+}
+
+/// The one target that was given; none or several are a std::invalid_argument.
+std::pair<std::string, double> target_option(const PruneCommand& command) {
+  std::vector<std::pair<std::string, double>> given;
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) given.emplace_back(name, *value);
+  };
+  add("ratio", command.ratio);
+  add("macs", command.macs);
+  add("parameters", command.parameters);
+  add("speed_up", command.speed_up);
+  add("latency", command.latency);
+  if (given.size() == 1) return given[0];
+  throw std::invalid_argument(
+      fmt::format("wanted one of `ratio`, `macs`, `parameters`, `speed_up` and `latency`, got {}", given.size()));
+}
+
+Target target_of(const PruneCommand& command, const Pruner& pruner) {
+  const auto [key, value] = target_option(command);
+  const std::string name = key == "speed_up" ? "speed-up" : key;
+  return prune::target_named(text::field_name(name), name, value, pruner.planner());
+}
+
+prune::PlanOptions plan_options(const PruneCommand& command) {
+  prune::PlanOptions options{.limits = command.limits, .tp_compat = command.tp_compat};
+  options.scope = command.isomorphic ? prune::Scope::kIsomorphic
+                  : command.global   ? prune::Scope::kGlobal
+                                     : prune::Scope::kLocal;
+  if (command.tp_compat && command.ratio && command.limits.max_ratio < 1) {
+    throw std::invalid_argument("`max_ratio`: `tp_compat` has no such limit on a `ratio`");
+  }
+  for (const std::string& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
+  return options;
+}
+
+ImportanceOptions importance_options(const PruneCommand& command) {
+  ImportanceOptions options = prune::importance_named(command.importance);
+  if (command.reduction) options.reduction = *command.reduction;
+  if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
+  options.seed = command.model.seed;
+  options.tp_compat = command.tp_compat;
+  return options;
+}
+
+text::OptionList describe(PruneCommand& command) {
+  text::OptionList list;
+  describe_model(list, command.model);
+  list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
+  describe_input(list, command.model);
+  list.add("seed", number(command.model.seed), "of built-in weights and random importance");
+  list.add("estimate-statistics", flag(command.estimate_statistics),
+           "write the model with batch-norm statistics estimated anew from training images");
+  list.add("threads", number(command.threads, text::between(1, kMostThreads)), "threads");
+  list.add("output", text::text_value(command.output), "new or empty directory for the results").must();
+  list.add("quiet", flag(command.quiet), "no remarks, only results");
+  describe_target(list, command);
+  describe_importance(list, command);
+  describe_plan(list, command);
+  command.data.dataset.clear();
+  train::describe_data(list, command.data);
+  return list;
+}
+
+using prune::Pruned;
 
 constexpr int64_t kTimedImages = 128;
 
@@ -147,7 +294,9 @@ int run_prune(const PruneCommand& command) {
   if (command.estimate_statistics && command.data.dataset.empty()) {
     throw std::invalid_argument("`estimate_statistics`: needs images, which `dataset` names");
   }
-  program::Model model = load_model(command.model);
+  // images come in batches of any size
+  const bool runs = !command.data.dataset.empty() || command.latency;
+  program::Model model = load_model(command.model, runs ? program::Batch::kDynamic : program::Batch::kAny);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
   const auto carried = train::carried_description(command.model.model, command.weights);
   const auto data = load_data(command, carried, model.program.graph());
@@ -156,10 +305,10 @@ int run_prune(const PruneCommand& command) {
         fmt::format("`importance` {}: reads gradients or activations, which need `dataset`", command.importance));
   }
   const prune::PlanOptions options = plan_options(command);
-  const std::string why =
-      train::nothing_to_cut(model.program.graph(), "`model` " + command.model.model, options.groups);
+  const channels::Analysis analysis(model.program, command.groups);
+  const std::string why = train::nothing_to_cut(analysis, "`model` " + command.model.model);
   if (!why.empty() && !command.quiet) say(text::with_flags(fmt::format("prunex: warning: {}\n", why)));
-  Pruner pruner(model, options);
+  Pruner pruner(model, analysis, options);
   std::optional<Latency> latency;
   if (command.latency) {
     latency = prune_to_latency(importance, command, pruner, data);

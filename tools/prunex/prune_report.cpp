@@ -11,9 +11,9 @@
 namespace prunex::tools {
 namespace {
 
+using channels::GroupKind;
 using nlohmann::ordered_json;
 using prune::Decision;
-using prune::GroupKind;
 using prune::Pruned;
 
 double ratio(int64_t before, int64_t after) {
@@ -32,7 +32,7 @@ ordered_json layers_of(const Pruned& pruned) {
 ordered_json groups_of(const Pruned& pruned) {
   ordered_json groups = ordered_json::array();
   for (const Decision& decision : pruned.decisions) {
-    ordered_json group{{"name", decision.group},    {"kind", prune::name_of(decision.kind)},
+    ordered_json group{{"name", decision.group},    {"kind", channels::name_of(decision.kind)},
                        {"layers", decision.layers}, {"units", decision.units},
                        {"asked", decision.asked},   {"done", decision.kept}};
     if (!decision.reason.empty()) group["reason"] = decision.reason;
@@ -47,7 +47,7 @@ ordered_json not_pruned(const Pruned& pruned) {
   for (const Decision& decision : pruned.decisions) {
     if (decision.kept < decision.units || decision.reason.empty()) continue;
     groups.push_back({{"name", decision.group},
-                      {"kind", prune::name_of(decision.kind)},
+                      {"kind", channels::name_of(decision.kind)},
                       {"layers", decision.layers},
                       {"units", decision.units},
                       {"reason", decision.reason}});

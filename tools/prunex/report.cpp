@@ -9,7 +9,7 @@
 #include "prunex/say.h"
 #include "report/study.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/report_origin.h"
+#include "tools/prunex/version.h"
 
 namespace prunex::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/prunex/verify.h"
+#include "tools/prunex/comparison_runner.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "report/figures.h"
 #include "report/report.h"
 #include "report/verdict.h"
-#include "tools/prunex/child_process.h"
+#include "tools/prunex/process.h"
 
 namespace prunex::tools {
 namespace {
@@ -29,7 +29,7 @@ struct Point {
   std::string error;
 };
 
-std::vector<std::string> words(const report::Run& run, const std::string& target, double mbit,
+std::vector<std::string> words(const report::Run& run, const Job& job, const std::string& target, double mbit,
                                const VerifyOptions& options, const RunnerOptions& runner) {
   std::vector<std::string> words{options.script,
                                  std::to_string(run.nodes()),
@@ -48,7 +48,7 @@ std::vector<std::string> words(const report::Run& run, const std::string& target
   if (options.exchanges > 0) {  // perhaps fewer steps than the warm-up of the whole run
     words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges), "--warmup-epochs", "0"});
   }
-  if (!runner.data_dir.empty()) words.insert(words.end(), {"--data-dir", runner.data_dir});
+  if (!runner.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", runner.data_dir});
   return words;
 }
 
@@ -77,8 +77,8 @@ Point measure(const ComparisonRecord& record, const Job& job, const report::Run*
   fs::remove_all(target);
   fs::create_directories(fs::path(target).parent_path());
   io::write_file_atomically(target + ".toml", config_of(job.options));
-  const auto command = words(*original, target, mbit, options, runner);
-  point.error = run_to_end(command.front(), command).error();
+  const auto command = words(*original, job, target, mbit, options, runner);
+  point.error = error_of_run({.program = command.front(), .words = command});
   const report::Run again = report::read_run(target);
   if (!again.summary) return point;
   point.computed = computed_seconds(*original, again, mbit);
@@ -126,7 +126,7 @@ void print(const Point& point) {
 void check_cluster(const VerifyOptions& options) {
   if (access(options.script.c_str(), X_OK) == 0) return;
   throw std::invalid_argument(
-      fmt::format("--cluster: got '{}', wanted a script that can be run, such as bench/cluster.sh of prunex's source",
+      fmt::format("`cluster`: got '{}', wanted a script that can be run, such as bench/cluster.sh of prunex's source",
                   options.script));
 }
 

@@ -1,12 +1,31 @@
 #include "tools/prunex/version.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <torch/version.h>
+
+#include <chrono>
+#include <filesystem>
 
 #include "prunex/version.h"
 #include "tools/prunex/commit.h"
 
 namespace prunex::tools {
+
+Build this_build() {
+  return {commit(), TORCH_VERSION};
+}
+
+report::Origin origin_of(const std::string& command, const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path().string();
+  const Build build = this_build();
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return {.command = command,
+          .folder = folder.empty() ? "." : folder,
+          .date = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now)),
+          .version = fmt::format("{} ({}{})", kVersion, build.commit,
+                                 build.is_committed() ? "" : ", with changes that are not committed")};
+}
 
 std::string version_line() {
   return fmt::format("prunex {} (commit {}), LibTorch {}", kVersion, commit(), TORCH_VERSION);

@@ -1,0 +1,115 @@
+// What is known of the channels of a program: which must be removed together, which can be, and what weights are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/channels/axes.h"
+#include "prunex/program/program.h"
+#include "prunex/sparsity/group.h"
+
+namespace prunex::channels {
+
+enum class GroupKind {
+  kInner,   ///< one layer makes these channels
+  kStream,  ///< several layers make them: a residual stream
+  kInput,   ///< the model's input
+  kOutput,  ///< the model's output
+};
+
+/// "inner", "stream", "input", "output".
+const char* name_of(GroupKind kind);
+
+struct DependencyGroup {
+  std::string name;  ///< the first layer, in natural order, that makes the channels; "[P]" is added if they begin at P
+  int64_t size = 0;  ///< units
+  GroupKind kind = GroupKind::kInner;
+  bool prunable = false;
+  std::string reason;                   ///< why not prunable
+  std::string inexact;                  ///< which statistics change with its units; empty: none
+  std::vector<sparsity::Slice> slices;  ///< parameters and buffers, by name
+};
+
+/// What a weight is in the layer that uses it.
+enum class WeightKind {
+  kConvolution,
+  kDepthwise,  ///< a convolution of as many groups as filters, more than one
+  kLinear,
+  kRecurrent,  ///< of LSTM, GRU and plain recurrent layers
+  kEmbedding,
+  kFactor,     ///< of a product of tensors: matmul and the like
+  kBatchNorm,  ///< the scale of a norm: gamma
+  kLayerNorm,
+  kOtherNorm,  ///< of instances or groups, and the root mean square's
+  kBias,       ///< of any layer or norm
+  kOther,
+};
+
+struct WeightRole {
+  WeightKind kind = WeightKind::kOther;
+  int64_t out_axis = 0;                   ///< the axis of the layer's outputs; -1: one axis is both, as in norms
+  int64_t groups = 1;                     ///< of a convolution
+  WeightKind layer = WeightKind::kOther;  ///< of a bias: what its layer's weight is
+  uint32_t inputs = 0;                    ///< bit i: a layer reads its input's channels along axis i
+
+  bool reads(int64_t axis) const { return (inputs >> axis & 1) != 0; }
+};
+/// By the name that owns the storage; weights that no operation knows are kOther. A weight that plays several parts
+/// gets the first one's role.
+using WeightRoles = std::map<std::string, WeightRole>;
+WeightRoles weight_roles(const Graph& graph);
+
+/// A word for messages and reports: "convolution", "linear", "batch norm", …
+const char* name_of(WeightKind kind);
+
+/// Whether it is the matrix or kernel of a layer, of whatever kind.
+bool is_layer(WeightKind kind);
+
+/// "layer1.0.conv1" of "layer1.0.conv1.weight"; the whole name of a bare parameter.
+std::string layer_of(const std::string& weight);
+
+/// Positions that each of a group's units has in a slice.
+int64_t positions_per_unit(const sparsity::Slice& slice, int64_t units);
+
+/// Whether the slice lies on the outputs of a layer.
+bool makes_units(const WeightRole& role, const sparsity::Slice& slice);
+
+/// Union-find over the channel units of the program's values, with one rule per ATen operation (operations.h). Made
+/// once per graph and handed on: copies share it. Cost: nearly linear in the number of channels.
+class Analysis {
+ public:
+  /// Implicit: functions that want an analysis take a program or a graph, of which they make one.
+  Analysis(const program::Program& program, GroupOptions options = {});
+  Analysis(const Graph& graph, GroupOptions options = {});
+
+  const Graph& graph() const;
+  const Axes& axes() const;
+
+  /// Exact: removing one unit of a prunable group from all its slices leaves every other unit's arithmetic as it was,
+  /// unless the options allow otherwise, which `inexact` then says. An operation without a rule freezes what it touches
+  /// and is named in `reason`. In natural order of their names, the input's first and the output's last; names and
+  /// slices do not depend on the order of the nodes.
+  const std::vector<DependencyGroup>& groups() const;
+  /// The prunable ones, for sparsity::make_cut: parameters and buffers.
+  const std::vector<sparsity::Group>& removable() const;
+  /// Position in removable() of the group that a unit belongs to; -1: none.
+  int32_t removable_of(Unit unit) const;
+
+  const WeightRoles& roles() const;
+  /// Nothing: the tensor is no parameter.
+  const WeightRole* role(const std::string& tensor) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+/// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. `graph` must outlive it.
+/// Where an axis becomes several, those are preferred that leave its units removable and, among them, heads or not, as
+/// the options say; then the largest. Goes over the graph at most as often as an axis has parts, and once more.
+Axes analyze(const Graph& graph, GroupOptions options);
+
+}  // namespace prunex::channels

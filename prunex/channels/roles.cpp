@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <string_view>
+
+#include "prunex/channels/operations.h"
+
+namespace prunex::channels {
+namespace {
+
+using program::Role;
+
+/// Collects the roles of a graph's parameters.
+class RoleCollector {
+ public:
+  explicit RoleCollector(const Graph& graph) : graph_(graph) {}
+
+  WeightRoles collect() {
+    for (const Node& node : graph_.nodes) visit(node);
+    for (const program::Value& value : graph_.values) {
+      if (value.role == Role::kParameter) roles_.try_emplace(graph_.owner(value.weight));
+    }
+    return std::move(roles_);
+  }
+
+ private:
+  static constexpr int64_t kNone = -1;
+
+  void visit(const Node& node) {
+    const WeightKind kind = operation_of(node.target).weights;
+    switch (kind) {
+      case WeightKind::kConvolution:
+        return add_layer(node, convolution(node), program::is_transposed(node) ? 0 : 1);
+      case WeightKind::kLinear:
+        return add_layer(node, {kind, 0, 1}, 1);
+      case WeightKind::kEmbedding:
+        return add_layer(node, {kind, 1, 1});
+      case WeightKind::kRecurrent:
+        return add_recurrent(node);
+      case WeightKind::kFactor:
+        return node.find("equation") == nullptr ? add_product(node) : add_einsum(node);
+      case WeightKind::kOther:
+        return;
+      default:
+        return add_layer(node, {kind, -1, 1});
+    }
+  }
+
+  /// `input`: the axis along which the layer reads; kNone: it does not.
+  void add(ValueId value, const WeightRole& role, int64_t input = kNone) {
+    if (value == kNoValue || graph_.values[value].role != Role::kParameter) return;
+    WeightRole& known = roles_[graph_.owner(graph_.values[value].weight)];
+    const uint32_t inputs = known.inputs | (input == kNone ? 0 : uint32_t{1} << input);
+    if (known.kind == WeightKind::kOther) known = role;
+    known.inputs = inputs;
+  }
+
+  void add_bias(ValueId value, WeightKind layer) { add(value, {WeightKind::kBias, -1, 1, layer}); }
+
+  void add_layer(const Node& node, const WeightRole& role, int64_t input = kNone) {
+    if (node.find("weight") == nullptr) return;
+    add(node.tensor("weight"), role, input);
+    add_bias(node.tensor("bias"), role.kind);
+  }
+
+  WeightRole convolution(const Node& node) const {
+    const int64_t groups = node.integer("groups", 1);
+    if (program::is_transposed(node)) return {WeightKind::kConvolution, 1, groups};
+    const bool depthwise = groups > 1 && extent(node.tensor("weight"), 0) == groups;
+    return {depthwise ? WeightKind::kDepthwise : WeightKind::kConvolution, 0, groups};
+  }
+
+  int64_t rank(ValueId value) const { return static_cast<int64_t>(graph_.values.at(value).shape.size()); }
+  int64_t extent(ValueId value, size_t axis) const { return graph_.values.at(value).shape.at(axis).factor; }
+
+  /// Matrices, and vectors that are biases.
+  void add_recurrent(const Node& node) {
+    for (const ValueId value : node.find("params")->values) {
+      rank(value) < 2 ? add_bias(value, WeightKind::kRecurrent) : add(value, {WeightKind::kRecurrent, 0, 1}, 1);
+    }
+  }
+
+  /// Outputs are the rows of the left factor, the columns of the right one.
+  void add_product(const Node& node) {
+    const auto [left, right, added] = product_of(node);
+    if (left == kNoValue || right == kNoValue || rank(left) < 2 || rank(right) < 2) return;
+    add(left, {WeightKind::kFactor, rank(left) - 2, 1}, rank(left) - 1);
+    add(right, {WeightKind::kFactor, rank(right) - 1, 1}, rank(right) - 2);
+    add_bias(added, WeightKind::kFactor);
+  }
+
+  /// Letters that only one operand and the result have are its outputs, letters that are summed over its inputs.
+  void add_einsum(const Node& node) {
+    std::string terms = node.find("equation")->literal.toStringRef();
+    std::erase(terms, ' ');
+    const size_t arrow = terms.find("->");
+    if (arrow == std::string::npos) return;
+    size_t begin = 0;
+    for (const ValueId value : tensor_inputs(graph_, node)) {
+      const size_t end = std::min(terms.find(',', begin), arrow);
+      const auto operand = [&](const auto& is_wanted) {
+        const auto found = std::find_if(terms.begin() + begin, terms.begin() + end, is_wanted);
+        return found == terms.begin() + end ? kNone : found - terms.begin() - begin;
+      };
+      const auto is_kept = [&](char letter) { return terms.find(letter, arrow) != std::string::npos; };
+      const auto is_own = [&](char letter) { return std::count(terms.begin(), terms.begin() + arrow, letter) == 1; };
+      const int64_t out = operand([&](char letter) { return is_kept(letter) && is_own(letter); });
+      const int64_t in = operand([&](char letter) { return !is_kept(letter); });
+      if (out != kNone) add(value, {WeightKind::kFactor, out, 1}, in);
+      begin = end + 1;
+    }
+  }
+
+  const Graph& graph_;
+  WeightRoles roles_;
+};
+
+}  // namespace
+
+WeightRoles weight_roles(const Graph& graph) {
+  return RoleCollector(graph).collect();
+}
+
+std::string layer_of(const std::string& weight) {
+  const size_t dot = weight.rfind('.');
+  return dot == std::string::npos ? weight : weight.substr(0, dot);
+}
+
+const char* name_of(WeightKind kind) {
+  static constexpr const char* kNames[] = {"convolution", "depthwise convolution",
+                                           "linear",      "recurrent",
+                                           "embedding",   "factor",
+                                           "batch norm",  "layer norm",
+                                           "norm",        "bias",
+                                           "other"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+int64_t positions_per_unit(const sparsity::Slice& slice, int64_t units) {
+  return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
+}
+
+bool is_layer(WeightKind kind) {
+  return kind <= WeightKind::kFactor;
+}
+
+bool makes_units(const WeightRole& role, const sparsity::Slice& slice) {
+  return is_layer(role.kind) && slice.axis == role.out_axis;
+}
+
+}  // namespace prunex::channels

@@ -1,0 +1,67 @@
+// The parts of a .pt2 file: the graph in models/model.json, its arguments, sizes and codes, and the sample inputs.
+#pragma once
+
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "prunex/program/program.h"
+#include "prunex/program/pt2.h"
+
+namespace c10 {
+struct Argument;
+}
+
+namespace prunex::program {
+
+/// Reads the document without its tensors: constants and aliases are left empty. Throws std::invalid_argument that
+/// names what is not supported.
+Graph read_graph(const nlohmann::json& document, Batch batch);
+
+/// The document for a graph with its weights. Throws std::invalid_argument where they disagree.
+nlohmann::ordered_json write_graph(const Graph& graph, const Weights& weights);
+
+/// The "tensor_meta" of a stored tensor, row-major whatever its memory layout is.
+nlohmann::ordered_json write_tensor_meta(const at::Tensor& tensor);
+
+/// Reads {"name": …, "arg": {"as_…": …}}. `find` turns the name of a value into its id. Throws std::invalid_argument
+/// that names the argument if its kind is not supported.
+Argument read_argument(const nlohmann::json& named, const std::function<ValueId(const std::string&)>& find);
+
+/// The "arg" of `argument`, which the schema describes as `formal`; null for arguments of symbolic arithmetic.
+nlohmann::ordered_json write_argument(const Graph& graph, const Argument& argument, const c10::Argument* formal);
+
+/// The name in "Symbol('s0', …)"; none if `expression` is anything else.
+std::optional<std::string> symbol_name(const std::string& expression);
+
+/// The extent that `expression`, such as "Mul(Integer(12), Symbol('s0', positive=True, integer=True))", stands for when
+/// the batch is called `batch`; none if it is neither a number nor a multiple of the batch, or holds another symbol or
+/// an unknown function.
+std::optional<Extent> parse_extent(const std::string& expression, const std::string& batch);
+
+inline constexpr int kStridedLayout = 7;
+
+/// Throw std::invalid_argument for codes and types that programs do not support (complex, quantized, 8-bit floats).
+at::ScalarType dtype_of_code(int64_t code);
+int code_of_dtype(at::ScalarType dtype);
+at::MemoryFormat memory_format_of_code(int64_t code);
+int code_of_memory_format(at::MemoryFormat format);
+
+/// nlohmann-json itself rounds, wraps and looks past the end: throw std::invalid_argument unless it is an integer of 64
+/// bits; a size, an axis' stride or a position, which are not negative.
+int64_t to_integer(const nlohmann::json& value);
+int64_t to_size(const nlohmann::json& value);
+
+/// An object that says by its only key what it holds.
+struct Tagged {
+  const std::string& tag;
+  const nlohmann::json& body;
+};
+/// Throws std::invalid_argument unless `value` is an object with one key.
+Tagged to_tagged(const nlohmann::json& value);
+
+}  // namespace prunex::program

@@ -1,0 +1,327 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "prunex/program/operations.h"
+#include "prunex/program/pt2/format.h"
+
+namespace prunex::program {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::invalid_argument(why);
+}
+
+void check_schema_version(const json& document) {
+  constexpr int kMajor = 8;
+  const auto& version = document.at("schema_version");
+  const auto major = to_integer(version.at("major"));
+  if (major == kMajor) return;
+  refuse(fmt::format("is of schema version {}.{}, wanted {}: export it again with PyTorch 2.11", major,
+                     version.contains("minor") ? to_integer(version["minor"]) : 0, kMajor));
+}
+
+// Checks of what tracing assumed; run() checks its inputs itself.
+bool is_assertion(const std::string& target) {
+  return target.starts_with("torch.ops.aten._assert_") || target.starts_with("torch.ops.aten.sym_constrain_range");
+}
+
+// Arithmetic on sizes: may be left out when nothing needs it.
+bool is_symbolic(const std::string& target) {
+  return target.starts_with("_operator.") || target.starts_with("torch.sym_") || target.starts_with("math.") ||
+         target.starts_with("torch.ops.aten.sym_");
+}
+
+void collect_names(const json& item, std::unordered_set<std::string>& names) {
+  if (item.is_object()) {
+    for (const auto* key : {"name", "as_name"}) {
+      if (item.contains(key) && item[key].is_string()) names.insert(item[key].get<std::string>());
+    }
+  }
+  if (!item.is_structured()) return;
+  for (const auto& child : item) collect_names(child, names);
+}
+
+// The nodes without assertions and without sizes that only assertions needed.
+std::vector<const json*> needed_nodes(const json& graph) {
+  std::unordered_set<std::string> needed;
+  collect_names(graph.at("outputs"), needed);
+  std::vector<const json*> kept;
+  const auto& nodes = graph.at("nodes");
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const auto target = node->at("target").get<std::string>();
+    if (is_assertion(target)) continue;
+    std::unordered_set<std::string> outputs;
+    collect_names(node->at("outputs"), outputs);
+    const auto is_needed = [&](const std::string& name) { return needed.contains(name); };
+    if (is_symbolic(target) && std::none_of(outputs.begin(), outputs.end(), is_needed)) continue;
+    for (const auto& input : node->at("inputs")) collect_names(input.at("arg"), needed);
+    kept.push_back(&*node);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+// "torch.ops.aten.add.Tensor" -> "aten::add.Tensor"
+std::string read_target(const std::string& target) {
+  constexpr std::string_view kOperations = "torch.ops.", kHigherOrder = "torch.ops.higher_order.";
+  static const std::unordered_map<std::string, std::string> on_sizes{{"_operator.mul", "sym::mul"},
+                                                                     {"_operator.add", "sym::add"},
+                                                                     {"_operator.sub", "sym::sub"},
+                                                                     {"_operator.floordiv", "sym::floordiv"}};
+  if (const auto known = on_sizes.find(target); known != on_sizes.end()) return known->second;
+  if (target.starts_with(kHigherOrder)) {
+    refuse(fmt::format("node '{}' holds a graph of its own: control flow is not supported", target));
+  }
+  if (!target.starts_with(kOperations)) refuse(fmt::format("node '{}' is not supported", target));
+  const auto name = target.substr(kOperations.size());
+  const auto space = name.find('.'), overload = name.rfind('.');
+  if (space == overload) refuse(fmt::format("node '{}' has no overload", target));
+  auto result = name.substr(0, space) + "::" + name.substr(space + 1, overload - space - 1);
+  const auto suffix = name.substr(overload + 1);
+  return suffix == "default" ? result : result + "." + suffix;
+}
+
+class GraphReader {
+ public:
+  GraphReader(const json& document, Batch batch)
+      : fixed_allowed_(batch == Batch::kAny), module_(document.at("graph_module")), json_(module_.at("graph")) {}
+
+  Graph read() {
+    const auto& specs = module_.at("signature").at("input_specs");
+    check_output_kinds();
+    for (const auto& spec : specs) find_batch(spec);
+    if (batch_.empty() && !fixed_) refuse("has no tensor input");
+    for (const auto& spec : specs) read_input(spec);
+    for (const auto* node : needed_nodes(json_)) read_node(*node);
+    read_outputs();
+    read_metadata();
+    return std::move(graph_);
+  }
+
+ private:
+  static std::string input_name(const json& spec) {
+    const auto [kind, body] = to_tagged(spec);
+    if (kind == "constant_input") {
+      refuse(fmt::format("input '{}' is a constant, wanted tensors only", body.value("name", "?")));
+    }
+    if (kind != "user_input") refuse(fmt::format("has an input of kind '{}', which is not supported", kind));
+    const auto& arg = body.at("arg");
+    if (!arg.contains("as_tensor")) refuse("has an input that is not a tensor");
+    return arg["as_tensor"].at("name").get<std::string>();
+  }
+
+  void find_batch(const json& spec) {
+    if (!spec.contains("user_input")) return;
+    const auto name = input_name(spec);
+    const auto& sizes = json_.at("tensor_values").at(name).at("sizes");
+    const bool fixed = sizes.empty() || sizes[0].contains("as_int");
+    if (fixed && !(fixed_allowed_ && !sizes.empty() && batch_.empty())) refuse_fixed_batch(name, sizes);
+    for (size_t axis = 1; axis < sizes.size(); ++axis) {
+      if (!sizes[axis].contains("as_int")) {
+        refuse(fmt::format("input '{}' is dynamic on axis {}; only the batch (axis 0) may be", name, axis));
+      }
+    }
+    if (fixed) {
+      fixed_ = true;
+      return;
+    }
+    const auto expression = sizes[0].at("as_expr").at("expr_str").get<std::string>();
+    const auto symbol = symbol_name(expression);
+    if (fixed_ || !symbol || (!batch_.empty() && batch_ != *symbol)) {
+      refuse(fmt::format("the batch of input '{}' is {}, wanted one symbol for all inputs", name, expression));
+    }
+    batch_ = *symbol;
+  }
+
+  [[noreturn]] static void refuse_fixed_batch(const std::string& name, const json& sizes) {
+    const auto got =
+        sizes.empty() ? std::string("no batch") : fmt::format("the fixed batch {}", to_integer(sizes[0]["as_int"]));
+    refuse(
+        fmt::format("input '{0}' has {1}; export with dynamic_shapes: torch.export.export(model, ({0},), "
+                    "dynamic_shapes={{\"{0}\": {{0: torch.export.Dim(\"batch\")}}}})",
+                    name, got));
+  }
+
+  void read_input(const json& spec) {
+    const auto [kind, body] = to_tagged(spec);
+    if (kind == "parameter") return read_weight(body, "parameter_name", Role::kParameter);
+    if (kind == "tensor_constant") return read_weight(body, "tensor_constant_name", Role::kConstant);
+    // A buffer that the state dict does not hold is as good as a constant.
+    if (kind == "buffer") {
+      return read_weight(body, "buffer_name", body.value("persistent", true) ? Role::kBuffer : Role::kConstant);
+    }
+    graph_.inputs.push_back(add_tensor(input_name(spec), Role::kInput));
+  }
+
+  void read_weight(const json& body, const char* key, Role role) {
+    const auto id = add_tensor(body.at("arg").at("name").get<std::string>(), role);
+    graph_.values[id].weight = body.at(key).get<std::string>();
+    check_name(graph_.values[id].weight);
+  }
+
+  // Names are printed.
+  static void check_name(const std::string& name) {
+    const auto is_control = [](unsigned char c) { return std::iscntrl(c) != 0; };
+    if (name.empty() || std::any_of(name.begin(), name.end(), is_control)) {
+      refuse("has a value or weight whose name is empty or holds control characters");
+    }
+  }
+
+  ValueId add(Value value) {
+    check_name(value.name);
+    const auto id = static_cast<ValueId>(graph_.values.size());
+    if (!ids_.emplace(value.name, id).second) refuse(fmt::format("value '{}' is defined twice", value.name));
+    graph_.values.push_back(std::move(value));
+    return id;
+  }
+
+  ValueId add_tensor(const std::string& name, Role role) {
+    const auto& meta = json_.at("tensor_values");
+    if (!meta.contains(name)) refuse(fmt::format("value '{}' has no recorded shape", name));
+    Value value{.name = name, .role = role};
+    try {
+      value.dtype = dtype_of_code(to_integer(meta[name].at("dtype")));
+    } catch (const std::invalid_argument& error) {
+      refuse(fmt::format("value '{}': {}", name, error.what()));
+    }
+    for (const auto& size : meta[name].at("sizes")) value.shape.push_back(read_extent(name, size));
+    check_shape(value);
+    return add(std::move(value));
+  }
+
+  // Extents are multiplied wherever costs are counted. Weights are held against their records.
+  static void check_shape(const Value& value) {
+    constexpr int64_t kMostElements = 1 << 28, kMostPositions = 1 << 24, kMostWeights = int64_t{1} << 40;
+    const bool stored = value.role != Role::kInput && value.role != Role::kComputed;
+    int64_t elements = 1;
+    for (const auto& extent : value.shape) {
+      if (extent.factor < 0) refuse(fmt::format("value '{}' has the size {}", value.name, extent.factor));
+      const bool overflows = __builtin_mul_overflow(elements, std::max<int64_t>(extent.factor, 1), &elements);
+      const bool small = elements <= kMostElements && extent.factor <= kMostPositions;
+      if (!overflows && (stored ? elements <= kMostWeights : small)) continue;
+      refuse(fmt::format("value '{}' is recorded with more than {} elements per image, or {} on an axis", value.name,
+                         kMostElements, kMostPositions));
+    }
+  }
+
+  Extent read_extent(const std::string& name, const json& size) const {
+    if (size.contains("as_int")) return {to_integer(size["as_int"]), false};
+    const auto expression = size.at("as_expr").at("expr_str").get<std::string>();
+    const auto extent = parse_extent(expression, batch_);
+    if (!extent) {
+      refuse(fmt::format("value '{}' has the size {}, wanted a number or a multiple of the batch {}", name, expression,
+                         batch_));
+    }
+    return *extent;
+  }
+
+  void read_node(const json& item) {
+    const auto target = item.at("target").get<std::string>();
+    try {
+      Node node{.target = read_target(target), .metadata = item.value("metadata", json::object()).dump()};
+      for (const auto& input : item.at("inputs")) {
+        node.arguments.push_back(read_argument(input, [this](const std::string& name) { return find(name); }));
+      }
+      check_operation(graph_, node);
+      read_node_outputs(item.at("outputs"), node);
+      graph_.nodes.push_back(std::move(node));
+    } catch (const std::invalid_argument& error) {
+      const auto name = item.contains("name") && item["name"].is_string() ? item["name"].get<std::string>() : "?";
+      refuse(fmt::format("node {} ({}): {}", name, target, error.what()));
+    }
+  }
+
+  ValueId find(const std::string& name) const {
+    const auto id = ids_.find(name);
+    if (id == ids_.end()) refuse(fmt::format("value '{}' is not defined", name));
+    return id->second;
+  }
+
+  void read_node_outputs(const json& outputs, Node& node) {
+    for (const auto& output : outputs) {
+      if (output.contains("as_tensor")) {
+        node.outputs.push_back(output_tensor(output["as_tensor"], outputs.size() > 1));
+      } else if (output.contains("as_tensors") && outputs.size() == 1) {
+        node.output_is_list = true;
+        for (const auto& tensor : output["as_tensors"]) node.outputs.push_back(output_tensor(tensor, true));
+      } else if (output.contains("as_sym_int")) {
+        node.outputs.push_back(add_number(output["as_sym_int"].at("as_name").get<std::string>()));
+      } else if (!output.contains("as_none")) {
+        refuse(fmt::format("its output of kind '{}' is not supported", to_tagged(output).tag));
+      }
+    }
+  }
+
+  // torch.export gives no shape to those of several outputs that nobody uses.
+  ValueId output_tensor(const json& tensor, bool one_of_several) {
+    const auto name = tensor.at("name").get<std::string>();
+    if (one_of_several && !json_.at("tensor_values").contains(name)) return kNoValue;
+    return add_tensor(name, Role::kComputed);
+  }
+
+  ValueId add_number(const std::string& name) {
+    const auto number = read_extent(name, json_.at("sym_int_values").at(name));
+    return add({.name = name, .role = Role::kSymInt, .dtype = at::kLong, .number = number});
+  }
+
+  void check_output_kinds() const {
+    for (const auto& spec : module_.at("signature").at("output_specs")) {
+      const auto& kind = to_tagged(spec).tag;
+      if (kind.ends_with("_mutation")) {
+        refuse(
+            fmt::format("has an output of kind '{}': it was decomposed; save what torch.export.export returns", kind));
+      }
+      if (kind != "user_output") refuse(fmt::format("has an output of kind '{}', which is not supported", kind));
+    }
+  }
+
+  void read_outputs() {
+    const auto& specs = module_.at("signature").at("output_specs");
+    for (const auto& spec : specs) {
+      const auto& arg = to_tagged(spec).body.at("arg");
+      if (arg.contains("as_tensor")) graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
+    }
+    if (graph_.outputs.empty()) refuse("has no tensor output");
+    all_outputs_kept_ = graph_.outputs.size() == specs.size();
+  }
+
+  // What only other tools read: the structure of the outputs and the names of the modules.
+  void read_metadata() {
+    json metadata = json::object();
+    for (const auto& entry : module_.value("module_call_graph", json::array())) {
+      const auto name = entry.at("fqn").get<std::string>();
+      const bool root = name.empty() && entry.contains("signature") && entry["signature"].is_object();
+      if (root && all_outputs_kept_) metadata["out_spec"] = entry["signature"].at("out_spec");
+      if (!name.empty()) metadata["modules"].push_back(name);
+    }
+    if (module_.contains("treespec_namedtuple_fields")) {
+      metadata["treespec_namedtuple_fields"] = module_["treespec_namedtuple_fields"];
+    }
+    graph_.metadata = metadata.dump();
+  }
+
+  bool fixed_allowed_, fixed_ = false;
+  const json& module_;
+  const json& json_;
+  Graph graph_;
+  std::string batch_;  // the symbol
+  std::unordered_map<std::string, ValueId> ids_;
+  bool all_outputs_kept_ = false;
+};
+
+}  // namespace
+
+Graph read_graph(const json& document, Batch batch) {
+  check_schema_version(document);
+  return GraphReader(document, batch).read();
+}
+
+}  // namespace prunex::program

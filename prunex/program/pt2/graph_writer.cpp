@@ -1,0 +1,260 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+#include "prunex/program/pt2/format.h"
+
+namespace prunex::program {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kBatch = "Symbol('s0', positive=True, integer=True)";
+// Hint 1 would make the batch a constant when PyTorch decomposes the program.
+constexpr int64_t kBatchHint = 2;
+
+Json number(int64_t value) {
+  return {{"as_int", value}};
+}
+
+Json number(const Extent& extent) {
+  if (!extent.per_image) return number(extent.factor);
+  const auto text = extent.factor == 1 ? kBatch : fmt::format("Mul(Integer({}), {})", extent.factor, kBatch);
+  return {{"as_expr", {{"expr_str", text}, {"hint", number(extent.factor * kBatchHint)}}}};
+}
+
+Json tensor_meta(const Shape& shape, at::ScalarType dtype, bool requires_grad) {
+  Json sizes = Json::array(), strides = Json::array();
+  Extent stride{1, false};
+  for (auto extent = shape.rbegin(); extent != shape.rend(); ++extent) {
+    sizes.insert(sizes.begin(), number(*extent));
+    strides.insert(strides.begin(), number(stride));
+    stride = {stride.factor * extent->factor, stride.per_image || extent->per_image};
+  }
+  return {{"dtype", code_of_dtype(dtype)},
+          {"sizes", sizes},
+          {"requires_grad", requires_grad},
+          {"device", {{"type", "cpu"}, {"index", nullptr}}},
+          {"strides", strides},
+          {"storage_offset", number(0)},
+          {"layout", kStridedLayout}};
+}
+
+Shape shape_of(const at::Tensor& tensor) {
+  Shape shape;
+  for (const auto size : tensor.sizes()) shape.push_back({size, false});
+  return shape;
+}
+
+// "aten::add.Tensor" -> "torch.ops.aten.add.Tensor"
+std::string write_target(const std::string& target) {
+  constexpr std::string_view kOnSizes = "sym::";
+  if (target.starts_with(kOnSizes)) return "_operator." + target.substr(kOnSizes.size());
+  const auto colon = target.find("::");
+  auto name = fmt::format("torch.ops.{}.{}", target.substr(0, colon), target.substr(colon + 2));
+  return target.find('.') == std::string::npos ? name + ".default" : name;
+}
+
+const c10::FunctionSchema* find_schema(const std::string& target) {
+  const auto dot = target.find('.');
+  const auto overload = dot == std::string::npos ? "" : target.substr(dot + 1);
+  const auto handle = c10::Dispatcher::singleton().findSchema({target.substr(0, dot), overload});
+  return handle ? &handle->schema() : nullptr;
+}
+
+class GraphWriter {
+ public:
+  GraphWriter(const Graph& graph, const Weights& weights) : graph_(graph), weights_(weights) {}
+
+  Json write() {
+    for (const auto role : {Role::kParameter, Role::kBuffer, Role::kConstant}) write_weights(role);
+    for (const auto id : graph_.inputs) write_input(graph_.values[id]);
+    for (const auto& node : graph_.nodes) nodes_.push_back(write_node(node));
+    for (const auto id : graph_.outputs) {
+      const Json tensor{{"as_tensor", {{"name", graph_.values[id].name}}}};
+      outputs_.push_back(tensor);
+      output_specs_.push_back({{"user_output", {{"arg", tensor}}}});
+    }
+    return document();
+  }
+
+ private:
+  const at::Tensor& find_tensor(const Value& value) const {
+    const auto& name = graph_.owner(value.weight);
+    if (value.role == Role::kConstant) return graph_.constants.at(name);
+    const auto* tensor = (value.role == Role::kParameter ? weights_.params : weights_.buffers).find(name);
+    if (!tensor) throw std::invalid_argument(fmt::format("the weights lack '{}'", name));
+    return *tensor;
+  }
+
+  void write_weights(Role role) {
+    for (const auto& value : graph_.values) {
+      if (value.role != role) continue;
+      const auto& tensor = find_tensor(value);
+      const auto shape = shape_of(tensor);
+      if (shape != value.shape) {
+        throw std::invalid_argument(fmt::format("'{}' is {}, but the graph records another shape", value.weight,
+                                                fmt::join(tensor.sizes(), "x")));
+      }
+      tensor_values_[value.name] = tensor_meta(shape, tensor.scalar_type(), tensor.requires_grad());
+      inputs_.push_back({{"as_tensor", {{"name", value.name}}}});
+      input_specs_.push_back(weight_spec(value));
+    }
+  }
+
+  static Json weight_spec(const Value& value) {
+    const Json arg{{"name", value.name}};
+    if (value.role == Role::kParameter) return {{"parameter", {{"arg", arg}, {"parameter_name", value.weight}}}};
+    if (value.role == Role::kConstant) {
+      return {{"tensor_constant", {{"arg", arg}, {"tensor_constant_name", value.weight}}}};
+    }
+    return {{"buffer", {{"arg", arg}, {"buffer_name", value.weight}, {"persistent", true}}}};
+  }
+
+  void write_input(const Value& value) {
+    const Json tensor{{"as_tensor", {{"name", value.name}}}};
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);
+    inputs_.push_back(tensor);
+    input_specs_.push_back({{"user_input", {{"arg", tensor}}}});
+  }
+
+  Json write_node(const Node& node) {
+    const auto* schema = node.target.starts_with("sym::") ? nullptr : find_schema(node.target);
+    const auto metadata =
+        node.metadata.empty() ? Json{{"nn_module_stack", "L__self__,,torch.nn.Module"}} : Json::parse(node.metadata);
+    Json result{{"target", write_target(node.target)},
+                {"inputs", write_arguments(node, schema)},
+                {"outputs", write_node_outputs(node)},
+                {"metadata", metadata},
+                {"is_hop_single_tensor_return", nullptr}};
+    const bool single = node.outputs.size() == 1 && !node.output_is_list;
+    if (single && node.outputs[0] != kNoValue) result["name"] = graph_.values.at(node.outputs[0]).name;
+    return result;
+  }
+
+  // Arguments in the schema's order; by position until the first that is left out or must be named.
+  Json write_arguments(const Node& node, const c10::FunctionSchema* schema) const {
+    constexpr int kPositional = 1, kKeyword = 2;
+    Json inputs = Json::array();
+    const auto add = [&](const Argument& argument, const c10::Argument* formal, bool by_position) {
+      inputs.push_back({{"name", argument.name},
+                        {"arg", write_argument(graph_, argument, formal)},
+                        {"kind", by_position ? kPositional : kKeyword}});
+    };
+    if (!schema) {
+      for (const auto& argument : node.arguments) add(argument, nullptr, true);
+      return inputs;
+    }
+    bool by_position = true;
+    for (const auto& formal : schema->arguments()) {
+      const auto* argument = node.find(formal.name());
+      by_position = by_position && argument && !formal.kwarg_only();
+      if (argument) add(*argument, &formal, by_position);
+    }
+    return inputs;
+  }
+
+  Json write_node_outputs(const Node& node) {
+    if (node.outputs.size() == 1 && !node.output_is_list)
+      return Json::array({write_node_output(node.outputs[0], unused_name(0))});
+    Json outputs = Json::array();
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      auto output = write_node_output(node.outputs[i], unused_name(i));
+      outputs.push_back(node.output_is_list ? output.at("as_tensor") : output);
+    }
+    if (!node.output_is_list) return outputs;
+    return Json::array({{{"as_tensors", outputs}}});
+  }
+
+  std::string unused_name(size_t output) const { return fmt::format("node_{}_unused_{}", nodes_.size(), output); }
+
+  Json write_node_output(ValueId id, const std::string& unused) {
+    if (id == kNoValue) {  // no name in the graph, but PyTorch looks its shape up
+      tensor_values_[unused] = tensor_meta({}, at::kFloat, false);
+      return {{"as_tensor", {{"name", unused}}}};
+    }
+    const auto& value = graph_.values.at(id);
+    if (value.role == Role::kSymInt) {
+      sym_int_values_[value.name] = number(value.number);
+      return {{"as_sym_int", {{"as_name", value.name}}}};
+    }
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);
+    return {{"as_tensor", {{"name", value.name}}}};
+  }
+
+  Json document() const {
+    const auto metadata = graph_.metadata.empty() ? Json::object() : Json::parse(graph_.metadata);
+    const Json graph{{"inputs", inputs_},
+                     {"outputs", outputs_},
+                     {"nodes", nodes_},
+                     {"tensor_values", tensor_values_},
+                     {"sym_int_values", sym_int_values_},
+                     {"sym_bool_values", Json::object()}};
+    const Json module{{"graph", graph},
+                      {"signature", {{"input_specs", input_specs_}, {"output_specs", output_specs_}}},
+                      {"module_call_graph", call_graph(metadata)},
+                      {"metadata", Json::object()},
+                      {"treespec_namedtuple_fields", metadata.value("treespec_namedtuple_fields", Json::object())}};
+    Json constraints = Json::object();
+    const bool fixed = !graph_.inputs.empty() && !graph_.values[graph_.inputs[0]].shape.empty() &&
+                       !graph_.values[graph_.inputs[0]].shape[0].per_image;
+    if (!fixed) constraints["s0"] = {{"min_val", 1}, {"max_val", nullptr}};
+    return {{"graph_module", module},
+            {"opset_version", {{"aten", 10}}},
+            {"range_constraints", constraints},
+            {"schema_version", {{"major", 8}, {"minor", 17}}},
+            {"verifiers", Json::array({"TRAINING"})},
+            {"torch_version", "2.11.0"},
+            {"guards_code", Json::array()}};
+  }
+
+  static Json leaf() { return {{"type", nullptr}, {"context", nullptr}, {"children_spec", Json::array()}}; }
+
+  static Json tuple(size_t leaves) {
+    Json children = Json::array();
+    for (size_t i = 0; i < leaves; ++i) children.push_back(leaf());
+    return {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", children}};
+  }
+
+  // A structure is stored as text: its version, then its tree.
+  static std::string structure(const Json& tree) { return Json::array({1, tree}).dump(); }
+
+  Json call_graph(const Json& metadata) const {
+    const Json keywords{{"type", "builtins.dict"}, {"context", "[]"}, {"children_spec", Json::array()}};
+    Json in = tuple(0);
+    in["children_spec"] = Json::array({tuple(graph_.inputs.size()), keywords});
+    const Json out = graph_.outputs.size() == 1 ? leaf() : tuple(graph_.outputs.size());
+    Json names = Json::array();
+    for (const auto id : graph_.inputs) names.push_back(graph_.values[id].name);
+    const Json signature{{"inputs", Json::array()},
+                         {"outputs", Json::array()},
+                         {"in_spec", structure(in)},
+                         {"out_spec", metadata.value("out_spec", structure(out))},
+                         {"forward_arg_names", names}};
+    Json calls = Json::array({{{"fqn", ""}, {"signature", signature}}});
+    for (const auto& name : metadata.value("modules", Json::array())) {
+      calls.push_back({{"fqn", name}, {"signature", nullptr}});
+    }
+    return calls;
+  }
+
+  const Graph& graph_;
+  const Weights& weights_;
+  Json inputs_ = Json::array(), outputs_ = Json::array(), nodes_ = Json::array();
+  Json input_specs_ = Json::array(), output_specs_ = Json::array();
+  Json tensor_values_ = Json::object(), sym_int_values_ = Json::object();
+};
+
+}  // namespace
+
+nlohmann::ordered_json write_graph(const Graph& graph, const Weights& weights) {
+  return GraphWriter(graph, weights).write();
+}
+
+nlohmann::ordered_json write_tensor_meta(const at::Tensor& tensor) {
+  return tensor_meta(shape_of(tensor), tensor.scalar_type(), tensor.requires_grad());
+}
+
+}  // namespace prunex::program
