@@ -41,7 +41,7 @@ Prepared prepare(const TrainOptions& options) {
                .length = run_length(whole, training.size()),
                .calibration = calibration_images(training, whole.seed)};
   const program::Model& model = run.network.model;
-  const channels::Analysis analysis(model.program);
+  const channels::Analysis& analysis = run.network.analysis;
   PruningPlan& pruning = run.pruning;
   pruning.groups = groups_to_prune(analysis, whole);
   pruning.score_units = mask_scorer(whole, pruning.groups, model, training, run.calibration);

@@ -12,6 +12,7 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "prunex/program/shapes.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/remarks.h"
@@ -55,6 +56,15 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   }
   if (frozen.empty()) return "";
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
+}
+
+/// What a file states of shapes is what its channels are found by.
+void check_shapes(const program::Program& program, const std::string& source) {
+  try {
+    program::check_shapes(program);
+  } catch (const c10::Error& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", source, error.what_without_backtrace()));
+  }
 }
 
 std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
@@ -115,13 +125,14 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   const std::string source = "`model` " + options.model;
   program::Model model = named_model(options, training);
   check_fits(model.program.graph(), training, source);
+  check_shapes(model.program, source);
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
-  std::vector<std::string> remarks{unfreezing_remark(model.weights, source),
-                                   cut_remark(model.program, options, source)};
+  channels::Analysis analysis(model.program);
+  std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");
-  return {std::move(model), std::move(remarks)};
+  return {std::move(model), std::move(analysis), std::move(remarks)};
 }
 
 namespace {
@@ -133,8 +144,9 @@ sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
 
 }  // namespace
 
-TrainedNetwork::TrainedNetwork(program::Model model)
+TrainedNetwork::TrainedNetwork(program::Model model, channels::Analysis analysis)
     : program_(std::move(model.program)),
+      analysis_(std::move(analysis)),
       replica_{model.weights, zero_momentum(model.weights.params)},
       size_(size_of(graph(), replica_.weights)) {}
 

@@ -17,12 +17,14 @@ namespace prunex::train {
 
 struct Network {
   program::Model model;
+  channels::Analysis analysis;       ///< of its program
   std::vector<std::string> remarks;  ///< sentences on what of it does not train or cannot be cut (remarks.h)
 };
 
 /// The model the options name, with its weights: built in for the data's image size and classes, or read from a .pt2
 /// file; then `weights`. Parameters are leaves that require gradients; 4-d ones are channels_last in memory.
-/// Throws std::invalid_argument if model, weights and data do not fit together, or nothing can train.
+/// Throws std::invalid_argument if model, weights and data do not fit together, the shapes that a file states are not
+/// those it computes, or nothing can train.
 Network load_network(const TrainOptions& options, const data::Dataset& training);
 
 /// Throws std::invalid_argument, naming `source`, unless the program takes one float NCHW image batch of the set's
@@ -34,12 +36,12 @@ void load_weights(Weights& weights, const std::string& path);
 
 class TrainedNetwork {
  public:
-  /// Trains the model's own tensors.
-  explicit TrainedNetwork(program::Model model);
+  /// Trains the model's own tensors; `analysis` is of its program.
+  TrainedNetwork(program::Model model, channels::Analysis analysis);
 
   const program::Program& program() const { return program_; }
   const program::Graph& graph() const { return program_.graph(); }
-  /// Of the network as it is now: made when it is first asked for, once until the next cut.
+  /// Of the network as it is now: made anew when it is first asked for after a cut.
   const channels::Analysis& analysis() const;
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }

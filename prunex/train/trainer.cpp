@@ -78,7 +78,7 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       interfaces_(ranks.interfaces),
       images_(std::move(run.images)),
       data_(images_.sets),
-      network_(on_device(std::move(run.network.model), ranks.device)),
+      network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis)),
       length_(std::move(run.length)),
       loader_(data_.train, {.batch_size = options.batch_size,
                             .rank = ranks.layout.rank,

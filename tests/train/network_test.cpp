@@ -137,6 +137,27 @@ TEST(LoadNetwork, MakesTrainableLeavesInChannelsLast) {
   for (const auto& item : model.weights.buffers) EXPECT_FALSE(item.value().requires_grad()) << item.key();
 }
 
+// The shapes that a file states, as a stranger may have changed them: they say which channels belong together.
+TEST(LoadNetwork, RefusesAFileThatStatesOtherShapesThanItComputes) {
+  const tests::Scratch scratch;
+  TrainOptions options;
+  options.model = scratch / "net.pt2";
+  const program::Model model = small_network();
+  const auto& nodes = model.program.graph().nodes;
+  int forged = 0;
+  for (const program::Node& node : nodes) {
+    program::Graph graph = model.program.graph();
+    program::Value& value = graph.values[node.outputs[0]];
+    if (value.shape.size() < 2 || node.outputs[0] == graph.outputs[0]) continue;
+    value.shape[1].factor *= 2;
+    program::write_pt2(options.model, {program::Program(graph), model.weights});
+    EXPECT_THAT([&] { load_network(options, noise_images(4)); },
+                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr(options.model), HasSubstr(value.name))));
+    ++forged;
+  }
+  EXPECT_GE(forged, 5);
+}
+
 TEST(LoadNetwork, BuildsANamedNetworkForTheData) {
   TrainOptions options;
   options.model = "resnet8";
