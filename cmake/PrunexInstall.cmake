@@ -3,11 +3,14 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/prunex")
 
-list(TRANSFORM PRUNEX_ROOMS PREPEND prunex_ OUTPUT_VARIABLE rooms)
+list(TRANSFORM PRUNEX_LIBRARY_ROOMS PREPEND prunex_ OUTPUT_VARIABLE rooms)
 set_target_properties(prunex_base PROPERTIES EXPORT_NAME base)
 install(TARGETS prunex prunex_base ${rooms} EXPORT prunexTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT prunexTargets NAMESPACE prunex:: DESTINATION "${package_dir}")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/prunex" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+foreach(header IN LISTS PRUNEX_HEADERS)
+  get_filename_component(folder "prunex/${header}" DIRECTORY)
+  install(FILES "${PROJECT_SOURCE_DIR}/prunex/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
+endforeach()
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/prunexConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/prunexConfig.cmake" INSTALL_DESTINATION "${package_dir}")

@@ -1,6 +1,6 @@
-# prunex_room(NAME [WITHOUT_TORCH] [ROOMS other…] [SOURCES file…] [LIBRARIES lib…]): static library prunex_NAME from
-# prunex/NAME/*.cpp and the files named.
-# prunex_library(): prunex::prunex, all rooms behind one name.
+# prunex_room(NAME [WITHOUT_TORCH] [ROOMS other…] SOURCES file… [LIBRARIES lib…]): static library prunex_NAME from files
+# of the folder NAME, or of this one.
+# prunex_library(HEADERS file…): prunex::prunex, all rooms so far behind one name, and the headers that are installed.
 
 add_library(prunex_base INTERFACE)
 target_include_directories(prunex_base INTERFACE
@@ -39,16 +39,15 @@ set(PRUNEX_ROOMS "" CACHE INTERNAL "")
 
 function(prunex_room name)
   cmake_parse_arguments(ARG "WITHOUT_TORCH" "" "ROOMS;SOURCES;LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS
-    "${PROJECT_SOURCE_DIR}/prunex/${name}/*.cpp" "${PROJECT_SOURCE_DIR}/prunex/${name}/*/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/nccl/")
   list(TRANSFORM ARG_ROOMS PREPEND prunex_)
   set(torch LibTorch::torch)
   if(ARG_WITHOUT_TORCH)
     set(torch "")
   endif()
-  list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/prunex/${name}/")
-  add_library(prunex_${name} STATIC ${sources} ${ARG_SOURCES})
+  if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
+    list(TRANSFORM ARG_SOURCES PREPEND "${name}/")
+  endif()
+  add_library(prunex_${name} STATIC ${ARG_SOURCES})
   set_target_properties(prunex_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   # fmt by name, since prunex_private is not installed: who links the archive needs the library.
   target_link_libraries(prunex_${name}
@@ -61,8 +60,11 @@ function(prunex_room name)
 endfunction()
 
 function(prunex_library)
+  cmake_parse_arguments(ARG "" "" "HEADERS" ${ARGN})
+  set(PRUNEX_HEADERS ${ARG_HEADERS} CACHE INTERNAL "")
   add_library(prunex INTERFACE)
   add_library(prunex::prunex ALIAS prunex)
+  set(PRUNEX_LIBRARY_ROOMS ${PRUNEX_ROOMS} CACHE INTERNAL "")
   list(TRANSFORM PRUNEX_ROOMS PREPEND prunex_ OUTPUT_VARIABLE rooms)
   target_link_libraries(prunex INTERFACE ${rooms})
   if(PRUNEX_CUDA)

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/local_step.h"
 
 namespace {

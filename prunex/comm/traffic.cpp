@@ -40,6 +40,29 @@ void OperationTraffic::add(int64_t payload, int64_t sent, double took) {
   sent_bytes += sent;
 }
 
+OperationTraffic& OperationTraffic::operator+=(const OperationTraffic& later) {
+  count += later.count;
+  payload_bytes += later.payload_bytes;
+  sent_bytes += later.sent_bytes;
+  seconds.insert(seconds.end(), later.seconds.begin(), later.seconds.end());
+  if (seconds.size() > kSamples) seconds.erase(seconds.begin(), seconds.end() - kSamples);
+  return *this;
+}
+
+Traffic& Traffic::operator+=(const Traffic& later) {
+  operations += later.operations;
+  bytes += later.bytes;
+  seconds += later.seconds;
+  for (const auto& [name, counts] : later.by_operation) by_operation[name] += counts;
+  return *this;
+}
+
+InterfaceBytes& InterfaceBytes::operator+=(const InterfaceBytes& other) {
+  sent += other.sent;
+  received += other.received;
+  return *this;
+}
+
 double OperationTraffic::quantile(double q) const {
   if (seconds.empty()) return 0;
   auto sorted = seconds;

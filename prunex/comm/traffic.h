@@ -31,6 +31,7 @@ struct OperationTraffic {
 
   static constexpr size_t kSamples = 4096;
   void add(int64_t payload, int64_t sent, double took);
+  OperationTraffic& operator+=(const OperationTraffic& later);
   /// The q-quantile of the seconds, q in [0, 1]; 0 without operations.
   double quantile(double q) const;
 };
@@ -42,6 +43,8 @@ struct Traffic {
   Volume bytes;
   double seconds = 0;  ///< spent inside the calls, waiting included
   std::map<std::string, OperationTraffic> by_operation;
+
+  Traffic& operator+=(const Traffic& later);
 };
 
 /// One rank's place in a group.
@@ -70,6 +73,8 @@ inline constexpr const char* kInterfaceTable = "/proc/thread-self/net/dev";
 struct InterfaceBytes {
   int64_t sent = 0;
   int64_t received = 0;
+
+  InterfaceBytes& operator+=(const InterfaceBytes& other);
 };
 
 /// Since the interface came up, headers included. Throws std::runtime_error if the table has no such interface.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "prunex/strategies/payload.h"
+#include "prunex/strategies/exchange/payload.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/mask_choice.h"
 #include "prunex/train/strategy_choice.h"

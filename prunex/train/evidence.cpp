@@ -12,6 +12,7 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/program/macs.h"
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/train/device.h"
 
 namespace prunex::train {
@@ -53,12 +54,6 @@ Weights with_gradients(const Weights& weights) {
   return leaves;
 }
 
-TensorDict zeros_like(const TensorDict& tensors) {
-  TensorDict zeros;
-  for (const auto& item : tensors) zeros.insert(item.key(), at::zeros_like(item.value().detach()));
-  return zeros;
-}
-
 /// Leaves the gradients of the summed loss in `leaves`.
 void backward(const Program& program, Weights& leaves, const at::Tensor& images, const at::Tensor& labels) {
   for (auto& item : leaves.params) item.value().mutable_grad().reset();
@@ -76,7 +71,7 @@ void add_gradients(TensorDict& sums, const Weights& leaves, bool squared) {
 
 TensorDict gradient_sums(const Model& model, const Dataset& dataset, const Part& part) {
   Weights leaves = with_gradients(model.weights);
-  TensorDict sums = zeros_like(model.weights.params);
+  TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
     const Batch batch = batch_for(leaves, dataset, first, std::min(first + kBatch, part.end));
     backward(model.program, leaves, batch.images, batch.labels);
@@ -97,7 +92,7 @@ at::Tensor drawn_label(const Model& model, const at::Tensor& image, uint64_t see
 /// One image at a time: the square of a sum would be another number.
 TensorDict square_sums(const Model& model, const Dataset& dataset, const Part& part, std::optional<uint64_t> seed) {
   Weights leaves = with_gradients(model.weights);
-  TensorDict sums = zeros_like(model.weights.params);
+  TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
   for (int64_t number = part.begin; number < part.end; ++number) {
     const Batch image = batch_for(leaves, dataset, number, number + 1);
     const at::Tensor label = !seed ? image.labels : drawn_label(model, image.images, *seed, number);

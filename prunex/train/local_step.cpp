@@ -8,6 +8,8 @@
 
 #include <mutex>
 
+#include "prunex/strategies/dictionaries.h"
+
 namespace prunex::train {
 namespace {
 
@@ -182,9 +184,7 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms) {
 }
 
 TensorDict zero_momentum(const TensorDict& params) {
-  TensorDict momentum;
-  for (const auto& theta : params) momentum.insert(theta.key(), at::zeros_like(theta.value().detach()));
-  return momentum;
+  return strategies::zeros_like(strategies::detached(params));
 }
 
 }  // namespace prunex::train

@@ -8,8 +8,8 @@
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
-#include "prunex/strategies/hsadmm.h"
-#include "prunex/strategies/mask_consensus.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
+#include "prunex/strategies/hsadmm/mask_consensus.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {

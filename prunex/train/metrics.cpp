@@ -150,6 +150,49 @@ int64_t ddp_flat_bytes(const Summary& summary) {
   return summary.steps * ring_bytes(summary.parameters_dense, summary.shape.world_size());
 }
 
+namespace {
+
+/// What progress keeps of a group's traffic: what a summary shows.
+ordered_json counts_json(const comm::Traffic& traffic) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [operation, counts] : traffic.by_operation) {
+    json[operation] = {{"count", counts.count},
+                       {"payload_bytes", counts.payload_bytes},
+                       {"sent_bytes", counts.sent_bytes},
+                       {"seconds", counts.seconds}};
+  }
+  return json;
+}
+
+comm::Traffic read_counts(const nlohmann::json& json) {
+  comm::Traffic traffic;
+  for (const auto& [operation, counts] : json.items()) {
+    traffic.by_operation[operation] = {.count = counts.at("count"),
+                                       .payload_bytes = counts.at("payload_bytes"),
+                                       .sent_bytes = counts.at("sent_bytes"),
+                                       .seconds = counts.at("seconds").get<std::vector<float>>()};
+  }
+  return traffic;
+}
+
+ordered_json interfaces_json(const comm::NodeInterfaceBytes& interfaces) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [name, nodes] : interfaces) {
+    for (const auto& bytes : nodes) json[name].push_back({{"sent", bytes.sent}, {"received", bytes.received}});
+  }
+  return json;
+}
+
+comm::NodeInterfaceBytes read_interfaces(const nlohmann::json& json) {
+  comm::NodeInterfaceBytes interfaces;
+  for (const auto& [name, nodes] : json.items()) {
+    for (const auto& bytes : nodes) interfaces[name].push_back({bytes.at("sent"), bytes.at("received")});
+  }
+  return interfaces;
+}
+
+}  // namespace
+
 std::string progress_json(const Summary& summary) {
   ordered_json json{{"exchanges", summary.exchanges},
                     {"steps", summary.steps},
@@ -159,7 +202,11 @@ std::string progress_json(const Summary& summary) {
                     {"inter_node_bound", summary.bytes.inter_node_bound},
                     {"intra_node", summary.bytes.intra_node},
                     {"rate_before_cut", summary.samples_per_second_before_cut},
-                    {"seconds", seconds_json(summary.seconds)}};
+                    {"seconds", seconds_json(summary.seconds)},
+                    {"wall_seconds", summary.wall_seconds},
+                    {"interface_bytes", interfaces_json(summary.interface_bytes)},
+                    {"traffic", ordered_json::object()}};
+  for (const auto& [group, traffic] : summary.traffic) json["traffic"][group] = counts_json(traffic);
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);
   return json.dump();
@@ -183,6 +230,9 @@ void restore_progress(Summary& summary, const std::string& text) try {
                                   .dual = seconds.at("dual")},
                      .evaluate = seconds.at("evaluate"),
                      .total = seconds.at("total")};
+  summary.wall_seconds = json.at("wall_seconds");
+  summary.interface_bytes = read_interfaces(json.at("interface_bytes"));
+  for (const auto& [group, counts] : json.at("traffic").items()) summary.traffic[group] = read_counts(counts);
 } catch (const std::exception& error) {
   throw std::invalid_argument(fmt::format("no progress of a run: {}", text::reason(error)));
 }
@@ -252,11 +302,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_dense"] = dense_exchange_bytes(summary);
   json["inter_node_bytes_ddp"] = ddp_bytes(summary);
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
-  for (const auto& [name, nodes] : summary.interface_bytes) {
-    for (const auto& bytes : nodes) {
-      json["interface_bytes"][name].push_back({{"sent", bytes.sent}, {"received", bytes.received}});
-    }
-  }
+  if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

@@ -10,9 +10,9 @@
 #include "prunex/data/load.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/strategies/hsadmm.h"
-#include "prunex/strategies/powersgd.h"
-#include "prunex/strategies/top_k.h"
+#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
 
 namespace prunex::train {

@@ -19,12 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string clock_time(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
-  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{}:{:02}", s / 60, s % 60);
-}
-
 std::string bar(double done) {
   constexpr int kWidth = 20;
   const int full = std::clamp(static_cast<int>(done * kWidth + 0.5), 0, kWidth);
@@ -50,6 +44,12 @@ int64_t dense_bytes_of(Summary run) {
 }
 
 }  // namespace
+
+std::string clock_time(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
 
 Progress::Progress(Summary run, int64_t exchanges, LogForm form, bool quiet)
     : run_(std::move(run)),

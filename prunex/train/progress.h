@@ -9,6 +9,9 @@
 
 namespace prunex::train {
 
+/// "1:05", "2:01:05".
+std::string clock_time(double seconds);
+
 /// Says when training begins, after every exchange, and where the results are. Plain: lines, or, on a terminal, one
 /// that redraws itself and stays where accuracy was measured. Nothing if quiet.
 class Progress {

@@ -13,7 +13,7 @@
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/sparsity/cut.h"
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/checkpoint.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"

@@ -8,10 +8,10 @@
 #include <stdexcept>
 
 #include "prunex/prune/training_groups.h"
-#include "prunex/strategies/ddp.h"
+#include "prunex/strategies/gradients/ddp.h"
+#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/top_k.h"
 #include "prunex/strategies/post_local.h"
-#include "prunex/strategies/powersgd.h"
-#include "prunex/strategies/top_k.h"
 
 namespace prunex::train {
 namespace {

@@ -35,7 +35,8 @@ class Trainer {
   void say_remarks() const;
   void train_steps(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
-  Checkpoint snapshot() const;
+  void add_up();
+  Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   double local_step(int64_t step);
   void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
@@ -61,7 +62,8 @@ class Trainer {
   std::unique_ptr<strategies::Strategy> strategy_;
   std::vector<std::string> remarks_;
 
-  Stopwatch lap_, wall_;
+  Stopwatch lap_;
+  double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
   double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
   double loss_since_exchange_ = 0;
@@ -69,7 +71,8 @@ class Trainer {
   comm::Volume moved_;  // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
-  Summary summary_;
+  std::optional<Score> scored_;  // the product as it is now, on the test set
+  Summary summary_, resumed_;  // of the run, and of what of it was before this part
 };
 
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run)
@@ -129,8 +132,9 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
   }
   run.begin(summary_, length_.exchanges, bf16_);
   lap_.lap();
-  wall_.lap();
+  begin_ = Stopwatch::now();
   train_steps(run);
+  if (!summary_.frozen && !strategy_->masks().is_empty()) scored_.reset();  // finish() applies masks
   strategy_->finish();
   run.end_progress();
   try {
@@ -167,12 +171,33 @@ void Trainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run
   const double begin = Stopwatch::now();
   if (!pruning_.after_exchange(exchange, step, *strategy_)) return;
   run.trace({"cut", begin, Stopwatch::now() - begin}, exchange.index);
+  scored_.reset();
   summary_.pruned = pruning_.record();
   restart_speed();
 }
 
+/// What all parts of the run have moved and taken, this one and those before it.
+void Trainer::add_up() {
+  summary_.traffic = resumed_.traffic;
+  summary_.traffic["node"] += ranks_.node->traffic();
+  summary_.traffic["rail"] += ranks_.rail->traffic();
+  summary_.traffic["flat"] += ranks_.flat->traffic();
+  if (ranks_.site) {
+    summary_.traffic["site"] += ranks_.site->traffic();
+    summary_.traffic["cross"] += ranks_.cross->traffic();
+  }
+  summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
+  for (auto& [name, nodes] : summary_.interface_bytes) {
+    const auto before = resumed_.interface_bytes.find(name);
+    if (before == resumed_.interface_bytes.end() || before->second.size() != nodes.size()) continue;
+    for (size_t node = 0; node < nodes.size(); ++node) nodes[node] += before->second[node];
+  }
+  summary_.wall_seconds = resumed_.wall_seconds + Stopwatch::now() - begin_;
+}
+
 /// Everything that the next step depends on. Between exchanges theta is z unless duals let it go its own way.
-Checkpoint Trainer::snapshot() const {
+Checkpoint Trainer::snapshot() {
+  add_up();
   Checkpoint checkpoint;
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
@@ -183,6 +208,7 @@ Checkpoint Trainer::snapshot() const {
 
 void Trainer::restore(const Checkpoint& checkpoint) {
   restore_progress(summary_, checkpoint.progress);
+  resumed_ = summary_;
   std::optional<sparsity::Cut> cut;
   if (!checkpoint.structure.empty()) {
     cut = parse_structure(checkpoint.structure).cut;
@@ -207,6 +233,7 @@ void Trainer::restart_speed() {
 }
 
 double Trainer::local_step(int64_t step) {
+  scored_.reset();
   const int64_t epoch = (step - 1) / length_.steps_per_epoch;
   const auto batch = on_device(loader_.batch(epoch, (step - 1) % length_.steps_per_epoch), ranks_.device);
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
@@ -282,7 +309,8 @@ void Trainer::evaluate_into(Metrics& metrics) {
   const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
   if (!due && !ends && exchange != length_.exchanges) return;
   const Weights product = evaluator_.product(*strategy_);
-  metrics.accuracy = evaluator_.score(product, data_.test).accuracy;
+  scored_ = evaluator_.score(product, data_.test);
+  metrics.accuracy = scored_->accuracy;
   if (data_.validation.size() == 0) return;
   metrics.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
   if (!pruning_.is_over(metrics.exchange)) return;
@@ -300,7 +328,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
 
 void Trainer::summarise(const Run& run) {
   const Weights product = evaluator_.product(*strategy_);
-  const Score test = evaluator_.score(product, data_.test);
+  const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) {
@@ -318,11 +346,7 @@ void Trainer::summarise(const Run& run) {
   summary_.not_removed = leftovers(pruning_.plan().groups, strategy_->masks(), cut);
 
   ship(compact, cut, run);
-  summary_.traffic = {{"node", ranks_.node->traffic()}, {"rail", ranks_.rail->traffic()}};
-  if (ranks_.flat->traffic().operations > 0) summary_.traffic.insert({"flat", ranks_.flat->traffic()});
-  if (ranks_.site) summary_.traffic.insert({{"site", ranks_.site->traffic()}, {"cross", ranks_.cross->traffic()}});
-  summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
-  summary_.wall_seconds = wall_.lap();
+  add_up();
   if (run.writes()) io::write_file_atomically(run.directory() + "/summary.json", to_json(summary_));
 }
 

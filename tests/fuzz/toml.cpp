@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "prunex/text/settings.h"
+#include "study/comparison.h"
 #include "tests/fuzz/harness.h"
-#include "tools/prunex/comparison.h"
 
 namespace prunex::fuzz {
 
@@ -34,10 +34,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   fuzz::expect_clear(size, [&] {
     const auto comparison =
-        tools::read_comparison(fuzz::file_of(text), [](const std::string& name) { return name != "x"; });
-    const auto jobs = tools::jobs_of(comparison, [](const auto&) { return 0.1; });
-    for (const auto& job : tools::timings_of(jobs, 8)) tools::config_of(job.options);
-    tools::pilots_of(comparison);
+        study::read_comparison(fuzz::file_of(text), [](const std::string& name) { return name != "x"; });
+    const auto jobs = study::jobs_of(comparison, [](const auto&) { return 0.1; });
+    for (const auto& job : study::timings_of(jobs, 8)) study::config_of(job.options);
+    study::pilots_of(comparison);
   });
   return 0;
 }

@@ -1,5 +1,5 @@
 // The launcher, as a user sees it: exit status, lines on standard error, processes left behind.
-#include "tools/prunex/launch.h"
+#include "launch/launch.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "tools/prunex/error_lines.h"
-#include "tools/prunex/stop_signals.h"
+#include "launch/error_lines.h"
+#include "launch/stop_signals.h"
 
-namespace prunex::tools {
+namespace prunex::launch {
 namespace {
 
 using std::chrono::milliseconds;
@@ -214,4 +214,4 @@ TEST(ErrorLines, HoldReportsOfALossToTheEnd) {
 }
 
 }  // namespace
-}  // namespace prunex::tools
+}  // namespace prunex::launch

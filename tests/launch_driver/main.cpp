@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "launch/launch.h"
 #include "prunex/comm/connect.h"
-#include "tools/prunex/launch.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ int main(int, char** argv) {
   try {
     const auto environment = comm::read_environment();
     if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
-    if (!environment) return tools::launch({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
+    if (!environment) return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3}, argv);
     if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);

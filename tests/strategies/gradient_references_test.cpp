@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "gradient_runs.h"
-#include "prunex/strategies/powersgd.h"
-#include "prunex/strategies/top_k.h"
+#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/top_k.h"
 
 namespace prunex::strategies {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/ddp.h"
+#include "prunex/strategies/gradients/ddp.h"
 #include "prunex/strategies/post_local.h"
 
 namespace prunex::strategies {

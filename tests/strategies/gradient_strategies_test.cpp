@@ -9,10 +9,10 @@
 
 #include "gradient_runs.h"
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/ddp.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/powersgd.h"
-#include "prunex/strategies/top_k.h"
+#include "prunex/strategies/gradients/ddp.h"
+#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/top_k.h"
 #include "tests/groups.h"
 
 namespace prunex::strategies {

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "gradient_runs.h"
-#include "prunex/strategies/ddp.h"
-#include "prunex/strategies/powersgd.h"
-#include "prunex/strategies/top_k.h"
+#include "prunex/strategies/gradients/ddp.h"
+#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/top_k.h"
 
 namespace prunex::strategies {
 namespace {

@@ -1,5 +1,5 @@
 // H-SADMM over real Gloo against the one-process reference, and what must hold whatever the settings.
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

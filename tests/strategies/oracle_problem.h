@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/tensors.h"
 
 namespace prunex::oracle {

@@ -1,5 +1,5 @@
 // Rounded numbers: what a message holds, how long it is, and that error feedback loses nothing.
-#include "prunex/strategies/payload.h"
+#include "prunex/strategies/exchange/payload.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "prunex/comm/layout.h"
-#include "prunex/strategies/payload.h"
+#include "prunex/strategies/exchange/payload.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {

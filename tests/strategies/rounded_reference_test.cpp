@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "reference.h"
 #include "small_problem.h"
 #include "tests/groups.h"

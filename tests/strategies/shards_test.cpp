@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "prunex/strategies/hsadmm.h"
-#include "prunex/strategies/row_shards.h"
+#include "prunex/strategies/exchange/row_shards.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "small_problem.h"
 #include "tests/groups.h"
 

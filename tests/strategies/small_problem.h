@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/hsadmm.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {

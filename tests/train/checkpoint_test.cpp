@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <vector>
 
 #include "prunex/comm/connect.h"
 #include "prunex/io/safetensors.h"
@@ -39,6 +41,21 @@ TrainOptions small_run(const std::string& run_dir) {
   return options;
 }
 
+nlohmann::json summary_of(const std::string& run_dir) {
+  return nlohmann::json::parse(text_of(run_dir + "/summary.json"));
+}
+
+/// What a run's groups have moved, by group and operation, without times.
+std::map<std::string, std::vector<int64_t>> moved_by(const std::string& run_dir) {
+  std::map<std::string, std::vector<int64_t>> moved;
+  for (const auto& [group, operations] : summary_of(run_dir).at("traffic").items()) {
+    for (const auto& [operation, counts] : operations.items()) {
+      moved[group + "/" + operation] = {counts.at("count"), counts.at("payload_bytes"), counts.at("sent_bytes")};
+    }
+  }
+  return moved;
+}
+
 /// Runs to the end with a checkpoint of `exchange` kept aside, goes on from it in another folder and compares.
 void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
   SCOPED_TRACE(exchange);
@@ -57,6 +74,10 @@ void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
   EXPECT_EQ(text_of(part + "/model.safetensors"), text_of(whole + "/model.safetensors"));
   EXPECT_EQ(text_of(part + "/model.pt2"), text_of(whole + "/model.pt2"));
   EXPECT_EQ(lines_without_seconds(part), lines_without_seconds(whole));
+  EXPECT_FALSE(moved_by(whole).empty());
+  EXPECT_EQ(moved_by(part), moved_by(whole));
+  const auto summary = summary_of(part);  // of both parts, as the seconds of the exchanges are
+  EXPECT_GE(summary.at("wall_seconds").get<double>(), summary.at("seconds").at("total").get<double>());
 }
 
 TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {

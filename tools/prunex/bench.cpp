@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "launch/launch.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/cost_model.h"
 #include "prunex/io/atomic_file.h"
 #include "prunex/stopwatch.h"
-#include "prunex/strategies/rail_exchange.h"
+#include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/launch.h"
 
 namespace prunex::tools {
 namespace {
@@ -199,8 +199,8 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto options = connect_options(command.ranks);
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
-  if (!environment) expect_room_for(shape);
-  if (!environment && shape.world_size() > 1) return launch({shape, 1}, invocation.argv);
+  if (!environment) launch::expect_room_for(shape);
+  if (!environment && shape.world_size() > 1) return launch::launch_ranks({shape, 1}, invocation.argv);
   auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);
 }

@@ -12,16 +12,24 @@
 #include "prunex/version.h"
 #include "report/report.h"
 #include "report/study.h"
+#include "study/comparison.h"
+#include "study/comparison_record.h"
+#include "study/comparison_runner.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/comparison.h"
-#include "tools/prunex/comparison_record.h"
-#include "tools/prunex/comparison_runner.h"
 #include "tools/prunex/version.h"
 
 namespace prunex::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using study::Comparison;
+using study::ComparisonRecord;
+using study::ComparisonRunner;
+using study::Job;
+using study::JobState;
+using study::NamedRun;
+using study::RunnerOptions;
+using study::VerifyOptions;
 
 struct CompareCommand {
   std::string file, output, only, again;
@@ -51,7 +59,7 @@ bool fits(const std::string& pattern, const std::string& name) {
 Comparison read(const CompareCommand& command) {
   train::TrainOptions options;
   text::OptionList known = train::describe(options);
-  Comparison comparison = read_comparison(command.file, [&](const std::string& name) {
+  Comparison comparison = study::read_comparison(command.file, [&](const std::string& name) {
     const auto* option = known.find(name);
     return option != nullptr && option->in_files;
   });

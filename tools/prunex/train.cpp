@@ -12,19 +12,19 @@
 #include <thread>
 #include <vector>
 
+#include "launch/launch.h"
+#include "launch/stop_signals.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
-#include "prunex/strategies/payload.h"
+#include "prunex/strategies/exchange/payload.h"
 #include "prunex/text/read_file.h"
 #include "prunex/train/check.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
-#include "tools/prunex/launch.h"
 #include "tools/prunex/standard_streams.h"
-#include "tools/prunex/stop_signals.h"
 
 namespace prunex::tools {
 namespace {
@@ -148,7 +148,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   train::validate(options);
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
-  if (!environment) expect_room_for(shape);
+  if (!environment) launch::expect_room_for(shape);
   comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
@@ -162,10 +162,11 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch({shape, options.threads}, invocation.argv);
+    return launch::launch_ranks({shape, options.threads}, invocation.argv);
   }
   train::StopRequest stop;
-  const StopSignals signals(stop, !options.quiet && (!environment || environment->rank == 0));
+  const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
+                                    !options.quiet && (!environment || environment->rank == 0));
   auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, shape);
   try {
     const auto summary = train::train(options, ranks, config, &stop);

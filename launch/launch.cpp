@@ -1,0 +1,269 @@
+#include "launch/launch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "launch/error_lines.h"
+#include "launch/process.h"
+#include "launch/stop_signals.h"
+#include "prunex/comm/communicator.h"
+#include "prunex/comm/connect.h"
+#include "prunex/comm/environment.h"
+#include "prunex/comm/meet/socket.h"
+#include "prunex/comm/meet/store.h"
+#include "prunex/say.h"
+
+namespace prunex::launch {
+namespace {
+
+using Clock = ErrorLines::Clock;
+
+// Ranks that lost another one fail too, perhaps earlier than the one that is the reason: how long to wait for that.
+constexpr std::chrono::milliseconds kUntilReason{1000};
+constexpr std::chrono::milliseconds kFromTerminateToKill{700};
+
+std::vector<int> supervised_signals() {
+  std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
+  if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
+  return signals;
+}
+
+struct Rank {
+  int number;
+  Process process;
+  bool reaped = false;
+};
+
+struct Failure {
+  int rank;
+  int status;  // as waitpid gives it
+  bool killed() const { return WIFSIGNALED(status); }
+};
+
+class Supervisor {
+ public:
+  Supervisor(const BlockedSignals& signals, const comm::Layout& shape) : signals_(signals), shape_(shape) {}
+  ~Supervisor() { signal_all(SIGKILL); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  void add(int number, const ProcessOptions& options) {
+    ranks_.push_back({number, Process(fmt::format("rank {}", number), options)});
+  }
+
+  // Whether a signal came while ranks were being started.
+  bool interrupted() {
+    handle_signals();
+    return interrupted_by_ != 0;
+  }
+
+  // Returns when all ranks have ended.
+  int run() {
+    while (running() > 0) {
+      wait_for_event();
+      for (auto& rank : ranks_) read_errors(rank);
+      handle_signals();
+      end_others();
+      lines_.show_due(Clock::now());
+    }
+    return conclude();
+  }
+
+ private:
+  int64_t running() const {
+    return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.reaped; });
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> descriptors = {{signals_.descriptor(), POLLIN, 0}};
+    for (const auto& rank : ranks_) {
+      if (rank.process.descriptor() >= 0) descriptors.push_back({rank.process.descriptor(), POLLIN, 0});
+    }
+    const bool timed = !failures_.empty() || !lines_.empty();
+    poll(descriptors.data(), descriptors.size(), timed ? 50 : -1);
+  }
+
+  void read_errors(Rank& rank) {
+    if (rank.process.descriptor() < 0) return;
+    lines_.add(rank.number, rank.process.read(), Clock::now());
+    if (rank.process.descriptor() < 0 && lines_.unfinished(rank.number)) lines_.add(rank.number, "\n", Clock::now());
+  }
+
+  void handle_signals() {
+    while (const auto info = signals_.next()) {
+      if (info->ssi_signo == SIGUSR1) {
+        signal_all(SIGUSR1);  // the ranks write reports
+      } else if (info->ssi_signo != SIGCHLD) {
+        pass_on(*info);
+      }
+    }
+    for (auto& rank : ranks_) reap(rank);
+  }
+
+  // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already.
+  void pass_on(const signalfd_siginfo& info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    const auto now = Clock::now();
+    if (interrupted_by_ != 0) {
+      if (now - interrupted_at_ >= kOneSignal) signal_all(SIGKILL);
+      return;
+    }
+    interrupted_by_ = signal;
+    interrupted_at_ = now;
+    if (info.ssi_code != SI_KERNEL) signal_all(signal);
+  }
+
+  void reap(Rank& rank) {
+    if (rank.reaped || !rank.process.ended()) return;
+    rank.reaped = true;
+    const int status = rank.process.status();
+    read_errors(rank);
+    if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
+    if (status == 0 || ended_on_request(status)) return;
+    if (failures_.empty()) failed_at_ = Clock::now();
+    if (!terminated_at_) failures_.push_back({rank.number, status});
+  }
+
+  void end_others() {
+    if (failures_.empty()) return;
+    const auto now = Clock::now();
+    const bool decided = blame(reason()) > 0 || now - failed_at_ >= kUntilReason;
+    if (decided && !terminated_at_) {
+      terminated_at_ = now;
+      lines_.keep_only(reason().rank);
+      signal_all(SIGTERM);
+    }
+    if (terminated_at_ && now - *terminated_at_ >= kFromTerminateToKill) signal_all(SIGKILL);
+  }
+
+  void signal_all(int signal) {
+    for (const auto& rank : ranks_) rank.process.signal(signal);
+  }
+
+  // Several ranks fail together when one dies; those that lost another one are not the reason.
+  int blame(const Failure& failure) const {
+    if (failure.killed()) return 2;
+    return lines_.reported_loss(failure.rank) ? 0 : 1;
+  }
+  const Failure& reason() const {
+    return *std::max_element(failures_.begin(), failures_.end(),
+                             [&](const Failure& a, const Failure& b) { return blame(a) < blame(b); });
+  }
+
+  int conclude() {
+    if (failures_.empty()) {
+      lines_.show_all();
+      return stopped_;
+    }
+    const auto failure = reason();
+    lines_.keep_only(failure.rank);
+    lines_.show_all();
+    if (interrupted_by_ != 0) {
+      say(fmt::format("prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),
+                      ranks_.size() == 1 ? "" : "s"));
+      return 128 + interrupted_by_;
+    }
+    if (failure.killed()) {
+      report(failure, fmt::format("was killed by signal {}", WTERMSIG(failure.status)));
+      return 1;
+    }
+    const int status = WEXITSTATUS(failure.status);
+    if (!spoke(failure)) report(failure, fmt::format("failed with status {}", status));
+    return status;
+  }
+
+  // Errors that the command catches print a line; what rank 0 writes to a terminal is not overheard.
+  bool spoke(const Failure& failure) const {
+    const int status = WEXITSTATUS(failure.status);
+    const bool overheard = failure.rank > 0 || isatty(STDERR_FILENO) == 0;
+    return (status == 1 || status == 2) && (!overheard || lines_.wrote(failure.rank));
+  }
+
+  void report(const Failure& failure, const std::string& what) const {
+    const auto others = ranks_.size() - 1;
+    comm::Layout place = shape_;
+    place.rank = failure.rank;
+    const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
+    say(fmt::format("prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
+                    others == 1 ? "" : "s"));
+  }
+
+  const BlockedSignals& signals_;
+  const comm::Layout shape_;
+  std::vector<Rank> ranks_;
+  ErrorLines lines_;
+  std::vector<Failure> failures_;  // until the others were asked to end
+  Clock::time_point failed_at_;
+  std::optional<Clock::time_point> terminated_at_;
+  int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
+  int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
+};
+
+// Only this user's processes can read the environment of the ranks.
+std::string random_secret() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
+  return {fmt::format("RANK={}", layout.rank),
+          fmt::format("WORLD_SIZE={}", layout.world_size()),
+          fmt::format("LOCAL_RANK={}", layout.local_rank()),
+          fmt::format("LOCAL_WORLD_SIZE={}", layout.ranks_here()),
+          fmt::format("GROUP_RANK={}", layout.node()),
+          "MASTER_ADDR=127.0.0.1",
+          fmt::format("MASTER_PORT={}", port),
+          "TORCHELASTIC_USE_AGENT_STORE=False",
+          "TORCHELASTIC_RESTART_COUNT=0",
+          fmt::format("{}={}", comm::kStoreSecret, secret),
+          fmt::format("OMP_NUM_THREADS={}", threads)};
+}
+
+}  // namespace
+
+void expect_room_for(const comm::Layout& shape) {
+  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int most = std::max(32, 8 * processors);
+  if (shape.world_size() <= most) return;
+  throw std::invalid_argument(fmt::format(
+      "--nodes, --ranks-per-node: got {} ranks, wanted at most {} on this machine of {} processors; torchrun "
+      "or mpirun starts as many as you like",
+      shape.world_size(), most, processors));
+}
+
+int launch_ranks(const LaunchOptions& options, char** argv) {
+  // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
+  comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
+  const BlockedSignals signals(supervised_signals());
+  const auto secret = random_secret();
+  const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  Supervisor supervisor(signals, options.shape);
+  std::vector<std::string> words;
+  for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
+  comm::Layout layout = options.shape;
+  for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
+    supervisor.add(layout.rank, {.words = words,
+                                 .environment = environment_of(layout, options.threads, server.port(), secret),
+                                 .blocked = signals.previous(),
+                                 .dies_by = SIGKILL,
+                                 .keeps_output = true,
+                                 .keeps_error = layout.rank == 0 && terminal});
+    if (supervisor.interrupted()) break;
+  }
+  return supervisor.run();
+}
+
+}  // namespace prunex::launch

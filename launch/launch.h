@@ -1,0 +1,29 @@
+// The local launcher: the ranks of a run as processes on this machine.
+#pragma once
+
+#include "prunex/comm/layout.h"
+
+namespace prunex::launch {
+
+struct LaunchOptions {
+  comm::Layout shape;  ///< of virtual nodes; its rank does not matter
+  int threads = 1;     ///< per rank: OMP_NUM_THREADS
+};
+
+/// Throws std::invalid_argument if the shape has far more ranks than this machine has processors: such as a mistyped
+/// --nodes, which would bring it to a standstill.
+void expect_room_for(const comm::Layout& shape);
+
+/// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
+/// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C, SIGTERM and
+/// SIGHUP are passed on, a second one kills (stop_signals.h); SIGUSR1 is passed on, too. If a rank fails, the others
+/// get SIGTERM and a second later SIGKILL; all are killed if this process is. Standard output is shared. Standard error
+/// of rank 0 appears as it is, that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of
+/// the rank that failed first.
+///
+/// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
+/// 128 + the signal if this process was interrupted, or ranks ended so because they were asked to. Throws
+/// std::runtime_error if the ranks cannot be started.
+int launch_ranks(const LaunchOptions& options, char** argv);
+
+}  // namespace prunex::launch

@@ -1,0 +1,90 @@
+// What nodes exchange, in one buffer: named tensors, what of them is alive, and what rounding has left out.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "prunex/stopwatch.h"
+#include "prunex/strategies/exchange/rail_exchange.h"
+#include "prunex/strategies/exchange/row_shards.h"
+#include "prunex/strategies/strategy.h"
+
+namespace prunex::strategies {
+
+/// Notes when the phases of an exchange ended. A phase begins where the one before it ended.
+class PhaseClock {
+ public:
+  void restart() {
+    phases_.clear();
+    last_ = Stopwatch::now();
+  }
+  void end(const char* name, size_t bytes = 0) {
+    const double begin = std::exchange(last_, Stopwatch::now());
+    phases_.push_back({name, begin, last_ - begin, static_cast<int64_t>(bytes)});
+  }
+  const std::vector<Phase>& phases() const { return phases_; }
+
+ private:
+  double last_ = Stopwatch::now();
+  std::vector<Phase> phases_;
+};
+
+/// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, its floating-point
+/// buffers. A local rank has the rows of its shard to itself until means are taken. Where everything is alive nothing
+/// is packed: the tensors lie in the buffer as they are sent.
+class ExchangeBuffer {
+ public:
+  /// Tensors like those of `weights`, not filled. Borrows `ranks`.
+  ExchangeBuffer(const Weights& weights, const ExchangeOptions& options, RailExchange& ranks);
+
+  /// Whole tensors, views.
+  TensorDict& tensors() { return work_.tensors; }
+  /// My shard's rows, views.
+  TensorDict rows() const { return shards_.rows(work_.tensors, mine()); }
+  const RowShards& shards() const { return shards_; }
+  bool holds(const std::string& name) const { return work_.tensors.find(name) != nullptr; }
+  int64_t nbytes() const { return static_cast<int64_t>(work_.buffer.nbytes()); }
+
+  /// Eq. 15: from now on what is outside of `alive` is not sent and comes back as zero.
+  void set_alive(const sparsity::Supports& alive);
+
+  /// My rows <- their sum over the node; `alive`: of what is alive alone.
+  void sum_in_node(bool alive);
+  /// All rows, from the ranks that have them.
+  void gather_in_node() { ranks_.gather_in_node(work_.buffer, parts_); }
+  /// Some of my tensors' likes <- the rows of all local ranks, of what `plan` leaves of them.
+  void share_in_node(const ShardedCompaction& plan, TensorDict& tensors);
+  /// The rows of others <- 0.
+  void clear_other_rows();
+  /// Tensors <- the mean of their rows over nodes, larger nodes counting for more. Rounded messages carry the change
+  /// since `z`, which all nodes have.
+  void mean_over_nodes(const TensorDict& z, PhaseClock& clock);
+  /// Tensors <- the mean over all ranks of `weights`.
+  void mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock);
+
+  /// Tensors like those of `weights`, which have been cut, and what is alive of them.
+  void cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive);
+  void save(State& state) const;
+  void load(const State& state);
+
+ private:
+  int mine() const { return ranks_.mine(); }
+  at::Tensor pack(const TensorDict& tensors);
+  void unpack(const at::Tensor& buffer);
+  void average_over_nodes(at::Tensor& part, const TensorDict& z);
+  std::array<TensorDict, 2> feedback_by_tensor() const;
+  void set_feedback(const std::array<TensorDict, 2>& rows);
+
+  RailExchange& ranks_;
+  const Codec codec_;
+  FlatTensors work_;
+  RowShards shards_;
+  std::vector<comm::Range> parts_;    // of the whole buffer
+  ShardedCompaction plan_;            // of what is alive
+  at::Tensor packed_;                 // what is less than everything
+  std::optional<Feedback> feedback_;  // of rounded messages: like my part of what is alive
+};
+
+}  // namespace prunex::strategies

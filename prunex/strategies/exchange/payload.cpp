@@ -1,0 +1,267 @@
+#include "prunex/strategies/exchange/payload.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace prunex::strategies {
+namespace {
+
+/// The spacing of four levels with the least squared error for a standard normal distribution (J. Max, Quantizing for
+/// minimum distortion, 1960, table II).
+constexpr float kNormalSpacing = 0.9957f;
+
+template <typename Number>
+void encode_as(const float* values, int64_t count, uint8_t* bytes) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Number number(values[i]);
+    std::memcpy(bytes + i * sizeof(Number), &number, sizeof(Number));
+  }
+}
+
+template <typename Number>
+void decode_as(const uint8_t* bytes, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    Number number;
+    std::memcpy(&number, bytes + i * sizeof(Number), sizeof(Number));
+    values[i] = static_cast<float>(number);
+  }
+}
+
+float rounded_to_bf16(float value) {
+  return static_cast<float>(c10::BFloat16(value));
+}
+
+/// Levels are (code - offset) x spacing, for codes from 0 on.
+struct Levels {
+  float spacing = 0, offset = 0, last = 0;
+
+  int code(float value) const {
+    if (spacing == 0) return 0;
+    return static_cast<int>(std::clamp(std::nearbyint(value / spacing + offset), 0.0f, last));
+  }
+  float value(int code) const { return (static_cast<float>(code) - offset) * spacing; }
+};
+
+/// Four levels straddle zero; more have one at zero and as many on either side.
+Levels levels_of(int bits, float scale) {
+  if (bits == 2) return {scale * kNormalSpacing, 1.5f, 3};
+  const auto highest = static_cast<float>((1 << (bits - 1)) - 1);
+  return {scale / highest, highest, 2 * highest};
+}
+
+float scale_of(int bits, const float* values, int64_t count) {
+  float largest = 0, squares = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::abs(values[i]));
+    squares += values[i] * values[i];
+  }
+  return rounded_to_bf16(bits == 2 ? std::sqrt(squares / static_cast<float>(count)) : largest);
+}
+
+int64_t code_bytes(int bits, int64_t count) {
+  return (count * bits + 7) / 8;
+}
+
+uint8_t* encode_block(int bits, const float* values, int64_t count, uint8_t* bytes) {
+  const float scale = scale_of(bits, values, count);
+  const Levels levels = levels_of(bits, scale);
+  encode_as<c10::BFloat16>(&scale, 1, bytes);
+  bytes += sizeof(c10::BFloat16);
+  std::memset(bytes, 0, static_cast<size_t>(code_bytes(bits, count)));
+  for (int64_t i = 0; i < count; ++i) {
+    bytes[i * bits / 8] |= static_cast<uint8_t>(levels.code(values[i]) << (i * bits % 8));
+  }
+  return bytes + code_bytes(bits, count);
+}
+
+const uint8_t* decode_block(int bits, const uint8_t* bytes, int64_t count, float* values) {
+  float scale = 0;
+  decode_as<c10::BFloat16>(bytes, 1, &scale);
+  const Levels levels = levels_of(bits, scale);
+  bytes += sizeof(c10::BFloat16);
+  const int mask = (1 << bits) - 1;
+  for (int64_t i = 0; i < count; ++i) values[i] = levels.value((bytes[i * bits / 8] >> (i * bits % 8)) & mask);
+  return bytes + code_bytes(bits, count);
+}
+
+}  // namespace
+
+std::string name_of(Payload payload) {
+  constexpr std::array names = {"fp32", "bf16", "fp16", "int8", "int4", "int2"};
+  return names[static_cast<size_t>(payload)];
+}
+
+/// 0 for floating-point numbers.
+int Codec::bits() const {
+  if (payload_ == Payload::kInt8) return 8;
+  if (payload_ == Payload::kInt4) return 4;
+  return payload_ == Payload::kInt2 ? 2 : 0;
+}
+
+int64_t Codec::bytes(Extent extent) const {
+  if (bits() == 0) return extent.size() * (payload_ == Payload::kFp32 ? 4 : 2);
+  const int64_t whole = extent.weights / kBlock, rest = extent.weights % kBlock;
+  const int64_t scales = (whole + (rest > 0 ? 1 : 0)) * static_cast<int64_t>(sizeof(c10::BFloat16));
+  return scales + whole * code_bytes(bits(), kBlock) + code_bytes(bits(), rest) + 2 * extent.vectors;
+}
+
+void Codec::encode(const float* values, Extent extent, uint8_t* bytes) const {
+  if (payload_ == Payload::kFp32) return encode_as<float>(values, extent.size(), bytes);
+  if (payload_ == Payload::kBf16) return encode_as<c10::BFloat16>(values, extent.size(), bytes);
+  if (payload_ == Payload::kFp16) return encode_as<c10::Half>(values, extent.size(), bytes);
+  for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
+    bytes = encode_block(bits(), values + begin, std::min(kBlock, extent.weights - begin), bytes);
+  }
+  encode_as<c10::Half>(values + extent.weights, extent.vectors, bytes);
+}
+
+void Codec::decode(const uint8_t* bytes, Extent extent, float* values) const {
+  if (payload_ == Payload::kFp32) return decode_as<float>(bytes, extent.size(), values);
+  if (payload_ == Payload::kBf16) return decode_as<c10::BFloat16>(bytes, extent.size(), values);
+  if (payload_ == Payload::kFp16) return decode_as<c10::Half>(bytes, extent.size(), values);
+  for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
+    bytes = decode_block(bits(), bytes, std::min(kBlock, extent.weights - begin), values + begin);
+  }
+  decode_as<c10::Half>(bytes, extent.vectors, values + extent.weights);
+}
+
+namespace {
+
+Extent extent_of(comm::Range range, Extent whole) {
+  const int64_t weights = std::clamp<int64_t>(whole.weights - range.begin, 0, range.size());
+  return {weights, range.size() - weights};
+}
+
+/// Whose entries are whose, and where their bytes lie in a message of all shares.
+struct Shares {
+  std::vector<comm::Range> entries, bytes;
+  std::vector<Extent> extents;
+
+  Shares(const Codec& codec, Extent whole, int ranks) : entries(comm::parts({0, whole.size()}, ranks)) {
+    int64_t end = 0;
+    for (const auto& range : entries) {
+      extents.push_back(extent_of(range, whole));
+      bytes.push_back({end, end + codec.bytes(extents.back())});
+      end = bytes.back().end;
+    }
+  }
+};
+
+class MeanExchange {
+ public:
+  MeanExchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
+      : group_(group),
+        codec_(codec),
+        buffer_(buffer),
+        feedback_(feedback),
+        shares_(codec, extent, group.size()),
+        message_(at::empty({shares_.bytes.back().end}, at::kByte)) {}
+
+  void run() {
+    take_feedback();
+    for (int owner = 0; owner < group_.size(); ++owner) {
+      if (owner != group_.rank()) encode(owner, feedback_ ? feedback_->sent : at::Tensor());
+    }
+    add_up(receive());
+    encode(group_.rank(), feedback_ ? feedback_->returned : at::Tensor());
+    group_.all_gather_parts(message_, shares_.bytes);
+    for (int owner = 0; owner < group_.size(); ++owner) decode(owner, values(buffer_, owner));
+  }
+
+ private:
+  static float* values(const at::Tensor& buffer, const comm::Range& range) {
+    return buffer.mutable_data_ptr<float>() + range.begin;
+  }
+  float* values(const at::Tensor& buffer, int owner) const {
+    return values(buffer, shares_.entries[static_cast<size_t>(owner)]);
+  }
+  uint8_t* bytes(int owner) const {
+    return message_.mutable_data_ptr<uint8_t>() + shares_.bytes[static_cast<size_t>(owner)].begin;
+  }
+
+  /// Means that were left out of a share that is another's now go back to where they came from: everyone's values.
+  void take_feedback() {
+    if (feedback_ == nullptr) return;
+    buffer_.add_(feedback_->sent);
+    feedback_->sent.zero_();
+    for (int owner = 0; owner < group_.size(); ++owner) {
+      if (owner == group_.rank()) continue;
+      const auto& theirs = shares_.entries[static_cast<size_t>(owner)];
+      at::Tensor returned = comm::slice(feedback_->returned, theirs);
+      comm::slice(buffer_, theirs).add_(returned, group_.size());
+      returned.zero_();
+    }
+  }
+
+  /// Writes a share's bytes; `left_out`, unless undefined, <- what they do not say.
+  void encode(int owner, const at::Tensor& left_out) {
+    const auto extent = shares_.extents[static_cast<size_t>(owner)];
+    codec_.encode(values(buffer_, owner), extent, bytes(owner));
+    if (!left_out.defined()) return;
+    decode(owner, values(left_out, owner));
+    at::Tensor rest = comm::slice(left_out, shares_.entries[static_cast<size_t>(owner)]);
+    at::sub_out(rest, comm::slice(buffer_, shares_.entries[static_cast<size_t>(owner)]), rest);
+  }
+  void decode(int owner, float* values) const {
+    codec_.decode(bytes(owner), shares_.extents[static_cast<size_t>(owner)], values);
+  }
+
+  at::Tensor receive() {
+    const auto length = shares_.bytes[static_cast<size_t>(group_.rank())].size();
+    at::Tensor received = at::empty({group_.size(), length}, at::kByte);
+    group_.all_to_all(received, message_, shares_.bytes);
+    return received;
+  }
+
+  /// My share <- mean over ranks, with what the last mean left out.
+  void add_up(const at::Tensor& received) {
+    const auto me = static_cast<size_t>(group_.rank());
+    at::Tensor share = comm::slice(buffer_, shares_.entries[me]);
+    at::Tensor sum = at::zeros_like(share), theirs = at::empty_like(share);
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (rank == group_.rank()) {
+        sum.add_(share);
+        continue;
+      }
+      codec_.decode(received[rank].const_data_ptr<uint8_t>(), shares_.extents[me], theirs.mutable_data_ptr<float>());
+      sum.add_(theirs);
+    }
+    at::div_out(share, sum, at::scalar_tensor(group_.size(), sum.options()));
+    if (feedback_ != nullptr) share.add_(comm::slice(feedback_->returned, shares_.entries[me]));
+  }
+
+  comm::Communicator& group_;
+  const Codec& codec_;
+  at::Tensor& buffer_;
+  Feedback* feedback_;
+  const Shares shares_;
+  at::Tensor message_;
+};
+
+}  // namespace
+
+void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent,
+                     Feedback* feedback) {
+  TORCH_CHECK(buffer.scalar_type() == at::kFloat && buffer.dim() == 1 && buffer.is_contiguous(),
+              "[strategies] compressed mean of ", buffer.scalar_type(), " ", buffer.sizes());
+  TORCH_CHECK(buffer.numel() == extent.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
+              extent.size());
+  if (group.size() == 1 || buffer.numel() == 0) return;
+  MeanExchange(group, codec, buffer, extent, feedback).run();
+}
+
+int64_t compressed_mean_bytes(const Codec& codec, Extent extent, comm::Place place) {
+  const Shares shares(codec, extent, place.size);
+  const int64_t mine = shares.bytes[static_cast<size_t>(place.rank)].size();
+  return shares.bytes.back().end - mine + (place.size - 1) * mine;
+}
+
+}  // namespace prunex::strategies

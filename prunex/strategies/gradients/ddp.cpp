@@ -1,0 +1,237 @@
+#include "prunex/strategies/gradients/ddp.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "prunex/strategies/exchange/rail_exchange.h"
+
+namespace prunex::strategies {
+namespace {
+
+/// A thread that does one thing after the other. Jobs run in the order in which they were handed in. After one has
+/// thrown, the rest are dropped until wait().
+class InOrder {
+ public:
+  InOrder();
+  /// Drops what has not begun.
+  ~InOrder();
+  InOrder(const InOrder&) = delete;
+  InOrder& operator=(const InOrder&) = delete;
+
+  void add(std::function<void()> job);
+  /// Until all are done; throws what a job has thrown.
+  void wait();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool busy_ = false, ends_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  // the last member: the others are there when it starts
+};
+
+InOrder::InOrder() : thread_([this] { work(); }) {}
+
+InOrder::~InOrder() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void InOrder::add(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_) jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+}
+
+void InOrder::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void InOrder::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
+    if (ends_) return;
+    const auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      job();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    busy_ = false;
+    if (error) {
+      error_ = error;
+      jobs_.clear();
+    }
+    changed_.notify_all();
+  }
+}
+
+/// Calls back when backward has finished a parameter's gradient.
+class GradientHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void(const at::Tensor&)> call) : call_(std::move(call)) {}
+  void operator()(const at::Tensor& parameter) override { call_(parameter); }
+
+ private:
+  std::function<void(const at::Tensor&)> call_;
+};
+
+class Ddp final : public GradientStrategy {
+ public:
+  Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
+      : GradientStrategy(replica, ranks, options.reporting),
+        exchange_(ranks, options.exchange),
+        codec_(options.payload),
+        bucket_sizes_(options.buckets),
+        params_(replica.weights.params),
+        buckets_(params_, bucket_sizes_) {
+    listen();
+  }
+
+  ~Ddp() override { stop_listening(); }
+
+ private:
+  void listen() {
+    forget_step();
+    for (size_t i = 0; i < params_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          params_[i].value(), std::make_unique<GradientHook>([this, i](const at::Tensor& theta) { take(i, theta); }));
+    }
+  }
+
+  void stop_listening() {
+    for (auto& theta : params_) torch::autograd::impl::set_post_acc_grad_hooks(theta.value(), nullptr);
+  }
+
+  void cut_state(const sparsity::Cut&, Replica& replica) override {
+    stop_listening();
+    params_ = replica.weights.params;
+    buckets_ = GradientBuckets(params_, bucket_sizes_);
+    listen();
+  }
+
+  /// Buckets leave in one order on all ranks, the last parameters first.
+  void take(size_t parameter, const at::Tensor& theta) {
+    at::NoGradGuard no_grad;
+    at::Tensor place = buckets_.view(static_cast<int64_t>(parameter));
+    if (theta.grad().defined()) {
+      place.copy_(theta.grad());
+    } else {
+      place.zero_();
+    }
+    copied_[parameter] = true;
+    --missing_[static_cast<size_t>(buckets_.bucket_of(static_cast<int64_t>(parameter)))];
+    for (; next_ < buckets_.count() && missing_[static_cast<size_t>(next_)] == 0; ++next_) {
+      background_.add([this, bucket = next_] { average(buckets_.buffer(bucket)); });
+    }
+  }
+
+  void average(at::Tensor& buffer) {
+    at::NoGradGuard no_grad;
+    exchange_.mean_over_ranks(buffer, codec_);
+  }
+
+  /// Parameters that this step did not use count as zero.
+  void average_gradients(TensorDict& params) override {
+    for (size_t i = params.size(); i-- > 0;) {
+      if (!copied_[i]) take(i, params[i].value());
+    }
+    background_.wait();
+    for (size_t i = 0; i < params.size(); ++i)
+      params[i].value().mutable_grad() = buckets_.view(static_cast<int64_t>(i));
+    forget_step();
+  }
+
+  void forget_step() {
+    next_ = 0;
+    copied_.assign(params_.size(), false);
+    missing_.resize(static_cast<size_t>(buckets_.count()));
+    for (int bucket = 0; bucket < buckets_.count(); ++bucket)
+      missing_[static_cast<size_t>(bucket)] = buckets_.members(bucket);
+  }
+
+  RailExchange exchange_;
+  const Codec codec_;
+  const BucketSizes bucket_sizes_;
+  TensorDict params_;  // the replica's own
+  GradientBuckets buckets_;
+  std::vector<bool> copied_;  // of this step's gradients
+  std::vector<int> missing_;  // of every bucket
+  int next_ = 0;              // bucket to leave
+  InOrder background_;        // the last member: ends before what it uses
+};
+
+}  // namespace
+
+void check(const DdpOptions& options) {
+  const bool flat = options.exchange == ExchangeForm::kFlat;
+  if (options.payload > (flat ? Payload::kFp32 : Payload::kFp16)) {
+    throw std::invalid_argument(fmt::format("--payload: got {}, ddp{} has {}", name_of(options.payload),
+                                            flat ? " with --exchange flat" : "",
+                                            flat ? "fp32 alone" : "fp32, and between nodes bf16 and fp16"));
+  }
+}
+
+std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
+  check(options);
+  return std::make_unique<Ddp>(replica, ranks, options);
+}
+
+GradientBuckets::GradientBuckets(const TensorDict& params, const BucketSizes& sizes) : places_(params.size()) {
+  std::vector<int64_t> lengths;
+  for (size_t i = params.size(); i-- > 0;) {
+    const at::Tensor& theta = params[i].value();
+    TORCH_CHECK(theta.is_non_overlapping_and_dense(), "[strategies] parameter ", params[i].key(), " has gaps");
+    const int64_t full =
+        (lengths.size() <= 1 ? sizes.first : sizes.others) / static_cast<int64_t>(theta.element_size());
+    if (lengths.empty() || lengths.back() >= full) {
+      lengths.push_back(0);
+      members_.push_back(0);
+    }
+    ++members_.back();
+    const int64_t begin = lengths.back();
+    lengths.back() += theta.numel();
+    places_[i] = {
+        static_cast<int>(lengths.size()) - 1, {begin, lengths.back()}, theta.sizes().vec(), theta.strides().vec()};
+  }
+  for (const int64_t length : lengths) buffers_.push_back(at::zeros({length}, params.front().value().dtype()));
+}
+
+at::Tensor GradientBuckets::view(int64_t parameter) const {
+  const Place& place = places_[static_cast<size_t>(parameter)];
+  return comm::slice(buffers_[static_cast<size_t>(place.bucket)], place.range)
+      .as_strided(place.sizes, place.strides, place.range.begin);
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,406 @@
+#include "prunex/strategies/hsadmm/hsadmm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <unordered_set>
+#include <utility>
+
+#include "prunex/admm/updates.h"
+#include "prunex/strategies/dictionaries.h"
+#include "prunex/strategies/exchange/exchange_buffer.h"
+
+namespace prunex::strategies {
+namespace {
+
+HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
+  admm::check(options.consensus.penalty);
+  if (options.local.steps < 1 || options.local.total_steps < 1) {
+    throw std::invalid_argument(fmt::format("--local-steps: got {} of {} steps, wanted 1 or more", options.local.steps,
+                                            options.local.total_steps));
+  }
+  if (options.consensus.penalty.kappa == 0 && options.consensus.start_from == StartFrom::kTheta) {
+    throw std::invalid_argument("--start-from theta: needs --kappa above 0, or ranks never hear of each other");
+  }
+  if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
+      !options.local.learning_rate) {
+    throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
+  }
+  sparsity::check_groups(options.masks.groups, params);
+  return options;
+}
+
+/// Parameters under a proximal term: the members of groups, or all.
+std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params) {
+  std::unordered_set<std::string> grouped;
+  for (const auto& group : options.masks.groups) {
+    for (const auto& slice : group.slices) grouped.insert(slice.tensor);
+  }
+  std::vector<std::string> names;
+  for (const auto& name : params.keys()) {
+    if (options.consensus.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+class Hsadmm final : public Strategy {
+ public:
+  Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options);
+
+  const LocalTerms& local_terms() const override { return terms_; }
+  void before_update(Replica&) override {}
+  Exchange after_update(Replica& replica, int64_t step) override;
+  void finish() override;
+  const Weights& product() const override { return z_; }
+  const sparsity::Masks& masks() const override { return masks_.global(); }
+  void cut(const sparsity::Cut& cut, Replica& replica) override;
+  State state() const override;
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
+
+ private:
+  // The steps of an exchange in their order; docs/algorithm.md, section 3.
+  void collect(const Replica& replica);
+  void update_node_candidate();
+  void update_masks(Replica& replica);
+  std::vector<at::Tensor> node_scores(const Replica& replica);
+  std::vector<at::Tensor> shares_of_scores(const Weights& candidate);
+  void share_z_node();
+  void update_z();
+  void restart(Replica& replica);
+
+  bool freezes_now() const;
+  void freeze(Replica& replica);
+  void set_support();
+  void set_node_plan();
+  sparsity::Supports support_of_node() const;
+  bool takes_outer_step() const;
+  void set_terms();
+  void set_gradient_masks();
+  at::Tensor rows_in_consensus(const std::string& name, const at::Tensor& tensor) const;
+  int mine() const { return ranks_.mine(); }
+
+  HsadmmOptions options_;
+  std::optional<comm::Hierarchy> one_node_;
+  RailExchange ranks_;
+  MaskConsensus masks_;
+  PhaseClock clock_;
+  int64_t k_ = 0;
+  bool frozen_ = false;
+
+  Weights z_;
+  TensorDict outer_;  // b of the outer step; empty before the first
+  ExchangeBuffer work_;
+  std::optional<Duals> duals_;
+
+  sparsity::Supports support_;  // of the global masks
+  ShardedCompaction node_;      // of the node's model: what is alive in it
+  LocalTerms terms_;
+};
+
+Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
+    : options_(checked(std::move(options), replica.weights.params)),
+      one_node_(options_.consensus.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
+      ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
+      masks_(options_.masks),
+      k_(options_.local.exchanges_before),
+      z_{clones(replica.weights.params), clones(replica.weights.buffers)},
+      work_(z_, options_.exchange, ranks_) {
+  at::NoGradGuard no_grad;
+  for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
+  for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
+
+  for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
+  for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
+  if (options_.consensus.penalty.kappa > 0) {
+    duals_.emplace(options_.consensus, options_.local, ranks_.layout(), work_.shards(),
+                   names_in_consensus(options_, z_.params), z_.params);
+  }
+  set_node_plan();
+  set_terms();
+}
+
+Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
+  if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
+  at::NoGradGuard no_grad;
+  ++k_;
+  Exchange exchange{.exchanged = true, .index = k_};
+  clock_.restart();
+  if (frozen_ && !duals_) {
+    work_.mean_over_ranks(replica.weights, z_.params, clock_);
+  } else {
+    collect(replica);
+    work_.sum_in_node(frozen_);  // once frozen only what is alive moves
+    clock_.end("intra", static_cast<size_t>(work_.nbytes()));
+    update_node_candidate();
+    update_masks(replica);
+    if (duals_) share_z_node();
+    work_.mean_over_nodes(z_.params, clock_);
+  }
+  if (duals_) duals_->update(detached(replica.weights.params), work_.tensors());
+  update_z();
+  if (duals_) duals_->finish(ranks_, exchange);
+  if (duals_ && options_.exchange.payload != Payload::kFp32)
+    duals_->mask(support_, false);  // rounding leaves the sum of v not quite zero
+  set_terms();
+  restart(replica);
+  clock_.end("dual");
+  exchange.frozen = frozen_;
+  exchange.keep = masks_.kept_share();
+  exchange.mask_changes = masks_.changes();
+  exchange.phases = clock_.phases();
+  return exchange;
+}
+
+/// work <- theta + u, averaged parameters and buffers of this rank.
+void Hsadmm::collect(const Replica& replica) {
+  for (auto& work : work_.tensors()) {
+    const at::Tensor* theta = replica.weights.params.find(work.key());
+    if (theta == nullptr) {
+      work.value().copy_(replica.weights.buffers[work.key()]);
+    } else if (duals_ && duals_->hold(work.key())) {
+      at::add_out(work.value(), theta->detach(), duals_->u(work.key()));
+    } else {
+      work.value().copy_(theta->detach());
+    }
+  }
+}
+
+/// Own rows of work <- Eq. 9 for the parameters in ADMM, the node's mean for everything else.
+void Hsadmm::update_node_candidate() {
+  TensorDict sums = work_.rows();
+  for (auto& tensor : sums) {
+    if (!duals_ || !duals_->hold(tensor.key())) tensor.value().div_(ranks_.layout().ranks_here());
+  }
+  if (duals_) duals_->update_candidate(work_.tensors(), z_.params);
+  clock_.end("project");
+}
+
+bool Hsadmm::freezes_now() const {
+  const bool stable = options_.masks.freeze_when_stable > 0 && masks_.stable() >= options_.masks.freeze_when_stable;
+  return !frozen_ && (k_ > options_.masks.freeze_after || (stable && k_ >= options_.masks.keep.end));
+}
+
+/// This rank's share of the scores of the node's candidate.
+std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
+  if (masks_.groups().empty()) return {};
+  if (!options_.masks.score) {
+    work_.clear_other_rows();  // the sum over ranks is the whole norm
+    return sparsity::unit_scores(masks_.groups(), work_.tensors());
+  }
+  work_.gather_in_node();
+  Weights candidate;
+  for (const auto& tensor : z_.params) candidate.params.insert(tensor.key(), work_.tensors()[tensor.key()]);
+  for (const auto& buffer : replica.weights.buffers) {
+    const at::Tensor* mean = work_.tensors().find(buffer.key());
+    candidate.buffers.insert(buffer.key(), mean != nullptr ? *mean : buffer.value());
+  }
+  return shares_of_scores(candidate);
+}
+
+/// Ranks that all hold the whole share its scores equally.
+std::vector<at::Tensor> Hsadmm::shares_of_scores(const Weights& candidate) {
+  auto scores = options_.masks.score(candidate, ranks_.node());
+  for (auto& score : scores) score = score / ranks_.layout().ranks_here();
+  return scores;
+}
+
+/// Own rows of work <- Eq. 10: what the node's masks leave of them.
+void Hsadmm::update_masks(Replica& replica) {
+  if (freezes_now()) {
+    freeze(replica);
+  } else if (!frozen_) {
+    const bool score = !options_.masks.score || masks_.prunes_at(k_);
+    masks_.update(k_, score ? node_scores(replica) : masks_.equal_scores(), ranks_);
+    if (masks_.changes() > 0) {
+      set_support();
+    } else if (options_.masks.rule == MaskRule::kUnion) {
+      set_node_plan();
+    }
+  }
+  sparsity::apply_supports(work_.tensors(), support_of_node());
+  clock_.end("mask");
+}
+
+/// What Eq. 10 leaves of the node's candidate.
+sparsity::Supports Hsadmm::support_of_node() const {
+  const bool own = options_.masks.rule == MaskRule::kUnion && !frozen_;
+  return own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_;
+}
+
+void Hsadmm::set_support() {
+  support_ = sparsity::supports_of(masks_.groups(), masks_.global(), z_.params);
+  work_.set_alive(support_);
+  set_node_plan();
+}
+
+void Hsadmm::set_node_plan() {
+  if (duals_) node_ = ShardedCompaction(work_.shards(), duals_->z_node(), support_of_node());
+}
+
+void Hsadmm::freeze(Replica& replica) {
+  if (options_.masks.final == FreezeMasks::kScores) {
+    masks_.freeze(node_scores(replica), ranks_);
+  } else {
+    masks_.freeze();
+  }
+  frozen_ = true;
+  set_support();
+  if (duals_) duals_->mask(support_, options_.masks.mask_theta);
+  sparsity::apply_supports(replica.momentum, support_);
+  if (options_.masks.mask_theta) {
+    sparsity::apply_supports(replica.weights.params, support_);
+    set_gradient_masks();
+  }
+  if (options_.after_freeze != AfterFreeze::kAdmm) duals_.reset();
+}
+
+/// Every rank's z_node <- the node's candidate, from the rows of all; own rows of work <- z_node + v, whose mean over
+/// nodes inside the hull of the global masks is Eq. 11. Outside it the mean is zero, as the P_i v_i add up to zero.
+void Hsadmm::share_z_node() {
+  duals_->note_candidate(work_.tensors());
+  work_.share_in_node(node_, duals_->z_node());
+  duals_->add_v(work_.tensors());
+}
+
+bool Hsadmm::takes_outer_step() const {
+  if (options_.outer.from > 0) return k_ >= options_.outer.from;
+  return frozen_ && options_.after_freeze == AfterFreeze::kNesterov;
+}
+
+/// z <- the mean, or the outer step towards it.
+void Hsadmm::update_z() {
+  for (auto& buffer : z_.buffers) {
+    if (work_.holds(buffer.key())) buffer.value().copy_(work_.tensors()[buffer.key()]);
+  }
+  if (!takes_outer_step()) {
+    for (auto& z : z_.params) {
+      const at::Tensor rows = rows_in_consensus(z.key(), z.value());
+      if (rows.defined()) duals_->note_z(z.key(), rows, rows_in_consensus(z.key(), work_.tensors()[z.key()]));
+      z.value().copy_(work_.tensors()[z.key()]);
+    }
+    return;
+  }
+  if (outer_.is_empty()) outer_ = zeros_like(z_.params);
+  for (auto& z : z_.params) {
+    const at::Tensor rows = rows_in_consensus(z.key(), z.value());
+    const at::Tensor before = rows.defined() ? rows.clone() : rows;
+    if (const sparsity::Support* alive = support_.find(z.key())) {
+      sparsity::apply_support(z.value(), *alive);
+      sparsity::apply_support(outer_[z.key()], *alive);
+    }
+    admm::outer_step(z.value(), work_.tensors()[z.key()], outer_[z.key()], options_.outer.rate,
+                     options_.outer.momentum);
+    if (rows.defined()) duals_->note_z(z.key(), before, rows);
+  }
+}
+
+/// My rows, if residuals are taken of the tensor.
+at::Tensor Hsadmm::rows_in_consensus(const std::string& name, const at::Tensor& tensor) const {
+  return duals_ && duals_->hold(name) ? work_.shards().rows(name, tensor, mine()) : at::Tensor();
+}
+
+/// Theta for the next iteration: z, or the rank's own for the parameters that duals hold.
+void Hsadmm::restart(Replica& replica) {
+  for (auto& theta : replica.weights.params) {
+    const bool own = options_.consensus.start_from == StartFrom::kTheta && duals_ && duals_->hold(theta.key());
+    if (!own) theta.value().copy_(z_.params[theta.key()]);
+  }
+  for (auto& buffer : replica.weights.buffers) {
+    const bool averaged = work_.holds(buffer.key());  // counters are equal on all ranks: same number of steps
+    averaged ? buffer.value().copy_(z_.buffers[buffer.key()]) : z_.buffers[buffer.key()].copy_(buffer.value());
+  }
+}
+
+void Hsadmm::set_terms() {
+  terms_.anchor = TensorDict();
+  terms_.rho1.clear();
+  if (duals_) duals_->add_terms(terms_);
+}
+
+void Hsadmm::set_gradient_masks() {
+  terms_.masks = TensorDict();
+  for (const auto& support : support_) {
+    if (support.value().full()) continue;
+    at::Tensor mask = at::ones_like(z_.params[support.key()]);
+    sparsity::apply_support(mask, support.value());
+    terms_.masks.insert(support.key(), mask);
+  }
+}
+
+void Hsadmm::finish() {
+  if (frozen_ || masks_.groups().empty()) return;
+  at::NoGradGuard no_grad;
+  if (options_.masks.score) {
+    masks_.freeze(shares_of_scores(z_), ranks_);
+  } else {
+    masks_.freeze(sparsity::unit_scores(masks_.groups(), z_.params));
+  }
+  set_support();
+  sparsity::apply_supports(z_.params, support_);
+}
+
+void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
+  TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
+  at::NoGradGuard no_grad;
+  sparsity::apply_cut(z_, cut);
+  sparsity::apply_cut(outer_, cut);
+  if (duals_) duals_->cut(cut);
+  support_ = sparsity::apply_cut(support_, cut);
+  work_.cut(cut, z_, support_);
+  set_node_plan();
+  if (options_.masks.mask_theta) set_gradient_masks();
+  set_terms();
+}
+
+State Hsadmm::state() const {
+  State state;
+  store(state.global, "z/", z_.params);
+  store(state.global, "z/", z_.buffers);
+  store(state.global, "outer/", outer_);
+  store(state.global, "mask/", masks_.global());
+  store(state.node, "node_mask/", masks_.node());
+  state.global.insert("progress",
+                      at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
+  if (duals_) duals_->save(state);
+  work_.save(state);
+  return state;
+}
+
+void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
+  at::NoGradGuard no_grad;
+  const int64_t* progress = state.global["progress"].const_data_ptr<int64_t>();
+  k_ = progress[0];
+  frozen_ = progress[1] != 0;
+  sparsity::Masks node, global;
+  for (const auto& group : masks_.groups()) {
+    node.insert(group.name, state.node["node_mask/" + group.name].clone());
+    global.insert(group.name, state.global["mask/" + group.name].clone());
+  }
+  masks_.restore(std::move(node), std::move(global), progress[3]);
+  if (progress[2] == 0) duals_.reset();
+  set_support();
+  if (frozen_ && options_.masks.mask_theta) set_gradient_masks();
+  for (const auto& item : state.global) {
+    if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
+  }
+  if (cut_before != nullptr) cut(*cut_before, replica);
+
+  restore(z_.params, state.global, "z/");
+  restore(z_.buffers, state.global, "z/");
+  restore(outer_, state.global, "outer/");
+  if (duals_) duals_->load(state);
+  work_.load(state);
+  set_terms();
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options) {
+  return std::make_unique<Hsadmm>(replica, ranks, std::move(options));
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,117 @@
+#include "prunex/strategies/hsadmm/mask_consensus.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace prunex::strategies {
+namespace {
+
+using sparsity::Group;
+using sparsity::Masks;
+
+constexpr int64_t kFinal = std::numeric_limits<int64_t>::max();  // an exchange after every ramp
+
+std::vector<at::Tensor> split_units(const at::Tensor& all, const std::vector<Group>& groups) {
+  std::vector<int64_t> sizes;
+  for (const Group& group : groups) sizes.push_back(group.size);
+  return all.split_with_sizes(sizes);
+}
+
+/// A node weighs as much as it has ranks.
+std::vector<at::Tensor> summed_over_ranks(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
+                                          RailExchange& ranks) {
+  at::Tensor all = at::cat(scores);
+  const auto& layout = ranks.layout();
+  if (!layout.is_even()) all.mul_(layout.ranks_here());
+  ranks.sum_over_ranks(all);
+  return split_units(all, groups);
+}
+
+std::vector<at::Tensor> summed_in_node(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
+                                       RailExchange& ranks) {
+  at::Tensor all = at::cat(scores);
+  ranks.sum_in_node(all);
+  return split_units(all, groups);
+}
+
+/// Eq. 14, one byte per unit.
+Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, RailExchange& ranks) {
+  at::Tensor all = at::cat(masks.values()).to(at::kByte);
+  ranks.unite_over_nodes(all);
+  Masks united;
+  const auto parts = split_units(all.to(at::kBool), groups);
+  for (size_t g = 0; g < groups.size(); ++g) united.insert(groups[g].name, parts[g].clone());
+  return united;
+}
+
+}  // namespace
+
+MaskConsensus::MaskConsensus(MaskOptions options) : options_(std::move(options)) {
+  node_ = global_ = sparsity::full_masks(groups());
+}
+
+Masks MaskConsensus::select(const std::vector<at::Tensor>& scores, int64_t k) const {
+  if (!options_.select) return sparsity::select_units(groups(), scores, options_.keep, k);
+  const double progress = options_.keep.progress(k);
+  return progress > 0 ? options_.select(scores, progress) : sparsity::full_masks(groups());
+}
+
+void MaskConsensus::set(Masks node, Masks global) {
+  changes_ = sparsity::count_changes(global_, global);
+  stable_ = changes_ == 0 ? stable_ + 1 : 0;
+  node_ = std::move(node);
+  global_ = std::move(global);
+}
+
+void MaskConsensus::update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks) {
+  if (groups().empty()) return;
+  if (options_.rule == MaskRule::kJoint) {
+    const Masks masks = select(summed_over_ranks(scores, groups(), ranks), k);
+    return set(masks, masks);
+  }
+  const Masks own = select(summed_in_node(scores, groups(), ranks), k);
+  set(own, united_over_nodes(own, groups(), ranks));
+}
+
+void MaskConsensus::freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks) {
+  if (!groups().empty()) freeze(summed_over_ranks(scores, groups(), ranks));
+}
+
+void MaskConsensus::freeze() {
+  node_ = global_;
+  changes_ = 0;
+}
+
+void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
+  node_ = global_ = select(scores, kFinal);
+  changes_ = 0;
+}
+
+bool MaskConsensus::prunes_at(int64_t k) const {
+  if (options_.select) return options_.keep.progress(k) > 0;
+  return std::any_of(groups().begin(), groups().end(),
+                     [&](const Group& group) { return options_.keep.share(k, group.keep) < 1; });
+}
+
+std::vector<at::Tensor> MaskConsensus::equal_scores() const {
+  std::vector<at::Tensor> scores;
+  for (const Group& group : groups()) scores.push_back(at::zeros({group.size}, at::kDouble));
+  return scores;
+}
+
+void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {
+  node_ = std::move(node);
+  global_ = std::move(global);
+  stable_ = stable;
+}
+
+double MaskConsensus::kept_share() const {
+  int64_t units = 0;
+  for (const Group& group : groups()) units += group.size;
+  return units == 0 ? 1.0 : static_cast<double>(sparsity::count_alive(global_)) / static_cast<double>(units);
+}
+
+}  // namespace prunex::strategies

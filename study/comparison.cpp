@@ -1,0 +1,258 @@
+#include "study/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "prunex/text/one_line.h"
+#include "prunex/text/read_file.h"
+#include "prunex/text/toml.h"
+
+namespace prunex::study {
+namespace {
+
+constexpr size_t kLongestName = 100;  // it becomes a directory
+const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify.json"};
+
+class Reader {
+ public:
+  Reader(const std::string& path, const std::function<bool(const std::string&)>& is_option)
+      : path_(path), is_option_(is_option) {}
+
+  Comparison read() {
+    const toml::table file = parse();
+    Comparison comparison{.path = path_};
+    expect_keys(file, {"seeds", "common", "pilot", "run"});
+    if (const auto* common = table(file, "common")) common_ = options_of(*common);
+    if (const auto* pilot = table(file, "pilot")) read_pilot(*pilot, comparison);
+    const auto seeds = file.get("seeds") ? whole_numbers(*file.get("seeds"), "seeds") : std::vector<int64_t>{0};
+    const auto* runs = file.get_as<toml::array>("run");
+    if (runs == nullptr || runs->empty()) fail(file, "no [[run]]");
+    for (const auto& run : *runs) comparison.runs.push_back(read_run(run, seeds));
+    expect_pilot(file, comparison);
+    return comparison;
+  }
+
+ private:
+  [[noreturn]] void fail(const toml::node& node, const std::string& what) const {
+    throw std::invalid_argument(fmt::format("compare: {}:{}: {}", path_, node.source().begin.line, what));
+  }
+
+  toml::table parse() const {
+    std::string text;
+    try {
+      text = text::read_file(path_, text::kLargestToml);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("compare: {}: {}, wanted a TOML file", path_, error.what()));
+    }
+    return text::parse_toml(text, "compare: " + path_);
+  }
+
+  void expect_keys(const toml::table& table, const std::set<std::string_view>& known) const {
+    for (const auto& [key, value] : table) {
+      if (!known.contains(key.str())) fail(value, fmt::format("'{}' is not known here", text::one_line(key.str())));
+    }
+  }
+
+  const toml::table* table(const toml::table& file, const char* name) const {
+    const auto* node = file.get(name);
+    if (node != nullptr && !node->is_table()) fail(*node, fmt::format("{} must be a table, [{}]", name, name));
+    return node == nullptr ? nullptr : node->as_table();
+  }
+
+  OptionValues options_of(const toml::table& table, const std::set<std::string_view>& others = {}) const {
+    OptionValues options;
+    for (const auto& [key, value] : table) {
+      const std::string name(key.str());
+      if (others.contains(name)) continue;
+      if (!is_option_(name)) {
+        fail(value, fmt::format("'{}' is not an option of prunex train that a file may set", text::one_line(name)));
+      }
+      if (name == "seed" && others.contains("seeds")) fail(value, "'seed' is set by seeds = [...]");
+      options[name] = text_of(value, name);
+    }
+    return options;
+  }
+
+  std::string text_of(const toml::node& node, const std::string& name) const {
+    if (!node.is_string() && !node.is_number() && !node.is_boolean()) {
+      fail(node, fmt::format("{}: wanted a word, a number, true or false", name));
+    }
+    if (const auto number = node.as_floating_point()) return fmt::format("{}", number->get());
+    return text::toml_text(node);
+  }
+
+  std::vector<double> numbers(const toml::node& node, const char* name) const {
+    std::vector<double> found;
+    const auto* list = node.as_array();
+    if (list == nullptr || list->empty()) fail(node, fmt::format("{}: wanted a list of numbers, [1, 2]", name));
+    for (const auto& item : *list) {
+      const auto value = item.value<double>();
+      if (!value) fail(item, fmt::format("{}: wanted a list of numbers, [1, 2]", name));
+      if (std::find(found.begin(), found.end(), *value) != found.end()) {
+        fail(item, fmt::format("{}: {} is there twice", name, *value));
+      }
+      found.push_back(*value);
+    }
+    return found;
+  }
+  std::vector<int64_t> whole_numbers(const toml::node& node, const char* name) const {
+    std::vector<int64_t> found;
+    for (const double number : numbers(node, name)) {
+      if (number < 0 || number != static_cast<double>(static_cast<int64_t>(number))) {
+        fail(node, fmt::format("{}: got {}, wanted whole numbers from 0 on", name, number));
+      }
+      found.push_back(static_cast<int64_t>(number));
+    }
+    return found;
+  }
+
+  std::string name_of(const toml::table& run) {
+    const auto name = run["name"].value<std::string>();
+    if (!name) fail(run, "a [[run]] wants name = \"...\"");
+    const bool plain = !name->empty() && name->find_first_not_of(
+                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                             "0123456789-_.+") == std::string::npos;
+    if (!plain || name->front() == '.' || name->size() > kLongestName) {
+      fail(run, fmt::format("name: got '{}', wanted at most {} letters, digits, and any of - _ . +",
+                            text::one_line(*name), kLongestName));
+    }
+    if (kOwnFiles.contains(*name)) fail(run, fmt::format("name: got '{}', a file of the comparison itself", *name));
+    if (!names_.insert(*name).second) fail(run, fmt::format("there are two runs of the name '{}'", *name));
+    return *name;
+  }
+
+  NamedRun read_run(const toml::node& node, const std::vector<int64_t>& seeds) {
+    const auto* table = node.as_table();
+    if (table == nullptr) fail(node, "run must be tables, [[run]]");
+    NamedRun run{.name = name_of(*table), .options = common_, .seeds = seeds};
+    for (auto& [name, value] : options_of(*table, {"name", "rates", "seeds"})) run.options[name] = value;
+    if (table->get("rates")) run.rates = numbers(*table->get("rates"), "rates");
+    if (table->get("seeds")) run.seeds = whole_numbers(*table->get("seeds"), "seeds");
+    if (!run.rates.empty() && table->get("lr")) fail(*table->get("lr"), "lr is chosen from rates");
+    return run;
+  }
+
+  /// Its seed or its seeds.
+  void read_pilot(const toml::table& pilot, Comparison& comparison) const {
+    const auto* seeds = pilot.get("seeds");
+    if (seeds == nullptr) {
+      comparison.pilot = options_of(pilot);
+      return;
+    }
+    comparison.pilot = options_of(pilot, {"seeds"});
+    comparison.pilot_seeds = whole_numbers(*seeds, "seeds");
+  }
+
+  /// Without held-out images a pilot has nothing to choose by.
+  void expect_pilot(const toml::table& file, const Comparison& comparison) const {
+    for (const auto& run : comparison.runs) {
+      if (run.rates.empty()) continue;
+      const auto held_out = comparison.pilot.find("validation");
+      const bool pilot = held_out != comparison.pilot.end() && held_out->second != "0";
+      if (!pilot) fail(file, fmt::format("run '{}' has rates: wanted [pilot] with validation = N", run.name));
+    }
+  }
+
+  const std::string path_;
+  const std::function<bool(const std::string&)>& is_option_;
+  OptionValues common_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::string Job::title() const {
+  switch (kind) {
+    case JobKind::kPilot:
+      return fmt::format("{} pilot, lr {}", name, rate) +
+             (options.contains("seed") ? ", seed " + options.at("seed") : "");
+    case JobKind::kTiming:
+      return fmt::format("{} timing", name);
+    case JobKind::kRun:
+      break;
+  }
+  return fmt::format("{} seed {}", name, seed);
+}
+
+Comparison read_comparison(const std::string& path, const std::function<bool(const std::string&)>& is_option) {
+  return Reader(path, is_option).read();
+}
+
+std::vector<Job> pilots_of(const Comparison& comparison) {
+  std::vector<Job> jobs;
+  for (const auto& run : comparison.runs) {
+    for (const double rate : run.rates) {
+      Job job{.name = run.name,
+              .kind = JobKind::kPilot,
+              .rate = rate,
+              .directory = fmt::format("{}/pilot-{}", run.name, rate),
+              .options = run.options};
+      for (const auto& [name, value] : comparison.pilot) job.options[name] = value;
+      job.options["lr"] = fmt::format("{}", rate);
+      if (comparison.pilot_seeds.empty()) jobs.push_back(job);
+      for (const int64_t seed : comparison.pilot_seeds) {
+        jobs.push_back(job);
+        jobs.back().seed = seed;
+        jobs.back().directory += fmt::format("-{}", seed);
+        jobs.back().options["seed"] = std::to_string(seed);
+      }
+    }
+  }
+  return jobs;
+}
+
+std::vector<Job> jobs_of(const Comparison& comparison,
+                         const std::function<std::optional<double>(const NamedRun&)>& rate_of) {
+  std::vector<Job> jobs;
+  size_t most = 0;
+  for (const auto& run : comparison.runs) most = std::max(most, run.seeds.size());
+  for (size_t i = 0; i < most; ++i) {
+    for (const auto& run : comparison.runs) {
+      const auto rate = run.rates.empty() ? std::nullopt : rate_of(run);
+      if (i >= run.seeds.size() || (!run.rates.empty() && !rate)) continue;
+      Job job{.name = run.name, .seed = run.seeds[i], .directory = fmt::format("{}/{}", run.name, run.seeds[i])};
+      job.options = run.options;
+      job.options["seed"] = std::to_string(job.seed);
+      if (rate) job.options["lr"] = fmt::format("{}", *rate);
+      jobs.push_back(std::move(job));
+    }
+  }
+  return jobs;
+}
+
+std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {
+  std::vector<Job> jobs;
+  std::set<std::string> names;
+  std::copy_if(runs.begin(), runs.end(), std::back_inserter(jobs),
+               [&](const Job& run) { return names.insert(run.name).second; });
+  return jobs;
+}
+
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
+  std::vector<Job> jobs = runs;
+  for (auto& job : jobs) {
+    job.kind = JobKind::kTiming;
+    job.directory = job.name + "/timing";
+    job.options["exchanges"] = std::to_string(exchanges);
+    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = std::string("0");
+    // what counts exchanges of the whole run
+    const auto shorten = [&](const char* option, int64_t to) {
+      if (job.options.contains(option)) job.options[option] = std::to_string(to);
+    };
+    shorten("local-after", (exchanges + 3) / 4);
+    shorten("prune-end", (exchanges + 1) / 2);
+    shorten("freeze-after", (exchanges + 1) / 2);
+  }
+  return jobs;
+}
+
+std::string config_of(const OptionValues& options) {
+  std::string lines;
+  for (const auto& [name, value] : options) lines += fmt::format("{} = {}\n", name, value);
+  return lines;
+}
+
+}  // namespace prunex::study

@@ -1,0 +1,68 @@
+// The file of prunex compare: named runs times seeds. docs/report.md, "Comparisons".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace prunex::study {
+
+/// Options of `prunex train` by name, each as a TOML value.
+using OptionValues = std::map<std::string, std::string>;
+
+struct NamedRun {
+  std::string name;
+  OptionValues options;       ///< the common ones included
+  std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
+  std::vector<int64_t> seeds;
+};
+
+struct Comparison {
+  std::string path;
+  std::vector<NamedRun> runs;
+  OptionValues pilot;                ///< what a pilot sets differently: its length, its held-out images
+  std::vector<int64_t> pilot_seeds;  ///< of every rate; empty: one pilot, with the seed that `pilot` may set
+};
+
+enum class JobKind {
+  kRun,
+  kPilot,   ///< a short run that tries a learning rate
+  kTiming,  ///< a short run with the machine to itself: how long steps of a run take
+};
+
+/// One `prunex train`.
+struct Job {
+  std::string name;
+  JobKind kind = JobKind::kRun;
+  int64_t seed = 0;
+  double rate = 0;        ///< of a pilot
+  std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
+  OptionValues options;
+
+  std::string title() const;
+};
+
+/// Reads a file; `is_option` tells the options of `prunex train` that a file may set. Whatever is wrong is a
+/// std::invalid_argument that names file and line.
+Comparison read_comparison(const std::string& path, const std::function<bool(const std::string&)>& is_option);
+
+/// The pilots of all runs that have rates.
+std::vector<Job> pilots_of(const Comparison& comparison);
+/// All runs, seed by seed, so that an unfinished comparison has the first seeds of everything. `rate_of`: the rate that
+/// the pilot of a run chose; a run that waits for one is left out.
+std::vector<Job> jobs_of(const Comparison& comparison,
+                         const std::function<std::optional<double>(const NamedRun&)>& rate_of);
+
+/// The first job of every name.
+std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
+/// Runs cut short to so many exchanges; in the later half, as in the whole runs, masks are final.
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
+
+/// The lines of a file for `prunex train --config`.
+std::string config_of(const OptionValues& options);
+
+}  // namespace prunex::study

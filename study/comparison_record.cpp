@@ -1,0 +1,242 @@
+#include "study/comparison_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "prunex/io/atomic_file.h"
+#include "prunex/text/json.h"
+#include "prunex/text/read_file.h"
+#include "report/run.h"
+
+namespace prunex::study {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+const char* name_of(JobState state) {
+  switch (state) {
+    case JobState::kDone:
+      return "done";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kWaiting:
+      break;
+  }
+  return "waiting";
+}
+
+/// Null if the file is not there or no JSON.
+ordered_json read_json(const std::string& path) {
+  constexpr size_t kMost = 64'000'000;
+  try {
+    return text::parse_ordered_json(text::read_file(path, kMost));
+  } catch (const std::invalid_argument&) {
+    return {};
+  }
+}
+
+/// Null if the run is not finished.
+ordered_json read_summary(const std::string& directory) {
+  ordered_json summary = read_json(directory + "/summary.json");
+  if (!report::is_summary(summary)) return {};
+  const auto [messages, flat_messages] = report::count_messages(summary);
+  summary.erase("traffic");
+  summary.erase("not_removed");
+  summary["messages"] = messages;
+  summary["flat_messages"] = flat_messages;
+  return summary;
+}
+
+/// The lists of compare.json.
+constexpr std::array<std::pair<JobKind, const char*>, 3> kLists{
+    {{JobKind::kPilot, "pilots"}, {JobKind::kTiming, "timings"}, {JobKind::kRun, "runs"}}};
+
+/// What the figures need.
+void add_curves(ordered_json& entry, const report::Run& run) {
+  entry["exchanges"] = record_of(run.exchanges);
+  for (const auto& [group, size, kept] : run.groups) {
+    entry["groups"].push_back({{"name", group}, {"size", size}, {"kept", kept}});
+  }
+}
+
+bool is_entry(const ordered_json& entry) {
+  if (!entry.is_object() || !entry.contains("options")) return false;
+  if (entry.contains("summary") && !entry["summary"].is_object()) return false;
+  const auto is_word = [&](const char* key) { return entry.contains(key) && entry[key].is_string(); };
+  return is_word("name") && is_word("directory") && is_word("state");
+}
+
+ordered_json options_json(const Job& job) {
+  ordered_json options = ordered_json::object();
+  for (const auto& [name, value] : job.options) options[name] = value;
+  return options;
+}
+
+}  // namespace
+
+ComparisonRecord::ComparisonRecord(std::string directory, ordered_json made_by)
+    : directory_(std::move(directory)), made_by_(std::move(made_by)) {
+  const auto path = directory_ + "/compare.json";
+  if (!fs::exists(path)) return;
+  const ordered_json record = read_json(path);
+  const auto refuse = [&path](bool condition) {
+    if (condition) throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
+  };
+  refuse(!record.is_object() || !record.contains("runs") || !record.contains("pilots"));
+  for (const auto& [kind, list] : kLists) {
+    if (!record.contains(list)) continue;
+    refuse(!record[list].is_array());
+    for (const auto& entry : record[list]) {
+      refuse(!is_entry(entry));
+      entries_[kind].push_back(entry);
+    }
+  }
+}
+
+void ComparisonRecord::claim() {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) throw std::runtime_error(fmt::format("`output`: cannot create {}: {}", directory_, error.message()));
+  lock_.emplace(directory_, "prunex compare");
+}
+
+void ComparisonRecord::forget(const std::string& name) {
+  for (auto& [kind, entries] : entries_) {
+    std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });
+  }
+}
+
+void ComparisonRecord::remove(const std::string& name) {
+  forget(name);
+  fs::remove_all(fs::path(directory_) / name);
+}
+
+const ordered_json* ComparisonRecord::find(const Job& job) const {
+  const auto entries = entries_.find(job.kind);
+  if (entries == entries_.end()) return nullptr;
+  for (const auto& entry : entries->second) {
+    if (entry.value("directory", "") == job.directory) return &entry;
+  }
+  return nullptr;
+}
+
+JobState ComparisonRecord::state_of(const Job& job) const {
+  const auto* entry = find(job);
+  if (entry == nullptr || entry->at("options") != options_json(job)) return JobState::kWaiting;
+  if (entry->value("state", "") == "done" || read_summary(path_of(job)).is_object()) return JobState::kDone;
+  return entry->value("state", "") == "failed" ? JobState::kFailed : JobState::kWaiting;
+}
+
+bool ComparisonRecord::is_stale(const Job& job) const {
+  const auto* entry = find(job);
+  if (entry == nullptr) return fs::exists(path_of(job));
+  return entry->at("options") != options_json(job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
+}
+
+ordered_json ComparisonRecord::summary_of(const Job& job) const {
+  const ordered_json summary = read_summary(path_of(job));
+  if (summary.is_object()) return summary;
+  const auto* entry = find(job);
+  return entry != nullptr && entry->contains("summary") ? entry->at("summary") : ordered_json();
+}
+
+void ComparisonRecord::note(const Job& job, JobState state, const std::string& what) {
+  if (const auto* known = find(job); state == JobState::kDone && known != nullptr && known->at("state") == "done")
+    return;
+  ordered_json entry{{"name", job.name}};
+  if (job.kind == JobKind::kPilot) {
+    entry["rate"] = job.rate;
+  } else {
+    entry["seed"] = job.seed;
+  }
+  entry["directory"] = job.directory;
+  entry["state"] = name_of(state);
+  if (!what.empty()) entry["error"] = what;
+  entry["options"] = options_json(job);
+  if (state == JobState::kDone) {
+    if (made_by_.is_object()) entry.update(made_by_);
+    entry["summary"] = summary_of(job);
+    if (job.kind != JobKind::kPilot) add_curves(entry, report::read_run(path_of(job)));
+  }
+  auto& entries = entries_[job.kind];
+  const auto known = std::find_if(entries.begin(), entries.end(), [&](const ordered_json& other) {
+    return other.value("directory", "") == job.directory;
+  });
+  if (known == entries.end()) {
+    entries.push_back(std::move(entry));
+  } else {
+    *known = std::move(entry);
+  }
+}
+
+bool ComparisonRecord::has_results() const {
+  for (const auto& [kind, entries] : entries_) {
+    for (const auto& entry : entries) {
+      if (entry.value("state", "") == "done") return true;
+    }
+  }
+  return false;
+}
+
+std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {
+  std::optional<double> best;
+  double most = -1;
+  for (const double rate : run.rates) {
+    double sum = 0;
+    int count = 0;
+    bool failed = false;
+    for (const auto& pilot : pilots) {
+      if (pilot.name != run.name || pilot.rate != rate) continue;
+      const JobState state = state_of(pilot);
+      if (state == JobState::kWaiting) return std::nullopt;
+      failed = failed || state == JobState::kFailed;
+      if (state == JobState::kDone) sum += summary_of(pilot).value("validation_accuracy", -1.0);
+      ++count;
+    }
+    if (failed || count == 0 || sum / count <= most) continue;
+    most = sum / count;
+    best = rate;
+  }
+  return best;
+}
+
+void ComparisonRecord::write(const ordered_json& head) const {
+  std::string text = "{\n";
+  for (const auto& [key, value] : head.items())
+    text += fmt::format("{}: {},\n", ordered_json(key).dump(), value.dump());
+  for (const auto& [kind, list] : kLists) {
+    text += fmt::format("\"{}\": [", list);
+    const auto entries = entries_.find(kind);
+    const char* separator = "\n";
+    for (size_t i = 0; entries != entries_.end() && i < entries->second.size(); ++i) {
+      text += separator + entries->second[i].dump();
+      separator = ",\n";
+    }
+    text += kind == kLists.back().first ? "]\n}\n" : "],\n";
+  }
+  io::write_file_atomically(directory_ + "/compare.json", text);
+}
+
+ordered_json describe_host() {
+  ordered_json host{{"cores", std::thread::hardware_concurrency()},
+                    {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}};
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) {
+      host["processor"] = line.substr(std::min(line.size(), line.find(':') + 2));
+      break;
+    }
+  }
+  return host;
+}
+
+}  // namespace prunex::study

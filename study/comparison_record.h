@@ -1,0 +1,65 @@
+// compare.json: what a comparison has done so far. Kept with the results, it lets others go on where one stopped.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prunex/io/run_directory.h"
+#include "study/comparison.h"
+
+namespace prunex::study {
+
+enum class JobState { kWaiting, kDone, kFailed };
+
+class ComparisonRecord {
+ public:
+  /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument. `made_by` goes into the
+  /// entry of every run that ends: the build and the machine.
+  explicit ComparisonRecord(std::string directory, nlohmann::ordered_json made_by = {});
+
+  /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
+  void claim();
+  /// As if nothing had been done of the runs of a name.
+  void forget(const std::string& name);
+  /// The same, and removes their directories.
+  void remove(const std::string& name);
+
+  /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
+  /// finished when the last comparison was killed counts, too.
+  JobState state_of(const Job& job) const;
+  /// A job that is here with other options: what it was asked before. Going on would mix two questions.
+  bool is_stale(const Job& job) const;
+  /// `what` is the error of a failed job. What is noted as done stays so.
+  void note(const Job& job, JobState state, const std::string& what = "");
+
+  /// The rate with the best accuracy on held-out images, mean over the seeds of its pilots, among those whose pilots
+  /// all succeeded; nothing until all have ended, or if there is none.
+  std::optional<double> rate_of(const NamedRun& run, const std::vector<Job>& pilots) const;
+
+  /// Writes compare.json: `head`, then what was noted, now and before, a line each. Atomic.
+  void write(const nlohmann::ordered_json& head) const;
+
+  /// Whether anything is done.
+  bool has_results() const;
+
+  const std::string& directory() const { return directory_; }
+  /// Of a finished job: its summary.json, without traffic by operation; else null.
+  nlohmann::ordered_json summary_of(const Job& job) const;
+  std::string path_of(const Job& job) const { return directory_ + "/" + job.directory; }
+
+ private:
+  const nlohmann::ordered_json* find(const Job& job) const;
+
+  std::string directory_;
+  nlohmann::ordered_json made_by_;
+  std::optional<io::DirectoryLock> lock_;
+  std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
+};
+
+/// The machine: processor, cores, memory.
+nlohmann::ordered_json describe_host();
+
+}  // namespace prunex::study

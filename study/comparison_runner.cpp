@@ -1,0 +1,241 @@
+#include "study/comparison_runner.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "launch/process.h"
+#include "prunex/comm/meet/socket.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
+#include "prunex/stopwatch.h"
+#include "prunex/text/settings.h"
+#include "prunex/train/options.h"
+#include "prunex/train/progress.h"
+
+namespace prunex::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a resumed run says that was interrupted before its first checkpoint was whole: it starts anew.
+constexpr const char* kNoCheckpoint = "no complete checkpoint";
+
+void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerOptions& options) {
+  if (!options.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", options.data_dir});
+}
+
+bool has_checkpoint(const std::string& directory) {
+  const fs::path checkpoints = fs::path(directory) / "checkpoint";
+  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
+}
+
+/// A job that is running.
+struct Active {
+  const Job& job;
+  launch::Process process;
+  std::FILE* log;
+  RunProgress progress = {};
+  std::string last_line = {};  // that is no progress
+};
+
+}  // namespace
+
+std::optional<RunProgress> progress_in(const std::string& line) {
+  if (!line.starts_with('{')) return std::nullopt;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || json.value("event", "") != "exchange") return std::nullopt;
+  const auto done = json.value("exchange", int64_t{0}), all = json.value("exchanges", int64_t{0});
+  if (all <= 0) return std::nullopt;
+  return RunProgress{static_cast<double>(done) / static_cast<double>(all),
+                     fmt::format("exchange {}/{}  loss {:.4f}", done, all, json.value("loss", 0.0))};
+}
+
+bool reads_data_dir(const Job& job) {
+  train::TrainOptions options;
+  text::OptionList known = train::describe(options);
+  if (job.options.contains("dataset")) options.data.dataset = text::word_of(job.options.at("dataset"));
+  return known.find("data-dir")->why_idle().empty();
+}
+
+std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
+                                  bool resume) {
+  const std::string path = record.path_of(job);
+  if (resume) return {"prunex", "train", "--resume", path, "--log", "json"};
+  std::vector<std::string> words{"prunex", "train", "--config", path + ".toml", "--run-dir", path, "--log", "json"};
+  add_data_dir(words, job, options);
+  return words;
+}
+
+void check_job(const Job& job, const RunnerOptions& options) {
+  std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
+  for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
+  add_data_dir(words, job, options);
+  std::string error = launch::error_of_run({.words = words});
+  if (error.empty()) return;
+  if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
+  throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
+}
+
+class ComparisonRunner::State {
+ public:
+  State(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head, size_t total)
+      : record_(record), options_(std::move(options)), head_(std::move(head)), total_(total) {}
+  ~State() { release_all(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void run(const std::vector<Job>& jobs) {
+    for (const auto& job : jobs) {
+      if (record_.state_of(job) == JobState::kDone) {
+        record_.note(job, JobState::kDone);
+        ++done_;
+      } else {
+        waiting_.push_back(&job);
+      }
+    }
+    record_.write(head_);
+    while (!active_.empty() || (!waiting_.empty() && interrupted_by_ == 0)) {
+      while (!waiting_.empty() && interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
+        start(*waiting_.front());
+        waiting_.pop_front();
+      }
+      wait_for_event();
+      handle_signals();
+      std::erase_if(active_, [&](Active& active) { return serve(active); });
+    }
+  }
+
+  int interrupted_by_ = 0;
+  size_t failures_ = 0;
+
+ private:
+  /// Goes on from a checkpoint if there is one, after a failure too; what else an unfinished run left is removed.
+  void start(const Job& job) {
+    const std::string path = record_.path_of(job);
+    fs::create_directories(fs::path(path).parent_path());
+    const bool resume = has_checkpoint(path);
+    if (!resume) fs::remove_all(path);
+    io::write_file_atomically(path + ".toml", config_of(job.options));
+    record_.note(job, JobState::kWaiting);
+    record_.write(head_);
+    launch::Process process(job.title(), {.words = words_of(record_, job, options_, resume)});
+    std::FILE* log = std::fopen((path + ".log").c_str(), resume ? "ae" : "we");
+    if (log == nullptr) throw std::runtime_error(fmt::format("compare: {}.log: {}", path, std::strerror(errno)));
+    active_.push_back({job, std::move(process), log});
+    if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> descriptors{{signals_.descriptor(), POLLIN, 0}};
+    for (const auto& active : active_) descriptors.push_back({active.process.descriptor(), POLLIN, 0});
+    poll(descriptors.data(), descriptors.size(), 500);
+  }
+
+  void handle_signals() {
+    while (const auto info = signals_.next()) {
+      if (info->ssi_signo == SIGCHLD) continue;
+      for (const auto& active : active_) active.process.signal(interrupted_by_ == 0 ? SIGTERM : SIGKILL);
+      interrupted_by_ = static_cast<int>(info->ssi_signo);
+    }
+  }
+
+  /// True if the job has ended.
+  bool serve(Active& active) {
+    const bool ended = active.process.ended();
+    for (const auto& line : active.process.read_lines()) {
+      std::fputs((line + "\n").c_str(), active.log);
+      if (!line.starts_with('{')) active.last_line = line;
+      if (auto progress = progress_in(line)) active.progress = std::move(*progress);
+    }
+    if (!ended) {
+      show_progress();
+      return false;
+    }
+    std::fclose(active.log);
+    conclude(active);
+    return true;
+  }
+
+  void conclude(const Active& active) {
+    const int status = active.process.status();
+    if (status == 0 && record_.summary_of(active.job).is_object()) {
+      ++done_;
+      ++done_here_;
+      record_.note(active.job, JobState::kDone);
+      say(fmt::format("{}: accuracy {:.2f} %", active.job.title(),
+                      100 * record_.summary_of(active.job).value("accuracy", 0.0)));
+    } else if (active.last_line.find(kNoCheckpoint) != std::string::npos) {
+      fs::remove_all(record_.path_of(active.job));
+      waiting_.push_front(&active.job);
+    } else if (interrupted_by_ == 0) {
+      ++failures_;
+      const auto why = WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line;
+      record_.note(active.job, JobState::kFailed, why);
+      say(fmt::format("{} failed: {}", active.job.title(), why));
+    }
+    record_.write(head_);
+  }
+
+  void say(const std::string& what) {
+    if (options_.quiet) return;
+    prunex::say(fmt::format("{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, total_, what));
+  }
+
+  void show_progress() {
+    if (options_.quiet || !on_terminal_) return;
+    double shares = 0;
+    for (const auto& active : active_) shares += active.progress.share;
+    const double here = static_cast<double>(done_here_) + shares;
+    const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
+    const std::string time = here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
+    prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
+                            active_.front().progress.text, time));
+  }
+
+  void release_all() {
+    for (auto& active : active_) std::fclose(active.log);
+  }
+
+  ComparisonRecord& record_;
+  const RunnerOptions options_;
+  const nlohmann::ordered_json head_;
+  const size_t total_;
+  const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
+  const launch::BlockedSignals signals_{{SIGINT, SIGTERM, SIGCHLD}};
+  const double started_ = Stopwatch::now();
+  std::deque<const Job*> waiting_;
+  std::list<Active> active_;
+  size_t done_ = 0, done_here_ = 0;
+};
+
+ComparisonRunner::ComparisonRunner(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head,
+                                   size_t total)
+    : state_(std::make_unique<State>(record, std::move(options), std::move(head), total)) {}
+ComparisonRunner::~ComparisonRunner() = default;
+
+void ComparisonRunner::run(const std::vector<Job>& jobs) {
+  state_->run(jobs);
+}
+int ComparisonRunner::interrupted_by() const {
+  return state_->interrupted_by_;
+}
+size_t ComparisonRunner::failures() const {
+  return state_->failures_;
+}
+
+}  // namespace prunex::study

@@ -1,0 +1,163 @@
+#include "study/comparison_runner.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "launch/process.h"
+#include "prunex/io/atomic_file.h"
+#include "prunex/say.h"
+#include "prunex/text/json.h"
+#include "report/figures.h"
+#include "report/report.h"
+#include "report/verdict.h"
+
+namespace prunex::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Point {
+  std::string title;
+  double mbit = 0;
+  double computed = 0, measured = 0;
+  std::string error;
+};
+
+std::vector<std::string> words(const report::Run& run, const Job& job, const std::string& target, double mbit,
+                               const VerifyOptions& options, const RunnerOptions& runner) {
+  std::vector<std::string> words{options.script,
+                                 std::to_string(run.nodes()),
+                                 std::to_string(run.ranks() / run.nodes()),
+                                 fmt::format("{}", mbit),
+                                 "--",
+                                 fs::read_symlink(launch::kThisProgram).string(),
+                                 "train",
+                                 "--config",
+                                 target + ".toml",
+                                 "--run-dir",
+                                 target,
+                                 "--quiet",
+                                 "--eval-every",
+                                 "0"};
+  if (options.exchanges > 0) {  // perhaps fewer steps than the warm-up of the whole run
+    words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges), "--warmup-epochs", "0"});
+  }
+  if (!runner.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", runner.data_dir});
+  return words;
+}
+
+/// The original's measured work for as many steps, with the bytes and messages of the run over that link.
+double computed_seconds(const report::Run& original, const report::Run& again, double mbit) {
+  const double share = static_cast<double>(again.summary->steps) / static_cast<double>(original.summary->steps);
+  report::Cost cost = report::cost_of(again);
+  const report::Cost before = report::cost_of(original);
+  cost.local = before.local * share;
+  cost.exchange = before.exchange * share;
+  return report::seconds_at(cost, mbit);
+}
+
+Point measure(const ComparisonRecord& record, const Job& job, const report::Run* original, double mbit,
+              const VerifyOptions& options, const RunnerOptions& runner) {
+  Point point{.title = job.title(), .mbit = mbit};
+  if (original == nullptr || !original->summary || original->nodes() < 2) {
+    point.error = "wanted a finished run on two nodes or more";
+    return point;
+  }
+  if (original->ranks() % original->nodes() != 0) {
+    point.error = "wanted nodes of equal size";
+    return point;
+  }
+  const auto target = fmt::format("{}/verify/{}-{}-{}", record.directory(), job.name, job.seed, mbit);
+  fs::remove_all(target);
+  fs::create_directories(fs::path(target).parent_path());
+  io::write_file_atomically(target + ".toml", config_of(job.options));
+  const auto command = words(*original, job, target, mbit, options, runner);
+  point.error = launch::error_of_run({.program = command.front(), .words = command});
+  const report::Run again = report::read_run(target);
+  if (!again.summary) return point;
+  point.computed = computed_seconds(*original, again, mbit);
+  point.measured = report::training_seconds(again.summary->seconds);
+  return point;
+}
+
+/// The points that DIRECTORY/verify.json holds.
+nlohmann::ordered_json known_points(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return nlohmann::ordered_json::array();
+  try {
+    auto known = text::parse_ordered_json(std::string{std::istreambuf_iterator<char>(file), {}});
+    const bool good =
+        known.is_array() && std::all_of(known.begin(), known.end(), [](auto& p) { return p.is_object(); });
+    return good ? known : throw std::invalid_argument("wanted a list of objects");
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("compare: {}: {}", path, error.what()));
+  }
+}
+
+/// In the place of the same point, if there is one.
+void put(nlohmann::ordered_json& points, nlohmann::ordered_json point) {
+  for (auto& known : points) {
+    const auto same = [&](const char* key) { return known.value(key, nlohmann::ordered_json()) == point.at(key); };
+    if (!same("name") || !same("seed") || !same("mbit") || !same("exchanges")) continue;
+    known = std::move(point);
+    return;
+  }
+  points.push_back(std::move(point));
+}
+
+void print(const Point& point) {
+  if (!point.error.empty()) {
+    fmt::print("{:<32} {:>8} {}\n", point.title, point.mbit, point.error);
+  } else {
+    fmt::print("{:<32} {:>8} {:>12.1f} {:>12.1f} {:>10.2f}\n", point.title, point.mbit, point.computed, point.measured,
+               point.measured / point.computed);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void check_cluster(const VerifyOptions& options) {
+  if (access(options.script.c_str(), X_OK) == 0) return;
+  throw std::invalid_argument(
+      fmt::format("`cluster`: got '{}', wanted a script that can be run, such as bench/cluster.sh of prunex's source",
+                  options.script));
+}
+
+size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
+              const RunnerOptions& runner) {
+  size_t failures = 0;
+  const auto path = record.directory() + "/verify.json";
+  nlohmann::ordered_json points = known_points(path);
+  const auto runs = report::find_runs({record.directory()}).runs;
+  if (!runner.quiet)
+    say(fmt::format("verify: {} runs at {} rates by {}\n", jobs.size(), options.mbit.size(), options.script));
+  fmt::print("{:<32} {:>8} {:>12} {:>12} {:>10}\n", "run", "Mbit/s", "computed s", "measured s", "ratio");
+  for (const auto& job : jobs) {
+    const auto original = std::find_if(runs.begin(), runs.end(), [&](const report::Run& run) {
+      return fs::path(run.directory) == fs::path(record.path_of(job));
+    });
+    for (const double mbit : options.mbit) {
+      const Point point = measure(record, job, original == runs.end() ? nullptr : &*original, mbit, options, runner);
+      print(point);
+      if (!point.error.empty()) ++failures;
+      put(points, {{"name", job.name},
+                   {"seed", job.seed},
+                   {"mbit", mbit},
+                   {"exchanges", options.exchanges},
+                   {"computed_seconds", point.computed},
+                   {"measured_seconds", point.measured},
+                   {"error", point.error}});
+      io::write_file_atomically(path, points.dump(1) + "\n");
+    }
+  }
+  return failures;
+}
+
+}  // namespace prunex::study
