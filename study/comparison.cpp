@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <set>
 #include <stdexcept>
 
@@ -98,6 +100,22 @@ class Reader {
     }
     return found;
   }
+  /// "0.1..0.4": 0.1, 0.2, 0.4.
+  std::vector<double> doublings(const toml::node& node, const std::string& range) const {
+    double low = 0, high = 0;
+    int length = 0;
+    const bool read = std::sscanf(range.c_str(), "%lf..%lf%n", &low, &high, &length) == 2 &&
+                      static_cast<size_t>(length) == range.size();
+    std::vector<double> rates;
+    for (double rate = low; read && low > 0 && rate <= high * 1.001 && rates.size() < kMostRates; rate *= 2) {
+      rates.push_back(rate);
+    }
+    if (rates.empty() || std::abs(rates.back() / high - 1) > 1e-3) {
+      fail(node, fmt::format("rates: got '{}', wanted a list of numbers, or LOW..HIGH with doublings between, 0.1..0.8",
+                             text::one_line(range)));
+    }
+    return rates;
+  }
   std::vector<int64_t> whole_numbers(const toml::node& node, const char* name) const {
     std::vector<int64_t> found;
     for (const double number : numbers(node, name)) {
@@ -129,7 +147,10 @@ class Reader {
     if (table == nullptr) fail(node, "run must be tables, [[run]]");
     NamedRun run{.name = name_of(*table), .options = common_, .seeds = seeds};
     for (auto& [name, value] : options_of(*table, {"name", "rates", "seeds"})) run.options[name] = value;
-    if (table->get("rates")) run.rates = numbers(*table->get("rates"), "rates");
+    if (const auto* rates = table->get("rates")) {
+      run.widens = rates->is_string();
+      run.rates = run.widens ? doublings(*rates, **rates->as_string()) : numbers(*rates, "rates");
+    }
     if (table->get("seeds")) run.seeds = whole_numbers(*table->get("seeds"), "seeds");
     if (!run.rates.empty() && table->get("lr")) fail(*table->get("lr"), "lr is chosen from rates");
     return run;

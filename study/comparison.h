@@ -11,6 +11,9 @@
 
 namespace prunex::study {
 
+/// A grid does not widen beyond so many rates.
+inline constexpr size_t kMostRates = 10;
+
 /// Options of `prunex train` by name, each as a TOML value.
 using OptionValues = std::map<std::string, std::string>;
 
@@ -18,6 +21,7 @@ struct NamedRun {
   std::string name;
   OptionValues options;       ///< the common ones included
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
+  bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
 };
 

@@ -239,4 +239,20 @@ ordered_json describe_host() {
   return host;
 }
 
+Comparison widened(Comparison comparison, const ComparisonRecord& record) {
+  for (auto& run : comparison.runs) {
+    while (run.widens && run.rates.size() < kMostRates) {
+      const auto best = record.rate_of(run, pilots_of(comparison));
+      if (best == run.rates.back()) {
+        run.rates.push_back(2 * *best);
+      } else if (best == run.rates.front()) {
+        run.rates.insert(run.rates.begin(), *best / 2);
+      } else {
+        break;
+      }
+    }
+  }
+  return comparison;
+}
+
 }  // namespace prunex::study

@@ -62,4 +62,8 @@ class ComparisonRecord {
 /// The machine: processor, cores, memory.
 nlohmann::ordered_json describe_host();
 
+/// With the further rates that pilots have asked for so far: while the best is the lowest, half of it, while it is the
+/// highest, twice that.
+Comparison widened(Comparison comparison, const ComparisonRecord& record);
+
 }  // namespace prunex::study

@@ -193,7 +193,7 @@ class ComparisonRunner::State {
 
   void say(const std::string& what) {
     if (options_.quiet) return;
-    prunex::say(fmt::format("{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, total_, what));
+    prunex::say(fmt::format("{}[{}/{}] {}\n", on_terminal_ ? "\r\033[K" : "", done_, std::max(total_, done_), what));
   }
 
   void show_progress() {
@@ -202,8 +202,9 @@ class ComparisonRunner::State {
     for (const auto& active : active_) shares += active.progress.share;
     const double here = static_cast<double>(done_here_) + shares;
     const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
-    const std::string time = here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
-    prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
+    const std::string time =
+        here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
+    prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, std::max(total_, done_), active_.front().job.title(),
                             active_.front().progress.text, time));
   }
 

@@ -44,4 +44,11 @@ inline std::vector<sparsity::Group> groups_of_every_kind(double keep = 1) {
   return groups;
 }
 
+/// Units 0, 3, 6, … of every group dead, so that what is alive has neighbours and gaps.
+inline sparsity::Masks mixed_masks(const std::vector<sparsity::Group>& groups) {
+  sparsity::Masks masks;
+  for (const auto& group : groups) masks.insert(group.name, at::arange(group.size).remainder(3).ne(0));
+  return masks;
+}
+
 }  // namespace prunex::tests

@@ -293,7 +293,7 @@ const Graph& Program::graph() const {
   return compiled_->graph;
 }
 
-std::vector<at::Tensor> Program::run(at::TensorList inputs, Weights& weights, Mode mode) const {
+std::vector<at::Tensor> Program::run(at::TensorList inputs, const Weights& weights, Mode mode) const {
   const auto& form = mode == Mode::kTrain ? compiled_->train : compiled_->eval;
   auto frame = compiled_->bind(inputs, weights);
   for (const auto& call : form.calls) {

@@ -44,8 +44,8 @@ void add_batch_statistics(const program::Program& program, Weights& scratch, con
 }
 
 /// {correct answers, summed loss} of images begin … end - 1.
-at::Tensor sums_over(const program::Program& program, Weights weights, const data::Dataset& dataset, int64_t begin,
-                     int64_t end) {
+at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                     int64_t begin, int64_t end) {
   at::NoGradGuard no_grad;
   double correct = 0, loss = 0;
   for (int64_t first = begin; first < end; first += kEvaluationBatch) {
@@ -83,11 +83,10 @@ namespace {
 double median_milliseconds(const program::Program& program, const Weights& weights, const at::Tensor& images) {
   constexpr int kWarmUp = 2, kRuns = 9;
   at::NoGradGuard no_grad;
-  Weights shared = weights;
   std::vector<double> times;
   for (int run = 0; run < kWarmUp + kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    program.run({images}, shared, program::Mode::kEval);
+    program.run({images}, weights, program::Mode::kEval);
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (run >= kWarmUp) times.push_back(time.count());
   }

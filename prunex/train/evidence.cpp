@@ -83,8 +83,7 @@ TensorDict gradient_sums(const Model& model, const Dataset& dataset, const Part&
 /// A label that the model itself would give the image, drawn by its number and the seed.
 at::Tensor drawn_label(const Model& model, const at::Tensor& image, uint64_t seed, int64_t number) {
   const at::NoGradGuard no_grad;
-  Weights weights = model.weights;
-  const at::Tensor logits = model.program.run({image}, weights, Mode::kEval).front();
+  const at::Tensor logits = model.program.run({image}, model.weights, Mode::kEval).front();
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed ^ (0x9e3779b97f4a7c15 * (number + 1)));
   return at::multinomial(logits.softmax(1).cpu(), 1, false, generator).flatten().to(logits.device());
 }
@@ -147,7 +146,7 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const Par
   const at::NoGradGuard no_grad;
   const Exposed open = exposed(model.program.graph());
   const Program program(open.graph);
-  Weights weights = model.weights;
+  const Weights& weights = model.weights;
   TensorDict sums;
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
     const Batch batch = batch_for(weights, dataset, first, std::min(first + kBatch, part.end));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -14,12 +15,16 @@
 #include "prunex/program/pt2.h"
 #include "prunex/program/shapes.h"
 #include "prunex/sparsity/projection.h"
+#include "prunex/text/json.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
+
+constexpr int64_t kLargestStructure = 64 << 20;  // bytes
 
 program::Model named_model(const TrainOptions& options, const data::Dataset& training) {
   if (options.model.ends_with(".pt2")) return program::read_pt2(options.model, options.max_model_size << 20);
@@ -30,6 +35,43 @@ program::Model named_model(const TrainOptions& options, const data::Dataset& tra
                                             .width = images.size(3),
                                             .multiplier = options.width,
                                             .seed = options.seed});
+}
+
+/// He's initialisation of the kernels that are left: their standard deviation goes with the filters that there are.
+void rescale_kernels(TensorDict& params, const sparsity::Cut& cut) {
+  const at::NoGradGuard no_grad;
+  for (auto& theta : params) {
+    const auto before = static_cast<double>(cut.tensors.at(theta.key()).shape.at(0));
+    if (theta.value().dim() == 4) theta.value().mul_(std::sqrt(before / static_cast<double>(theta.value().size(0))));
+  }
+}
+
+/// The network as narrow as the product of the run that wrote the file, with fresh weights.
+program::Model narrowed(program::Model model, const std::string& path) {
+  const sparsity::Cut cut = parse_structure(text::read_file(path, kLargestStructure)).cut;
+  for (const auto& [name, shape] : sparsity::shapes_of(model.weights)) {
+    const auto kept = cut.tensors.find(name);
+    if (kept != cut.tensors.end() && kept->second.shape == shape) continue;
+    throw std::invalid_argument(
+        fmt::format("of another network: '{}' is [{}] in this one", name, fmt::join(shape, ", ")));
+  }
+  if (cut.empty()) throw std::invalid_argument("nothing was cut there: without `widths` the network is the same");
+  model.program = channels::cut_program(model.program, cut);
+  sparsity::apply_cut(model.weights, cut);
+  rescale_kernels(model.weights.params, cut);
+  return model;
+}
+
+/// Calls `make`, whose errors get a name.
+template <class Make>
+auto about(const std::string& source, const Make& make) {
+  try {
+    return make();
+  } catch (const c10::Error& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", source, error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", source, text::reason(error)));
+  }
 }
 
 std::vector<int64_t> sizes_after_batch(const program::Shape& shape) {
@@ -56,15 +98,6 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   }
   if (frozen.empty()) return "";
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
-}
-
-/// What a file states of shapes is what its channels are found by.
-void check_shapes(const program::Program& program, const std::string& source) {
-  try {
-    program::check_shapes(program);
-  } catch (const c10::Error& error) {
-    throw std::invalid_argument(fmt::format("{}: {}", source, error.what_without_backtrace()));
-  }
 }
 
 std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
@@ -124,8 +157,11 @@ void load_weights(Weights& weights, const std::string& path) {
 Network load_network(const TrainOptions& options, const data::Dataset& training) {
   const std::string source = "`model` " + options.model;
   program::Model model = named_model(options, training);
+  if (!options.widths.empty()) {
+    model = about("`widths` " + options.widths, [&] { return narrowed(std::move(model), options.widths); });
+  }
   check_fits(model.program.graph(), training, source);
-  check_shapes(model.program, source);
+  about(source, [&] { program::check_shapes(model.program); });  // channels are found by what a file says of shapes
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
   channels::Analysis analysis(model.program);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};

@@ -113,6 +113,11 @@ void describe_network(OptionList& list, TrainOptions& o) {
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
            {{"FILE.pt2", [is_file, &o] { return is_file() ? "" : fmt::format("{} is built in", o.model); }}})
       .circumstance();
+  list.add(
+      "widths", text::text_value(o.widths),
+      "structure.json of a run: train a network as narrow as its product from scratch",
+      {{"built-in networks", [is_file] { return is_file() ? std::string("the weights of a file are trained") : ""; }},
+       {"`weights`", [&o] { return o.weights.empty() ? "" : "beside `weights` nothing begins from scratch"; }}});
   list.add("weights", text::text_value(o.weights), "FILE.safetensors to start from").basic();
 }
 

@@ -95,6 +95,7 @@ struct TrainOptions {
   std::string model = "resnet20";  ///< a built-in name, or FILE.pt2
   double width = 1.0;              ///< multiplies the channels of the CIFAR ResNets
   int64_t max_model_size = 0;      ///< MiB that the records of a FILE.pt2 may have together; 0: eight times the file
+  std::string widths;              ///< structure.json of a run: a network as narrow, from scratch; empty: all channels
   std::string weights;             ///< FILE.safetensors to start from; empty: the model's own
 
   int nodes = 1;

@@ -11,7 +11,7 @@
 namespace prunex::admm {
 namespace {
 
-constexpr int kNodes = 2, kRanks = 3;
+constexpr int kTwoNodes = 2, kThreeRanks = 3;
 constexpr double kRho1 = 0.3, kRho2 = 0.2;
 
 at::Tensor random(uint64_t seed) {
@@ -26,11 +26,11 @@ struct State {
 
 State random_state() {
   State state;
-  for (uint64_t rank = 0; rank < kNodes * kRanks; ++rank) {
+  for (uint64_t rank = 0; rank < kTwoNodes * kThreeRanks; ++rank) {
     state.theta.push_back(random(10 + rank));
     state.u.push_back(random(20 + rank));
   }
-  for (uint64_t node = 0; node < kNodes; ++node) {
+  for (uint64_t node = 0; node < kTwoNodes; ++node) {
     state.z_node.push_back(random(30 + node));
     state.z_node_before.push_back(random(40 + node));
     state.v.push_back(random(50 + node));
@@ -41,16 +41,16 @@ State random_state() {
 /// What every rank and node contributes, added up.
 SquaredNorms sums_of(const State& state) {
   SquaredNorms sums;
-  for (int rank = 0; rank < kNodes * kRanks; ++rank) {
-    sums.theta_gap += squared_distance(state.theta[rank], state.z_node[rank / kRanks]);
+  for (int rank = 0; rank < kTwoNodes * kThreeRanks; ++rank) {
+    sums.theta_gap += squared_distance(state.theta[rank], state.z_node[rank / kThreeRanks]);
     sums.theta += squared_norm(state.theta[rank]);
     sums.u += squared_norm(state.u[rank]);
   }
-  for (int node = 0; node < kNodes; ++node) {
-    sums.z_node_step += kRanks * squared_distance(state.z_node[node], state.z_node_before[node]);
+  for (int node = 0; node < kTwoNodes; ++node) {
+    sums.z_node_step += kThreeRanks * squared_distance(state.z_node[node], state.z_node_before[node]);
     sums.node_gap += squared_distance(state.z_node[node], state.z);
     sums.z_step += squared_distance(state.z, state.z_before);
-    sums.z_node += kRanks * squared_norm(state.z_node[node]);
+    sums.z_node += kThreeRanks * squared_norm(state.z_node[node]);
     sums.v += squared_norm(state.v[node]);
   }
   return sums;
@@ -63,23 +63,25 @@ double norm(const std::vector<at::Tensor>& tensors) {
 TEST(Residuals, AreNormsStackedOverRanksAndNodes) {
   const State state = random_state();
   std::vector<at::Tensor> gaps, node_gaps, node_steps;
-  for (int rank = 0; rank < kNodes * kRanks; ++rank) gaps.push_back(state.theta[rank] - state.z_node[rank / kRanks]);
-  for (int node = 0; node < kNodes; ++node) {
+  for (int rank = 0; rank < kTwoNodes * kThreeRanks; ++rank)
+    gaps.push_back(state.theta[rank] - state.z_node[rank / kThreeRanks]);
+  for (int node = 0; node < kTwoNodes; ++node) {
     node_gaps.push_back(state.z_node[node] - state.z);
     node_steps.push_back(state.z_node[node] - state.z_node_before[node]);
   }
   const auto residuals = residuals_of(sums_of(state), {kRho1, kRho2});
   EXPECT_NEAR(residuals.r_intra, norm(gaps), 1e-12);
-  EXPECT_NEAR(residuals.s_intra, kRho1 * std::sqrt(kRanks) * norm(node_steps), 1e-12);
+  EXPECT_NEAR(residuals.s_intra, kRho1 * std::sqrt(kThreeRanks) * norm(node_steps), 1e-12);
   EXPECT_NEAR(residuals.r_inter, norm(node_gaps), 1e-12);
-  EXPECT_NEAR(residuals.s_inter, kRho2 * std::sqrt(kNodes) * norm({state.z - state.z_before}), 1e-12);
+  EXPECT_NEAR(residuals.s_inter, kRho2 * std::sqrt(kTwoNodes) * norm({state.z - state.z_before}), 1e-12);
 }
 
 class StoppingTest : public testing::Test {
  protected:
   /// Whether residuals of these sizes pass; the scales are those of the sums.
   bool stops(const Residuals& residuals) const {
-    return below_tolerance(sums_, residuals, {kRho1, kRho2}, kEntries, {kNodes, kRanks}, {kAbsolute, kRelative});
+    return below_tolerance(sums_, residuals, {kRho1, kRho2}, kEntries, {kTwoNodes, kThreeRanks},
+                           {kAbsolute, kRelative});
   }
 
   static constexpr int64_t kEntries = 7;
@@ -90,9 +92,9 @@ class StoppingTest : public testing::Test {
 
 TEST_F(StoppingTest, BoundsEveryResidualByItsOwnScale) {
   std::vector<at::Tensor> z_of_ranks;
-  for (int rank = 0; rank < kNodes * kRanks; ++rank) z_of_ranks.push_back(state_.z_node[rank / kRanks]);
-  const double floor_intra = std::sqrt(kEntries * kNodes * kRanks) * kAbsolute;
-  const double floor_inter = std::sqrt(kEntries * kNodes) * kAbsolute;
+  for (int rank = 0; rank < kTwoNodes * kThreeRanks; ++rank) z_of_ranks.push_back(state_.z_node[rank / kThreeRanks]);
+  const double floor_intra = std::sqrt(kEntries * kTwoNodes * kThreeRanks) * kAbsolute;
+  const double floor_inter = std::sqrt(kEntries * kTwoNodes) * kAbsolute;
   const Residuals bounds{
       .r_intra = floor_intra + kRelative * std::max(norm(state_.theta), norm(z_of_ranks)),
       .s_intra = floor_intra + kRelative * kRho1 * norm(state_.u),
@@ -115,7 +117,7 @@ TEST_F(StoppingTest, DoesNotWaitForWhatIsZeroAnyway) {
   // One node: rho2, v and both inter-node residuals are 0, and with a relative tolerance alone so is their bound.
   const SquaredNorms sums{.theta_gap = 1e-12, .z_node_step = 1e-12, .theta = 1, .u = 1, .z_node = 1};
   const auto residuals = residuals_of(sums, {kRho1, 0});
-  EXPECT_TRUE(below_tolerance(sums, residuals, {kRho1, 0}, kEntries, {1, kRanks}, {.relative = 1e-3}));
+  EXPECT_TRUE(below_tolerance(sums, residuals, {kRho1, 0}, kEntries, {1, kThreeRanks}, {.relative = 1e-3}));
 }
 
 }  // namespace

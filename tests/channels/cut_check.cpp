@@ -67,6 +67,11 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+program::Model classify(program::Builder& net, program::ValueId features) {
+  const program::ValueId pooled = net.flatten(net.adaptive_avg_pool2d(features, {1, 1}));
+  return std::move(net).finish(net.linear("fc", pooled, {.out = 3}));
+}
+
 CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& images) {
   const at::NoGradGuard no_grad;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);

@@ -4,10 +4,14 @@
 #include <vector>
 
 #include "prunex/channels/analysis.h"
+#include "prunex/program/builder.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 
 namespace prunex::channels {
+
+/// A classifier of three over the features, pooled to one pixel.
+program::Model classify(program::Builder& net, program::ValueId features);
 
 /// How many units of every prunable group survive, chosen at random.
 enum class Keep { kHalf, kOne };

@@ -28,11 +28,6 @@ using testing::HasSubstr;
 
 using Ints = std::vector<int64_t>;
 
-Model finish(Builder& net, ValueId features) {
-  const ValueId pooled = net.flatten(net.adaptive_avg_pool2d(features, {1, 1}));
-  return std::move(net).finish(net.linear("fc", pooled, {.out = 3}));
-}
-
 at::Tensor images(at::ScalarType dtype = at::kDouble) {
   return at::linspace(-1, 1, 2 * 2 * 8 * 8, dtype).sin().reshape({2, 2, 8, 8});
 }
@@ -67,7 +62,7 @@ int64_t number(const Node& node, const std::string& argument) {
 TEST(CutGraph, RewritesTheGroupsOfDepthwiseConvolutions) {
   Builder net(0);
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
-  const Model model = finish(net, net.conv2d("deep", x, {.out = 8, .kernel = 3, .groups = 4}));
+  const Model model = classify(net, net.conv2d("deep", x, {.out = 8, .kernel = 3, .groups = 4}));
   const Graph small = cut_graph(model.program.graph(), remove(model, "a", {1}));
   EXPECT_EQ(number(small.nodes[1], "groups"), 3);
   EXPECT_EQ(small.values[small.nodes[1].outputs[0]].shape[1].factor, 6);
@@ -78,7 +73,7 @@ TEST(CutGraph, RewritesTheGroupsOfDepthwiseConvolutions) {
 TEST(CutGraph, RewritesGroupsThatMakeOneChannelEach) {
   Builder net(0);
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 12});
-  const Model model = finish(net, net.conv2d("b", x, {.out = 6, .kernel = 3, .groups = 6}));
+  const Model model = classify(net, net.conv2d("b", x, {.out = 6, .kernel = 3, .groups = 6}));
   const Graph small = cut_graph(model.program.graph(), remove(model, "a", {0, 5}));
   EXPECT_EQ(number(small.nodes[1], "groups"), 4);
   expect_exact(model);
@@ -87,7 +82,7 @@ TEST(CutGraph, RewritesGroupsThatMakeOneChannelEach) {
 TEST(CutGraph, KeepsTheGroupsThatLoseEqualPositions) {
   Builder net(0);
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 6});
-  const Model model = finish(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
+  const Model model = classify(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
   const Graph small = cut_graph(model.program.graph(), remove(model, "a", {1}));
   EXPECT_EQ(number(small.nodes[1], "groups"), 2);
   EXPECT_EQ(small.values[small.nodes[1].find("weight")->values[0]].shape[1].factor, 2);
@@ -98,7 +93,7 @@ TEST(CutGraph, GroupsOfCoprimeNumbersMeet) {
   Builder net(0);
   ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 12});
   x = net.conv2d("c", net.conv2d("b", x, {.out = 12, .groups = 2}), {.out = 6, .groups = 3});
-  expect_exact(finish(net, x));
+  expect_exact(classify(net, x));
 }
 
 TEST(CutGraph, RewritesTheSizesOfViews) {
@@ -121,7 +116,7 @@ TEST(CutGraph, ShufflesOfChannelsLoseEqualPositions) {
   x = net.call("aten::transpose.int",
                {Builder::tensor("self", x), Builder::literal("dim0", 1), Builder::literal("dim1", 2)}, crossed);
   x = net.call("aten::reshape", {Builder::tensor("self", x), Builder::literal("shape", Ints{-1, 8, 8, 8})}, flat);
-  const Model model = finish(net, net.conv2d("b", x, {.out = 4}));
+  const Model model = classify(net, net.conv2d("b", x, {.out = 4}));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_THAT(words(find_group(groups, "a")),
               ElementsAre("a.weight:0[0 4 1 5 2 6 3 7]", "b.weight:1[0 1 2 3 4 5 6 7]"));
@@ -139,7 +134,7 @@ TEST(CutGraph, RewritesTheRangesOfSlices) {
                                 {Builder::tensor("self", x), Builder::literal("dim", 1), Builder::literal("start", 2),
                                  Builder::literal("end", 7)},
                                 shape);
-  const Model model = finish(net, net.cat({net.conv2d("b", part, {.out = 4}), x}, 1));
+  const Model model = classify(net, net.cat({net.conv2d("b", part, {.out = 4}), x}, 1));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_THAT(words(find_group(groups, "a[2]"))[0], "a.weight:0[2 3 4 5 6]");
   const Graph small = cut_graph(model.program.graph(), remove(model, "a", {1}));
@@ -202,7 +197,7 @@ class Refusals : public testing::Test {
   static Model make() {
     Builder net(0);
     const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4, .bias = true});
-    return finish(net, net.conv2d("b", x, {.out = 4}));
+    return classify(net, net.conv2d("b", x, {.out = 4}));
   }
 
   std::string complaint() const {

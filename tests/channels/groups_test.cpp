@@ -24,11 +24,6 @@ int64_t count(const std::vector<DependencyGroup>& groups, GroupKind kind) {
   return std::count_if(groups.begin(), groups.end(), [&](const auto& group) { return group.kind == kind; });
 }
 
-Model finish(Builder& net, ValueId features) {
-  const ValueId pooled = net.flatten(net.adaptive_avg_pool2d(features, {1, 1}));
-  return std::move(net).finish(net.linear("fc", pooled, {.out = 3}));
-}
-
 double error(Model& model) {
   const at::Tensor images = at::linspace(-1, 1, 2 * 2 * 8 * 8).sin().reshape({2, 2, 8, 8});
   return cut_error(model, images);
@@ -38,7 +33,7 @@ TEST(Groups, AChainHasOneGroupPerLayerBetweenInputAndOutput) {
   Builder net(0);
   ValueId x = net.input("x", {2, 8, 8});
   x = net.relu_(net.batch_norm("bn", net.conv2d("a", x, {.out = 4, .kernel = 3, .bias = true})));
-  Model model = finish(net, net.conv2d("b", x, {.out = 5}));
+  Model model = classify(net, net.conv2d("b", x, {.out = 5}));
   const auto groups = Analysis(model.program.graph()).groups();
   ASSERT_EQ(groups.size(), 4u);
   EXPECT_EQ(groups[0].kind, GroupKind::kInput);
@@ -62,7 +57,7 @@ TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
   Builder net(0);
   const ValueId x = net.conv2d("b", net.input("x", {2, 8, 8}), {.out = 4});
   const ValueId y = net.conv2d("c", net.relu(x), {.out = 6, .kernel = 3, .padding = 1});
-  Model model = finish(net, net.add(net.conv2d("a", y, {.out = 4}), x));
+  Model model = classify(net, net.add(net.conv2d("a", y, {.out = 4}), x));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kStream);
   EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0", "b.weight:0", "c.weight:1", "fc.weight:1"));
@@ -73,7 +68,7 @@ TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
 TEST(Groups, AResidualAddWithTheInputCannotBePruned) {
   Builder net(0);
   const ValueId x = net.input("x", {2, 8, 8});
-  Model model = finish(net, net.add(net.conv2d("a", x, {.out = 2}), x));
+  Model model = classify(net, net.add(net.conv2d("a", x, {.out = 2}), x));
   const auto groups = Analysis(model.program.graph()).groups();
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].kind, GroupKind::kInput);
@@ -85,7 +80,7 @@ TEST(Groups, AConcatenationGivesEachPartItsRange) {
   Builder net(0);
   const ValueId x = net.input("x", {2, 8, 8});
   const ValueId a = net.conv2d("a", x, {.out = 2}), b = net.conv2d("b", x, {.out = 3});
-  Model model = finish(net, net.conv2d("c", net.batch_norm("bn", net.cat({a, x, b, a}, 1)), {.out = 4}));
+  Model model = classify(net, net.conv2d("c", net.batch_norm("bn", net.cat({a, x, b, a}, 1)), {.out = 4}));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_THAT(words(find_group(groups, "a")),
               ElementsAre("a.weight:0", "bn.bias:0[0 7 1 8]", "bn.running_mean:0[0 7 1 8]", "bn.running_var:0[0 7 1 8]",
@@ -120,7 +115,7 @@ TEST(Groups, ADepthwiseConvolutionFollowsItsInput) {
   Builder net(0);
   ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
   x = net.batch_norm("bn", net.conv2d("deep", x, {.out = 8, .kernel = 3, .groups = 4}));
-  Model model = finish(net, x);
+  Model model = classify(net, x);
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kInner);
   EXPECT_EQ(find_group(groups, "a").size, 4);
@@ -131,7 +126,7 @@ TEST(Groups, ADepthwiseConvolutionFollowsItsInput) {
 TEST(Groups, AGroupedConvolutionLosesEqualPositionsOfEveryGroup) {
   Builder net(0);
   ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 6});
-  Model model = finish(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
+  Model model = classify(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_EQ(find_group(groups, "a").size, 3);
   EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0[0 3 1 4 2 5]", "b.weight:1"));
@@ -146,7 +141,7 @@ TEST(Groups, AnOperationWithoutARuleFreezesWhatItTouchesAndIsNamed) {
   ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
   const program::Shape shape = net.shape(x);
   x = net.call("aten::cumsum", {Builder::tensor("self", x), Builder::literal("dim", 1)}, shape);
-  Model model = finish(net, net.conv2d("b", x, {.out = 4}));
+  Model model = classify(net, net.conv2d("b", x, {.out = 4}));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_FALSE(find_group(groups, "a").prunable);
   EXPECT_THAT(find_group(groups, "a").reason, HasSubstr("aten::cumsum (node cumsum) has no rule"));
@@ -159,7 +154,7 @@ TEST(Groups, TheResultOfAnOperationWithoutARuleFreezesWhatItMeets) {
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4}), y = net.conv2d("b", x, {.out = 4});
   const ValueId rolled =
       net.call("aten::roll", {Builder::tensor("self", x), Builder::literal("shifts", 1)}, program::Shape(net.shape(x)));
-  Model model = finish(net, net.add(y, rolled));
+  Model model = classify(net, net.add(y, rolled));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_THAT(find_group(groups, "b").reason, HasSubstr("aten::add.Tensor"));
 }
@@ -170,7 +165,7 @@ TEST(Groups, AGateOfOneChannelCouplesNothing) {
   const ValueId gate = net.conv2d("gate", x, {.out = 1});
   const program::Shape shape = net.shape(x);
   Model model =
-      finish(net, net.call("aten::mul.Tensor", {Builder::tensor("self", x), Builder::tensor("other", gate)}, shape));
+      classify(net, net.call("aten::mul.Tensor", {Builder::tensor("self", x), Builder::tensor("other", gate)}, shape));
   const auto groups = Analysis(model.program.graph()).groups();
   EXPECT_TRUE(find_group(groups, "a").prunable);
   EXPECT_EQ(find_group(groups, "a").kind, GroupKind::kInner);
@@ -185,7 +180,7 @@ TEST(Groups, NamesAndSlicesDoNotDependOnTheOrderOfTheNodes) {
     const auto a = [&] { return net.conv2d("a10", x, {.out = 4}); };
     const auto b = [&] { return net.conv2d("a9", x, {.out = 4}); };
     const ValueId first = swapped ? b() : a(), second = swapped ? a() : b();
-    return finish(net, net.add(first, second));
+    return classify(net, net.add(first, second));
   };
   const auto one = Analysis(make(false).program.graph()).groups(), two = Analysis(make(true).program.graph()).groups();
   ASSERT_EQ(one.size(), two.size());

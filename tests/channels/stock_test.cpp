@@ -22,7 +22,7 @@ using program::Model;
 using testing::Contains;
 using testing::ElementsAre;
 
-at::Tensor images(at::ScalarType dtype) {
+at::Tensor photo(at::ScalarType dtype) {
   return at::linspace(-9, 9, 3 * 64 * 64, dtype).sin().reshape({1, 3, 64, 64});
 }
 
@@ -33,8 +33,8 @@ TEST(StockNetworks, CutExactly) {
   PRUNEX_RUN_PYTHON("tests/channels/export_stock.py", folder.path(), "mobilenet_v2", "shufflenet_v2_x0_5");
   for (const char* name : {"mobilenet_v2", "shufflenet_v2_x0_5"}) {
     const Model model = program::read_pt2(folder / (std::string(name) + ".pt2"));
-    EXPECT_LT(cut_error(model, images(at::kDouble)), 1e-12) << name;
-    const CutCheck half = check_cut(model, Keep::kHalf, images(at::kFloat));
+    EXPECT_LT(cut_error(model, photo(at::kDouble)), 1e-12) << name;
+    const CutCheck half = check_cut(model, Keep::kHalf, photo(at::kFloat));
     EXPECT_LT(half.error, 1e-5) << name;
     EXPECT_GT(half.effect, 1e-3) << name;
   }
@@ -76,7 +76,7 @@ TEST(StockNetworks, SmallOnesHaveTheGroupsFoundByHandAndCutExactly) {
   std::map<std::string, Model> models;
   for (const char* name : {"split_stage", "tied_weights", "view_size", "slopes"}) {
     models.emplace(name, program::read_pt2(folder / (std::string(name) + ".pt2")));
-    EXPECT_LT(cut_error(models.at(name), images(at::kDouble)), 1e-12) << name;
+    EXPECT_LT(cut_error(models.at(name), photo(at::kDouble)), 1e-12) << name;
   }
   expect_halves_of_a_chunk(models.at("split_stage"));
   expect_a_slice_of_features(models.at("view_size"));

@@ -23,9 +23,9 @@ struct Calls {
   std::vector<const void*> data;
 };
 
-class NotedCommunicator final : public Communicator {
+class NotingBackend final : public Communicator {
  public:
-  explicit NotedCommunicator(Calls& calls) : Communicator("noted", 0, 2), calls_(calls) {}
+  explicit NotingBackend(Calls& calls) : Communicator("noted", 0, 2), calls_(calls) {}
   void abort(const std::string& reason) override { calls_.names.push_back("abort: " + reason); }
 
  private:
@@ -56,8 +56,8 @@ bool is_float(const at::Tensor& tensor) {
 
 TEST(DeviceCommunicator, CarriesEachTensorWhereItLies) {
   Calls on_host, on_device;
-  const auto group = make_device_communicator(std::make_unique<NotedCommunicator>(on_host),
-                                              std::make_unique<NotedCommunicator>(on_device), is_float);
+  const auto group = make_device_communicator(std::make_unique<NotingBackend>(on_host),
+                                              std::make_unique<NotingBackend>(on_device), is_float);
   auto here = at::ones({4}, at::kFloat), there = at::ones({4}, at::kDouble);
   group->all_reduce(here);
   group->all_reduce(there);
@@ -72,7 +72,7 @@ TEST(DeviceCommunicator, CarriesEachTensorWhereItLies) {
 
 TEST(DeviceCommunicator, WithoutABackendForTheDeviceItHandsTheHostACopy) {
   Calls on_host;
-  const auto group = make_device_communicator(std::make_unique<NotedCommunicator>(on_host), nullptr, is_float);
+  const auto group = make_device_communicator(std::make_unique<NotingBackend>(on_host), nullptr, is_float);
   auto here = at::ones({4}, at::kFloat), there = at::ones({4}, at::kDouble);
   group->all_reduce(here);
   group->all_reduce(there);
@@ -85,8 +85,8 @@ TEST(DeviceCommunicator, WithoutABackendForTheDeviceItHandsTheHostACopy) {
 
 TEST(DeviceCommunicator, EndsTheWaitsOfBothBackends) {
   Calls on_host, on_device;
-  const auto group = make_device_communicator(std::make_unique<NotedCommunicator>(on_host),
-                                              std::make_unique<NotedCommunicator>(on_device), is_float);
+  const auto group = make_device_communicator(std::make_unique<NotingBackend>(on_host),
+                                              std::make_unique<NotingBackend>(on_device), is_float);
   group->abort("enough");
   EXPECT_THAT(on_host.names, ElementsAre("abort: enough"));
   EXPECT_THAT(on_device.names, ElementsAre("abort: enough"));
@@ -94,8 +94,8 @@ TEST(DeviceCommunicator, EndsTheWaitsOfBothBackends) {
 
 TEST(DeviceCommunicator, ServesGpusAndTheCpu) {
   Calls on_host;
-  const NotedCommunicator plain(on_host);
-  const auto group = make_device_communicator(std::make_unique<NotedCommunicator>(on_host), nullptr);
+  const NotingBackend plain(on_host);
+  const auto group = make_device_communicator(std::make_unique<NotingBackend>(on_host), nullptr);
   EXPECT_TRUE(group->serves(at::kCPU));
   EXPECT_TRUE(group->serves(c10::Device(at::kCUDA, 0)));
   EXPECT_FALSE(group->serves(at::kMeta));
@@ -174,7 +174,7 @@ TEST(DeviceGroups, GroupsThatShareAGpuGoThroughTheHost) {
   const auto store = make_memory_store();
   const DeviceGroups gpus({"a", "b", "a"}, *store, {}, {});
   Calls on_host;
-  const auto group = gpus.extend(std::make_unique<NotedCommunicator>(on_host), {"noted", {0, 2}, 0}, nullptr);
+  const auto group = gpus.extend(std::make_unique<NotingBackend>(on_host), {"noted", {0, 2}, 0}, nullptr);
   EXPECT_TRUE(group->serves(c10::Device(at::kCUDA, 0)));
 }
 

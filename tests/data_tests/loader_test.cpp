@@ -20,7 +20,7 @@ using testing::ThrowsMessage;
 constexpr int64_t kSide = 6;
 
 // Every image differs, labels are the positions; mean and std differ per channel.
-Dataset numbered(int64_t size, Augmentation augmentation = {}) {
+Dataset numbered_images(int64_t size, Augmentation augmentation = {}) {
   auto pixels = at::arange(size * 3 * kSide * kSide, at::kLong).mul(37).remainder(251).add(1).to(at::kByte);
   return {.name = "numbered",
           .images = pixels.reshape({size, 3, kSide, kSide}),
@@ -51,7 +51,7 @@ std::vector<int64_t> epoch_of(Loader& loader, int64_t epoch) {
 }
 
 TEST(Loader, NormalisesIntoChannelsLast) {
-  Dataset dataset = numbered(20);
+  Dataset dataset = numbered_images(20);
   Batch batch = Loader(dataset, {.batch_size = 8}).batch(0, 1);
   EXPECT_EQ(batch.images.sizes(), (std::vector<int64_t>{8, 3, kSide, kSide}));
   EXPECT_TRUE(batch.images.is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -60,7 +60,7 @@ TEST(Loader, NormalisesIntoChannelsLast) {
 }
 
 TEST(Loader, TakesGreyAndNonSquareImages) {
-  Dataset dataset = numbered(4, {.padding = 2, .flip = true});
+  Dataset dataset = numbered_images(4, {.padding = 2, .flip = true});
   dataset.images = dataset.images.reshape({4, 1, 4, 27});
   dataset.mean = {0.0};
   dataset.std = {1.0};
@@ -70,7 +70,7 @@ TEST(Loader, TakesGreyAndNonSquareImages) {
 TEST(Loader, ShardsAreDisjointAndTheRemainderIsLeftOut) {
   std::multiset<int64_t> seen;
   for (int64_t rank = 0; rank < 3; ++rank) {
-    Loader loader(numbered(100), {.batch_size = 8, .rank = rank, .ranks = 3});
+    Loader loader(numbered_images(100), {.batch_size = 8, .rank = rank, .ranks = 3});
     EXPECT_EQ(loader.steps_per_epoch(), 4);  // floor(100 / 24)
     for (int64_t label : epoch_of(loader, 2)) seen.insert(label);
   }
@@ -79,7 +79,7 @@ TEST(Loader, ShardsAreDisjointAndTheRemainderIsLeftOut) {
 }
 
 TEST(Loader, TheRemainderRotates) {
-  Loader loader(numbered(100), {.batch_size = 24});
+  Loader loader(numbered_images(100), {.batch_size = 24});
   std::set<int64_t> seen;
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
     for (int64_t label : epoch_of(loader, epoch)) seen.insert(label);
@@ -88,20 +88,20 @@ TEST(Loader, TheRemainderRotates) {
 }
 
 TEST(Loader, ShufflesAnewInEveryEpochAndBySeed) {
-  Loader loader(numbered(64), {.batch_size = 64, .seed = 5});
+  Loader loader(numbered_images(64), {.batch_size = 64, .seed = 5});
   std::vector<int64_t> first = epoch_of(loader, 0);
   std::vector<int64_t> identity(64);
   std::iota(identity.begin(), identity.end(), 0);
   EXPECT_TRUE(std::is_permutation(first.begin(), first.end(), identity.begin()));
   EXPECT_NE(first, identity);
   EXPECT_NE(first, epoch_of(loader, 1));
-  Loader other(numbered(64), {.batch_size = 64, .seed = 6});
+  Loader other(numbered_images(64), {.batch_size = 64, .seed = 6});
   EXPECT_NE(first, epoch_of(other, 0));
 }
 
 // Each of 10 images should come first in a tenth of the epochs: 3000 draws, standard deviation 16.
 TEST(Loader, EveryImageIsEquallyLikelyToComeFirst) {
-  Loader loader(numbered(10), {.batch_size = 1});
+  Loader loader(numbered_images(10), {.batch_size = 1});
   std::vector<int64_t> count(10);
   for (int64_t epoch = 0; epoch < 3000; ++epoch) ++count[loader.batch(epoch, 0).labels.item<int64_t>()];
   for (int64_t n : count) EXPECT_NEAR(n, 300, 80);
@@ -109,18 +109,18 @@ TEST(Loader, EveryImageIsEquallyLikelyToComeFirst) {
 
 TEST(Loader, ABatchDependsOnEpochAndStepOnly) {
   Augmentation augmentation{.padding = 2, .flip = true};
-  Loader straight(numbered(40, augmentation), {.batch_size = 8});
+  Loader straight(numbered_images(40, augmentation), {.batch_size = 8});
   Batch expected;
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     for (int64_t step = 0; step < 4; ++step) expected = straight.batch(epoch, step);
   }
-  Batch resumed = Loader(numbered(40, augmentation), {.batch_size = 8}).batch(2, 3);
+  Batch resumed = Loader(numbered_images(40, augmentation), {.batch_size = 8}).batch(2, 3);
   EXPECT_TRUE(at::equal(resumed.images, expected.images));
   EXPECT_TRUE(at::equal(resumed.labels, expected.labels));
 }
 
 TEST(Loader, TwoRanksSeeWhatOneWithTwiceTheBatchSees) {
-  Dataset dataset = numbered(50, {.padding = 2, .flip = true});
+  Dataset dataset = numbered_images(50, {.padding = 2, .flip = true});
   Batch whole = Loader(dataset, {.batch_size = 16, .seed = 3}).batch(1, 2);
   std::vector<at::Tensor> parts;
   for (int64_t rank = 0; rank < 2; ++rank) {
@@ -131,7 +131,7 @@ TEST(Loader, TwoRanksSeeWhatOneWithTwiceTheBatchSees) {
 
 // Reference: all crops of the padded image, straight and mirrored. Each batch image must be one of them.
 TEST(Loader, AugmentationIsACropOfThePaddedImagePossiblyMirrored) {
-  Dataset dataset = numbered(200, {.padding = 2, .flip = true});
+  Dataset dataset = numbered_images(200, {.padding = 2, .flip = true});
   Batch batch = Loader(dataset, {.batch_size = 200}).batch(0, 0);
   std::set<int64_t> seen;
   for (int64_t i = 0; i < 200; ++i) {
@@ -150,7 +150,7 @@ TEST(Loader, AugmentationIsACropOfThePaddedImagePossiblyMirrored) {
 }
 
 TEST(Loader, APaddingBeyondTheImageGivesBlack) {
-  Dataset dataset = numbered(64, {.padding = 100});
+  Dataset dataset = numbered_images(64, {.padding = 100});
   EXPECT_NO_THROW(Loader(dataset, {.batch_size = 64}).batch(0, 0));
 }
 
@@ -158,33 +158,33 @@ TEST(Loader, DrawsNothingFromTheProcessWideGenerator) {
   at::manual_seed(1);
   at::Tensor expected = at::rand({4});
   at::manual_seed(1);
-  Loader(numbered(20, {.padding = 2, .flip = true}), {.batch_size = 8}).batch(0, 0);
+  Loader(numbered_images(20, {.padding = 2, .flip = true}), {.batch_size = 8}).batch(0, 0);
   EXPECT_TRUE(at::equal(at::rand({4}), expected));
 }
 
 TEST(Loader, RefusesASetSmallerThanOneStep) {
-  EXPECT_THAT([] { Loader(numbered(31), {.batch_size = 8, .ranks = 4}); },
+  EXPECT_THAT([] { Loader(numbered_images(31), {.batch_size = 8, .ranks = 4}); },
               ThrowsMessage<std::invalid_argument>(
                   AllOf(HasSubstr("`batch_size` 8"), HasSubstr("takes 4 x 8 images"), HasSubstr("has 31"))));
-  EXPECT_NO_THROW(Loader(numbered(32), {.batch_size = 8, .ranks = 4}));
+  EXPECT_NO_THROW(Loader(numbered_images(32), {.batch_size = 8, .ranks = 4}));
 }
 
 TEST(Loader, RefusesBatchSizesThatAreNone) {
   for (int64_t size : {int64_t{0}, int64_t{-8}, INT64_MAX}) {
-    EXPECT_THAT([&] { Loader(numbered(31), {.batch_size = size, .ranks = 4}); },
+    EXPECT_THAT([&] { Loader(numbered_images(31), {.batch_size = size, .ranks = 4}); },
                 ThrowsMessage<std::invalid_argument>(HasSubstr("`batch_size`")));
   }
 }
 
 TEST(Loader, RefusesAStepOutsideTheEpoch) {
-  Loader loader(numbered(31), {.batch_size = 8});
+  Loader loader(numbered_images(31), {.batch_size = 8});
   EXPECT_THROW(loader.batch(0, 3), std::exception);
   EXPECT_THROW(loader.batch(0, -1), std::exception);
   EXPECT_THROW(loader.batch(-1, 0), std::exception);
 }
 
 TEST(EvaluationBatch, IsInOrderAndNotAugmented) {
-  Dataset dataset = numbered(20, {.padding = 2, .flip = true});
+  Dataset dataset = numbered_images(20, {.padding = 2, .flip = true});
   Batch batch = evaluation_batch(dataset, 5, 12);
   EXPECT_TRUE(at::equal(batch.labels, at::arange(5, 12, at::kLong)));
   EXPECT_TRUE(batch.images.is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -192,8 +192,8 @@ TEST(EvaluationBatch, IsInOrderAndNotAugmented) {
 }
 
 TEST(EvaluationBatch, RefusesARangeOutsideTheSet) {
-  EXPECT_THROW(evaluation_batch(numbered(20), 15, 21), std::exception);
-  EXPECT_THROW(evaluation_batch(numbered(20), 5, 5), std::exception);
+  EXPECT_THROW(evaluation_batch(numbered_images(20), 15, 21), std::exception);
+  EXPECT_THROW(evaluation_batch(numbered_images(20), 5, 5), std::exception);
 }
 
 }  // namespace

@@ -21,8 +21,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kDocument = "models/model.json";
-constexpr const char* kWeights = "data/weights/model_weights_config.json";
 constexpr const char* kGuest = "guest.pt2";
 
 std::string error_of(const std::string& bytes, int64_t most_bytes = 0) {
@@ -35,7 +33,7 @@ std::string error_of(const std::string& bytes, int64_t most_bytes = 0) {
 }
 
 /// The error of tests/data/pt2/net.pt2 with an edited document.
-std::string error_of_edit(const std::function<void(json&)>& change, const char* record = kDocument) {
+std::string error_of_edit(const std::function<void(json&)>& change, const char* record = kModelRecord) {
   auto records = records_of(stored_pt2("net"));
   edit(records, record, change);
   return error_of(pack(records));
@@ -171,7 +169,7 @@ TEST(HostileFile, TensorsOfAnySizeAreNotMade) {
 
 TEST(HostileFile, NorAreSizesOfAnySizeComputed) {
   auto records = records_of(stored_pt2("structures"));
-  edit(records, kDocument, [](json& document) {
+  edit(records, kModelRecord, [](json& document) {
     for (auto& node : document["graph_module"]["graph"]["nodes"]) {
       if (node["target"] == "_operator.mul") node["inputs"][1]["arg"] = {{"as_int", int64_t{1} << 40}};
     }
@@ -183,7 +181,7 @@ TEST(HostileFile, NestingIsBounded) {
   const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   for (const auto& text : {deep, std::string(200000, '['), R"({"graph_module": )" + deep + "}"}) {
     auto records = records_of(stored_pt2("net"));
-    for (const auto* record : {kDocument, kWeights}) {
+    for (const auto* record : {kModelRecord, kWeightsRecord}) {
       records[record] = text;
       EXPECT_THAT(error_of(pack(records)), AllOf(HasSubstr(kGuest), HasSubstr("nested deeper than 100 levels")))
           << record;
@@ -193,7 +191,7 @@ TEST(HostileFile, NestingIsBounded) {
 
 TEST(HostileFile, BracketsInTextsAreNoNesting) {
   auto records = records_of(stored_pt2("net"));
-  edit(records, kDocument, [](json& document) {
+  edit(records, kModelRecord, [](json& document) {
     document["graph_module"]["graph"]["nodes"][0]["metadata"]["note"] =
         std::string(1000, '[') + "\"\\" + std::string(1000, '{');
   });
@@ -231,7 +229,7 @@ TEST(HostileFile, NamesAreNoTerminalCommands) {
 
 /// Changes the record of fc.weight, 5 x 16 numbers.
 std::string error_of_meta(const char* key, const json& value) {
-  return error_of_edit([&](json& d) { d["config"]["fc.weight"]["tensor_meta"][key] = value; }, kWeights);
+  return error_of_edit([&](json& d) { d["config"]["fc.weight"]["tensor_meta"][key] = value; }, kWeightsRecord);
 }
 
 TEST(HostileFile, WeightsLieInsideTheirRecords) {
@@ -254,7 +252,7 @@ TEST(HostileFile, WeightsLieInsideTheirRecords) {
 
 TEST(HostileFile, ManyTensorsOnOneRecordDoNotMultiplyIt) {
   auto records = records_of(stored_pt2("structures"));
-  edit(records, kDocument, [&](json& document) {
+  edit(records, kModelRecord, [&](json& document) {
     auto& module = document["graph_module"];
     for (int i = 0; i < 40; ++i) {
       const auto name = "c_guest_" + std::to_string(i);
@@ -309,8 +307,8 @@ TEST(HostileFile, EveryFlippedByteOfAWeightIsNoticed) {
 TEST(HostileFile, BoolsAreTrueOrFalse) {
   auto records = records_of(stored_pt2("net"));
   const auto to_bool = [](json& meta) { meta["dtype"] = 12; };
-  edit(records, kDocument, [&](json& d) { to_bool(d["graph_module"]["graph"]["tensor_values"]["p_fc_bias"]); });
-  edit(records, kWeights, [&](json& d) { to_bool(d["config"]["fc.bias"]["tensor_meta"]); });
+  edit(records, kModelRecord, [&](json& d) { to_bool(d["graph_module"]["graph"]["tensor_values"]["p_fc_bias"]); });
+  edit(records, kWeightsRecord, [&](json& d) { to_bool(d["config"]["fc.bias"]["tensor_meta"]); });
   EXPECT_THAT(error_of(pack(records)), HasSubstr("tensor 'fc.bias' holds bytes that are neither true nor false"));
 }
 

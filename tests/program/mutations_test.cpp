@@ -14,9 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDocument = "models/model.json";
-constexpr const char* kWeights = "data/weights/model_weights_config.json";
-
 at::Tensor input_of(const Value& value) {
   std::vector<int64_t> sizes;
   for (const auto& extent : value.shape) sizes.push_back(extent.factor * (extent.per_image ? 2 : 1));
@@ -79,7 +76,7 @@ TEST(MutatedFile, WithARewrittenDocumentNeverEndsTheProcess) {
     const auto records = records_of(PRUNEX_TEST_DATA "/" + name + ".pt2");
     for (int i = 0; i < 120; ++i) {
       auto mutated = records;
-      const auto* record = i % 4 == 0 ? kWeights : kDocument;
+      const auto* record = i % 4 == 0 ? kWeightsRecord : kModelRecord;
       edit(mutated, record, [&](json& document) {
         for (auto changes = 1 + random() % 2; changes > 0; --changes) mutate(document, random);
       });

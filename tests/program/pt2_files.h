@@ -10,6 +10,9 @@ namespace prunex::program {
 /// tests/data/pt2/NAME.pt2, made by make.py there.
 std::string stored_pt2(const std::string& name);
 
+inline constexpr const char* kModelRecord = "models/model.json";
+inline constexpr const char* kWeightsRecord = "data/weights/model_weights_config.json";
+
 std::string read_bytes(const std::string& path);
 void write_bytes(const std::string& path, const std::string& bytes);
 

@@ -214,9 +214,6 @@ struct BadEdit {
   const char* message;
 };
 
-constexpr const char* kDocument = "models/model.json";
-constexpr const char* kWeights = "data/weights/model_weights_config.json";
-
 json& values_of(json& document) {
   return document["graph_module"]["graph"]["tensor_values"];
 }
@@ -236,57 +233,58 @@ TEST_P(EditedBadFile, IsRefusedInOneLineWithItsName) {
 INSTANTIATE_TEST_SUITE_P(
     Edits, EditedBadFile,
     testing::Values(
-        BadEdit{"SchemaVersion", kDocument,
+        BadEdit{"SchemaVersion", kModelRecord,
                 [](json& d) {
                   d["schema_version"] = {{"major", 7}, {"minor", 2}};
                 },
                 "schema version 7.2, wanted 8"},
-        BadEdit{"NoGraph", kDocument, [](json& d) { d.erase("graph_module"); }, "graph_module"},
-        BadEdit{"UnknownDtype", kDocument, [](json& d) { values_of(d)["conv2d"]["dtype"] = 29; },
+        BadEdit{"NoGraph", kModelRecord, [](json& d) { d.erase("graph_module"); }, "graph_module"},
+        BadEdit{"UnknownDtype", kModelRecord, [](json& d) { values_of(d)["conv2d"]["dtype"] = 29; },
                 "value 'conv2d': dtype 29 is unknown"},
-        BadEdit{"UnknownArgument", kDocument,
+        BadEdit{"UnknownArgument", kModelRecord,
                 [](json& d) {
                   node_of(d, 0)["inputs"][2]["arg"] = {{"as_custom_obj", {{"name", "o"}}}};
                 },
                 "node conv2d (torch.ops.aten.conv2d.default): argument 'bias': is of kind 'as_custom_obj'"},
-        BadEdit{"UnknownOperation", kDocument,
+        BadEdit{"UnknownOperation", kModelRecord,
                 [](json& d) { node_of(d, 0)["target"] = "torch.ops.mine.conv2d.default"; },
                 "node conv2d (torch.ops.mine.conv2d.default): is not among the operations that a program from a file"},
-        BadEdit{"PythonFunction", kDocument, [](json& d) { node_of(d, 0)["target"] = "math.sqrt"; },
+        BadEdit{"PythonFunction", kModelRecord, [](json& d) { node_of(d, 0)["target"] = "math.sqrt"; },
                 "'math.sqrt' is not supported"},
-        BadEdit{"UndefinedValue", kDocument,
+        BadEdit{"UndefinedValue", kModelRecord,
                 [](json& d) { node_of(d, 0)["inputs"][0]["arg"]["as_tensor"]["name"] = "ghost"; },
                 "value 'ghost' is not defined"},
-        BadEdit{"NoShape", kDocument, [](json& d) { values_of(d).erase("conv2d"); },
+        BadEdit{"NoShape", kModelRecord, [](json& d) { values_of(d).erase("conv2d"); },
                 "value 'conv2d' has no recorded shape"},
-        BadEdit{"NoInput", kDocument, [](json& d) { d["graph_module"]["signature"]["input_specs"].erase(8); },
+        BadEdit{"NoInput", kModelRecord, [](json& d) { d["graph_module"]["signature"]["input_specs"].erase(8); },
                 "no tensor input"},
-        BadEdit{"ConstantInput", kDocument,
+        BadEdit{"ConstantInput", kModelRecord,
                 [](json& d) {
                   d["graph_module"]["signature"]["input_specs"].push_back(
                       {{"constant_input", {{"name", "flag"}, {"value", {{"as_bool", true}}}}}});
                 },
                 "input 'flag' is a constant"},
-        BadEdit{"MissingWeight", kWeights, [](json& d) { d["config"].erase("fc.bias"); },
+        BadEdit{"MissingWeight", kWeightsRecord, [](json& d) { d["config"].erase("fc.bias"); },
                 "tensor 'fc.bias' is not in the file"},
-        BadEdit{"MissingRecord", kWeights, [](json& d) { d["config"]["fc.bias"]["path_name"] = "weight_99"; },
+        BadEdit{"MissingRecord", kWeightsRecord, [](json& d) { d["config"]["fc.bias"]["path_name"] = "weight_99"; },
                 "no record 'data/weights/weight_99'"},
-        BadEdit{"ShortRecord", kWeights,
+        BadEdit{"ShortRecord", kWeightsRecord,
                 [](json& d) { d["config"]["fc.weight"]["path_name"] = d["config"]["fc.bias"]["path_name"]; },
                 "tensor 'fc.weight' needs more than the 20 bytes in the file"},
-        BadEdit{"OffsetOutside", kWeights,
+        BadEdit{"OffsetOutside", kWeightsRecord,
                 [](json& d) { d["config"]["fc.bias"]["tensor_meta"]["storage_offset"]["as_int"] = -1; },
                 "tensor 'fc.bias' got the size -1, wanted none below 0"},
-        BadEdit{"OtherShape", kWeights,
+        BadEdit{"OtherShape", kWeightsRecord,
                 [](json& d) { d["config"]["fc.bias"]["tensor_meta"]["sizes"][0]["as_int"] = 4; },
                 "tensor 'fc.bias' does not have the shape"},
-        BadEdit{"OverlappingWeights", kWeights,
+        BadEdit{"OverlappingWeights", kWeightsRecord,
                 [](json& d) { d["config"]["bn.bias"]["path_name"] = d["config"]["fc.weight"]["path_name"]; },
                 "tensor 'fc.weight' overlaps 'bn.bias' in memory"},
-        BadEdit{"Pickled", kWeights, [](json& d) { d["config"]["fc.bias"]["use_pickle"] = true; },
+        BadEdit{"Pickled", kWeightsRecord, [](json& d) { d["config"]["fc.bias"]["use_pickle"] = true; },
                 "tensor 'fc.bias' is pickled"},
-        BadEdit{"Sparse", kWeights, [](json& d) { d["config"]["fc.bias"]["tensor_meta"]["layout"] = 1; }, "strided"},
-        BadEdit{"NotTheRightJson", kWeights,
+        BadEdit{"Sparse", kWeightsRecord, [](json& d) { d["config"]["fc.bias"]["tensor_meta"]["layout"] = 1; },
+                "strided"},
+        BadEdit{"NotTheRightJson", kWeightsRecord,
                 [](json& d) {
                   d = json::array({1, 2});
                 },

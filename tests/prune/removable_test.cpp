@@ -21,7 +21,7 @@ struct Removable {
 };
 
 /// stem (4) -> a (6) -> b (4), added to the stem, read by c (5); each with batch norm but c.
-Model network() {
+Model shortcut_network() {
   Builder net(0);
   const ValueId x = net.relu(net.batch_norm("bn", net.conv2d("stem", net.input("x", {2, 8, 8}), {.out = 4})));
   ValueId y = net.relu(net.batch_norm("bn_a", net.conv2d("a", x, {.out = 6, .kernel = 3, .padding = 1})));
@@ -35,7 +35,7 @@ struct Dead {
 };
 
 /// Masks the model's weights and cuts what that makes useless; the outputs must not change.
-Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, Model model = network()) {
+Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, Model model = shortcut_network()) {
   const at::NoGradGuard no_grad;
   const channels::Analysis analysis(model.program);
   const auto groups = training_groups(analysis, words, 0.5);

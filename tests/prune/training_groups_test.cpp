@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// stem -> block (a, b) around a shortcut -> hidden linear -> classifier
-Model network() {
+Model residual_network() {
   Builder net(0);
   const ValueId x = net.relu(net.batch_norm("bn", net.conv2d("stem", net.input("x", {3, 8, 8}), {.out = 4})));
   ValueId y = net.relu(net.batch_norm("bn_a", net.conv2d("a", x, {.out = 6, .kernel = 3, .padding = 1, .bias = true})));
@@ -31,7 +31,7 @@ Model network() {
 }
 
 std::vector<Group> groups(const std::string& words, double keep = 0.5) {
-  return training_groups(network().program.graph(), words, keep);
+  return training_groups(residual_network().program.graph(), words, keep);
 }
 
 std::vector<std::string> names(const std::vector<Group>& groups) {

@@ -14,14 +14,8 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 using tests::groups_of_every_kind;
+using tests::mixed_masks;
 using tests::random_tensors;
-
-/// Units 0, 3, 6, … of every group dead, so that what is alive has neighbours and gaps.
-Masks mixed_masks(const std::vector<Group>& groups) {
-  Masks masks;
-  for (const Group& group : groups) masks.insert(group.name, at::arange(group.size).remainder(3).ne(0));
-  return masks;
-}
 
 /// Every kind alone, and all together.
 std::vector<std::vector<Group>> group_sets() {

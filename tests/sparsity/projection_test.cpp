@@ -17,6 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 using tests::groups_of_every_kind;
+using tests::mixed_masks;
 using tests::random_tensors;
 
 at::Tensor mask_of(const std::vector<int64_t>& units) {
@@ -27,13 +28,6 @@ TensorDict one_tensor(const at::Tensor& tensor) {
   TensorDict tensors;
   tensors.insert("w", tensor);
   return tensors;
-}
-
-/// Units 0, 3, 6, … of every group dead, so that what is alive has neighbours and gaps.
-Masks mixed_masks(const std::vector<Group>& groups) {
-  Masks masks;
-  for (const Group& group : groups) masks.insert(group.name, at::arange(group.size).remainder(3).ne(0));
-  return masks;
 }
 
 /// The sum of squares per unit, entry by entry.

@@ -12,7 +12,7 @@
 namespace prunex::strategies {
 namespace {
 
-constexpr Reporting kReporting{.steps = 4, .total_steps = 8};
+constexpr Reporting kEightSteps{.steps = 4, .total_steps = 8};
 
 std::vector<comm::Layout> shapes() {
   return {comm::Layout::even(2, 2), comm::Layout{.node_sizes = {2, 1}}};
@@ -20,12 +20,6 @@ std::vector<comm::Layout> shapes() {
 
 /// What the optimizer sees of the gradients of all ranks.
 using Combine = std::function<TensorDict(int64_t step, const std::vector<TensorDict>& gradients)>;
-
-std::vector<SmallProblem> problems_of(int ranks) {
-  std::vector<SmallProblem> problems;
-  for (int rank = 0; rank < ranks; ++rank) problems.emplace_back(rank);
-  return problems;
-}
 
 /// The weights after every step, from rank 0's.
 std::vector<TensorDict> trajectory(int ranks, const Combine& combine, const GradientRun& run) {
@@ -88,8 +82,8 @@ at::Tensor as_sent(const at::Tensor& values) {
   return values.to(at::kFloat).to(values.dtype());
 }
 
-Make top_k(TopKOptions options) {
-  options.reporting = kReporting;
+Make top_k_of(TopKOptions options) {
+  options.reporting = kEightSteps;
   return [options](Replica& replica, comm::Hierarchy& ranks) { return make_top_k(replica, ranks, options); };
 }
 
@@ -130,7 +124,7 @@ TEST(TopK, IsItsReferenceOnSeveralRanks) {
     for (const bool feedback : {true, false}) {
       SCOPED_TRACE(comm::describe(shape) + (feedback ? ", error feedback" : ""));
       TopKReference reference(shape.world_size(), 0.1, feedback);
-      const auto ours = run_steps(shape, top_k({.density = 0.1, .error_feedback = feedback}));
+      const auto ours = run_steps(shape, top_k_of({.density = 0.1, .error_feedback = feedback}));
       expect_steps(
           ours,
           trajectory(shape.world_size(),
@@ -211,7 +205,7 @@ TEST(Dgc, IsItsPapersAlgorithmOnSeveralRanks) {
       const Combine combine = [&](int64_t step, const std::vector<TensorDict>& gradients) {
         return reference(densities[std::min<int64_t>(step, 3) - 1], gradients);
       };
-      const auto ours = run_steps(shape, top_k(options), run);
+      const auto ours = run_steps(shape, top_k_of(options), run);
       expect_steps(ours, trajectory(shape.world_size(), combine, run));
       expect_kept(ours, "velocity/", reference.velocity());
       expect_kept(ours, "rest/", reference.waiting());
@@ -277,8 +271,8 @@ TEST(PowerSgd, IsItsPapersAlgorithmOnSeveralRanks) {
         SCOPED_TRACE(comm::describe(shape) + ", r = " + std::to_string(rank));
         TensorDict first_factors;
         const Make make = [&](Replica& replica, comm::Hierarchy& ranks) {
-          auto strategy = make_powersgd(replica, ranks,
-                                        {.reporting = kReporting, .rank = rank, .start_after = start_after, .seed = 5});
+          auto strategy = make_powersgd(
+              replica, ranks, {.reporting = kEightSteps, .rank = rank, .start_after = start_after, .seed = 5});
           if (ranks.layout.rank == 0) first_factors = factors_of(*strategy);
           return strategy;
         };

@@ -35,20 +35,20 @@ void expect_bytes(const Make& make, double bytes_of_node, const std::string& wha
 }
 
 constexpr double kOfAnAllReduce = 2.0 * (M - 1) / M;
-constexpr Reporting kReporting{.steps = 3, .total_steps = 3};
+constexpr Reporting kThreeSteps{.steps = 3, .total_steps = 3};
 
-Make ddp(DdpOptions options) {
-  options.reporting = kReporting;
+Make counted_ddp(DdpOptions options) {
+  options.reporting = kThreeSteps;
   return [options](Replica& replica, comm::Hierarchy& ranks) { return make_ddp(replica, ranks, options); };
 }
 
 TEST(GradientTraffic, OfDdpIsAnAllReduceOverNodesOrHalfOfIt) {
-  expect_bytes(ddp({}), kOfAnAllReduce * 4 * kNumbers, "fp32");
-  expect_bytes(ddp({.exchange = ExchangeForm::kLeader}), kOfAnAllReduce * 4 * kNumbers, "leader");
-  expect_bytes(ddp({.payload = Payload::kFp16}), kOfAnAllReduce * 2 * kNumbers, "fp16");
-  expect_bytes(ddp({.payload = Payload::kBf16}), kOfAnAllReduce * 2 * kNumbers, "bf16");
-  expect_bytes(ddp({.exchange = ExchangeForm::kLeader, .payload = Payload::kBf16}), kOfAnAllReduce * 2 * kNumbers,
-               "bf16, leader");
+  expect_bytes(counted_ddp({}), kOfAnAllReduce * 4 * kNumbers, "fp32");
+  expect_bytes(counted_ddp({.exchange = ExchangeForm::kLeader}), kOfAnAllReduce * 4 * kNumbers, "leader");
+  expect_bytes(counted_ddp({.payload = Payload::kFp16}), kOfAnAllReduce * 2 * kNumbers, "fp16");
+  expect_bytes(counted_ddp({.payload = Payload::kBf16}), kOfAnAllReduce * 2 * kNumbers, "bf16");
+  expect_bytes(counted_ddp({.exchange = ExchangeForm::kLeader, .payload = Payload::kBf16}),
+               kOfAnAllReduce * 2 * kNumbers, "bf16, leader");
 }
 
 TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {
@@ -57,7 +57,7 @@ TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {
     entries += std::llround(std::ceil(0.1 * static_cast<double>(rows * columns)));
   }
   const Make make = [](Replica& replica, comm::Hierarchy& ranks) {
-    return make_top_k(replica, ranks, {.reporting = kReporting, .density = 0.1});
+    return make_top_k(replica, ranks, {.reporting = kThreeSteps, .density = 0.1});
   };
   expect_bytes(make, static_cast<double>((M - 1) * P * 8 * entries) + kOfAnAllReduce * 4 * kInVectors, "top_k");
 }
@@ -70,7 +70,7 @@ TEST(GradientTraffic, OfPowerSgdIsItsFactorsAndTheRestWhole) {
       numbers += 2 * factors < rows * columns ? factors : rows * columns;
     }
     const Make make = [rank](Replica& replica, comm::Hierarchy& ranks) {
-      return make_powersgd(replica, ranks, {.reporting = kReporting, .rank = rank});
+      return make_powersgd(replica, ranks, {.reporting = kThreeSteps, .rank = rank});
     };
     expect_bytes(make, kOfAnAllReduce * 4 * static_cast<double>(numbers), "rank " + std::to_string(rank));
   }

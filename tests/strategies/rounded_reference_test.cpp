@@ -144,7 +144,7 @@ TEST(RoundedExchange, OfDiLoCoIsItsReference) {
   expect_reference_everywhere(1);
 }
 
-const std::vector<Payload> kPayloads{Payload::kBf16, Payload::kInt8, Payload::kInt2};
+const std::vector<Payload> kRounded{Payload::kBf16, Payload::kInt8, Payload::kInt2};
 
 /// Joint masks of coupled groups, which are cut.
 void expect_reference_with_cut(const HsadmmOptions& options, const comm::Layout& shape) {
@@ -159,7 +159,7 @@ void expect_reference_with_union(HsadmmOptions options, const comm::Layout& shap
 
 void expect_reference_with_masks(int64_t outer_from) {
   for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout::even(3, 1)}) {
-    for (const Payload payload : kPayloads) {
+    for (const Payload payload : kRounded) {
       SCOPED_TRACE(comm::describe(shape) + ", " + name_of(payload));
       expect_reference_with_cut(without_masks(payload, outer_from), shape);
       expect_reference_with_union(without_masks(payload, outer_from), shape);
@@ -179,7 +179,7 @@ TEST(RoundedExchange, OfDiLoCoWithMasksIsItsReference) {
 // v is cleared where the global masks are dead: rounded, its sum over nodes would not be zero there.
 TEST(RoundedExchange, WithDualsIsItsReference) {
   for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout::even(3, 1)}) {
-    for (const Payload payload : kPayloads) {
+    for (const Payload payload : kRounded) {
       SCOPED_TRACE(comm::describe(shape) + ", " + name_of(payload));
       const HsadmmOptions options = with_duals(without_masks(payload, 0), shape.node_sizes[0]);
       expect_reference_with_cut(options, shape);

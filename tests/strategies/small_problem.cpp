@@ -207,6 +207,12 @@ TensorDict SmallProblem::common_minimum(const std::vector<SmallProblem>& problem
   return minimum;
 }
 
+std::vector<SmallProblem> problems_of(int ranks) {
+  std::vector<SmallProblem> problems;
+  for (int rank = 0; rank < ranks; ++rank) problems.emplace_back(rank);
+  return problems;
+}
+
 HsadmmOptions default_options() {
   const auto groups = tests::groups_of_every_kind(0.5);
   HsadmmOptions options;

@@ -41,6 +41,9 @@ class SmallProblem {
   TensorDict centre_, curvature_;  // c, d^2
 };
 
+/// One per rank.
+std::vector<SmallProblem> problems_of(int ranks);
+
 /// 3 local steps, 6 exchanges, the last one short: a freeze in the middle.
 HsadmmOptions default_options();
 /// The paper's form: union of hard masks of independent groups, theta of its own, residual balancing, duals for ever.

@@ -17,12 +17,6 @@ void expect_close(const TensorDict& ours, const std::string& room, const TensorD
   }
 }
 
-std::vector<SmallProblem> problems_of(int ranks) {
-  std::vector<SmallProblem> problems;
-  for (int rank = 0; rank < ranks; ++rank) problems.emplace_back(rank);
-  return problems;
-}
-
 /// Replicas that start from rank 0's weights.
 std::vector<Replica> common_start(int ranks) {
   std::vector<Replica> replicas;

@@ -10,11 +10,11 @@
 namespace prunex::strategies {
 namespace {
 
-constexpr int64_t kStatistics = 6;  // the floating-point buffer; the counter stays where it is
+constexpr int64_t kStatistic = 6;  // the floating-point buffer; the counter stays where it is
 
 /// Weights alive under the masks after an exchange, and batch-norm statistics.
 int64_t numbers_packed(const HsadmmOptions& options, const Snapshot& snapshot) {
-  int64_t numbers = kStatistics;
+  int64_t numbers = kStatistic;
   for (const auto& theta : snapshot.theta) {
     numbers +=
         tests::alive_entries(options.masks.groups, snapshot.masks, theta.key(), theta.value()).sum().item<int64_t>();
@@ -59,7 +59,7 @@ TEST(Payload, IsEverythingWithoutGroups) {
   options.masks.groups.clear();
   options.masks.freeze_after = kNever;
   const auto histories = run_on_ranks(2, 1, options);
-  const int64_t numbers = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics;
+  const int64_t numbers = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistic;
   for (size_t k = 0; k < 6; ++k) EXPECT_EQ(histories[0][k].rail_payload, 8 * numbers);
   expect_bytes(options, at::kFloat, "floats");
 }
@@ -92,7 +92,7 @@ TEST(Payload, ShrinksWithTheMasks) {
   options.masks.freeze_after = 5;
   const auto history = run_on_ranks(2, 1, options)[0];
   // exchange 1 is dense, the last one neither scores nor reports residuals
-  const int64_t dense = 8 * (6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics) + 54 * 8 + 4 * 4 * 8;
+  const int64_t dense = 8 * (6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistic) + 54 * 8 + 4 * 4 * 8;
   EXPECT_EQ(history[0].rail_payload, dense);
   for (size_t k = 1; k < 5; ++k) EXPECT_LT(history[k].rail_payload, history[k - 1].rail_payload);
   EXPECT_LT(history[5].rail_payload, dense / 4);
@@ -143,8 +143,8 @@ TEST(Payload, OfOneShotIsDenseUntilItPrunes) {
   options.masks.freeze_after = 3;
   options.masks.keep = {.ramp = sparsity::KeepRamp::kCubic, .start = 4, .end = 4};
   const auto histories = run_on_ranks(2, 2, options, LocalPhase::kTrain, at::kFloat);
-  const int64_t dense = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistics, scores = 10 * 8;
-  const int64_t pruned = 3 * 27 + 3 + 5 * 18 + 4 * 12 + 7 + kStatistics;  // half of both groups
+  const int64_t dense = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistic, scores = 10 * 8;
+  const int64_t pruned = 3 * 27 + 3 + 5 * 18 + 4 * 12 + 7 + kStatistic;  // half of both groups
   const int64_t wanted[] = {4 * dense + scores,  4 * dense + scores, 4 * dense + scores,
                             4 * pruned + scores, 4 * pruned,         4 * pruned};
   for (size_t k = 0; k < 6; ++k) EXPECT_EQ(sent_by_all(histories, k), 2 * wanted[k]) << "exchange " << k + 1;

@@ -169,6 +169,47 @@ TEST(ComparisonRecord, TheBestRateOnHeldOutImagesIsChosenWhenAllPilotsHaveEnded)
   EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
 }
 
+TEST(Comparison, AGridGoesOnWhileItsBestIsAtAnEnd) {
+  const Scratch scratch;
+  const std::string file = "[pilot]\nvalidation = 1\n[[run]]\nname = \"a\"\nrates = ";
+  const auto comparison = read(scratch, file + "\"0.1..0.4\"\n");
+  EXPECT_THAT(comparison.runs[0].rates, ElementsAre(0.1, 0.2, 0.4));
+  ComparisonRecord record(scratch / "out");
+  const auto rates = [&] { return widened(comparison, record).runs[0].rates; };
+  const auto pilot = [&](double rate, double accuracy) {
+    for (const auto& job : pilots_of(widened(comparison, record))) {
+      if (job.rate != rate) continue;
+      finish(record, job, accuracy);
+      record.note(job, JobState::kDone);
+    }
+  };
+  pilot(0.1, 0.3);
+  pilot(0.2, 0.4);
+  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4));  // one is missing
+  pilot(0.4, 0.5);
+  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8));
+  pilot(0.8, 0.6);
+  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8, 1.6));
+  EXPECT_FALSE(record.rate_of(widened(comparison, record).runs[0], pilots_of(widened(comparison, record))));
+  pilot(1.6, 0.2);
+  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8, 1.6));
+  EXPECT_EQ(record.rate_of(widened(comparison, record).runs[0], pilots_of(widened(comparison, record))), 0.8);
+  for (const char* wrong : {"0.1..0.3", "0..1", "0.1", "0.4..0.1", "0.1..0.2x", "-1..1", "1..inf"}) {
+    EXPECT_THAT(refusal(file + "\"" + wrong + "\"\n"), HasSubstr(std::string("c.toml:5: rates: got '") + wrong));
+  }
+}
+
+TEST(ComparisonRecord, AListOfRatesStaysAsItIs) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, kFile);
+  ComparisonRecord record(scratch / "out");
+  for (const auto& pilot : pilots_of(comparison)) {
+    finish(record, pilot, pilot.rate);
+    record.note(pilot, JobState::kDone);
+  }
+  EXPECT_EQ(widened(comparison, record).runs[0].rates, comparison.runs[0].rates);
+}
+
 TEST(ComparisonRecord, WhatTheReportCannotReadIsNotFinished) {
   const Scratch scratch;
   const auto pilots = pilots_of(read(scratch, kFile));

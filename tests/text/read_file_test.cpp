@@ -13,7 +13,7 @@
 namespace prunex::text {
 namespace {
 
-std::string refusal(const std::string& path) {
+std::string refused_file(const std::string& path) {
   return tests::message([&] { read_file(path, 10); });
 }
 
@@ -39,12 +39,12 @@ TEST(ReadFile, WaitsForNothingAndReadsNoMoreThanItMay) {
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   std::ofstream(scratch / "long") << "01234567890";
   std::filesystem::create_symlink("/dev/zero", scratch / "zeros");
-  EXPECT_EQ(refusal(scratch / "pipe"), "is not a regular file");
-  EXPECT_EQ(refusal("/dev/zero"), "is not a regular file");
-  EXPECT_EQ(refusal(scratch / "long"), "got more than 10 bytes");
-  EXPECT_EQ(refusal(scratch / "zeros"), "got more than 10 bytes");
-  EXPECT_EQ(refusal(scratch.path()), "is a directory, wanted a file");
-  EXPECT_EQ(refusal(scratch / "none"), "cannot be read: No such file or directory");
+  EXPECT_EQ(refused_file(scratch / "pipe"), "is not a regular file");
+  EXPECT_EQ(refused_file("/dev/zero"), "is not a regular file");
+  EXPECT_EQ(refused_file(scratch / "long"), "got more than 10 bytes");
+  EXPECT_EQ(refused_file(scratch / "zeros"), "got more than 10 bytes");
+  EXPECT_EQ(refused_file(scratch.path()), "is a directory, wanted a file");
+  EXPECT_EQ(refused_file(scratch / "none"), "cannot be read: No such file or directory");
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 
@@ -13,6 +16,7 @@
 #include "prunex/program/pt2.h"
 #include "small_network.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::train {
 namespace {
@@ -185,6 +189,65 @@ TEST(LoadNetwork, DrawsTheSeedsWeightsAndThenReadsThoseOfTheFile) {
   options.weights = scratch / "weights.safetensors";
   io::write_safetensors(options.weights, stored);
   EXPECT_TRUE(at::equal(conv1(), first));
+}
+
+/// resnet8 for grey images, and structure.json of one whose first inner group has lost every other unit.
+class Widths : public testing::Test {
+ protected:
+  Widths() {
+    options_.model = "resnet8";
+    images_.images = at::zeros({4, 1, 32, 32}, at::kByte);
+    const auto whole = load_network(options_, images_);
+    const auto& groups = whole.analysis.removable();
+    sparsity::Masks masks = sparsity::full_masks(groups);
+    for (int64_t unit = 1; unit < groups[0].size; unit += 2) masks[groups[0].name][unit] = false;
+    write("cut", sparsity::make_cut(groups, masks, sparsity::shapes_of(whole.model.weights)));
+    write("whole", sparsity::make_cut(groups, sparsity::full_masks(groups), sparsity::shapes_of(whole.model.weights)));
+  }
+  void write(const std::string& name, const sparsity::Cut& cut) {
+    std::filesystem::create_directories(scratch_ / name);
+    write_structure(scratch_ / name, {"resnet8", {1, 1, 32, 32}, cut});
+  }
+  void refused(const std::string& why) {
+    EXPECT_THAT([&] { load_network(options_, images_); },
+                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`widths` " + options_.widths), HasSubstr(why))));
+  }
+
+  const tests::Scratch scratch_;
+  TrainOptions options_;
+  data::Dataset images_ = noise_images(4);
+};
+
+TEST_F(Widths, AreThoseOfTheRunWithFreshWeights) {
+  const Network whole = load_network(options_, images_);
+  options_.widths = scratch_ / "cut/structure.json";
+  const auto narrow = load_network(options_, images_);
+  const auto structure = parse_structure(tests::text_of(options_.widths));
+  for (const auto& theta : narrow.model.weights.params) {
+    const auto& cut = structure.cut.tensors.at(theta.key());
+    EXPECT_EQ(theta.value().sizes(), at::IntArrayRef(sparsity::shape_after(cut))) << theta.key();
+    at::Tensor expected = sparsity::slice(whole.model.weights.params[theta.key()].detach(), cut, theta.key());
+    if (expected.dim() == 4) expected *= std::sqrt(static_cast<double>(cut.shape[0]) / expected.size(0));
+    EXPECT_TRUE(at::allclose(theta.value().detach(), expected)) << theta.key();
+    EXPECT_TRUE(theta.value().is_leaf() && theta.value().requires_grad()) << theta.key();
+  }
+  const auto parameters = [](const Network& network) {
+    return size_of(network.model.program.graph(), network.model.weights).parameters;
+  };
+  EXPECT_LT(parameters(narrow), parameters(whole));
+}
+
+TEST_F(Widths, OfAnotherNetworkOrOfAWholeOneAreRefused) {
+  options_.widths = scratch_ / "whole/structure.json";
+  refused("nothing was cut there");
+  options_.widths = scratch_ / "cut/structure.json";
+  options_.width = 2;
+  refused("of another network: ");
+  options_.widths = scratch_ / "none.json";
+  refused("");
+  std::ofstream(scratch_ / "text.json") << "{}";
+  options_.widths = scratch_ / "text.json";
+  refused("no structure of a pruned network");
 }
 
 TEST(LoadNetwork, RefusesUnknownNames) {

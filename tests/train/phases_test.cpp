@@ -46,7 +46,7 @@ TrainOptions phases(const std::string& strategy) {
   return options;
 }
 
-Summary run(TrainOptions options, const std::string& directory, int64_t from = 0) {
+Summary run_phases(TrainOptions options, const std::string& directory, int64_t from = 0) {
   (from == 0 ? options.run_dir : options.resume) = directory;
   options.resume_exchange = from;
   return run_to_end(options);
@@ -85,7 +85,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
   const std::string directory = scratch / "run";
   TrainOptions options = phases(GetParam());
   options.checkpoint_every = 3;
-  const Summary summary = run(options, directory);
+  const Summary summary = run_phases(options, directory);
   const auto lines = lines_without_seconds(directory);
   ASSERT_TRUE(summary.pruned);
   EXPECT_EQ(summary.pruned->exchange, 5);
@@ -102,7 +102,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
 
   const auto product = io::read_safetensors(directory + "/model.safetensors").tensors;
   const auto expect_same_from = [&](const std::string& resumed, int64_t exchange) {
-    const Summary again = run(options, resumed, exchange);
+    const Summary again = run_phases(options, resumed, exchange);
     EXPECT_EQ(lines_without_seconds(resumed), lines) << exchange;
     EXPECT_EQ(again.pruned->accuracy_before, summary.pruned->accuracy_before);
     for (const auto& item : io::read_safetensors(resumed + "/model.safetensors").tensors) {
@@ -112,7 +112,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
   expect_same_from(directory, 6);  // after both cuts
   expect_same_from(directory, 3);  // in sparse training
   options.checkpoint_every = 5;
-  run(options, scratch / "other");
+  run_phases(options, scratch / "other");
   expect_same_from(scratch / "other", 5);  // between the cuts
 }
 
@@ -128,9 +128,9 @@ TEST(Phases, RoundedAndPostLocalRunsGoOnToTheBit) {
     options.exchange.payload = strategies::Payload::kInt4;
     options.local_after = 2;
     options.checkpoint_every = 3;
-    run(options, scratch / "run");
+    run_phases(options, scratch / "run");
     const auto lines = lines_without_seconds(scratch / "run");
-    run(options, scratch / "run", from);
+    run_phases(options, scratch / "run", from);
     EXPECT_EQ(lines_without_seconds(scratch / "run"), lines) << from;
   }
 }
@@ -142,8 +142,8 @@ TEST(Phases, SparseTrainingChangesTheWeightsThatRanksShare) {
   with.finetune.epochs = 0;
   TrainOptions without = with;
   without.sparse.strength = 1e-300;
-  run(with, scratch / "with");
-  run(without, scratch / "without");
+  run_phases(with, scratch / "with");
+  run_phases(without, scratch / "without");
   const auto a = lines_without_seconds(scratch / "with"), b = lines_without_seconds(scratch / "without");
   ASSERT_EQ(a.size(), 4);
   EXPECT_EQ(a[1], b[1]);
@@ -154,7 +154,7 @@ TEST(Phases, StructureJsonHoldsAllCutsAtOnce) {
   const tests::Scratch scratch;
   const std::string directory = scratch / "run";
   const TrainOptions options = phases("ddp");
-  const Summary summary = run(options, directory);
+  const Summary summary = run_phases(options, directory);
   const auto structure = parse_structure(text_of(directory + "/structure.json"));
   const auto product = io::read_safetensors(directory + "/model.safetensors").tensors;
   for (const auto& [name, cut] : structure.cut.tensors) {
@@ -171,7 +171,7 @@ TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
   options.pruning = {};
   options.epochs = 4;
   options.pruning.below = 0.36;  // of random weights: high, so that something goes
-  const Summary summary = run(options, scratch / "run");
+  const Summary summary = run_phases(options, scratch / "run");
   EXPECT_LT(summary.macs_compact, summary.macs_dense);
   EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
   const auto lines = lines_without_seconds(scratch / "run");
@@ -181,7 +181,7 @@ TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
   TrainOptions local = options;
   local.strategy = "local_sgd";
   local.sparse.penalty = "group_lasso";
-  EXPECT_LT(run(local, scratch / "local").macs_compact, summary.macs_dense);
+  EXPECT_LT(run_phases(local, scratch / "local").macs_compact, summary.macs_dense);
 }
 
 TEST(Phases, WithoutTrainingTheCutComesFirst) {
@@ -190,7 +190,7 @@ TEST(Phases, WithoutTrainingTheCutComesFirst) {
   options.epochs = 0;
   options.sparse = {};
   options.pruning.steps = 1;
-  const Summary summary = run(options, scratch / "run");
+  const Summary summary = run_phases(options, scratch / "run");
   EXPECT_EQ(summary.pruned->exchange, 0);
   EXPECT_EQ(lines_without_seconds(scratch / "run").front()["macs"], summary.macs_compact);
   EXPECT_LT(summary.macs_compact, summary.macs_dense);
@@ -202,7 +202,7 @@ TEST(Phases, EvidenceFromDataRanksUnitsToo) {
   options.pruning.importance = "taylor";
   options.pruning.importance_samples = 16;
   options.pruning.every = 0;
-  const Summary summary = run(options, scratch / "run");
+  const Summary summary = run_phases(options, scratch / "run");
   EXPECT_EQ(summary.pruned->exchange, 4);
   EXPECT_GE(static_cast<double>(summary.macs_dense), 2.11 * static_cast<double>(summary.macs_compact));
 }
@@ -216,7 +216,7 @@ TEST(Phases, SeveralCutsMeetASharePerGroup) {
     options.pruning.steps = 3;
     options.pruning.plan.scope = scope;
     options.pruning.plan.limits.max_ratio = scope == prune::Scope::kLocal ? 1 : 0.55;
-    run(options, scratch / "run");
+    run_phases(options, scratch / "run");
     int64_t units = 0, kept = 0;
     for (const auto& group : parse_structure(text_of(scratch / "run/structure.json")).cut.groups) {
       const auto left = static_cast<int64_t>(group.kept.size());
@@ -234,9 +234,9 @@ TEST(Phases, SparseTrainingActsFromItsFirstStepHoweverRarelyItIsRefreshed) {
   const tests::Scratch scratch;
   TrainOptions options = phases("ddp");
   options.sparse.refresh_every = 100;
-  run(options, scratch / "sparse");
+  run_phases(options, scratch / "sparse");
   options.sparse.strength = 1e-12;
-  run(options, scratch / "dense");
+  run_phases(options, scratch / "dense");
   const auto sparse = lines_without_seconds(scratch / "sparse"), dense = lines_without_seconds(scratch / "dense");
   EXPECT_EQ(sparse[1]["loss"], dense[1]["loss"]);
   EXPECT_NE(sparse[3]["loss"], dense[3]["loss"]);
@@ -272,7 +272,7 @@ TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {
     TrainOptions options = phases("ddp");
     options.pruning.target = target;
     options.pruning.steps = steps;
-    return message([&] { run(options, scratch / "run"); });
+    return message([&] { run_phases(options, scratch / "run"); });
   };
   EXPECT_THAT(at_start("2.11", 1), HasSubstr("`prune_to`: got '2.11', wanted ratio=R"));
   EXPECT_THAT(at_start("speed-up=0.5", 1), HasSubstr("`prune_to` speed-up 0.5: wanted 1 or more"));

@@ -28,14 +28,14 @@ using testing::ThrowsMessage;
 using tests::text_of;
 
 /// 4 exchanges of 2 steps.
-TrainOptions small_run(const std::string& strategy) {
+TrainOptions small_run_of(const std::string& strategy) {
   TrainOptions options = tiny_run(64, 4);
   options.strategy = strategy;
   options.nodes = 2;
   return options;
 }
 
-Summary run(TrainOptions options, const std::string& directory) {
+Summary run_in(TrainOptions options, const std::string& directory) {
   (options.resume.empty() ? options.run_dir : options.resume) = directory;
   return run_to_end(options);
 }
@@ -44,12 +44,12 @@ TEST(Strategies, AllTrainAndLeaveAModel) {
   const tests::Scratch scratch;
   for (const auto& name : strategy_names()) {
     const auto directory = scratch / name;
-    const Summary summary = run(small_run(name), directory);
+    const Summary summary = run_in(small_run_of(name), directory);
     EXPECT_EQ(summary.steps, 8) << name;
     EXPECT_GT(summary.bytes.inter_node, 0) << name;
     EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4) << name;
     EXPECT_TRUE(std::filesystem::exists(directory + "/model.pt2")) << name;
-    const bool prunes = group_words(small_run(name)) != "none";
+    const bool prunes = group_words(small_run_of(name)) != "none";
     EXPECT_EQ(summary.parameters_compact < summary.parameters_dense, prunes) << name;
   }
 }
@@ -58,12 +58,12 @@ TEST(Strategies, AllTrainAndLeaveAModel) {
 TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
   const tests::Scratch scratch;
   const auto loss = [&](const char* strategy, std::optional<int64_t> from, std::optional<double> momentum) {
-    TrainOptions options = small_run(strategy);
+    TrainOptions options = small_run_of(strategy);
     options.outer_from = from;
     options.outer_momentum = momentum;
     static int number = 0;
     const auto directory = scratch / std::to_string(number++);
-    run(options, directory);
+    run_in(options, directory);
     return lines_of(directory).back()["loss"].get<double>();
   };
   EXPECT_EQ(loss("hsadmm", {}, {}), loss("hsadmm", 1, 0.8));
@@ -76,14 +76,14 @@ TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
 // Up to its cut it has the losses of local SGD, and keeps the largest units of its mean.
 TEST(Strategies, OneShotIsLocalSgdUntilItKeepsTheLargestUnits) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run("one_shot");
+  TrainOptions options = small_run_of("one_shot");
   options.nodes = 1;
   options.ranks_per_node = {2};
   options.schedule = LearningRateSchedule::kConstant;
-  run(options, scratch / "one_shot");
+  run_in(options, scratch / "one_shot");
   options.strategy = "local_sgd";
   options.exchanges = 3;  // --prune-at 0.6 of 4 exchanges is 2: the third chooses and cuts
-  run(options, scratch / "local_sgd");
+  run_in(options, scratch / "local_sgd");
   const auto cut = lines_of(scratch / "one_shot"), dense = lines_of(scratch / "local_sgd");
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(cut[i]["loss"], dense[i]["loss"].get<double>(), 1e-6) << i;
 
@@ -107,13 +107,13 @@ TEST(Strategies, OneShotIsLocalSgdUntilItKeepsTheLargestUnits) {
 
 TEST(Strategies, PruneTrainIsDdpWithALassoAndCuts) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run("prunetrain");
+  TrainOptions options = small_run_of("prunetrain");
   options.pruning.below = 0.36;
   options.pruning.every = 1;
-  run(options, scratch / "prunetrain");
+  run_in(options, scratch / "prunetrain");
   options.strategy = "ddp";
   options.sparse.penalty = "group_lasso";
-  run(options, scratch / "ddp");
+  run_in(options, scratch / "ddp");
   EXPECT_EQ(lines_without_seconds(scratch / "prunetrain"), lines_without_seconds(scratch / "ddp"));
   EXPECT_EQ(text_of(scratch / "prunetrain/model.safetensors"), text_of(scratch / "ddp/model.safetensors"));
 }
@@ -121,33 +121,33 @@ TEST(Strategies, PruneTrainIsDdpWithALassoAndCuts) {
 // 2 P (M-1)/M of what every exchange holds, where nodes that add up first send 2 (M-1)/M.
 TEST(Strategies, HsadmmFlatSendsWhatTheFormulaSays) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run("hsadmm_flat");
+  TrainOptions options = small_run_of("hsadmm_flat");
   options.groups = "none";
   options.ranks_per_node = {2};
-  const auto flat = run(options, scratch / "flat").bytes.inter_node;
+  const auto flat = run_in(options, scratch / "flat").bytes.inter_node;
   options.strategy = "local_sgd";
-  const auto of_nodes = run(options, scratch / "nodes").bytes.inter_node;
+  const auto of_nodes = run_in(options, scratch / "nodes").bytes.inter_node;
   EXPECT_NEAR(static_cast<double>(flat), 2 * static_cast<double>(of_nodes), 1024);
 }
 
 // Gradients of every step for ddp: the bytes are those that summary.json computes for it.
 TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run("ddp");
-  const Summary hierarchical = run(options, scratch / "hierarchical");
+  TrainOptions options = small_run_of("ddp");
+  const Summary hierarchical = run_in(options, scratch / "hierarchical");
   EXPECT_NEAR(static_cast<double>(hierarchical.bytes.inter_node), static_cast<double>(ddp_bytes(hierarchical)), 1024);
   EXPECT_EQ(hierarchical.bytes.inter_node_bound, ddp_bytes(hierarchical));
   options.exchange.payload = strategies::Payload::kBf16;
-  const Summary halved = run(options, scratch / "bf16");
+  const Summary halved = run_in(options, scratch / "bf16");
   EXPECT_NEAR(static_cast<double>(halved.bytes.inter_node), static_cast<double>(ddp_bytes(halved)) / 2, 1024);
 }
 
 TEST(Strategies, RoundedPayloadsSendFewerBytes) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run("diloco");
-  const auto exact = static_cast<double>(run(options, scratch / "fp32").bytes.inter_node);
+  TrainOptions options = small_run_of("diloco");
+  const auto exact = static_cast<double>(run_in(options, scratch / "fp32").bytes.inter_node);
   options.exchange.payload = strategies::Payload::kInt4;
-  EXPECT_LT(static_cast<double>(run(options, scratch / "int4").bytes.inter_node), exact / 7);
+  EXPECT_LT(static_cast<double>(run_in(options, scratch / "int4").bytes.inter_node), exact / 7);
 }
 
 // A run that was stopped between exchanges 2 and 3 ends with the same bits as one that was not.
@@ -155,33 +155,33 @@ TEST(Strategies, ResumeBitForBit) {
   const tests::Scratch scratch;
   std::vector<TrainOptions> runs;
   for (const auto* name : {"local_sgd", "diloco", "one_shot", "ddp", "top_k", "powersgd"})
-    runs.push_back(small_run(name));
-  runs.push_back(small_run("local_sgd"));
+    runs.push_back(small_run_of(name));
+  runs.push_back(small_run_of("local_sgd"));
   runs.back().local_after = 1;
-  runs.push_back(small_run("local_sgd"));
+  runs.push_back(small_run_of("local_sgd"));
   runs.back().local_after = 3;
-  runs.push_back(small_run("hsadmm"));
+  runs.push_back(small_run_of("hsadmm"));
   runs.back().exchange.payload = strategies::Payload::kInt2;
-  runs.push_back(small_run("diloco"));
+  runs.push_back(small_run_of("diloco"));
   runs.back().groups = "coupled-inner";
   runs.back().exchange.payload = strategies::Payload::kInt4;
-  runs.push_back(small_run("top_k"));
+  runs.push_back(small_run_of("top_k"));
   runs.back().top_k.dgc = true;
   runs.back().top_k.density = 0.1;
-  runs.push_back(small_run("prunetrain"));
+  runs.push_back(small_run_of("prunetrain"));
   runs.back().pruning.below = 0.36;  // of random weights: high, so that something goes
   runs.back().pruning.every = 1;
-  runs.push_back(small_run("hsadmm_flat"));
+  runs.push_back(small_run_of("hsadmm_flat"));
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainOptions options = runs[i];
     options.checkpoint_every = 2;
     const auto whole = scratch / ("whole" + std::to_string(i)), resumed = scratch / ("resumed" + std::to_string(i));
-    run(options, whole);
+    run_in(options, whole);
     std::filesystem::copy(whole, resumed, std::filesystem::copy_options::recursive);
     std::filesystem::remove(resumed + "/model.safetensors");
     options.resume_exchange = 2;
     options.resume = resumed;
-    run(options, resumed);
+    run_in(options, resumed);
     EXPECT_EQ(text_of(whole + "/model.safetensors"), text_of(resumed + "/model.safetensors"))
         << i << " " << options.strategy;
   }
@@ -197,7 +197,7 @@ TEST(Strategies, PruneByThemselvesOrWhenTold) {
 }
 
 TEST(Strategies, MomentumIsDgcsWhereThereIsDgc) {
-  TrainOptions options = small_run("top_k");
+  TrainOptions options = small_run_of("top_k");
   EXPECT_EQ(local_momentum(options), 0.9);
   options.top_k.dgc = true;
   EXPECT_EQ(local_momentum(options), 0);
@@ -205,7 +205,7 @@ TEST(Strategies, MomentumIsDgcsWhereThereIsDgc) {
 
 void expect_refused(const std::string& strategy, const std::function<void(TrainOptions&)>& change,
                     const std::string& message) {
-  TrainOptions options = small_run(strategy);
+  TrainOptions options = small_run_of(strategy);
   change(options);
   EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(message))) << message;
 }

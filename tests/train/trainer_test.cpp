@@ -30,14 +30,14 @@ using testing::ThrowsMessage;
 using tests::text_of;
 
 /// 6 exchanges of 2 steps on 160 images; the masks freeze at the fourth.
-TrainOptions small_run(const std::string& run_dir) {
+TrainOptions evaluated_run(const std::string& run_dir) {
   TrainOptions options = tiny_run(160, 6);
   options.eval_every = 4;
   options.run_dir = run_dir;
   return options;
 }
 
-Summary run(TrainOptions options, int nodes, int ranks_per_node) {
+Summary run_on(TrainOptions options, int nodes, int ranks_per_node) {
   options.nodes = nodes;
   options.ranks_per_node = {ranks_per_node};
   return run_to_end(options);
@@ -72,8 +72,8 @@ void expect_shipped_accuracy(const TrainOptions& options, const Summary& summary
 TEST(Train, LeavesARunDirectoryOnOneAndOnTwoNodes) {
   for (const int nodes : {1, 2}) {
     const tests::Scratch scratch;
-    const TrainOptions options = small_run(scratch / "run");
-    const Summary summary = run(options, nodes, 1);
+    const TrainOptions options = evaluated_run(scratch / "run");
+    const Summary summary = run_on(options, nodes, 1);
     expect_files(options.run_dir, summary);
     expect_shipped_accuracy(options, summary);
     EXPECT_TRUE(summary.frozen);
@@ -87,13 +87,13 @@ TEST(Train, RepeatsItselfButForTheSeconds) {
   const tests::Scratch scratch;
   for (const int ranks_per_node : {1, 2}) {
     const std::string suffix = std::to_string(ranks_per_node);
-    run(small_run(scratch / "first" + suffix), 2, ranks_per_node);
-    run(small_run(scratch / "second" + suffix), 2, ranks_per_node);
+    run_on(evaluated_run(scratch / "first" + suffix), 2, ranks_per_node);
+    run_on(evaluated_run(scratch / "second" + suffix), 2, ranks_per_node);
     const auto first = lines_without_seconds(scratch / "first" + suffix);
     EXPECT_EQ(first, lines_without_seconds(scratch / "second" + suffix));
-    TrainOptions other = small_run(scratch / "other" + suffix);
+    TrainOptions other = evaluated_run(scratch / "other" + suffix);
     other.seed = 1;
-    run(other, 2, ranks_per_node);
+    run_on(other, 2, ranks_per_node);
     EXPECT_NE(first, lines_without_seconds(scratch / "other" + suffix));
   }
 }
@@ -102,9 +102,9 @@ class TwoByTwo : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     scratch_ = std::make_unique<tests::Scratch>();
-    TrainOptions options = small_run(*scratch_ / "run");
+    TrainOptions options = evaluated_run(*scratch_ / "run");
     options.data.validation = 20;
-    summary_ = run(options, 2, 2);
+    summary_ = run_on(options, 2, 2);
     lines_ = lines_of(options.run_dir);
   }
   static void TearDownTestSuite() { scratch_.reset(); }
@@ -175,11 +175,11 @@ TEST_F(TwoByTwo, ReportsBytesThatAddUpAndShrink) {
 
 TEST(Train, ExchangesDenselyWhatItCallsDense) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = evaluated_run(scratch / "run");
   options.groups = "none";
   options.consensus.penalty.kappa = 0;
   options.after_freeze = strategies::AfterFreeze::kAverage;
-  const Summary summary = run(options, 2, 1);
+  const Summary summary = run_on(options, 2, 1);
   EXPECT_EQ(summary.bytes.inter_node_bound, dense_exchange_bytes(summary));
   EXPECT_EQ(summary.parameters_compact, summary.parameters_dense);
   EXPECT_EQ(summary.macs_compact, summary.macs_dense);
@@ -188,9 +188,9 @@ TEST(Train, ExchangesDenselyWhatItCallsDense) {
 
 TEST(Train, PrunesEvenIfTheMasksNeverFroze) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = evaluated_run(scratch / "run");
   options.freeze_after = strategies::kNever;
-  const Summary summary = run(options, 1, 1);
+  const Summary summary = run_on(options, 1, 1);
   EXPECT_FALSE(summary.frozen);
   EXPECT_LT(summary.parameters_compact, 0.6 * static_cast<double>(summary.parameters_dense));
   expect_shipped_accuracy(options, summary);
@@ -198,11 +198,11 @@ TEST(Train, PrunesEvenIfTheMasksNeverFroze) {
 
 TEST(Train, LearnsTheSameOnTheCutNetworkAsUnderMasks) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "cut");
-  const Summary cut = run(options, 2, 1);
+  TrainOptions options = evaluated_run(scratch / "cut");
+  const Summary cut = run_on(options, 2, 1);
   options.run_dir = scratch / "masked";
   options.shrink = false;
-  const Summary masked = run(options, 2, 1);
+  const Summary masked = run_on(options, 2, 1);
   EXPECT_EQ(cut.parameters_compact, masked.parameters_compact);
   EXPECT_EQ(cut.macs_compact, masked.macs_compact);
   const auto ours = io::read_safetensors(scratch / "cut/model.safetensors").tensors;
@@ -221,10 +221,10 @@ TEST(Train, LearnsTheSameOnTheCutNetworkAsUnderMasks) {
 
 TEST(Train, TracesThePhasesOfAllRanks) {
   const tests::Scratch scratch;
-  auto options = small_run(scratch / "run");
+  auto options = evaluated_run(scratch / "run");
   options.trace = true;
   options.checkpoint_every = 3;
-  run(options, 2, 2);
+  run_on(options, 2, 2);
   const json trace = json::parse(text_of(scratch / "run/trace.json"));
   std::map<std::pair<int, int>, std::multiset<std::string>> names;  // by process and thread
   double last = 0;
@@ -251,7 +251,7 @@ TEST(Train, TracesThePhasesOfAllRanks) {
 
 TEST(Train, ReportsItsTrafficByOperation) {
   const tests::Scratch scratch;
-  const Summary summary = run(small_run(scratch / "run"), 2, 2);
+  const Summary summary = run_on(evaluated_run(scratch / "run"), 2, 2);
   const json traffic = json::parse(text_of(scratch / "run/summary.json"))["traffic"];
   const json& rail = traffic["rail"]["all_reduce"];
   EXPECT_EQ(rail["sent_bytes"], summary.traffic.at("rail").bytes.sent);
@@ -264,21 +264,21 @@ TEST(Train, ReportsItsTrafficByOperation) {
 TEST(Train, RefusesADirectoryThatIsNotEmpty) {
   const tests::Scratch scratch;
   std::ofstream(scratch / "mine") << "precious";
-  EXPECT_THAT([&] { run(small_run(scratch.path()), 1, 1); },
+  EXPECT_THAT([&] { run_on(evaluated_run(scratch.path()), 1, 1); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("`run_dir` " + scratch.path())));
   EXPECT_EQ(text_of(scratch / "mine"), "precious");
 }
 
 TEST(Train, StopsWithAHintWhenTheLossExplodes) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = evaluated_run(scratch / "run");
   options.learning_rate = 1e20;
-  EXPECT_THAT([&] { run(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower `lr`")));
+  EXPECT_THAT([&] { run_on(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower `lr`")));
 }
 
 TEST(Train, RefusesOptionsOfAnotherLayout) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = evaluated_run(scratch / "run");
   options.nodes = 2;
   comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
     EXPECT_THAT([&] { train(options, ranks, ""); }, ThrowsMessage<c10::Error>(HasSubstr("layout")));

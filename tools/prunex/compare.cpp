@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <stdexcept>
 
 #include "prunex/io/atomic_file.h"
@@ -164,11 +165,24 @@ struct Outcome {
   int signal = 0;  ///< that ended it; 0 if none did
 };
 
-Outcome run_all(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record,
+/// Those of `comparison` and of the further rates that they ask for, which it then has.
+void run_pilots(ComparisonRunner& runner, Comparison& comparison, const ComparisonRecord& record) {
+  std::vector<Job> jobs = pilots_of(comparison);
+  while (!jobs.empty() && runner.interrupted_by() == 0) {
+    runner.run(jobs);
+    std::set<std::string> run;
+    for (const auto& pilot : pilots_of(comparison)) run.insert(pilot.directory);
+    comparison = widened(comparison, record);
+    jobs = pilots_of(comparison);
+    std::erase_if(jobs, [&](const Job& job) { return run.contains(job.directory); });
+  }
+}
+
+Outcome run_all(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record,
                 const nlohmann::ordered_json& head) {
   ComparisonRunner runner(record, command.runner, head, count_jobs(comparison));
   size_t failures = 0;
-  runner.run(pilots_of(comparison));
+  run_pilots(runner, comparison, record);
   if (runner.interrupted_by() == 0) {
     failures = note_without_rate(comparison, record);
     refuse_stale(record, ready_jobs(comparison, record));
@@ -188,7 +202,7 @@ Outcome run_timings(const CompareCommand& command, const std::vector<Job>& jobs,
 }
 
 /// All runs, then all timings if they are asked for.
-Outcome run_and_time(const CompareCommand& command, const Comparison& comparison, ComparisonRecord& record) {
+Outcome run_and_time(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record) {
   const auto timings = [&] {
     return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges.value_or(0));
   };
@@ -196,7 +210,7 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
   const Build build = this_build();
   const nlohmann::ordered_json head{
       {"file", command.file},   {"command", line_of(command)},    {"version", kVersion},
-      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", describe_host()}};
+      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
   const Outcome timed = run_timings(command, timings(), record, head);
@@ -204,15 +218,15 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
 }
 
 int run_compare(const CompareCommand& command) {
-  const Comparison comparison = read(command);
+  Comparison comparison = read(command);
   const Build build = this_build();
-  ComparisonRecord record(directory_of(command), {{"processor", describe_host().value("processor", "")},
+  ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
                                                   {"commit", build.commit},
                                                   {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
   const auto again = names_again(command, comparison);
   if (command.dry_run) {
     for (const auto& name : again) record.forget(name);
-    print_plan(comparison, record, command.runner);
+    print_plan(widened(comparison, record), record, command.runner);
     return 0;
   }
   if (!build.is_committed() && !command.dirty) {
@@ -223,6 +237,7 @@ int run_compare(const CompareCommand& command) {
   if (!command.verify.mbit.empty()) check_cluster(command.verify);
   record.claim();
   for (const auto& name : again) record.remove(name);
+  comparison = widened(comparison, record);
   refuse_stale(record, pilots_of(comparison));
   refuse_stale(record, ready_jobs(comparison, record));
   check_runs(command, comparison, record);

@@ -361,8 +361,7 @@ State Hsadmm::state() const {
   store(state.global, "z/", z_.params);
   store(state.global, "z/", z_.buffers);
   store(state.global, "outer/", outer_);
-  store(state.global, "mask/", masks_.global());
-  store(state.node, "node_mask/", masks_.node());
+  masks_.save(state);
   state.global.insert("progress",
                       at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
   if (duals_) duals_->save(state);
@@ -375,12 +374,7 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   const int64_t* progress = state.global["progress"].const_data_ptr<int64_t>();
   k_ = progress[0];
   frozen_ = progress[1] != 0;
-  sparsity::Masks node, global;
-  for (const auto& group : masks_.groups()) {
-    node.insert(group.name, state.node["node_mask/" + group.name].clone());
-    global.insert(group.name, state.global["mask/" + group.name].clone());
-  }
-  masks_.restore(std::move(node), std::move(global), progress[3]);
+  masks_.load(state, progress[3]);
   if (progress[2] == 0) duals_.reset();
   set_support();
   if (frozen_ && options_.masks.mask_theta) set_gradient_masks();

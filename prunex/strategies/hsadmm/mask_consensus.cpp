@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "prunex/strategies/dictionaries.h"
+
 namespace prunex::strategies {
 namespace {
 
@@ -102,9 +104,14 @@ std::vector<at::Tensor> MaskConsensus::equal_scores() const {
   return scores;
 }
 
-void MaskConsensus::restore(Masks node, Masks global, int64_t stable) {
-  node_ = std::move(node);
-  global_ = std::move(global);
+void MaskConsensus::save(State& state) const {
+  store(state.global, "mask/", global_);
+  store(state.node, "node_mask/", node_);
+}
+
+void MaskConsensus::load(const State& state, int64_t stable) {
+  for (auto& mask : global_) mask.value() = state.global["mask/" + mask.key()].clone();
+  for (auto& mask : node_) mask.value() = state.node["node_mask/" + mask.key()].clone();
   stable_ = stable;
 }
 

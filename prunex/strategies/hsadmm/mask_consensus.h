@@ -9,6 +9,7 @@
 #include "prunex/sparsity/keep_schedule.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
+#include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
@@ -63,8 +64,8 @@ class MaskConsensus {
   /// For exchanges that do not prune.
   std::vector<at::Tensor> equal_scores() const;
 
-  /// Puts back what node(), global() and stable() were.
-  void restore(sparsity::Masks node, sparsity::Masks global, int64_t stable);
+  void save(State& state) const;
+  void load(const State& state, int64_t stable);
 
   const sparsity::Masks& node() const { return node_; }
   const sparsity::Masks& global() const { return global_; }
