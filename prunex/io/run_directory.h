@@ -26,7 +26,7 @@ class DirectoryLock {
 };
 
 /// Creates `path` and its parents. An existing directory without files, or with temporary ones only, will do; anything
-/// else at `path` is a std::invalid_argument that names --run-dir.
+/// else at `path` is a std::invalid_argument that names `run_dir`.
 void create_run_directory(const std::string& path);
 
 /// Creates ROOT/<dataset>-<model>-<strategy>-<n> with the first free n, counting from 1, and returns its path.

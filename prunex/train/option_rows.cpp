@@ -134,7 +134,7 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
   list.topic("Local training");
   list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together").basic();
   list.add("exchanges", number(o.exchanges, between(0, kMostExchanges)),
-           "instead of --epochs: exactly so many exchanges; 0 = off");
+           "instead of `epochs`: exactly so many exchanges; 0 = off");
   list.add("local-steps", number(o.local_steps, between(1, kMostExchanges)), "optimizer steps between exchanges (H)")
       .basic();
   list.add("batch-size", number(o.batch_size, text::at_least(1)), "images per rank and step").basic();
@@ -179,7 +179,7 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
   list.add("sparse-growth", number(sparse.growth, text::at_least(0)),
            "growing: by so much per epoch for the weakest unit", {is_penalty("growing")});
   list.add("sparse-share", number(sparse.loss_share, text::inner_share()),
-           "group_lasso without --sparse-reg: its share of the loss at the start",
+           "group_lasso without `sparse_reg`: its share of the loss at the start",
            {is_penalty("group_lasso"), {"`sparse_reg` auto", [&o] {
                                           return o.sparse.strength ? std::string("`sparse_reg` is the strength") : "";
                                         }}});
@@ -187,14 +187,14 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
            "epochs in which the strength rises from 0", {penalty});
   list.add("sparse-refresh", number(sparse.refresh_every, between(1, kMostExchanges)),
            "exchanges between new coefficients", {penalty});
-  list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as --lr",
+  list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as `lr`",
            {own_phase});
-  list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as --lr-schedule",
+  list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as `lr_schedule`",
            {own_phase});
   list.add("sparse-weight-decay", number(sparse.weight_decay, text::at_least(0)), "of the own phase", {own_phase});
-  list.add("finetune-epochs", number(o.finetune.epochs, text::at_least(0)), "after the cuts of --prune-to");
-  list.add("finetune-lr", number(o.finetune.learning_rate, text::above_zero(), "auto"), "auto: as --lr", {finetuning});
-  list.add("finetune-lr-schedule", phase_schedule(o.finetune.schedule), "auto: as --lr-schedule", {finetuning});
+  list.add("finetune-epochs", number(o.finetune.epochs, text::at_least(0)), "after the cuts of `prune_to`");
+  list.add("finetune-lr", number(o.finetune.learning_rate, text::above_zero(), "auto"), "auto: as `lr`", {finetuning});
+  list.add("finetune-lr-schedule", phase_schedule(o.finetune.schedule), "auto: as `lr_schedule`", {finetuning});
 }
 
 void describe_run(OptionList& list, TrainOptions& o) {
@@ -227,7 +227,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
       .circumstance();
 }
 
-/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. --local-steps is up to the
+/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to the
 /// data: the paper has 5 to 10 epochs.
 constexpr std::pair<const char*, const char*> kPaper[] = {
     {"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
@@ -254,7 +254,7 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   list.add("dataset", text::one_of(data.dataset, {"synthetic", "cifar10", "cifar100"}, ".safetensors"),
            "built-in or CIFAR images, or a file with images and labels")
       .basic();
-  list.add("test", text::text_value(data.test), "test set when --dataset is a file").basic();
+  list.add("test", text::text_value(data.test), "test set when `dataset` is a file").basic();
   list.add("data-dir", text::text_value(data.data_dir),
            "folder of cifar10 and cifar100 in their official binary layout",
            {of_set("cifar10, cifar100", {"cifar10", "cifar100"})})

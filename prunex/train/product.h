@@ -28,7 +28,7 @@ struct Size {
 Size size_of(const program::Graph& graph, const Weights& weights);
 
 struct Structure {
-  std::string model;           ///< --model of the original network: a built-in name or a file
+  std::string model;           ///< `model` of the original network: a built-in name or a file
   std::vector<int64_t> input;  ///< 1 x C x H x W
   sparsity::Cut cut;
 };

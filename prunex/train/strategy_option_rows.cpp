@@ -130,7 +130,7 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
       .basic();
   list.add("keep", keep_value(o),
            "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) or "
-           "speed-up=X, met by masks as --scope and limits say",
+           "speed-up=X, met by masks as `scope` and limits say",
            {with.masks()})
       .basic();
   list.add("round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
@@ -141,7 +141,7 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
       text::choice(o.masks.rule, {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}}),
       "one mask for all nodes, or each node's own", {with.masks(), with.nodes()});
   list.add("mask-importance", text::one_of(o.mask_importance, mask_importance_names()),
-           "what ranks units for masks: norm (of all their weights), or as --importance", {with.masks()});
+           "what ranks units for masks: norm (of all their weights), or as `importance`", {with.masks()});
   list.add("keep-schedule",
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
@@ -150,7 +150,7 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
            "first exchange at the final share; auto: half of the run", {with.gradual()});
   list.add("freeze-after",
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
-           "last exchange that changes masks; auto: --prune-end; never", {with.gradual()});
+           "last exchange that changes masks; auto: `prune_end`; never", {with.gradual()});
   list.add("freeze-when-stable", number(o.masks.freeze_when_stable, between(0, kMostExchanges)),
            "freeze after so many exchanges without a change; 0 = off", {with.gradual()});
 }
@@ -260,9 +260,9 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
                const bool reads = o.consensus.penalty.rule == PenaltyRule::kKappa || o.consensus.penalty.kappa == 0;
                return reads ? "" : std::string("other rules of `penalty` do not read it");
              }}});
-  list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where --penalty is not kappa",
+  list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where `penalty` is not kappa",
            {with.duals(), first_values});
-  list.add("rho2", number(penalty.rho2, text::at_least(0)), "first value where --penalty is not kappa",
+  list.add("rho2", number(penalty.rho2, text::at_least(0)), "first value where `penalty` is not kappa",
            {with.duals(), with.nodes(), first_values});
   list.add("rho1-max", number(penalty.rho1_max, text::at_least(0)), "cap; 0 = by learning rate with kappa, else none",
            {with.duals()});

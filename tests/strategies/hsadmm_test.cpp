@@ -363,7 +363,7 @@ class BadOptions : public testing::Test {
 
 TEST_F(BadOptions, OfLengthsAreRefused) {
   options_.local.steps = 0;
-  refused(options_, "--local-steps");
+  refused(options_, "`local_steps`");
   options_ = default_options();
   options_.local.total_steps = 0;
   refused(options_, "0 steps");
@@ -371,10 +371,10 @@ TEST_F(BadOptions, OfLengthsAreRefused) {
 
 TEST_F(BadOptions, OfPenaltiesAreRefused) {
   options_.consensus.penalty.kappa = -1;
-  refused(options_, "--kappa");
+  refused(options_, "`kappa`");
   options_ = default_options();
   options_.consensus.penalty.kappa = std::nan("");
-  refused(options_, "--kappa");
+  refused(options_, "`kappa`");
 }
 
 TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {
@@ -390,7 +390,7 @@ TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {
 TEST_F(BadOptions, RanksThatWouldNeverMeetAreRefused) {
   options_.consensus.penalty.kappa = 0;
   options_.consensus.start_from = StartFrom::kTheta;
-  refused(options_, "--start-from theta");
+  refused(options_, "`start_from` theta");
 }
 
 TEST_F(BadOptions, GroupsThatDoNotFitAreRefused) {

@@ -92,7 +92,7 @@ struct ArchiveReader::Archive {
       const auto size = stat(static_cast<zip_uint64_t>(i)).size;
       if (size > most - total) {
         throw std::runtime_error(
-            fmt::format("its records unfold to more than {} bytes: --max-model-size allows more", limit));
+            fmt::format("its records unfold to more than {} bytes: `max_model_size` allows more", limit));
       }
       total += size;
     }
