@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "report/format.h"
 #include "report/plot.h"
 #include "report/study.h"
-#include "report/table.h"
 
 namespace prunex::report {
 

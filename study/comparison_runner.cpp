@@ -20,7 +20,7 @@
 
 #include "launch/process.h"
 #include "prunex/comm/meet/socket.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"
@@ -202,7 +202,8 @@ class ComparisonRunner::State {
     for (const auto& active : active_) shares += active.progress.share;
     const double here = static_cast<double>(done_here_) + shares;
     const double left = static_cast<double>(total_ - std::min(total_, done_ + failures_)) - shares;
-    const std::string time = here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
+    const std::string time =
+        here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
     prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, total_, active_.front().job.title(),
                             active_.front().progress.text, time));
   }

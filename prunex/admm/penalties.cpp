@@ -1,4 +1,4 @@
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 
 #include <fmt/format.h>
 

@@ -17,7 +17,7 @@
 
 #include "prunex/comm/gloo/gloo_communicator.h"
 #include "prunex/comm/nccl/gpu.h"
-#include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/shm/node_memory.h"
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/prune/plan.h"
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
 namespace {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
 namespace {

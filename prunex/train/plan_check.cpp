@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "prunex/sparsity/keep_schedule.h"
-#include "prunex/train/check.h"
+#include "prunex/sparsity/projection.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/trainer.h"
 
 namespace prunex::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/data/description.h"
+#include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"

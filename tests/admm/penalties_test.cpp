@@ -1,5 +1,5 @@
 // Penalty rules: docs/algorithm.md, section 4, with numbers by hand.
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/shapes.h"
+#include "prunex/program/program.h"
 #include "words.h"
 
 namespace prunex::channels {

@@ -1,4 +1,4 @@
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 #include "tests/full_disk.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "launch/error_lines.h"
-#include "launch/stop_signals.h"
 
 namespace prunex::launch {
 namespace {

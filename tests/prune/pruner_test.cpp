@@ -10,7 +10,6 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
-#include "prunex/prune/remaining.h"
 #include "tests/channels/cut_check.h"
 
 namespace prunex::prune {

@@ -1,4 +1,4 @@
-#include "prunex/program/pt2/archive.h"
+#include "prunex/program/pt2/format.h"
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/text/json.h"
 
 namespace prunex::program {
