@@ -1,5 +1,4 @@
-// The local launcher: the ranks of a run as processes on this machine; and Ctrl-C and its like, in a rank, as the
-// request to end with a checkpoint.
+// The local launcher: the ranks of a run as processes on this machine, and how they are asked to end.
 #pragma once
 
 #include <chrono>
@@ -24,15 +23,17 @@ void expect_room_for(const comm::Layout& shape);
 
 /// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
 /// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C, SIGTERM and
-/// SIGHUP are passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others
-/// get SIGTERM and a second later SIGKILL; all are killed if this process is. Standard output is shared. Standard error
-/// of rank 0 appears as it is, that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of
-/// the rank that failed first.
+/// SIGHUP are passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a
+/// second later SIGKILL; all are killed if this process is. Standard output is shared. Standard error of rank 0 appears
+/// as it is, that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that
+/// failed first.
 ///
 /// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
 /// 128 + the signal if this process was interrupted, or ranks ended so because they were asked to. Throws
 /// std::runtime_error if the ranks cannot be started.
 int launch_ranks(const LaunchOptions& options, char** argv);
+
+// In a rank, or a process without ranks: Ctrl-C and its like as the request to end a training with a checkpoint.
 
 /// A terminal and a launcher may both send a signal, and `timeout` sends it twice: what comes so close together is one.
 inline constexpr std::chrono::seconds kOneSignal{2};

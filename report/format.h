@@ -44,6 +44,8 @@ std::string percent(double share, double half_width = 0);
 /// For text and attribute values of HTML and SVG, whatever the text holds.
 std::string escape(std::string_view text);
 
+// Numbers in rows and columns.
+
 struct Column {
   std::string name;
   std::optional<Unit> unit;  ///< of numbers; absent: plain, to `digits`

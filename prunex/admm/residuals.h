@@ -57,6 +57,8 @@ Residuals combined(const std::vector<Residuals>& residuals);
 bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, int64_t entries,
                      const Shape& shape, const Tolerance& tolerance);
 
+// How rho1 and rho2 change from one outer iteration to the next.
+
 enum class PenaltyRule {
   kKappa,      ///< rho1 = kappa (1 - momentum) / sum of step sizes: docs/algorithm.md, section 4
   kResidual,   ///< residual balancing per tensor (Boyd et al. 2011, section 3.4.1)

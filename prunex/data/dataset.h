@@ -47,6 +47,7 @@ Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option)
 /// not in 1 … size - 1.
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n);
 
+/// What a trained network says of its images and classes. The files that hold it carry this.
 struct Description {
   std::vector<double> mean, std;     ///< per channel, of pixels scaled to 0 … 1
   std::vector<std::string> classes;  ///< names, by label; empty if they are not known

@@ -1,4 +1,4 @@
-// Prunes a model: scores, plans, cuts. What masks leave is scored again.
+// Prunes a model: scores, plans, cuts; and what masks leave.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +82,8 @@ class Pruner {
   Plan plan_;
   std::vector<bool> scored_;  // groups that something had a say in
 };
+
+// What masks leave: groups and weights for scoring them again, units that are of no use any more.
 
 struct Remaining {
   std::vector<sparsity::Group> groups;  ///< of the same names and order, with the units and positions that are left

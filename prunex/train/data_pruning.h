@@ -28,6 +28,8 @@ std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOption
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
                          int64_t steps, const Images& images, comm::Communicator& world);
 
+// What data says about weights, for the criteria of importance that ask for it.
+
 /// The first `samples` training images, or all there are: `importance_samples`.
 data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
 

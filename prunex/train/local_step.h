@@ -39,6 +39,8 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms);
 /// Zero momentum for every parameter, in its memory layout.
 TensorDict zero_momentum(const TensorDict& params);
 
+// Where a run computes.
+
 /// Where the weights lie; all of them lie on one device.
 c10::Device device_of(const Weights& weights);
 

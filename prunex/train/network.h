@@ -64,6 +64,8 @@ class TrainedNetwork {
   std::optional<sparsity::Cut> total_;
 };
 
+// What of a run will be other than one would expect: said at its start.
+
 /// Of batch norm that stays as the file has it, a head that is no parameter, and parameters that get no gradient; one
 /// sentence each. Runs the program on two images of noise. std::invalid_argument names `source` if nothing can train.
 std::vector<std::string> training_remarks(const program::Model& model, const std::string& source);

@@ -95,6 +95,8 @@ struct SharedMemory {
 /// All ranks of the node must call. `timeout`: how long a wait may last.
 SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout);
 
+// Groups over that memory.
+
 /// The memory may serve other operations too, one after the other.
 std::unique_ptr<Communicator> make_shm_communicator(const Group& group, std::shared_ptr<NodeMemory> memory,
                                                     const Guard& guard);

@@ -70,6 +70,8 @@ struct Tagged {
 /// Throws std::invalid_argument unless `value` is an object with one key.
 Tagged to_tagged(const nlohmann::json& value);
 
+// archive.cpp: the zip file around a program, named records.
+
 /// Reads records and holds them against the archive's CRC-32s. Errors are std::runtime_error without the path (read_pt2
 /// adds it).
 class ArchiveReader {
