@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "prunex/data/load.h"
 #include "prunex/data/loader.h"
-#include "prunex/data/synthetic.h"
 
 namespace prunex::data {
 namespace {

@@ -16,7 +16,6 @@
 
 #include "launch/error_lines.h"
 #include "launch/process.h"
-#include "launch/stop_signals.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/environment.h"
@@ -238,7 +237,7 @@ void expect_room_for(const comm::Layout& shape) {
   const int most = std::max(32, 8 * processors);
   if (shape.world_size() <= most) return;
   throw std::invalid_argument(fmt::format(
-      "--nodes, --ranks-per-node: got {} ranks, wanted at most {} on this machine of {} processors; torchrun "
+      "`nodes`, `ranks_per_node`: got {} ranks, wanted at most {} on this machine of {} processors; torchrun "
       "or mpirun starts as many as you like",
       shape.world_size(), most, processors));
 }

@@ -44,18 +44,16 @@ bool marked(const Task& task) {
 Figure against(const Task& task, const char* id, const Axis& x, double (*step)(const Exchange&)) {
   const auto series = series_of(task, along(accuracy, step), marked(task));
   const Axis y{"test accuracy", Unit::kShare};
-  Figure figure = figure_of(id, "Accuracy against " + x.label.substr(0, x.label.find(',')), {Plot{x, y, series, {}}});
-  figure.text =
-      "Accuracy of the consensus model z where it was evaluated. Line: mean over seeds; band: lowest to highest seed.";
-  return figure;
+  return figure_of(
+      id, "Accuracy against " + x.label.substr(0, x.label.find(',')), {Plot{x, y, series, {}}},
+      "Accuracy of the consensus model z where it was evaluated. Line: mean over seeds; band: lowest to highest seed.");
 }
 
 Figure loss_figure(const Task& task) {
   const auto series = series_of(task, along(loss, seconds), false);
   const Axis x{"training time", Unit::kSeconds}, y{"training loss"};
-  Figure figure = figure_of("loss", "Training loss against time", {Plot{x, y, series, {}}});
-  figure.text = "Mean over the local steps since the exchange before, all ranks; evaluation is not in the time.";
-  return figure;
+  return figure_of("loss", "Training loss against time", {Plot{x, y, series, {}}},
+                   "Mean over the local steps since the exchange before, all ranks; evaluation is not in the time.");
 }
 
 /// One mark per variant at the means over seeds.
@@ -117,8 +115,7 @@ Figure pareto_figure(const Task& task) {
   draw_instead(figure, plot);
   figure.text =
       "What one node sent to others, per training image of the whole cluster. Mark: mean over seeds; whisker: lowest "
-      "to highest seed. "
-      "Nothing lies above and left of the stairs.";
+      "to highest seed. Nothing lies above and left of the stairs.";
   return figure;
 }
 

@@ -63,13 +63,11 @@ Figure time_figure(const std::vector<Priced>& all) {
     }
     plot.series.push_back(std::move(series));
   }
-  Figure figure = figure_of("bandwidth", "Time at a bandwidth (computed)", {plot});
-  figure.text =
+  return figure_of(
+      "bandwidth", "Time at a bandwidth (computed)", {plot},
       "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
       "the link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to "
-      "it. "
-      "Of the mean over seeds; band: lowest to highest seed.";
-  return figure;
+      "it. Of the mean over seeds; band: lowest to highest seed.");
 }
 
 Figure front_figure(const Task& task, const std::vector<Priced>& all) {

@@ -12,6 +12,7 @@ namespace prunex::report {
 namespace {
 
 constexpr size_t kMostRows = 60;  // of a series, in the table
+constexpr const char* kNoData = "no run holds the data for this figure";
 
 Column column_of(const Axis& axis) {
   return {axis.label, axis.unit};
@@ -100,12 +101,12 @@ Table table_of(const Bars& bars) {
 
 }  // namespace
 
-Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots) {
+Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots, const std::string& text) {
   for (auto& plot : plots) plot.series = drawable(std::move(plot.series));
   std::erase_if(plots, [](const Plot& plot) { return plot.series.empty(); });
-  if (plots.empty()) return missing_figure(id, title, "no run holds the data for this figure");
+  if (plots.empty()) return {.id = id, .title = title, .text = text, .missing = kNoData};
   take_free_colours(plots);
-  Figure figure{.id = id, .title = title, .legend = legend_of(plots)};
+  Figure figure{.id = id, .title = title, .text = text, .legend = legend_of(plots)};
   for (const auto& plot : plots) {
     figure.drawings.push_back(draw(plot));
     figure.tables.push_back(table_of(plot));
@@ -113,9 +114,10 @@ Figure figure_of(const std::string& id, const std::string& title, std::vector<Pl
   return figure;
 }
 
-Figure figure_of(const std::string& id, const std::string& title, const Bars& bars) {
-  if (bars.bars.empty()) return missing_figure(id, title, "no run holds the data for this figure");
-  Figure figure{.id = id, .title = title, .drawings = {draw(bars)}, .boxes = true, .tables = {table_of(bars)}};
+Figure figure_of(const std::string& id, const std::string& title, const Bars& bars, const std::string& text) {
+  if (bars.bars.empty()) return {.id = id, .title = title, .text = text, .missing = kNoData};
+  Figure figure{
+      .id = id, .title = title, .text = text, .drawings = {draw(bars)}, .boxes = true, .tables = {table_of(bars)}};
   for (size_t i = 0; i < bars.parts.size() && bars.parts.size() > 1; ++i) {
     figure.legend.push_back({bars.parts[i], bars.first_style + static_cast<int>(i)});
   }

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "report/format.h"
 #include "report/plot.h"
 #include "report/study.h"
-#include "report/table.h"
 
 namespace prunex::report {
 
@@ -36,10 +36,11 @@ struct Figure {
 };
 
 /// Plots below each other as a figure: one legend and a table per plot, of the series that have points. Where
-/// there is a colour for everyone, or nobody has one, series in grey take those that are free.
-Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots);
+/// there is a colour for everyone, or nobody has one, series in grey take those that are free. `text` explains it.
+Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots,
+                 const std::string& text = "");
 /// Bars as a figure.
-Figure figure_of(const std::string& id, const std::string& title, const Bars& bars);
+Figure figure_of(const std::string& id, const std::string& title, const Bars& bars, const std::string& text = "");
 /// A figure that says what is missing.
 Figure missing_figure(const std::string& id, const std::string& title, const std::string& missing);
 

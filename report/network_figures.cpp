@@ -31,12 +31,10 @@ Figure compute_figure(const Task& task) {
   const auto series = series_of(task, compute, false);
   const Axis x{"training images seen"};
   const Axis y{"multiply-accumulates, forward, one rank", Unit::kNumber, ScaleKind::kLinear, true};
-  Figure figure = figure_of("compute", "Compute per step", {Plot{x, y, series, {}}});
-  figure.text =
+  return figure_of(
+      "compute", "Compute per step", {Plot{x, y, series, {}}},
       "Convolutions and linear layers of the network that is being trained, times the batch of a rank. It falls when "
-      "the "
-      "network is cut.";
-  return figure;
+      "the network is cut.");
 }
 
 /// Groups that lost something; if there are too many, evenly chosen ones.

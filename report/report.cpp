@@ -10,7 +10,6 @@
 #include "report/format.h"
 #include "report/page.h"
 #include "report/study.h"
-#include "report/table.h"
 #include "report/verdict.h"
 
 namespace prunex::report {

@@ -102,11 +102,10 @@ using Draw = Plot (*)(const Run&, double Residuals::*, const char*);
 
 /// In the nodes above, between nodes below.
 Figure of_one_run(const Run& run, const char* id, const char* title, Draw plot) {
-  Figure figure = figure_of(id, title,
-                            {plot(run, &Residuals::r_intra, "in the nodes: r intra"),
-                             plot(run, &Residuals::r_inter, "between nodes: r inter")});
-  figure.text = "Primal residuals of " + run.directory + ", one seed.";
-  return figure;
+  return figure_of(id, title,
+                   {plot(run, &Residuals::r_intra, "in the nodes: r intra"),
+                    plot(run, &Residuals::r_inter, "between nodes: r inter")},
+                   "Primal residuals of " + run.directory + ", one seed.");
 }
 
 Figure tensor_figure(const Task& task) {

@@ -1,12 +1,10 @@
-#include "report/table.h"
+#include "report/format.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <vector>
-
-#include "report/format.h"
 
 namespace prunex::report {
 namespace {

@@ -124,9 +124,9 @@ std::vector<Sample> exchange_seconds(const Run& run) {
 Figure exchange_figure(const Task& task) {
   const auto series = series_of(task, exchange_seconds, false);
   const Axis x{"training images seen"}, y{"seconds per exchange, mean over ranks", Unit::kSeconds, ScaleKind::kLog};
-  Figure figure = figure_of("exchange-time", "Time per exchange", {Plot{x, y, series, {}}});
-  figure.text = "Measured: sums in the node, node update and masks, between nodes, duals; waiting for others included.";
-  return figure;
+  return figure_of(
+      "exchange-time", "Time per exchange", {Plot{x, y, series, {}}},
+      "Measured: sums in the node, node update and masks, between nodes, duals; waiting for others included.");
 }
 
 using Parts = std::vector<Phase>;
@@ -156,19 +156,17 @@ Figure breakdown_figure(const Task& task) {
   Bars bars = parts_of(task, {"mean seconds per exchange", Unit::kSeconds}, {kPhases.begin() + 1, kPhases.end() - 2},
                        [](const Summary& summary) { return static_cast<double>(summary.exchanges); });
   bars.first_style = 1;  // the colours of budget_figure
-  Figure figure = figure_of("breakdown", "Parts of an exchange", bars);
-  figure.text =
+  return figure_of(
+      "breakdown", "Parts of an exchange", bars,
       "Measured on the machine of the runs; between nodes includes packing and unpacking. Mean over exchanges and "
-      "seeds; whisker: of their sum, lowest to highest seed.";
-  return figure;
+      "seeds; whisker: of their sum, lowest to highest seed.");
 }
 
 Figure budget_figure(const Task& task) {
-  Figure figure = figure_of("budget", "Where the time goes",
-                            parts_of(task, {"seconds of the whole run", Unit::kSeconds},
-                                     {kPhases.begin(), kPhases.end() - 1}, [](const Summary&) { return 1.0; }));
-  figure.text = "Measured; mean over ranks and seeds; whisker: lowest to highest seed.";
-  return figure;
+  return figure_of("budget", "Where the time goes",
+                   parts_of(task, {"seconds of the whole run", Unit::kSeconds}, {kPhases.begin(), kPhases.end() - 1},
+                            [](const Summary&) { return 1.0; }),
+                   "Measured; mean over ranks and seeds; whisker: lowest to highest seed.");
 }
 
 std::optional<double> images_per_second(const Run& run) {
@@ -228,11 +226,10 @@ Figure scaling_figure(const Task& task) {
                Interval{efficient(point.x, rates.low), efficient(point.x, rates.high)}};
     }
   }
-  Figure figure = figure_of("scaling", "Scaling", {Plot{ranks, rate, series, {}}, Plot{ranks, share, efficiency, {}}});
-  figure.text =
+  return figure_of(
+      "scaling", "Scaling", {Plot{ranks, rate, series, {}}, Plot{ranks, share, efficiency, {}}},
       "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
-      "smallest layout.";
-  return figure;
+      "smallest layout.");
 }
 
 }  // namespace

@@ -82,11 +82,10 @@ Figure volume_figure(const Task& task) {
                              return static_cast<double>(run.summary->inter_node_bytes);
                            });
   if (!bars.bars.empty()) add_references(task, bars);
-  Figure figure = figure_of("volumes", "Total volume", bars);
-  figure.text =
+  return figure_of(
+      "volumes", "Total volume", bars,
       "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. DDP: the "
-      "same steps, averaged in every one, fp32, computed: hierarchical, and one ring through all ranks.";
-  return figure;
+      "same steps, averaged in every one, fp32, computed: hierarchical, and one ring through all ranks.");
 }
 
 Figure bound_figure(const Task& task) {

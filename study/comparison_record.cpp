@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
 #include "report/run.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 #include "study/comparison.h"
 
 namespace prunex::study {

@@ -20,7 +20,7 @@
 
 #include "launch/process.h"
 #include "prunex/comm/meet/socket.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"

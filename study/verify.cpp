@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "launch/process.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "report/figures.h"

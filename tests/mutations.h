@@ -79,4 +79,13 @@ inline std::vector<std::string> mutations(const std::string& bytes, size_t count
   return mutated;
 }
 
+/// So many of each kind.
+inline std::vector<std::string> damaged(const std::string& bytes, size_t mutated, size_t cut, size_t flipped) {
+  auto all = mutations(bytes, mutated);
+  for (const auto& more : {truncations(bytes, cut), flips(bytes, flipped)}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
 }  // namespace prunex::tests

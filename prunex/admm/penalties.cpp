@@ -1,4 +1,4 @@
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 
 #include <fmt/format.h>
 
@@ -44,14 +44,14 @@ void positive(const char* option, double got) {
 }  // namespace
 
 void check(const PenaltyOptions& options) {
-  at_least("--kappa", options.kappa, 0);
-  positive("--rho1", options.rho1);
-  at_least("--rho2", options.rho2, 0);
-  at_least("--rho1-max", options.rho1_max, 0);
-  at_least("--rho2-max", options.rho2_max, 0);
-  at_least("--tau", options.tau, 1);
-  at_least("--mu", options.mu, 1);
-  positive("--rho-growth", options.growth);
+  at_least("`kappa`", options.kappa, 0);
+  positive("`rho1`", options.rho1);
+  at_least("`rho2`", options.rho2, 0);
+  at_least("`rho1_max`", options.rho1_max, 0);
+  at_least("`rho2_max`", options.rho2_max, 0);
+  at_least("`tau`", options.tau, 1);
+  at_least("`mu`", options.mu, 1);
+  positive("`rho_growth`", options.growth);
 }
 
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, double ranks_per_node) {

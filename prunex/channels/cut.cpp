@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
-#include "prunex/program/shapes.h"
+#include "prunex/program/program.h"
 
 namespace prunex::channels {
 namespace {

@@ -1,7 +1,6 @@
 #include "prunex/channels/operations.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace prunex::channels {
 namespace {
@@ -240,21 +239,19 @@ const Operation kOperations[] = {
     {.names = "sym::mul sym::add sym::sub sym::floordiv", .rule = number_rule},
 };
 
-const std::unordered_map<std::string, const Operation*>& rows() {
-  static const auto by_name = program::rows_by_name(kOperations);
+const program::RowsByName<Operation>& rows() {
+  static const program::RowsByName by_name(kOperations);
   return by_name;
 }
 
 }  // namespace
 
 const Operation& operation_of(const std::string& target) {
-  static const Operation kNone{};
-  const auto found = rows().find(target);
-  return found == rows().end() ? kNone : *found->second;
+  return rows().of(target);
 }
 
 size_t count_operations() {
-  return rows().size();
+  return rows().all().size();
 }
 
 }  // namespace prunex::channels

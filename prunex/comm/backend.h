@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/comm/range.h"
 
 namespace prunex::comm {
 

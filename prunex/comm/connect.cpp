@@ -17,7 +17,7 @@
 
 #include "prunex/comm/gloo/gloo_communicator.h"
 #include "prunex/comm/nccl/gpu.h"
-#include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/shm/node_memory.h"
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
@@ -105,7 +105,7 @@ Networks make_networks(const Layout& layout, const std::vector<std::string>& int
 
 void check_wanted(const Layout& layout, const Layout& wanted) {
   if (layout.node_sizes == wanted.node_sizes) return;
-  throw std::invalid_argument(fmt::format("--nodes, --ranks-per-node: got {}, the launcher started {}",
+  throw std::invalid_argument(fmt::format("`nodes`, `ranks_per_node`: got {}, the launcher started {}",
                                           describe({wanted.node_sizes}), describe(layout)));
 }
 

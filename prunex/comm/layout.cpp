@@ -12,7 +12,7 @@ namespace prunex::comm {
 void expect_countable(int64_t nodes, int64_t ranks_per_node) {
   if (nodes <= kMostRanks && ranks_per_node <= kMostRanks && nodes * ranks_per_node <= kMostRanks) return;
   throw std::invalid_argument(
-      fmt::format("--nodes, --ranks-per-node: got {} nodes of {} ranks, wanted at most {} ranks", nodes, ranks_per_node,
+      fmt::format("`nodes`, `ranks_per_node`: got {} nodes of {} ranks, wanted at most {} ranks", nodes, ranks_per_node,
                   kMostRanks));
 }
 

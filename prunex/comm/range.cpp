@@ -1,4 +1,4 @@
-#include "prunex/comm/range.h"
+#include "prunex/comm/communicator.h"
 
 #include <ATen/ATen.h>
 

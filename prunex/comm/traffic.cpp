@@ -12,7 +12,6 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
-#include "prunex/comm/range.h"
 
 namespace prunex::comm {
 

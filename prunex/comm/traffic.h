@@ -53,9 +53,9 @@ struct Place {
   int size = 1;
 };
 
-/// Ring all-reduce of S bytes: reduce-scatter, then all-gather, of blocks b_0 … b_{n-1} of about S/n bytes (range.h).
-/// Rank r sends 2S - |b_{r+1}| - |b_{r+2}|; all ranks together send exactly 2(n-1) S, on average 2(n-1)/n S each, which
-/// is the least any all-reduce can send.
+/// Ring all-reduce of S bytes: reduce-scatter, then all-gather, of blocks b_0 … b_{n-1} of about S/n bytes
+/// (communicator.h). Rank r sends 2S - |b_{r+1}| - |b_{r+2}|; all ranks together send exactly 2(n-1) S, on average
+/// 2(n-1)/n S each, which is the least any all-reduce can send.
 int64_t all_reduce_sent_bytes(int64_t elements, int64_t element_size, Place place);
 
 /// The binomial tree that broadcasts go down: a rank's neighbours.

@@ -1,4 +1,4 @@
-#include "prunex/data/image_file.h"
+#include "prunex/data/load.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -6,10 +6,6 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "prunex/data/cifar.h"
-#include "prunex/data/image_file.h"
-#include "prunex/data/synthetic.h"
-
 namespace prunex::data {
 namespace {
 

@@ -1,4 +1,4 @@
-// From the options of the command line to data sets.
+// Data sets: by the options of a command line, drawn, or read from files of several kinds.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,35 @@ struct Datasets {
 /// Reads or draws what the options name. The synthetic images are the same in every run, whatever the run's seed.
 /// std::invalid_argument names the wrong option; std::runtime_error the file that is damaged.
 Datasets load_datasets(const DataOptions& options);
+
+// Images drawn by a procedure, for trials without any download.
+
+/// `samples` training images and samples / 5 (at least 10) test images, 32 x 32 in colour, of 10 balanced classes:
+/// disc, ring, square, frame, triangle, plus, cross, horizontal stripes, vertical stripes, checks. Place, size, tilt,
+/// colours, lighting, clutter and noise are random, so no pixel by itself tells the class.
+/// Image i is a function of (seed, i) alone, on every platform; more samples extend the same sequence.
+/// std::invalid_argument names `samples` if it is below 10.
+TrainAndTest make_synthetic(int64_t samples, uint64_t seed);
+
+// CIFAR-10 and CIFAR-100 in the binary layout of their authors, https://www.cs.toronto.edu/~kriz/cifar.html.
+
+/// Reads data_batch_1.bin … data_batch_5.bin and test_batch.bin from FOLDER/cifar-10-batches-bin or FOLDER itself.
+/// Classes are named by batches.meta.txt if it lies beside them.
+/// A wrong folder is a std::invalid_argument naming `data_dir`; a damaged file a std::runtime_error naming the file.
+TrainAndTest read_cifar10(const std::string& folder);
+
+/// Reads train.bin and test.bin from FOLDER/cifar-100-binary or FOLDER itself; the labels are the 100 fine ones, named
+/// by fine_label_names.txt.
+TrainAndTest read_cifar100(const std::string& folder);
+
+// Anyone's own images as safetensors files.
+
+/// Both files hold `images` (uint8, N x C x H x W) and `labels` (int64, N), with images of one shape. There are as
+/// many classes as the largest label of the training file says, and the test file has no others; mean and std are those
+/// of the training images. A std::invalid_argument or std::runtime_error names the file that is not so.
+TrainAndTest read_image_files(const std::string& train, const std::string& test);
+
+/// One such file by itself, without mean and std: a test set for a network that brings its own.
+Dataset read_image_file(const std::string& path);
 
 }  // namespace prunex::data

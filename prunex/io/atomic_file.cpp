@@ -1,4 +1,4 @@
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 
 #include <c10/util/Exception.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,8 +13,6 @@
 #include <stdexcept>
 #include <system_error>
 #include <utility>
-
-#include "prunex/io/atomic_file.h"
 
 namespace prunex::io {
 namespace {

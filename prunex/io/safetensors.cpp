@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
 

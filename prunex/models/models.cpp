@@ -6,8 +6,6 @@
 #include <functional>
 #include <stdexcept>
 
-#include "prunex/models/networks.h"
-
 namespace prunex::models {
 namespace {
 

@@ -1,6 +1,7 @@
-// The built-in networks by name.
+// The built-in networks, by name and as functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,5 +26,30 @@ program::Model make_model(const std::string& name, const ModelOptions& options);
 std::vector<std::string> model_names();
 /// Made for the 32 x 32 images of CIFAR; the others are torchvision's ImageNet networks.
 bool is_for_cifar(const std::string& name);
+
+// By themselves.
+
+/// He et al.'s residual networks for 32x32 images: three stages of 16, 32 and 64 channels with `blocks` basic blocks
+/// each: 1, 3, 9 for resnet8, 20, 56. Where the width changes, the shortcut is a 1x1 convolution with batch norm. Names
+/// follow torchvision's ResNet.
+program::Model cifar_resnet(int64_t blocks, const ModelOptions& options);
+
+struct ResnetShape {
+  std::array<int64_t, 4> blocks{};  ///< per stage
+  bool bottleneck = true;
+  int64_t base_width = 64;  ///< channels inside the first stage's bottlenecks; doubles per stage
+};
+
+/// torchvision's residual networks. Images of 32x32 or less meet a 3x3 convolution without stride and no max-pool
+/// instead of the 7x7 stem.
+program::Model resnet(const ResnetShape& shape, const ModelOptions& options);
+
+/// torchvision's VGG networks with batch norm. `stages`: the output channels of the 3x3 convolutions between the
+/// max-pools.
+program::Model vgg(const std::vector<std::vector<int64_t>>& stages, const ModelOptions& options);
+
+/// Torch-Pruning's VGG networks for images of 32 or 64 pixels a side: the last two stages share their resolution at 32,
+/// and one linear layer follows the average of what is left.
+program::Model cifar_vgg(const std::vector<std::vector<int64_t>>& stages, const ModelOptions& options);
 
 }  // namespace prunex::models

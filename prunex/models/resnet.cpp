@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "prunex/models/networks.h"
+#include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 
 namespace prunex::models {

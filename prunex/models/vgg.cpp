@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "prunex/models/networks.h"
+#include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 
 namespace prunex::models {

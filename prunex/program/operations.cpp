@@ -294,22 +294,20 @@ const Operation kOperations[] = {
     {.names = "sym::floordiv", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = floor_divide},
 };
 
-const std::unordered_map<std::string, const Operation*>& rows() {
-  static const auto by_name = rows_by_name(kOperations);
+const RowsByName<Operation>& rows() {
+  static const RowsByName by_name(kOperations);
   return by_name;
 }
 
 }  // namespace
 
 const Operation& operation_of(const std::string& target) {
-  static const Operation kNone{};
-  const auto found = rows().find(target);
-  return found == rows().end() ? kNone : *found->second;
+  return rows().of(target);
 }
 
 std::vector<std::string> listed_operations() {
   std::vector<std::string> names;
-  for (const auto& item : rows()) names.push_back(item.first);
+  for (const auto& item : rows().all()) names.push_back(item.first);
   return names;
 }
 

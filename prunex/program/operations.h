@@ -58,18 +58,31 @@ std::vector<std::string> listed_operations();
 void check_operation(const Graph& graph, const Node& node);
 
 /// The rows of a table by the names in them. A name in two of them is a std::logic_error.
-template <class Row, size_t count>
-std::unordered_map<std::string, const Row*> rows_by_name(const Row (&table)[count]) {
-  std::unordered_map<std::string, const Row*> rows;
-  for (const Row& row : table) {
-    std::istringstream names{std::string(row.names)};
-    for (std::string name; names >> name;) {
-      const bool added = rows.emplace(name.starts_with("sym::") ? name : "aten::" + name, &row).second;
-      if (!added) throw std::logic_error("two rows for operation " + name);
+template <class Row>
+class RowsByName {
+ public:
+  template <size_t count>
+  explicit RowsByName(const Row (&table)[count]) {
+    for (const Row& row : table) {
+      std::istringstream names{std::string(row.names)};
+      for (std::string name; names >> name;) {
+        const bool added = rows_.emplace(name.starts_with("sym::") ? name : "aten::" + name, &row).second;
+        if (!added) throw std::logic_error("two rows for operation " + name);
+      }
     }
   }
-  return rows;
-}
+
+  /// An empty one if no row names it.
+  const Row& of(const std::string& target) const {
+    const auto found = rows_.find(target);
+    return found == rows_.end() ? none_ : *found->second;
+  }
+  const std::unordered_map<std::string, const Row*>& all() const { return rows_; }
+
+ private:
+  std::unordered_map<std::string, const Row*> rows_;
+  Row none_{};
+};
 
 /// Whether the rows of a convolution's weight are its inputs.
 bool is_transposed(const Node& node);

@@ -1,4 +1,4 @@
-#include "prunex/program/shapes.h"
+#include "prunex/program/program.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -89,7 +89,7 @@ std::vector<std::string> normalizer_names() {
 }
 
 Normalizer normalizer_named(const std::string& name) {
-  return meaning_of(name, normalizers(), "--normalizer");
+  return meaning_of(name, normalizers(), "`normalizer`");
 }
 
 UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {

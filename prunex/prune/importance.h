@@ -71,7 +71,7 @@ struct ImportanceOptions {
 
 /// "l1", "l2" (or "group_norm"), "bn_scale", "lamp", "fpgm", "random", "taylor", "hessian", "obdc", "activation"; else
 /// std::invalid_argument that lists them and names `option`.
-ImportanceOptions importance_named(const std::string& name, const char* option = "--importance");
+ImportanceOptions importance_named(const std::string& name, const char* option = "`importance`");
 std::vector<std::string> importance_names();
 
 /// Whether the criterion needs evidence from data.

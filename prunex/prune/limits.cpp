@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/prune/plan.h"
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
 namespace {
@@ -78,19 +78,19 @@ void for_matches(const std::string& option, const std::string& pattern, const st
 std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& options) {
   if (options.round_to != kHardwareMultiple && (options.round_to < 1 || options.round_to > kMostMultiple)) {
     throw std::invalid_argument(
-        fmt::format("--round-to: got {}, wanted a number from 1 to {}", options.round_to, kMostMultiple));
+        fmt::format("`round_to`: got {}, wanted a number from 1 to {}", options.round_to, kMostMultiple));
   }
-  check_share(options.max_ratio, "--max-ratio");
+  check_share(options.max_ratio, "`max_ratio`");
   const auto& groups = analysis.groups();
   std::vector<Limit> limits;
   for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, analysis, options));
   for (const LayerRatio& own : options.ratios) {
-    check_share(own.ratio, "--layer-ratio " + own.pattern);
-    for_matches("--layer-ratio", own.pattern, groups, limits, [&](Limit& limit) { limit.ratio = own.ratio; });
+    check_share(own.ratio, "`layer_ratio` " + own.pattern);
+    for_matches("`layer_ratio`", own.pattern, groups, limits, [&](Limit& limit) { limit.ratio = own.ratio; });
   }
   for (const std::string& pattern : options.ignore) {
-    for_matches("--ignore", pattern, groups, limits, [&](Limit& limit) {
-      if (limit.reason.empty()) limit.reason = fmt::format("--ignore {}", pattern);
+    for_matches("`ignore`", pattern, groups, limits, [&](Limit& limit) {
+      if (limit.reason.empty()) limit.reason = fmt::format("`ignore` {}", pattern);
     });
   }
   return limits;

@@ -15,7 +15,7 @@
 
 namespace prunex::prune {
 
-/// Of --round-to: no layer has as many channels.
+/// Of `round_to`: no layer has as many channels.
 inline constexpr int64_t kMostMultiple = 65'536;
 
 /// What the name patterns of a plan say; patterns are the shell's (*, ?, [ab]) and match a group's name or a layer
@@ -143,7 +143,7 @@ class Planner {
 
 /// "ratio": a share of the units; "macs", "parameters": a share up to 1 of what there is, or a count; "speed-up":
 /// multiply-accumulates before over those after. Another name or a value out of range is a std::invalid_argument that
-/// begins with `option`, as in "--macs".
+/// begins with `option`, as in "`macs`".
 Target target_named(const std::string& option, const std::string& name, double value, const Planner& planner);
 
 /// OutOfReach as std::invalid_argument that begins with `option`, if even equal scores, 1 for units that may go, cannot

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "prunex/channels/cut.h"
-#include "prunex/prune/remaining.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {

@@ -1,4 +1,4 @@
-// Prunes a model: scores, plans, cuts.
+// Prunes a model: scores, plans, cuts; and what masks leave.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
 #include "prunex/sparsity/cut.h"
+#include "prunex/sparsity/group.h"
+#include "prunex/tensors.h"
 
 namespace prunex::prune {
 
@@ -61,7 +63,7 @@ class Pruner {
   /// All steps or, if it throws, none.
   void prune(const Importance& importance, const Target& target, int64_t steps = 1);
 
-  /// One step, so much of the way to the target. `scores` are of alive() units, in their order (remaining.h).
+  /// One step, so much of the way to the target. `scores` are of alive() units, in their order.
   void step(const std::vector<UnitScores>& scores, const Target& target, double progress);
 
   sparsity::Cut cut() const;
@@ -80,5 +82,36 @@ class Pruner {
   Plan plan_;
   std::vector<bool> scored_;  // groups that something had a say in
 };
+
+// What masks leave: groups and weights for scoring them again, units that are of no use any more.
+
+struct Remaining {
+  std::vector<sparsity::Group> groups;  ///< of the same names and order, with the units and positions that are left
+  Weights weights;
+};
+
+/// Slices of tensors that `weights` lacks are left out. Tensors that lose nothing are shared with `weights`.
+Remaining remaining(const std::vector<sparsity::Group>& groups, const sparsity::Masks& alive, const Weights& weights);
+
+/// The groups as they lie in what `cut` leaves; `alive` has the units that it leaves.
+std::vector<sparsity::Group> remaining_groups(const std::vector<sparsity::Group>& groups, const sparsity::Masks& alive,
+                                              const sparsity::Cut& cut);
+
+/// Scores of the alive units among themselves; those of dead units are 0. `weights` are whole, or condensed.
+std::vector<UnitScores> score_alive(const Importance& importance, const std::vector<sparsity::Group>& groups,
+                                    const sparsity::Masks& alive, const Weights& weights);
+
+/// The same of weights and evidence that are cut already: from the order of what is left to that of all units.
+std::vector<UnitScores> spread(const std::vector<UnitScores>& scores, const std::vector<sparsity::Group>& groups,
+                               const sparsity::Masks& alive);
+
+/// The units of an analysis' removable groups that something still reads: a unit is dead when every weight that takes
+/// it as an input is masked. Removing dead units changes no output. At least one unit of a group stays alive.
+sparsity::Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports);
+
+/// Alive: the units with a weight of at least `threshold` in magnitude, in the layers that make them or that read them
+/// (arXiv 1901.09290), and the largest unit of every group. Norms do not count: what follows makes up for their scale.
+/// A group on no layer's weights stays whole.
+sparsity::Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold);
 
 }  // namespace prunex::prune

@@ -99,7 +99,7 @@ std::vector<std::string> penalty_names() {
 }
 
 Penalty penalty_named(const std::string& name) {
-  return meaning_of(name, penalties(), "--sparse").first;
+  return meaning_of(name, penalties(), "`sparse`").first;
 }
 
 double usual_strength(Penalty penalty) {

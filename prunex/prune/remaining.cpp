@@ -1,4 +1,4 @@
-#include "prunex/prune/remaining.h"
+#include "prunex/prune/pruner.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 
 #include <algorithm>
 #include <cmath>

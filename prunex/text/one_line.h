@@ -1,8 +1,9 @@
-// Words of strangers in our own lines.
+// Words of strangers in our own lines, and what mistyped ones may have stood for.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace prunex::text {
 
@@ -12,5 +13,11 @@ std::string one_line(std::string_view words, size_t most = 100);
 
 /// Whether this is UTF-8, as JSON and TOML must be.
 bool is_utf8(std::string_view words);
+
+/// The candidate that few typing mistakes lead to `word` from, or the only one that begins with it; "" if there is
+/// none. Upper and lower case are the same, and so are '-' and '_'.
+std::string closest(std::string_view word, const std::vector<std::string>& candidates);
+/// To be appended to an error: "; did you mean 'epochs'?", or "" if no candidate is close.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace prunex::text

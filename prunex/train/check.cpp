@@ -1,4 +1,4 @@
-#include "prunex/train/check.h"
+#include "prunex/train/trainer.h"
 
 #include <utility>
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"

@@ -15,7 +15,7 @@ namespace prunex::train {
 /// One rank's share of a checkpoint, by role.
 struct Checkpoint {
   int64_t exchange = 0;
-  TensorDict product;     ///< z by state-dict name: the same everywhere; a file of its own, for --weights
+  TensorDict product;     ///< z by state-dict name: the same everywhere; a file of its own, for `weights`
   TensorDict node;        ///< the same on the ranks of a node
   TensorDict rank;        ///< this rank's own
   std::string structure;  ///< JSON of the cut; empty before it

@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "prunex/prune/remaining.h"
-#include "prunex/train/evidence.h"
+#include "prunex/prune/pruner.h"
 
 namespace prunex::train {
 

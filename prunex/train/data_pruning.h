@@ -7,7 +7,10 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
+#include "prunex/program/program.h"
+#include "prunex/prune/importance.h"
 #include "prunex/prune/pruner.h"
+#include "prunex/tensors.h"
 
 namespace prunex::train {
 
@@ -24,5 +27,17 @@ std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOption
 /// Pruner::prune() likewise; evidence is collected anew in every step, from the network that is left then.
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
                          int64_t steps, const Images& images, comm::Communicator& world);
+
+// What data says about weights, for the criteria of importance that ask for it.
+
+/// The first `samples` training images, or all there are: `importance_samples`.
+data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
+
+/// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.
+/// Gradients are of the cross-entropy: their mean for Taylor, the mean of the squared gradients of single images for
+/// Hessian and OBDC; for activations the mean |x| of every layer's input channels. The images are shared among the
+/// ranks of `world`, which all must call; the same result on every rank.
+TensorDict collect_evidence(prune::Criterion criterion, const program::Model& model, const data::Dataset& dataset,
+                            uint64_t seed, comm::Communicator& world);
 
 }  // namespace prunex::train

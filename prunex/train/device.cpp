@@ -1,4 +1,4 @@
-#include "prunex/train/device.h"
+#include "prunex/train/local_step.h"
 
 #include <ATen/ATen.h>
 

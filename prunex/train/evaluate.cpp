@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "prunex/data/loader.h"
-#include "prunex/train/device.h"
+#include "prunex/train/local_step.h"
 
 namespace prunex::train {
 namespace {

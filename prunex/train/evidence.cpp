@@ -1,4 +1,4 @@
-#include "prunex/train/evidence.h"
+#include "prunex/train/data_pruning.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,7 +13,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/train/device.h"
+#include "prunex/train/local_step.h"
 
 namespace prunex::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "prunex/data/description.h"
+#include "prunex/data/dataset.h"
 #include "prunex/data/load.h"
 
 namespace prunex::train {

@@ -1,4 +1,4 @@
-// One optimizer step of one rank.
+// One optimizer step of one rank, and where it computes.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +38,14 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms);
 
 /// Zero momentum for every parameter, in its memory layout.
 TensorDict zero_momentum(const TensorDict& params);
+
+// Where a run computes.
+
+/// Where the weights lie; all of them lie on one device.
+c10::Device device_of(const Weights& weights);
+
+/// What requires gradients is a leaf there, too.
+program::Model on_device(program::Model model, const c10::Device& device);
+data::Batch on_device(const data::Batch& batch, const c10::Device& device);
 
 }  // namespace prunex::train

@@ -15,7 +15,6 @@
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/evidence.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

@@ -9,8 +9,8 @@
 
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
-#include "prunex/data/description.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/data/dataset.h"
+#include "prunex/io/files.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/product.h"
 

@@ -12,13 +12,12 @@
 #include "prunex/channels/cut.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
-#include "prunex/program/shapes.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
 #include "prunex/train/local_step.h"
-#include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

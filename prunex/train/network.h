@@ -1,4 +1,4 @@
-// The network a run trains, ready for its data.
+// The network a run trains, ready for its data, and what of it will be other than one would expect.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prunex/channels/analysis.h"
+#include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
@@ -18,7 +19,7 @@ namespace prunex::train {
 struct Network {
   program::Model model;
   channels::Analysis analysis;       ///< of its program
-  std::vector<std::string> remarks;  ///< sentences on what of it does not train or cannot be cut (remarks.h)
+  std::vector<std::string> remarks;  ///< sentences on what of it does not train or cannot be cut
 };
 
 /// The model the options name, with its weights: built in for the data's image size and classes, or read from a .pt2
@@ -62,5 +63,20 @@ class TrainedNetwork {
   Size size_;
   std::optional<sparsity::Cut> total_;
 };
+
+// What of a run will be other than one would expect: said at its start.
+
+/// Of batch norm that stays as the file has it, a head that is no parameter, and parameters that get no gradient; one
+/// sentence each. Runs the program on two images of noise. std::invalid_argument names `source` if nothing can train.
+std::vector<std::string> training_remarks(const program::Model& model, const std::string& source);
+
+/// Why no channel of the network can be cut; empty if one can.
+std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
+
+/// The same results by a slower way.
+std::vector<std::string> detours(const comm::Hierarchy& ranks);
+
+/// "a", "a and b", "a, b, c and 4 others".
+std::string some_of(const std::vector<std::string>& names);
 
 }  // namespace prunex::train

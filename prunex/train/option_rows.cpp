@@ -16,17 +16,10 @@ namespace prunex::train {
 namespace {
 
 using text::between;
-using text::Condition;
-using text::count_or;
-using text::flag;
-using text::no_flag;
 using text::number;
 using text::OptionList;
-using text::OptionValue;
-using text::refuse_value;
 
 constexpr double kMostThreads = 1024;
-constexpr auto kMostImages = static_cast<double>(std::numeric_limits<int64_t>::max());
 
 const text::Range kSeconds{.least = 0.001, .most = 1e6, .wanted = "seconds from 0.001 to 1e6"};
 const text::Range kSecondsOrOff{
@@ -35,15 +28,15 @@ const text::Range kSecondsOrOff{
 // Values of forms of their own.
 
 /// "2" or "2,1".
-OptionValue ranks_per_node(std::vector<int>& field) {
+text::OptionValue ranks_per_node(std::vector<int>& field) {
   const auto read = [&field](const std::string& list) {
     std::vector<int> numbers;
     for (const auto& word : text::split(list)) {
       const auto one = text::number_in<int64_t>(word);
-      if (!one) refuse_value(list, "a number, or several such as 2,1");
+      if (!one) text::refuse_value(list, "a number, or several such as 2,1");
       numbers.push_back(static_cast<int>(std::clamp<int64_t>(*one, -1, std::numeric_limits<int>::max())));
     }
-    if (numbers.empty()) refuse_value(list, "a number, or several such as 2,1");
+    if (numbers.empty()) text::refuse_value(list, "a number, or several such as 2,1");
     field = numbers;
   };
   const auto check = [&field] {
@@ -66,13 +59,13 @@ std::optional<double> seconds_in(const std::string& text) {
 }
 
 /// A number of exchanges, a time such as 90s, 10min or 1h, or auto.
-OptionValue checkpoints(TrainOptions& o) {
+text::OptionValue checkpoints(TrainOptions& o) {
   const auto read = [&o](const std::string& word) {
     const TrainOptions usual;
     const auto exchanges = text::number_in<int64_t>(word);
     const auto seconds = seconds_in(word);
     if (word != "auto" && !(exchanges && *exchanges >= 0) && !(seconds && *seconds > 0)) {
-      refuse_value(word, "a number of exchanges, a time such as 90s, 10min or 1h, or auto");
+      text::refuse_value(word, "a number of exchanges, a time such as 90s, 10min or 1h, or auto");
     }
     o.checkpoint_every = exchanges.value_or(kAutomatic);
     o.checkpoint_seconds = seconds.value_or(usual.checkpoint_seconds);
@@ -94,7 +87,7 @@ const std::vector<std::pair<std::string, LearningRateSchedule>> kSchedules{
     {"step", LearningRateSchedule::kStep},
     {"constant", LearningRateSchedule::kConstant}};
 
-OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
+text::OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
   std::vector<std::pair<std::string, std::optional<LearningRateSchedule>>> words{{"auto", std::nullopt}};
   words.insert(words.end(), kSchedules.begin(), kSchedules.end());
   return text::choice(field, words);
@@ -146,10 +139,10 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
   list.topic("Local training");
   list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together").basic();
   list.add("exchanges", number(o.exchanges, between(0, kMostExchanges)),
-           "instead of --epochs: exactly so many exchanges; 0 = off");
+           "instead of `epochs`: exactly so many exchanges; 0 = off");
   list.add("local-steps", number(o.local_steps, between(1, kMostExchanges)), "optimizer steps between exchanges (H)")
       .basic();
-  list.add("batch-size", number(o.batch_size, between(1, kMostImages)), "images per rank and step").basic();
+  list.add("batch-size", number(o.batch_size, text::at_least(1)), "images per rank and step").basic();
   list.add("lr", number(o.learning_rate, text::above_zero()), "peak learning rate").basic();
   list.add("lr-schedule", text::choice(o.schedule, kSchedules), "of the learning rate").basic();
   list.add("warmup-epochs", number(o.warmup_epochs, text::at_least(0)), "linear rise to the peak").basic();
@@ -169,18 +162,18 @@ std::string no_penalty(const TrainOptions& o) {
 
 void describe_sparse_training(OptionList& list, TrainOptions& o) {
   auto& sparse = o.sparse;
-  const Condition penalty{"`sparse`", [&o] { return no_penalty(o); }};
-  const Condition own_phase{"`sparse_epochs`", [&o] {
-                              return o.sparse.epochs > 0 ? "" : "there is no phase of its own without `sparse_epochs`";
-                            }};
-  const Condition finetuning{"`finetune_epochs`", [&o] {
-                               return o.finetune.epochs > 0 ? "" : "there is no such phase without `finetune_epochs`";
-                             }};
+  const text::Condition penalty{"`sparse`", [&o] { return no_penalty(o); }};
+  const text::Condition own_phase{
+      "`sparse_epochs`",
+      [&o] { return o.sparse.epochs > 0 ? "" : "there is no phase of its own without `sparse_epochs`"; }};
+  const text::Condition finetuning{
+      "`finetune_epochs`",
+      [&o] { return o.finetune.epochs > 0 ? "" : "there is no such phase without `finetune_epochs`"; }};
   const auto is_penalty = [&o](const char* name) {
-    return Condition{fmt::format("`sparse` {}", name), [&o, name] {
-                       const std::string penalty = with_defaults(o).sparse.penalty;
-                       return penalty == name ? "" : fmt::format("`sparse` {} does not read it", penalty);
-                     }};
+    return text::Condition{fmt::format("`sparse` {}", name), [&o, name] {
+                             const std::string penalty = with_defaults(o).sparse.penalty;
+                             return penalty == name ? "" : fmt::format("`sparse` {} does not read it", penalty);
+                           }};
   };
   list.topic("Sparse training");
   list.add("sparse", text::one_of(sparse.penalty, prune::penalty_names()), "what is added to the gradients");
@@ -191,7 +184,7 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
   list.add("sparse-growth", number(sparse.growth, text::at_least(0)),
            "growing: by so much per epoch for the weakest unit", {is_penalty("growing")});
   list.add("sparse-share", number(sparse.loss_share, text::inner_share()),
-           "group_lasso without --sparse-reg: its share of the loss at the start",
+           "group_lasso without `sparse_reg`: its share of the loss at the start",
            {is_penalty("group_lasso"), {"`sparse_reg` auto", [&o] {
                                           return o.sparse.strength ? std::string("`sparse_reg` is the strength") : "";
                                         }}});
@@ -199,14 +192,14 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
            "epochs in which the strength rises from 0", {penalty});
   list.add("sparse-refresh", number(sparse.refresh_every, between(1, kMostExchanges)),
            "exchanges between new coefficients", {penalty});
-  list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as --lr",
+  list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as `lr`",
            {own_phase});
-  list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as --lr-schedule",
+  list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as `lr_schedule`",
            {own_phase});
   list.add("sparse-weight-decay", number(sparse.weight_decay, text::at_least(0)), "of the own phase", {own_phase});
-  list.add("finetune-epochs", number(o.finetune.epochs, text::at_least(0)), "after the cuts of --prune-to");
-  list.add("finetune-lr", number(o.finetune.learning_rate, text::above_zero(), "auto"), "auto: as --lr", {finetuning});
-  list.add("finetune-lr-schedule", phase_schedule(o.finetune.schedule), "auto: as --lr-schedule", {finetuning});
+  list.add("finetune-epochs", number(o.finetune.epochs, text::at_least(0)), "after the cuts of `prune_to`");
+  list.add("finetune-lr", number(o.finetune.learning_rate, text::above_zero(), "auto"), "auto: as `lr`", {finetuning});
+  list.add("finetune-lr-schedule", phase_schedule(o.finetune.schedule), "auto: as `lr_schedule`", {finetuning});
 }
 
 void describe_run(OptionList& list, TrainOptions& o) {
@@ -218,7 +211,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
   list.add("run-dir", text::text_value(o.run_dir), "results; default: runs/<dataset>-<model>-<strategy>-<n>")
       .basic()
       .not_in_files();
-  list.add("trace", flag(o.trace), "write trace.json: when every rank did what, for Perfetto").circumstance();
+  list.add("trace", text::flag(o.trace), "write trace.json: when every rank did what, for Perfetto").circumstance();
   list.add("checkpoint-every", checkpoints(o),
            "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
       .basic()
@@ -230,7 +223,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
            "go on from this checkpoint; 0 = the newest",
            {{"`resume`", [&o] { return o.resume.empty() ? "needs `resume`, which says where to go on" : ""; }}})
       .not_in_files();
-  list.add("quiet", flag(o.quiet), "no progress, only results").basic().circumstance();
+  list.add("quiet", text::flag(o.quiet), "no progress, only results").basic().circumstance();
   list.add("log",
            text::choice(o.log,
                         {{"plain", LogForm::kPlain}, {"timestamps", LogForm::kTimestamps}, {"json", LogForm::kJson}}),
@@ -239,7 +232,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
       .circumstance();
 }
 
-/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. --local-steps is up to the
+/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to the
 /// data: the paper has 5 to 10 epochs.
 constexpr std::pair<const char*, const char*> kPaper[] = {
     {"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
@@ -254,18 +247,19 @@ constexpr std::pair<const char*, const char*> kPaper[] = {
 
 void describe_data(OptionList& list, data::DataOptions& data) {
   const auto of_set = [&data](const std::string& what, const std::vector<std::string>& sets) {
-    return Condition{what, [&data, sets] {
-                       if (std::find(sets.begin(), sets.end(), data.dataset) != sets.end()) return std::string();
-                       return data.dataset.empty() ? "no `dataset` is named"
-                                                   : fmt::format("`dataset` {} does not read it", data.dataset);
-                     }};
+    return text::Condition{what, [&data, sets] {
+                             if (std::find(sets.begin(), sets.end(), data.dataset) != sets.end()) return std::string();
+                             return data.dataset.empty() ? "no `dataset` is named"
+                                                         : fmt::format("`dataset` {} does not read it", data.dataset);
+                           }};
   };
-  const Condition any{"", [&data] { return data.dataset.empty() && data.test.empty() ? "no `dataset` is named" : ""; }};
+  const text::Condition any{
+      "", [&data] { return data.dataset.empty() && data.test.empty() ? "no `dataset` is named" : ""; }};
   list.topic("Data");
   list.add("dataset", text::one_of(data.dataset, {"synthetic", "cifar10", "cifar100"}, ".safetensors"),
            "built-in or CIFAR images, or a file with images and labels")
       .basic();
-  list.add("test", text::text_value(data.test), "test set when --dataset is a file").basic();
+  list.add("test", text::text_value(data.test), "test set when `dataset` is a file").basic();
   list.add("data-dir", text::text_value(data.data_dir),
            "folder of cifar10 and cifar100 in their official binary layout",
            {of_set("cifar10, cifar100", {"cifar10", "cifar100"})})
@@ -281,7 +275,8 @@ void describe_links(OptionList& list, RankOptions& ranks) {
   list.add("interface", text::text_list(ranks.interfaces),
            "network interface, such as eth0; rails take turns on several: a,b")
       .circumstance();
-  list.add("no-shared-memory", no_flag(ranks.shared_memory), "loopback inside a node, as where there is no /dev/shm")
+  list.add("no-shared-memory", text::no_flag(ranks.shared_memory),
+           "loopback inside a node, as where there is no /dev/shm")
       .resumable();
   list.add("join-timeout", number(ranks.join_timeout, kSeconds),
            "seconds that the ranks have to come together at the start")

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "prunex/sparsity/keep_schedule.h"
-#include "prunex/train/check.h"
+#include "prunex/sparsity/projection.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/trainer.h"
 
 namespace prunex::train {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kFewest = 4;    // exchanges with which the automatic plan has a fifth of the run after the cut
 constexpr int64_t kAdvised = 8;   // exchanges
 constexpr int64_t kShare = 5;     // one of so many exchanges should follow the cut
-constexpr int64_t kFirstOne = 2;  // what --prune-start is unless told
+constexpr int64_t kFirstOne = 2;  // what `prune_start` is unless told
 
 std::string count_of(int64_t exchanges) {
   return fmt::format("{} exchange{}", exchanges, exchanges == 1 ? "" : "s");

@@ -9,7 +9,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"

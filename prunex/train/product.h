@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/data/description.h"
+#include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
@@ -28,7 +28,7 @@ struct Size {
 Size size_of(const program::Graph& graph, const Weights& weights);
 
 struct Structure {
-  std::string model;           ///< --model of the original network: a built-in name or a file
+  std::string model;           ///< `model` of the original network: a built-in name or a file
   std::vector<int64_t> input;  ///< 1 x C x H x W
   sparsity::Cut cut;
 };

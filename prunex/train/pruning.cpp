@@ -13,10 +13,8 @@
 #include <vector>
 
 #include "prunex/prune/pruner.h"
-#include "prunex/prune/remaining.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
-#include "prunex/train/evidence.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
 

@@ -1,4 +1,4 @@
-// What makes a network smaller while it trains: masks, cuts by importance (--prune-to, --prune-below), regularisers.
+// What makes a network smaller while it trains: masks, cuts by importance (`prune_to`, `prune_below`), regularisers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "prunex/train/remarks.h"
+#include "prunex/train/network.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
-#include "prunex/train/device.h"
+#include "prunex/train/local_step.h"
 
 namespace prunex::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
 

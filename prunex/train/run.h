@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "prunex/comm/hierarchy.h"
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/checkpoint.h"

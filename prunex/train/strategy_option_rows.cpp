@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <limits>
-
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
 #include "prunex/train/mask_choice.h"
@@ -16,14 +14,7 @@ namespace {
 using text::between;
 using text::Condition;
 using text::count_or;
-using text::flag;
-using text::no_flag;
 using text::number;
-using text::OptionList;
-using text::OptionValue;
-using text::refuse_value;
-
-constexpr auto kMostCounted = static_cast<double>(std::numeric_limits<int64_t>::max());
 
 // When an option has an effect. Each function says why it has none, or nothing.
 
@@ -99,11 +90,11 @@ std::vector<std::string> normalizer_words() {
 }
 
 /// A share, or what is left of the network: budget.
-OptionValue keep_value(TrainOptions& o) {
+text::OptionValue keep_value(TrainOptions& o) {
   const auto read = [&o](const std::string& word) {
     const auto share = text::number_in<double>(word);
     const bool is_budget = word.find('=') != std::string::npos;
-    if (!share && !is_budget) refuse_value(word, "a share in (0, 1], macs=M, parameters=P or speed-up=X");
+    if (!share && !is_budget) text::refuse_value(word, "a share in (0, 1], macs=M, parameters=P or speed-up=X");
     o.budget = is_budget ? word : "";
     if (share) o.keep = *share;
   };
@@ -113,12 +104,12 @@ OptionValue keep_value(TrainOptions& o) {
           .check = [&o] { text::check_range(text::share(), o.keep); }};
 }
 
-OptionValue layer_ratios(std::vector<prune::LayerRatio>& field) {
+text::OptionValue layer_ratios(std::vector<prune::LayerRatio>& field) {
   const auto read = [&field](const std::string& list) {
     field.clear();
     for (const auto& word : text::split(list)) {
       const auto ratio = prune::parse_assignment(word);
-      if (!ratio) refuse_value(word, "NAME=RATIO");
+      if (!ratio) text::refuse_value(word, "NAME=RATIO");
       field.push_back({ratio->first, ratio->second});
     }
   };
@@ -130,7 +121,7 @@ OptionValue layer_ratios(std::vector<prune::LayerRatio>& field) {
   return {.type = "TEXT", .read = read, .write = write};
 }
 
-void describe_masks(OptionList& list, TrainOptions& o, const Conditions& with) {
+void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& with) {
   const text::Range exchanges = between(1, kMostExchanges);
   list.topic("Pruning");
   list.add("groups", text::text_value(o.groups),
@@ -139,18 +130,18 @@ void describe_masks(OptionList& list, TrainOptions& o, const Conditions& with) {
       .basic();
   list.add("keep", keep_value(o),
            "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) or "
-           "speed-up=X, met by masks as --scope and limits say",
+           "speed-up=X, met by masks as `scope` and limits say",
            {with.masks()})
       .basic();
   list.add("round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
            "coupled groups keep a multiple of N units; auto: by group size", {with.masks_or_target()});
-  list.add("no-shrink", no_flag(o.shrink), "train on with masks instead of cutting the model", {with.masks()});
+  list.add("no-shrink", text::no_flag(o.shrink), "train on with masks instead of cutting the model", {with.masks()});
   list.add(
       "mask-rule",
       text::choice(o.masks.rule, {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}}),
       "one mask for all nodes, or each node's own", {with.masks(), with.nodes()});
   list.add("mask-importance", text::one_of(o.mask_importance, mask_importance_names()),
-           "what ranks units for masks: norm (of all their weights), or as --importance", {with.masks()});
+           "what ranks units for masks: norm (of all their weights), or as `importance`", {with.masks()});
   list.add("keep-schedule",
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
@@ -159,12 +150,12 @@ void describe_masks(OptionList& list, TrainOptions& o, const Conditions& with) {
            "first exchange at the final share; auto: half of the run", {with.gradual()});
   list.add("freeze-after",
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
-           "last exchange that changes masks; auto: --prune-end; never", {with.gradual()});
+           "last exchange that changes masks; auto: `prune_end`; never", {with.gradual()});
   list.add("freeze-when-stable", number(o.masks.freeze_when_stable, between(0, kMostExchanges)),
            "freeze after so many exchanges without a change; 0 = off", {with.gradual()});
 }
 
-void describe_cuts(OptionList& list, TrainOptions& o, const Conditions& with) {
+void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& with) {
   auto& pruning = o.pruning;
   auto& limits = pruning.plan.limits;
   list.topic("Pruning by importance");
@@ -184,7 +175,7 @@ void describe_cuts(OptionList& list, TrainOptions& o, const Conditions& with) {
            {with.target()});
   list.add("normalizer", text::one_of(pruning.normalizer, normalizer_words()),
            "what makes groups comparable (the importance's own)", {with.target()});
-  list.add("importance-samples", number(pruning.importance_samples, between(1, kMostCounted)),
+  list.add("importance-samples", number(pruning.importance_samples, text::at_least(1)),
            "training images that gradients and activations are of; for masks, too",
            {{"an importance that looks at images", [&o] {
                const std::string masks = no_masks(o), target = no_target(o);
@@ -204,7 +195,7 @@ void describe_cuts(OptionList& list, TrainOptions& o, const Conditions& with) {
            "layers whose outputs stay: names with * and ?, separated by commas", {with.masks_or_target()});
 }
 
-void describe_strategy(OptionList& list, TrainOptions& o, const Conditions& with) {
+void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions& with) {
   using strategies::Payload;
   auto& dgc = o.top_k.dgc_options;
   const Condition deep{"`dgc`", [&o] { return o.top_k.dgc ? "" : std::string("it is a part of `dgc`"); }};
@@ -233,9 +224,9 @@ void describe_strategy(OptionList& list, TrainOptions& o, const Conditions& with
              }}});
   list.add("density", number(o.top_k.density, text::share()), "top_k: share of the gradient's entries sent",
            {with.strategy("top_k")});
-  list.add("no-error-feedback", no_flag(o.top_k.error_feedback), "top_k: forget what is not sent, as weak baselines do",
-           {with.strategy("top_k")});
-  list.add("dgc", flag(o.top_k.dgc), "top_k: deep gradient compression", {with.strategy("top_k")});
+  list.add("no-error-feedback", text::no_flag(o.top_k.error_feedback),
+           "top_k: forget what is not sent, as weak baselines do", {with.strategy("top_k")});
+  list.add("dgc", text::flag(o.top_k.dgc), "top_k: deep gradient compression", {with.strategy("top_k")});
   list.add("dgc-warmup-epochs", number(o.dgc_warmup_epochs, text::at_least(0)), "density falls from 0.25",
            {with.strategy("top_k"), deep});
   list.add("dgc-clip", number(dgc.clip, text::at_least(0)), "largest norm of the gradient; 0 = off",
@@ -246,7 +237,7 @@ void describe_strategy(OptionList& list, TrainOptions& o, const Conditions& with
            {with.strategy("powersgd")});
 }
 
-void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& with) {
+void describe_consensus(text::OptionList& list, TrainOptions& o, const Conditions& with) {
   using admm::PenaltyRule;
   using strategies::AfterFreeze;
   auto& consensus = o.consensus;
@@ -255,7 +246,7 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
       "`penalty` other than kappa",
       [&penalty] { return penalty.rule == PenaltyRule::kKappa ? std::string("it follows from `kappa`") : ""; }};
   list.topic("Consensus");
-  list.add("as-printed", flag(consensus.as_printed), "Eq. 9 as the paper prints it, to see what it does",
+  list.add("as-printed", text::flag(consensus.as_printed), "Eq. 9 as the paper prints it, to see what it does",
            {with.duals()});
   list.add("penalty",
            text::choice(penalty.rule, {{"kappa", PenaltyRule::kKappa},
@@ -269,9 +260,9 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
                const bool reads = o.consensus.penalty.rule == PenaltyRule::kKappa || o.consensus.penalty.kappa == 0;
                return reads ? "" : std::string("other rules of `penalty` do not read it");
              }}});
-  list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where --penalty is not kappa",
+  list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where `penalty` is not kappa",
            {with.duals(), first_values});
-  list.add("rho2", number(penalty.rho2, text::at_least(0)), "first value where --penalty is not kappa",
+  list.add("rho2", number(penalty.rho2, text::at_least(0)), "first value where `penalty` is not kappa",
            {with.duals(), with.nodes(), first_values});
   list.add("rho1-max", number(penalty.rho1_max, text::at_least(0)), "cap; 0 = by learning rate with kappa, else none",
            {with.duals()});
@@ -295,7 +286,7 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
   list.add("outer-lr", number(o.outer.rate, text::above_zero()), "of the Nesterov step", {with.outer_step()});
   list.add("outer-momentum", number(o.outer_momentum, text::below_one(), "auto"),
            "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", {with.outer_step()});
-  OptionValue from = number(o.outer_from, between(0, kMostExchanges), "auto");
+  text::OptionValue from = number(o.outer_from, between(0, kMostExchanges), "auto");
   list.add("outer-from", from,
            "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for hsadmm, hsadmm_flat and diloco, else "
            "0",
@@ -307,7 +298,7 @@ void describe_consensus(OptionList& list, TrainOptions& o, const Conditions& wit
 
 }  // namespace
 
-void describe_strategies(OptionList& list, TrainOptions& options) {
+void describe_strategies(text::OptionList& list, TrainOptions& options) {
   const Conditions with{options};
   describe_masks(list, options, with);
   describe_cuts(list, options, with);

@@ -11,13 +11,11 @@
 
 #include "prunex/channels/cut.h"
 #include "prunex/data/loader.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "prunex/train/check.h"
-#include "prunex/train/device.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/network.h"
 #include "prunex/train/pruning.h"
-#include "prunex/train/remarks.h"
 #include "prunex/train/run.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -72,7 +70,7 @@ class Trainer {
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
   std::optional<Score> scored_;  // the product as it is now, on the test set
-  Summary summary_, resumed_;  // of the run, and of what of it was before this part
+  Summary summary_, resumed_;    // of the run, and of what of it was before this part
 };
 
 Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run)

@@ -1,10 +1,21 @@
-// A training run, as one of its ranks sees it.
+// A training run, as one of its ranks sees it, and what is known of it before it begins.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "prunex/comm/hierarchy.h"
+#include "prunex/sparsity/group.h"
+#include "prunex/train/images.h"
 #include "prunex/train/metrics.h"
+#include "prunex/train/network.h"
 #include "prunex/train/options.h"
+#include "prunex/train/product.h"
+#include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
+#include "prunex/train/schedule.h"
 
 namespace prunex::train {
 
@@ -14,5 +25,44 @@ namespace prunex::train {
 /// not fit the data or the model, std::runtime_error for failures, Interrupted if it was asked to stop.
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config,
               StopRequest* stop = nullptr);
+
+// check.cpp: whether a run could begin, and what it would be.
+
+/// What a run is made of before its first step.
+struct Prepared {
+  RunImages images;
+  Network network;
+  RunLength length;
+  data::Dataset calibration;
+  PruningPlan pruning = {};
+  std::vector<std::string> remarks = {};  ///< to be said at the start
+};
+
+/// Options, data, network and length of a run: whatever cannot be trained is refused here, for check() as for train().
+/// Without ranks; nothing is written.
+Prepared prepare(const TrainOptions& options);
+
+/// Part of it. Throws std::invalid_argument for a plan that cannot prune as asked: exchanges that never come, multiples
+/// of more units than a group has. Returns a line for each thing that is allowed and likely to disappoint, with advice.
+std::vector<std::string> check_plan(const TrainOptions& options, const RunLength& length,
+                                    const std::vector<sparsity::Group>& groups);
+
+/// What prepare() has found, in numbers.
+struct Plan {
+  std::vector<int64_t> image;  ///< channels, height, width
+  int64_t classes = 0;
+  Size size;  ///< of the whole network
+  int64_t training_images = 0, validation_images = 0, test_images = 0;
+  RunLength length;
+  std::string group_words;
+  std::vector<sparsity::Group> groups;  ///< that masks prune
+  bool one_budget = false;              ///< for all of them: how many units each keeps will be found
+  int64_t first_cut = 0, last_cut = 0;  ///< exchanges of cuts to a target; 0: none
+  int64_t exchange_bytes = 0;           ///< that a node sends to others in an exchange of the whole network
+  bool gradients = false;               ///< in every step instead; exchange_bytes are those of its local_steps
+  std::vector<std::string> remarks;     ///< what train() would say at its start
+};
+
+Plan check(const TrainOptions& options);
 
 }  // namespace prunex::train

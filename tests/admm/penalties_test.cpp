@@ -1,5 +1,5 @@
 // Penalty rules: docs/algorithm.md, section 4, with numbers by hand.
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -108,14 +108,14 @@ TEST(Check, NamesTheOptionThatIsOutOfRange) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   EXPECT_NO_THROW(check({}));
   for (const double bad : {-0.1, nan, infinity}) {
-    refused({.kappa = bad}, "--kappa");
-    refused({.rho1 = bad}, "--rho1");
-    refused({.rho2 = bad}, "--rho2");
-    refused({.growth = bad}, "--rho-growth");
+    refused({.kappa = bad}, "`kappa`");
+    refused({.rho1 = bad}, "`rho1`");
+    refused({.rho2 = bad}, "`rho2`");
+    refused({.growth = bad}, "`rho_growth`");
   }
-  refused({.rho1 = 0}, "--rho1");
-  refused({.mu = 0.5}, "--mu");
-  refused({.tau = 0.5}, "--tau");
+  refused({.rho1 = 0}, "`rho1`");
+  refused({.mu = 0.5}, "`mu`");
+  refused({.tau = 0.5}, "`tau`");
   EXPECT_THAT([] { check({.rho1 = 0}); },
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("above 0"), Not(HasSubstr("e-308")))));
 }

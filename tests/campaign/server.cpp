@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tools/prunex/command_line.h"
-#include "tools/prunex/standard_streams.h"
 
 namespace {
 

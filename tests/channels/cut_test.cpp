@@ -10,7 +10,7 @@
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/macs.h"
-#include "prunex/program/shapes.h"
+#include "prunex/program/program.h"
 #include "words.h"
 
 namespace prunex::channels {
@@ -59,34 +59,31 @@ int64_t number(const Node& node, const std::string& argument) {
   return node.find(argument)->literal.toInt();
 }
 
-TEST(CutGraph, RewritesTheGroupsOfDepthwiseConvolutions) {
+/// The graph of a convolution behind one of `width` units that loses `dead` of them.
+Graph cut_behind(int64_t width, const Ints& dead, const program::ConvOptions& convolution) {
   Builder net(0);
-  const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
-  const Model model = classify(net, net.conv2d("deep", x, {.out = 8, .kernel = 3, .groups = 4}));
-  const Graph small = cut_graph(model.program.graph(), remove(model, "a", {1}));
+  const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = width});
+  const Model model = classify(net, net.conv2d("b", x, convolution));
+  expect_exact(model);
+  return cut_graph(model.program.graph(), remove(model, "a", dead));
+}
+
+TEST(CutGraph, RewritesTheGroupsOfDepthwiseConvolutions) {
+  const Graph small = cut_behind(4, {1}, {.out = 8, .kernel = 3, .groups = 4});
   EXPECT_EQ(number(small.nodes[1], "groups"), 3);
   EXPECT_EQ(small.values[small.nodes[1].outputs[0]].shape[1].factor, 6);
-  expect_exact(model);
 }
 
 // Fewer filters than inputs, one per group: whole groups go.
 TEST(CutGraph, RewritesGroupsThatMakeOneChannelEach) {
-  Builder net(0);
-  const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 12});
-  const Model model = classify(net, net.conv2d("b", x, {.out = 6, .kernel = 3, .groups = 6}));
-  const Graph small = cut_graph(model.program.graph(), remove(model, "a", {0, 5}));
+  const Graph small = cut_behind(12, {0, 5}, {.out = 6, .kernel = 3, .groups = 6});
   EXPECT_EQ(number(small.nodes[1], "groups"), 4);
-  expect_exact(model);
 }
 
 TEST(CutGraph, KeepsTheGroupsThatLoseEqualPositions) {
-  Builder net(0);
-  const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 6});
-  const Model model = classify(net, net.conv2d("b", x, {.out = 8, .kernel = 3, .groups = 2}));
-  const Graph small = cut_graph(model.program.graph(), remove(model, "a", {1}));
+  const Graph small = cut_behind(6, {1}, {.out = 8, .kernel = 3, .groups = 2});
   EXPECT_EQ(number(small.nodes[1], "groups"), 2);
   EXPECT_EQ(small.values[small.nodes[1].find("weight")->values[0]].shape[1].factor, 2);
-  expect_exact(model);
 }
 
 TEST(CutGraph, GroupsOfCoprimeNumbersMeet) {

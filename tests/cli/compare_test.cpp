@@ -141,11 +141,7 @@ rates = [0.05, 1e-9]
 
 TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string("seeds = [3, 4]\n") + kCommon + R"(
-[[run]]
-name = "a"
-exchanges = 2
-)");
+  write(scratch / "c.toml", "seeds = [3, 4]\n" + one_run(2));
   const auto result = compare(scratch, {"--time-exchanges", "3"});
   ASSERT_EQ(result.status, 0) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("a timing starts"));

@@ -181,8 +181,8 @@ TEST(DeviceGroups, GroupsThatShareAGpuGoThroughTheHost) {
 TEST(Gpu, IsAskedForByNameWhereThereIsNone) {
   const auto text = message(check_gpu);
   if (text == "no exception") GTEST_SKIP() << "there is a GPU here";
-  const auto reason = AnyOf(HasSubstr("--device cuda: built without CUDA: configure with -DPRUNEX_CUDA=ON"),
-                            HasSubstr("--device cuda: no CUDA device: "));
+  const auto reason = AnyOf(HasSubstr("`device` cuda: built without CUDA: configure with -DPRUNEX_CUDA=ON"),
+                            HasSubstr("`device` cuda: no CUDA device: "));
   EXPECT_THAT(text, reason);
   const auto store = make_memory_store();
   EXPECT_THAT(message([&] { connect({}, *store, {.device = at::kCUDA}); }), reason);

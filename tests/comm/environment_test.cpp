@@ -38,13 +38,17 @@ std::optional<Environment> read_with(const std::string& name, const std::string&
   return read(variables);
 }
 
+void expect_seat(const Environment& environment, const Seat& wanted) {
+  EXPECT_EQ(environment.seat.node, wanted.node);
+  EXPECT_EQ(environment.seat.local_rank, wanted.local_rank);
+  EXPECT_EQ(environment.seat.local_size, wanted.local_size);
+}
+
 TEST(Environment, IsReadFromTorchrunsVariables) {
   const auto environment = read(kTorchrun).value();
   EXPECT_EQ(environment.rank, 3);
   EXPECT_EQ(environment.world_size, 4);
-  EXPECT_EQ(environment.seat.node, 1);
-  EXPECT_EQ(environment.seat.local_rank, 1);
-  EXPECT_EQ(environment.seat.local_size, 2);
+  expect_seat(environment, {1, 1, 2});
   EXPECT_EQ(environment.master_address, "node0");
   EXPECT_EQ(environment.master_port, 29500);
   EXPECT_EQ(environment.store_host, StoreHost::kTorchrun);
@@ -103,9 +107,7 @@ TEST(Slurm, TellsTheRankItsSeatAndWhereRanksMeet) {
   const auto environment = read(kSlurm).value();
   EXPECT_EQ(environment.rank, 6);
   EXPECT_EQ(environment.world_size, 7);
-  EXPECT_EQ(environment.seat.node, 3);
-  EXPECT_EQ(environment.seat.local_rank, 0);
-  EXPECT_EQ(environment.seat.local_size, 1);
+  expect_seat(environment, {3, 0, 1});
   EXPECT_EQ(environment.master_address, "node01");
   EXPECT_EQ(environment.master_port, 15000 + 6585);  // 1234567 + 2 x 1009 = 82 x 15000 + 6585
   EXPECT_EQ(environment.store_host, StoreHost::kRankZero);

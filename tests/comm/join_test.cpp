@@ -32,7 +32,7 @@ TEST(Join, SaysWhatItWaitsForAndUntilWhen) {
     while (!join.over()) std::this_thread::sleep_for(milliseconds(5));
   });
   EXPECT_THAT(said, ContainsRegex("^prunex: missing rank 2; waiting for 0\\.[0-9]+ s, "
-                                  "gives up after 0\\.4 s \\(--join-timeout\\)\n"));
+                                  "gives up after 0\\.4 s \\(the join timeout\\)\n"));
 }
 
 TEST(Join, WritesTimesAsPeopleDo) {
@@ -52,7 +52,7 @@ TEST(Join, TheFirstRankThatIsThereSpeaksForAll) {
       EXPECT_THAT(message([&] {
                     exchange_cards({*store, join}, "roll", {rank, 4}, "here");
                   }),
-                  HasSubstr("2 of 4 ranks joined within 0.4 s: missing ranks 0, 3 (--join-timeout)"));
+                  HasSubstr("2 of 4 ranks joined within 0.4 s: missing ranks 0, 3 (`join_timeout`)"));
     });
   };
   store->set("roll/2", "here");

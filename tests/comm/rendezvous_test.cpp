@@ -151,7 +151,7 @@ TEST(Stores, SayWhyTheyAreNotThere) {
   const auto port = closed_port();
   const std::string wanted = "no store at 127.0.0.1:" + std::to_string(port) +
                              ": connect to 127.0.0.1:" + std::to_string(port) +
-                             ": Connection refused; gave up after 0.3 s (--join-timeout)";
+                             ": Connection refused; gave up after 0.3 s (`join_timeout`)";
   Join join(milliseconds(300)), torch_join(milliseconds(300));
   EXPECT_THAT(message([&] { reach_store({"127.0.0.1", port}, join); }), HasSubstr(wanted));
   EXPECT_THAT(message([&] { reach_torch_store({"127.0.0.1", port}, "", torch_join); }), HasSubstr(wanted));
@@ -222,7 +222,7 @@ TEST(Connect, ClosesTheStoreOfTheLauncherWhenAllHaveJoined) {
 
 TEST(Connect, RefusesALauncherThatStartedOtherNodes) {
   EXPECT_THAT(message([] { connect(Environment{}, {}, Layout::even(2, 2)); }),
-              HasSubstr("--nodes, --ranks-per-node: got 2 nodes x 2 ranks, the launcher started 1 nodes x 1 ranks"));
+              HasSubstr("`nodes`, `ranks_per_node`: got 2 nodes x 2 ranks, the launcher started 1 nodes x 1 ranks"));
 }
 
 }  // namespace

@@ -7,13 +7,14 @@ namespace prunex::comm {
 namespace {
 
 TEST(Slurm, ListsOfHostsBeginWithOne) {
-  EXPECT_EQ(first_host("gpu5"), "gpu5");
-  EXPECT_EQ(first_host("gpu5,node[01-03]"), "gpu5");
-  EXPECT_EQ(first_host("node[01-03,7],gpu5"), "node01");
-  EXPECT_EQ(first_host("node[7,01-03]"), "node7");
-  EXPECT_EQ(first_host("node[9]"), "node9");
-  EXPECT_EQ(first_host("rack[1-2]n[03-04]"), "rack1n03");
-  EXPECT_EQ(first_host("node[08-11]-ib.cluster,login"), "node08-ib.cluster");
+  const std::pair<const char*, const char*> lists[] = {{"gpu5", "gpu5"},
+                                                       {"gpu5,node[01-03]", "gpu5"},
+                                                       {"node[01-03,7],gpu5", "node01"},
+                                                       {"node[7,01-03]", "node7"},
+                                                       {"node[9]", "node9"},
+                                                       {"rack[1-2]n[03-04]", "rack1n03"},
+                                                       {"node[08-11]-ib.cluster,login", "node08-ib.cluster"}};
+  for (const auto& [list, first] : lists) EXPECT_EQ(first_host(list), first) << list;
 }
 
 TEST(Slurm, OtherTextIsNoListOfHosts) {

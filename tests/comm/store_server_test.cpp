@@ -17,18 +17,17 @@
 namespace prunex::comm {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
+using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::message;
 
 Deadline soon() {
-  return std::chrono::steady_clock::now() + seconds(20);
+  return std::chrono::steady_clock::now() + 20s;
 }
 
 std::unique_ptr<Store> client_of(const StoreServer& server, const std::string& secret = "") {
-  Join join(seconds(20));
+  Join join(20s);
   return reach_store({"127.0.0.1", server.port(), secret}, join);
 }
 
@@ -53,10 +52,10 @@ std::string greeting_and(StoreRequestHead head) {
 
 void expect_serves(const StoreServer& server) {
   const auto first = client_of(server), second = client_of(server);
-  std::thread waiting([&] { EXPECT_EQ(second->get("late", seconds(20)), std::string("a\0b", 3)); });
+  std::thread waiting([&] { EXPECT_EQ(second->get("late", 20s), std::string("a\0b", 3)); });
   first->set("late", std::string("a\0b", 3));
   waiting.join();
-  EXPECT_EQ(first->get("never", milliseconds(20)), std::nullopt);
+  EXPECT_EQ(first->get("never", 20ms), std::nullopt);
 }
 
 TEST(StoreServer, CarriesValuesBetweenClients) {
@@ -75,7 +74,7 @@ TEST(StoreServer, WritesAKeyOnce) {
   client->set("seat/1", "true");
   EXPECT_THAT(message([&] { client_of(server)->set("seat/1", "forged"); }),
               HasSubstr("seat/1 is there already: do two processes have the same rank"));
-  EXPECT_EQ(client->get("seat/1", seconds(20)), "true");
+  EXPECT_EQ(client->get("seat/1", 20s), "true");
 }
 
 TEST(StoreServer, TurnsAwayWhatIsNoRequest) {
@@ -125,7 +124,7 @@ TEST(StoreServer, HoldsNoMoreThanItsRanksNeed) {
 
 TEST(StoreServer, WantsItsSecret) {
   const StoreServer server({.secret = "open sesame"});
-  Join join(milliseconds(300));
+  Join join(300ms);
   EXPECT_THAT(message([&] {
                 reach_store({"127.0.0.1", server.port(), "sesame"}, join);
               }),
@@ -137,7 +136,7 @@ TEST(StoreServer, ClosesWhenItIsReleased) {
   const StoreServer server({});
   const auto client = client_of(server), other = client_of(server);
   client->release();
-  EXPECT_THAT(message([&] { other->get("key", seconds(20)); }), HasSubstr("lost the store at 127.0.0.1"));
+  EXPECT_THAT(message([&] { other->get("key", 20s); }), HasSubstr("lost the store at 127.0.0.1"));
   EXPECT_THAT(message([&] { connect_to({"127.0.0.1", server.port()}, soon()); }), HasSubstr("Connection refused"));
   EXPECT_TRUE(tests::listening_addresses(getpid()).empty());
 }

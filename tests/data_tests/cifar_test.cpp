@@ -1,5 +1,5 @@
 // CIFAR's binary layout: files written here byte by byte as its authors describe it.
-#include "prunex/data/cifar.h"
+#include "prunex/data/load.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "tests/scratch.h"
 
 namespace prunex::data {

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "prunex/data/load.h"
-#include "prunex/data/synthetic.h"
 
 namespace prunex::data {
 namespace {

@@ -1,5 +1,5 @@
 // Anyone's own images in safetensors files.
-#include "prunex/data/image_file.h"
+#include "prunex/data/load.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // The built-in data set: reproducible, and beyond a linear model.
-#include "prunex/data/synthetic.h"
+#include "prunex/data/load.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,13 +49,13 @@ TEST(AtomicDirectory, IsCalledByItsFinalNameInErrors) {
 TEST(AtomicDirectory, ReplacesAnEmptyDirectoryOnly) {
   const tests::Scratch scratch;
   fs::create_directory(scratch / "empty");
-  check_new_or_empty(scratch / "empty", "--output");
+  check_new_or_empty(scratch / "empty", "`output`");
   AtomicDirectory(scratch / "empty").commit();
   fs::create_directory(scratch / "full");
   write(scratch / "full/precious");
-  EXPECT_THAT([&] { check_new_or_empty(scratch / "full", "--output"); },
+  EXPECT_THAT([&] { check_new_or_empty(scratch / "full", "`output`"); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("full: is not empty")));
-  EXPECT_THAT([&] { check_new_or_empty(scratch / "full/precious", "--output"); },
+  EXPECT_THAT([&] { check_new_or_empty(scratch / "full/precious", "`output`"); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("is a file")));
   EXPECT_THROW(AtomicDirectory(scratch / "full").commit(), std::runtime_error);
   EXPECT_TRUE(fs::exists(scratch / "full/precious"));

@@ -8,13 +8,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 #include "tests/full_disk.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::io {
 namespace {
@@ -26,12 +25,7 @@ using testing::Not;
 using testing::ThrowsMessage;
 using tests::FullDisk;
 using tests::Scratch;
-
-std::string content(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
+using tests::text_of;
 
 int64_t entries(const fs::path& folder) {
   return std::distance(fs::directory_iterator(folder), {});
@@ -41,7 +35,7 @@ TEST(AtomicFile, ReplacesAFileAndLeavesNothingElse) {
   Scratch scratch;
   write_file_atomically(scratch / "a", "old");
   write_file_atomically(scratch / "a", std::string("new\0bytes", 9));
-  EXPECT_EQ(content(scratch / "a"), std::string("new\0bytes", 9));
+  EXPECT_EQ(text_of(scratch / "a"), std::string("new\0bytes", 9));
   EXPECT_EQ(entries(scratch.path()), 1);
 }
 
@@ -68,11 +62,11 @@ TEST(AtomicFile, ALinkStaysALink) {
   fs::create_symlink("file", scratch / "link");
   write_file_atomically(scratch / "link", "x");  // to nothing yet
   EXPECT_TRUE(fs::is_symlink(scratch / "link"));
-  EXPECT_EQ(content(scratch / "file"), "x");
+  EXPECT_EQ(text_of(scratch / "file"), "x");
   fs::create_directory(scratch / "folder");
   fs::create_symlink("../link", scratch / "folder/second");
   write_file_atomically(scratch / "folder/second", "y");
-  EXPECT_EQ(content(scratch / "file"), "y");
+  EXPECT_EQ(text_of(scratch / "file"), "y");
   EXPECT_EQ(entries(scratch.path()), 3);
 }
 
@@ -100,7 +94,7 @@ TEST(AtomicFile, AFullDiskLeavesTheOldFileAndNamesIt) {
     EXPECT_THAT([&] { write_file_atomically(scratch / "a", std::string(5000, 'x')); },
                 ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "a"), Not(HasSubstr("\n")))));
   }
-  EXPECT_EQ(content(scratch / "a"), "old");
+  EXPECT_EQ(text_of(scratch / "a"), "old");
   EXPECT_EQ(entries(scratch.path()), 1);
 }
 
@@ -117,9 +111,9 @@ TEST(AtomicFile, OfOnePathMayBeUnderConstructionTwice) {
   first.append("first");
   second.append("second");
   first.commit();
-  EXPECT_EQ(content(scratch / "a"), "first");
+  EXPECT_EQ(text_of(scratch / "a"), "first");
   second.commit();
-  EXPECT_EQ(content(scratch / "a"), "second");
+  EXPECT_EQ(text_of(scratch / "a"), "second");
   EXPECT_EQ(entries(scratch.path()), 1);
 }
 
@@ -135,7 +129,7 @@ TEST(AtomicFile, OfAKilledProcessIsRemovedAndNothingElseIs) {
   EXPECT_EQ(entries(scratch.path()), 4);
   remove_temporaries(scratch.path());
   EXPECT_EQ(entries(scratch.path()), 3);
-  for (const char* name : {"a.tmp", "a.1-2.tmp", "b"}) EXPECT_EQ(content(scratch / name), "mine");
+  for (const char* name : {"a.tmp", "a.1-2.tmp", "b"}) EXPECT_EQ(text_of(scratch / name), "mine");
   EXPECT_NO_THROW(remove_temporaries(scratch / "nowhere"));
 }
 
@@ -143,16 +137,16 @@ TEST(JsonLines, EachLineIsThereWhenAppendReturns) {
   Scratch scratch;
   JsonLines lines(scratch / "m.jsonl");
   lines.append(R"({"exchange":1})");
-  EXPECT_EQ(content(scratch / "m.jsonl"), "{\"exchange\":1}\n");
+  EXPECT_EQ(text_of(scratch / "m.jsonl"), "{\"exchange\":1}\n");
   lines.append(R"({"exchange":2})");
-  EXPECT_EQ(content(scratch / "m.jsonl"), "{\"exchange\":1}\n{\"exchange\":2}\n");
+  EXPECT_EQ(text_of(scratch / "m.jsonl"), "{\"exchange\":1}\n{\"exchange\":2}\n");
 }
 
 TEST(JsonLines, ContinuesAnExistingFile) {
   Scratch scratch;
   JsonLines(scratch / "m.jsonl").append("1");
   JsonLines(scratch / "m.jsonl").append("2");
-  EXPECT_EQ(content(scratch / "m.jsonl"), "1\n2\n");
+  EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n2\n");
 }
 
 TEST(JsonLines, RefusesTwoLinesInOne) {
@@ -177,10 +171,10 @@ TEST(JsonLines, ThatFindNoRoomWaitAndAreWrittenInOrder) {
     EXPECT_THROW(lines.append("22222"), std::runtime_error);
     EXPECT_THROW(lines.append("3"), std::runtime_error);
     EXPECT_THROW(lines.flush(), std::runtime_error);
-    EXPECT_EQ(content(scratch / "m.jsonl"), "1\n");  // no half of a line
+    EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n");  // no half of a line
   }
   lines.flush();
-  EXPECT_EQ(content(scratch / "m.jsonl"), "1\n22222\n3\n");
+  EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n22222\n3\n");
 }
 
 TEST(RunDirectory, TakesTheNextFreeNumber) {

@@ -28,12 +28,7 @@ using testing::StartsWith;
 using testing::ThrowsMessage;
 using tests::message;
 using tests::Scratch;
-
-std::string content(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
+using tests::text_of;
 
 void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
@@ -117,7 +112,7 @@ TEST(SafeTensors, WritesTheBytesOfTheSpecification) {
       R"({"__metadata__":{"prunex.crc32":"{\"__metadata__\":\"00000000\",\"a\":\"6a9d9fbf\",\"b\":\"9e0409e6\"}"},)"
       R"("a":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"b":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  EXPECT_EQ(content(scratch / "a"), file_of(header, 0) + "\xff\xff\x01\x02");
+  EXPECT_EQ(text_of(scratch / "a"), file_of(header, 0) + "\xff\xff\x01\x02");
 }
 
 TEST(SafeTensors, WritesRowMajorWhateverTheMemoryLayout) {
@@ -130,7 +125,7 @@ TEST(SafeTensors, WritesRowMajorWhateverTheMemoryLayout) {
   other.insert("t", values.select(0, 0).select(0, 0).t());
   write_safetensors(scratch / "plain", plain);
   write_safetensors(scratch / "other", other);
-  EXPECT_EQ(content(scratch / "plain"), content(scratch / "other"));
+  EXPECT_EQ(text_of(scratch / "plain"), text_of(scratch / "other"));
 }
 
 TEST(SafeTensors, RefusesATypeTheFormatLacks) {
@@ -169,7 +164,7 @@ TEST(SafeTensors, ANamedPipeIsNotWaitedFor) {
 TEST(SafeTensors, RefusesEveryTruncation) {
   Scratch scratch;
   write_safetensors(scratch / "good", one_of_each_type());
-  std::string bytes = content(scratch / "good");
+  std::string bytes = text_of(scratch / "good");
   for (size_t size = 0; size < bytes.size(); size += 13) {
     write(scratch / "bad", bytes.substr(0, size));
     EXPECT_THROW(read_safetensors(scratch / "bad"), std::runtime_error) << size;
@@ -183,7 +178,7 @@ TEST(SafeTensors, FindsEveryByteThatChanged) {
   tensors.insert("w", at::arange(6, at::kFloat).reshape({2, 3}));
   tensors.insert("mask", at::tensor({1, 0}).to(at::kBool));
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
-  const std::string bytes = content(scratch / "good");
+  const std::string bytes = text_of(scratch / "good");
   for (const auto& flipped : tests::flips(bytes, bytes.size())) {
     write(scratch / "bad", flipped);
     const auto said = message([&] {
@@ -199,10 +194,10 @@ TEST(SafeTensors, FindsEveryByteThatChanged) {
 TEST(SafeTensors, NamesTheTensorThatAByteChangedIn) {
   Scratch scratch;
   write_safetensors(scratch / "good", one_of_each_type());
-  std::string bytes = content(scratch / "good");
+  std::string bytes = text_of(scratch / "good");
   bytes[bytes.size() - 1] ^= 1;  // of the last of the narrow ones in the order of the dictionary
   expect_refused(bytes, "tensor Bool is damaged: its checksum does not match");
-  bytes = content(scratch / "good");
+  bytes = text_of(scratch / "good");
   const auto header_end = bytes.find("}}") + 2;
   bytes[(header_end + 7) / 8 * 8] ^= 1;  // the widest come first
   expect_refused(bytes, "tensor Double is damaged");
@@ -215,7 +210,7 @@ TEST(SafeTensors, ChecksumsAreOfTheseTensorsAndOfTheMetadata) {
   tensors.insert("b", at::ones({2}));
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
   const auto with = [&](const std::string& from, const std::string& to) {
-    std::string bytes = content(scratch / "good");
+    std::string bytes = text_of(scratch / "good");
     return bytes.replace(bytes.find(from), from.size(), to);
   };
   expect_refused(with("\"value\"", "\"Value\""), "the checksum of __metadata__ does not match");
@@ -254,15 +249,11 @@ TEST(SafeTensors, DamagedFilesAreReadOrRefusedInOneLine) {
   tensors.insert("conv.weight", at::arange(6, at::kFloat).reshape({2, 3}));
   tensors.insert("step", at::scalar_tensor(7, at::kLong));
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
-  const std::string ours = content(scratch / "good");
+  const std::string ours = text_of(scratch / "good");
   const std::string theirs = file_of(R"({"w":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]},"__metadata__":{}})", 2);
   for (const auto& bytes : {ours, theirs}) {
-    auto damaged = tests::mutations(bytes, 300);
-    for (const auto& more : {tests::truncations(bytes, 50), tests::flips(bytes, 200)}) {
-      damaged.insert(damaged.end(), more.begin(), more.end());
-    }
-    for (auto& one : damaged) {
-      write(scratch / "bad", one);
+    for (const auto& damaged : tests::damaged(bytes, 300, 50, 200)) {
+      write(scratch / "bad", damaged);
       const auto said = message([&] { read_safetensors(scratch / "bad"); });
       EXPECT_THAT(said, AnyOf("no exception", StartsWith("cannot read " + (scratch / "bad") + ": ")));
       EXPECT_THAT(said, Not(HasSubstr("\n")));

@@ -194,6 +194,24 @@ TEST(Layering, OnlySayWritesToStandardError) {
   EXPECT_EQ(found, 1);
 }
 
+// Flags are syntax of the command, which makes them of fields in backticks: text::with_flags.
+TEST(Layering, TheLibraryNamesOptionsAsFieldsAndNotAsFlags) {
+  const std::regex literal(R"re("((?:[^"\\]|\\.)*)")re"), flag(R"re((?:^|[^\w-])--[a-z])re");
+  const std::regex of_launchers("srun --distribution|mpirun --map-by");
+  size_t literals = 0;
+  for (const auto& source : sources()) {
+    if (*source.begin() != "prunex") continue;
+    std::ifstream file(kRoot / source);
+    for (std::string line; std::getline(file, line);) {
+      for (const auto& text : matches(line, literal)) {
+        EXPECT_FALSE(std::regex_search(std::regex_replace(text, of_launchers, ""), flag)) << source << ": " << line;
+        ++literals;
+      }
+    }
+  }
+  EXPECT_GT(literals, 1000U);
+}
+
 TEST(Layering, TheReportAndWhatItReadsWithNeedNoTorch) {
   for (const auto& source : sources()) {
     if (room_of(source) != "report" && room_of(source) != "text") continue;

@@ -2,32 +2,20 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/serialization/pickle.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
 #include "tests/python.h"
+#include "tests/pytorch/load_tensors.h"
 #include "tests/scratch.h"
 
 namespace prunex::models {
 namespace {
 
 constexpr double kTolerance = 1e-4;  // of gradients through 150 layers, relative to the largest element
-
-std::map<std::string, at::Tensor> load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& item : torch::jit::pickle_load(bytes).toGenericDict()) {
-    tensors[item.key().toStringRef()] = item.value().toTensor();
-  }
-  return tensors;
-}
 
 /// As reference.py thins out.
 at::Tensor thin(const at::Tensor& tensor) {
@@ -49,7 +37,7 @@ TEST_P(BuiltIn, EqualsTorchvisionsNamesOutputsAndGradients) {
   program::Model model = make_model(name, {.height = size, .width = size, .seed = 3});
   program::write_pt2(folder / "model.pt2", model);
   PRUNEX_RUN_PYTHON("tests/models/reference.py", name, folder.path());
-  const std::map<std::string, at::Tensor> expected = load(folder / "expected.pt");
+  const std::map<std::string, at::Tensor> expected = tests::load_tensors(folder / "expected.pt");
   const at::Tensor& x = expected.at("x");
 
   expect_close(model.program.run({x}, model.weights, program::Mode::kEval)[0].detach(), expected.at("eval"), "eval");

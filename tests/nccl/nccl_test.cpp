@@ -54,7 +54,7 @@ TEST(Nccl, FailuresCarryTheLibrarysWords) {
 TEST(Nccl, WithoutAGpuARunIsRefused) {
   if (gpus() > 0) GTEST_SKIP() << "there is a GPU here";
   const auto store = make_memory_store();
-  EXPECT_THAT(message([] { check_gpu(); }), HasSubstr("--device cuda: no CUDA device: "));
+  EXPECT_THAT(message([] { check_gpu(); }), HasSubstr("`device` cuda: no CUDA device: "));
   EXPECT_THAT(message([&] { connect({}, *store, {.device = at::kCUDA}); }), HasSubstr("no CUDA device"));
 }
 

@@ -283,7 +283,7 @@ TEST(HostileFile, RecordsThatUnfoldAreRefusedUntilTheyAreAllowed) {
   const auto packed = pack(records, true);
   EXPECT_LT(packed.size(), 100000u);
   EXPECT_THAT(error_of(packed), AllOf(HasSubstr("guest.pt2: its records unfold to more than 8388608 bytes"),
-                                      HasSubstr("--max-model-size")));
+                                      HasSubstr("`max_model_size`")));
   EXPECT_EQ(error_of(packed, 64 << 20), "no error");
 }
 

@@ -1,4 +1,4 @@
-#include "prunex/program/shapes.h"
+#include "prunex/program/program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

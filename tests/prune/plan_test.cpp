@@ -214,7 +214,7 @@ TEST(Plan, RefusesCostsOutOfReach) {
 
 TEST(Plan, RefusesPatternsThatMatchNothing) {
   EXPECT_THAT([&] { planner_of(chain(), {.limits = {.ignore = {"layer9*"}}}); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("--ignore layer9*")));
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`ignore` layer9*")));
   EXPECT_THROW(planner_of(chain(), {.limits = {.max_ratio = 1.5}}), std::invalid_argument);
   EXPECT_THROW(planner_of(chain(), {.limits = {.round_to = -1}}), std::invalid_argument);
 }

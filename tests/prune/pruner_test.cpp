@@ -10,7 +10,6 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/macs.h"
-#include "prunex/prune/remaining.h"
 #include "tests/channels/cut_check.h"
 
 namespace prunex::prune {
@@ -137,7 +136,7 @@ TEST(Pruner, SaysWhatWasNotDone) {
       EXPECT_EQ(decision.kept, decision.units);
       EXPECT_FALSE(decision.reason.empty()) << decision.group;
     } else if (decision.group.starts_with("layer1.") || decision.group == "conv1") {
-      EXPECT_EQ(decision.reason, "--ignore layer1.*") << decision.group;
+      EXPECT_EQ(decision.reason, "`ignore` layer1.*") << decision.group;
       EXPECT_EQ(decision.kept, decision.units) << decision.group;
     } else {
       EXPECT_EQ(decision.asked, decision.units / 2) << decision.group;

@@ -213,7 +213,7 @@ TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
 
 TEST(Regularizer, UnknownPenaltiesAreRefused) {
   EXPECT_THAT([] { penalty_named("lasso"); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("--sparse: got 'lasso', wanted one of none, bn_scale")));
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`sparse`: got 'lasso', wanted one of none, bn_scale")));
 }
 
 }  // namespace

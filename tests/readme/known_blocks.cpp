@@ -6,10 +6,8 @@ namespace {
 const std::string kShort = " --exchanges 4 --local-steps 2 --batch-size 8 --precision fp32";
 const std::string kFewImages = " --samples 80";
 
-}  // namespace
-
-const std::vector<KnownBlock>& known_blocks() {
-  static const std::vector<KnownBlock> blocks{
+std::vector<KnownBlock> blocks_of_readme() {
+  return {
       {.file = "README.md",
        .start = "make demo",
        .changes = {{"make demo ", "scripts/demo.sh" + kShort + kFewImages + " "},
@@ -51,7 +49,11 @@ const std::vector<KnownBlock>& known_blocks() {
                     "--local-steps 2 --batch-size 8 --validation 20 --prune-steps 2"}}},
       {.file = "README.md", .start = "make install", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "README.md", .start = "find_package(prunex", .why_not = "examples/CMakeLists.txt, a step of .ci/run"},
+  };
+}
 
+std::vector<KnownBlock> blocks_of_pages() {
+  return {
       {.file = "docs/pruning.md",
        .start = "prunex prune --model net.pt2",
        .changes = {{"--output small", "--output small-again"},
@@ -74,6 +76,17 @@ const std::vector<KnownBlock>& known_blocks() {
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
       {.file = "docs/results.md", .start = "bench/", .why_not = "days"},
   };
+}
+
+std::vector<KnownBlock> joined(std::vector<KnownBlock> first, const std::vector<KnownBlock>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+}  // namespace
+
+const std::vector<KnownBlock>& known_blocks() {
+  static const std::vector<KnownBlock> blocks = joined(blocks_of_readme(), blocks_of_pages());
   return blocks;
 }
 

@@ -22,11 +22,7 @@ using tests::text_of;
 using tests::write_text;
 
 std::vector<std::string> damaged(const std::string& text) {
-  auto all = tests::mutations(text, 60);
-  for (const auto& more : {tests::truncations(text, 10), tests::flips(text, 40)}) {
-    all.insert(all.end(), more.begin(), more.end());
-  }
-  return all;
+  return tests::damaged(text, 60, 10, 40);
 }
 
 /// Every problem of a run names its file; a page is made of what is left.

@@ -11,9 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using tests::RunFiles;
 using tests::Scratch;
-using tests::write_run;
 using tests::write_text;
 
 constexpr const char* kSummary =
@@ -27,7 +25,7 @@ std::string summary_of(const std::vector<std::string>& directories) {
 TEST(Layout, OfARecordedRunIsCompletedFromItsSummary) {
   const Scratch scratch;
   const std::string options = R"("options": {"model": "\"resnet8\"", "dataset": "\"synthetic\"", "nodes": "2"})";
-  write_run(scratch / "a/1", {});
+  tests::write_run(scratch / "a/1", {});
   write_text(scratch / "compare.json", R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0", )" + options +
                                            R"(, "summary": )" + kSummary + R"(}, {"name": "a", "directory": "a/1", )" +
                                            options + "}]}");

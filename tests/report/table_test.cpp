@@ -1,12 +1,11 @@
 // Expected texts and lines are written by hand.
-#include "report/table.h"
+#include "report/format.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "report/format.h"
 #include "report/study.h"
 
 namespace prunex::report {

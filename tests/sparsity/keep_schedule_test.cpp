@@ -1,5 +1,5 @@
 // The share of units kept: values of the cubic by hand.
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "prunex/sparsity/keep_schedule.h"
+#include "prunex/sparsity/projection.h"
 #include "tests/units.h"
 
 namespace prunex::strategies {

@@ -1,6 +1,6 @@
-#include "prunex/text/option.h"
-
 #include <gtest/gtest.h>
+
+#include "prunex/text/one_line.h"
 
 namespace prunex::text {
 namespace {

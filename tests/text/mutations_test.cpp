@@ -34,11 +34,7 @@ constexpr const char* kRecord =
     R"({"exchange": 3, "loss": 1.5e-2, "frozen": true, "residuals": {"by_tensor": {"w": [1, -2, null]}}, "name": "a\u00e4\n"})";
 
 std::vector<std::string> damaged(const std::string& text) {
-  auto all = tests::mutations(text, 500);
-  for (const auto& more : {tests::truncations(text, 50), tests::flips(text, 500)}) {
-    all.insert(all.end(), more.begin(), more.end());
-  }
-  return all;
+  return tests::damaged(text, 500, 50, 500);
 }
 
 TEST(Damaged, ConfigurationsAreReadOrRefusedByFileAndLine) {

@@ -32,15 +32,6 @@ using tests::text_of;
 
 namespace fs = std::filesystem;
 
-/// 6 exchanges of 2 steps; the masks freeze, and the network is cut, at the fourth.
-TrainOptions checkpointed_run(const std::string& run_dir) {
-  TrainOptions options = tiny_run(160, 6);
-  options.nodes = 2;
-  options.run_dir = run_dir;
-  options.checkpoint_every = 1;
-  return options;
-}
-
 nlohmann::json summary_of(const std::string& run_dir) {
   return nlohmann::json::parse(text_of(run_dir + "/summary.json"));
 }
@@ -81,15 +72,16 @@ void expect_resumed_equals_whole(TrainOptions options, int64_t exchange) {
 }
 
 TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
-  for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(checkpointed_run(""), exchange);
+  for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(two_node_run(""), exchange);
 }
 
 /// What resuming says if `change` has been made to the tensors of rank 0.
 std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change) {
   const tests::Scratch scratch;
-  TrainOptions options = checkpointed_run(scratch / "run");
+  TrainOptions options = two_node_run(scratch / "run");
   options.nodes = 1;
   options.exchanges = 3;
+  options.checkpoint_every = 1;
   run_to_end(options);
   const std::string file = scratch / "run/checkpoint/2/rank-0.safetensors";
   const auto saved = io::read_safetensors(file);
@@ -126,7 +118,7 @@ TEST(Checkpoint, TensorsThatDoNotFitAreNamed) {
 }
 
 TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
-  TrainOptions options = checkpointed_run("");
+  TrainOptions options = two_node_run("");
   options.consensus.start_from = strategies::StartFrom::kTheta;
   options.after_freeze = strategies::AfterFreeze::kAdmm;
   options.masks.rule = strategies::MaskRule::kUnion;

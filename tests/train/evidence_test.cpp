@@ -1,5 +1,5 @@
 // Evidence against the closed form of the last layer's gradient, and against plain calls.
-#include "prunex/train/evidence.h"
+#include "prunex/train/data_pruning.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -7,7 +7,6 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
-#include "prunex/train/data_pruning.h"
 #include "small_network.h"
 
 namespace prunex::train {

@@ -98,7 +98,7 @@ TEST(MaskPlan, RefusesWhatItCannotMeet) {
   refused(options, StartsWith("`mask_rule` union: "));
   options = budget("macs=0.5");
   options.pruning.plan.limits.ignore = {"conv9"};
-  refused(options, StartsWith("--ignore conv9: "));
+  refused(options, StartsWith("`ignore` conv9: "));
 }
 
 class BudgetOf : public testing::TestWithParam<const char*> {};

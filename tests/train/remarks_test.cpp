@@ -1,5 +1,5 @@
 // What is said of networks that do not train, or cannot be cut, as one would expect.
-#include "prunex/train/remarks.h"
+#include "prunex/train/network.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
-#include "prunex/train/network.h"
 #include "small_network.h"
 #include "tests/scratch.h"
 

@@ -31,14 +31,6 @@ using tests::text_of;
 
 namespace fs = std::filesystem;
 
-/// 6 exchanges of 2 steps on two nodes.
-TrainOptions small_run(const std::string& run_dir) {
-  TrainOptions options = tiny_run(160, 6);
-  options.nodes = 2;
-  options.run_dir = run_dir;
-  return options;
-}
-
 TrainOptions resumed(TrainOptions options) {
   options.resume = options.run_dir;
   options.run_dir.clear();
@@ -73,7 +65,7 @@ std::vector<int> run_until_asked(const TrainOptions& options, int signal) {
 
 TEST(Safekeeping, ARunThatOneRankIsAskedToStopEndsOnAllAndGoesOnToTheSameBits) {
   const tests::Scratch scratch;
-  const TrainOptions whole = small_run(scratch / "whole"), part = small_run(scratch / "part");
+  const TrainOptions whole = two_node_run(scratch / "whole"), part = two_node_run(scratch / "part");
   run_to_end(whole);
   EXPECT_EQ(run_until_asked(part, SIGINT), (std::vector<int>{SIGINT, SIGINT}));
   EXPECT_LT(lines_of(scratch / "part").size(), 6U);
@@ -97,7 +89,7 @@ TEST(Safekeeping, WithoutCheckpointsThereIsNothingToWaitFor) {
 
 TEST(Safekeeping, WritesCheckpointsByTheClockUnlessToldOtherwise) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = two_node_run(scratch / "run");
   options.trace = true;
   options.checkpoint_seconds = 1e-6;
   run_to_end(options);
@@ -113,7 +105,7 @@ TEST(Safekeeping, WritesCheckpointsByTheClockUnlessToldOtherwise) {
 
 TEST(Safekeeping, AFullDiskCostsCheckpointsAndNotTheTraining) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = two_node_run(scratch / "run");
   options.checkpoint_every = 2;
   testing::internal::CaptureStderr();
   {
@@ -129,7 +121,7 @@ TEST(Safekeeping, AFullDiskCostsCheckpointsAndNotTheTraining) {
 
 TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = two_node_run(scratch / "run");
   options.checkpoint_every = 3;
   run_to_end(options);
   fs::copy(scratch / "run", scratch / "whole", fs::copy_options::recursive);
@@ -146,7 +138,7 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
 
 TEST(Safekeeping, FilesThatAKilledRunLeftUnderConstructionAreRemoved) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run(scratch / "run");
+  TrainOptions options = two_node_run(scratch / "run");
   fs::create_directories(scratch / "run");
   std::ofstream(scratch / "run/config.toml.123-0123abcd.tmp") << "ha";
   options.checkpoint_every = 6;

@@ -27,6 +27,14 @@ inline TrainOptions tiny_run(int64_t samples, int64_t exchanges) {
   return options;
 }
 
+/// 6 exchanges of 2 steps on two nodes; the masks freeze, and the network is cut, at the fourth.
+inline TrainOptions two_node_run(const std::string& run_dir) {
+  TrainOptions options = tiny_run(160, 6);
+  options.nodes = 2;
+  options.run_dir = run_dir;
+  return options;
+}
+
 /// Rank 0's.
 inline Summary run_to_end(const TrainOptions& options) {
   Summary of_rank_0;

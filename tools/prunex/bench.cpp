@@ -11,7 +11,7 @@
 #include "launch/launch.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/cost_model.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/train/options.h"

@@ -20,7 +20,6 @@
 #include "prunex/text/option.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
-#include "tools/prunex/standard_streams.h"
 #include "tools/prunex/version.h"
 
 namespace prunex::tools {

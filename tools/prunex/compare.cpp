@@ -7,7 +7,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/train/options.h"
 #include "prunex/version.h"

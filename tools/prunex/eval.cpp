@@ -8,17 +8,15 @@
 #include <optional>
 #include <stdexcept>
 
-#include "prunex/data/image_file.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/data/load.h"
+#include "prunex/io/files.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
-#include "prunex/train/remarks.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
 namespace {

@@ -5,13 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "prunex/channels/analysis.h"
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/train/images.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
-#include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
 namespace {

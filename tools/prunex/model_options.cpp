@@ -1,4 +1,4 @@
-#include "tools/prunex/model_options.h"
+#include "tools/prunex/commands.h"
 
 #include <fmt/format.h>
 

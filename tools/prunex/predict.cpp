@@ -12,7 +12,6 @@
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/model_options.h"
 
 namespace prunex::tools {
 namespace {

@@ -12,20 +12,16 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/data/load.h"
-#include "prunex/io/atomic_file.h"
-#include "prunex/io/run_directory.h"
+#include "prunex/io/files.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/evidence.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
-#include "prunex/train/remarks.h"
 #include "tools/prunex/commands.h"
-#include "tools/prunex/model_options.h"
 #include "tools/prunex/prune_report.h"
 
 namespace prunex::tools {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "prunex/sparsity/cut.h"
+#include "prunex/text/option.h"
 #include "prunex/version.h"
 #include "tools/prunex/help.h"
 
@@ -24,7 +25,7 @@ ordered_json layers_of(const Pruned& pruned) {
   ordered_json layers = ordered_json::array();
   for (const auto& layer : pruned.layers) {
     layers.push_back({{"name", layer.layer}, {"channels", layer.before}, {"asked", layer.asked}, {"done", layer.done}});
-    if (!layer.reason.empty()) layers.back()["reason"] = layer.reason;
+    if (!layer.reason.empty()) layers.back()["reason"] = text::with_flags(layer.reason);
   }
   return layers;
 }
@@ -35,7 +36,7 @@ ordered_json groups_of(const Pruned& pruned) {
     ordered_json group{{"name", decision.group},    {"kind", channels::name_of(decision.kind)},
                        {"layers", decision.layers}, {"units", decision.units},
                        {"asked", decision.asked},   {"done", decision.kept}};
-    if (!decision.reason.empty()) group["reason"] = decision.reason;
+    if (!decision.reason.empty()) group["reason"] = text::with_flags(decision.reason);
     if (!decision.inexact.empty()) group["inexact"] = decision.inexact;
     groups.push_back(std::move(group));
   }
@@ -50,7 +51,7 @@ ordered_json not_pruned(const Pruned& pruned) {
                       {"kind", channels::name_of(decision.kind)},
                       {"layers", decision.layers},
                       {"units", decision.units},
-                      {"reason", decision.reason}});
+                      {"reason", text::with_flags(decision.reason)}});
   }
   return groups;
 }
@@ -110,7 +111,7 @@ void print_report(const Pruned& pruned, const std::optional<Scores>& scores) {
     const bool boundary = decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput;
     if (boundary || decision.reason.empty()) continue;
     const auto text = fmt::format("{}: {} of {} units kept, asked {}: {}", decision.group, decision.kept,
-                                  decision.units, decision.asked, decision.reason);
+                                  decision.units, decision.asked, text::with_flags(decision.reason));
     fmt::print("{}\n", wrap(text, 0, 2));
   }
 }

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "report/study.h"
 #include "tools/prunex/commands.h"

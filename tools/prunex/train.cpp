@@ -13,18 +13,16 @@
 #include <vector>
 
 #include "launch/launch.h"
-#include "launch/stop_signals.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/text/read_file.h"
-#include "prunex/train/check.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
+#include "tools/prunex/command_line.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
-#include "tools/prunex/standard_streams.h"
 
 namespace prunex::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "prunex/comm/gloo/mesh.h"
+#include "prunex/comm/gloo/gloo_communicator.h"
 
 namespace prunex::comm {
 namespace {

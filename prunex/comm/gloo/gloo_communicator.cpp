@@ -9,8 +9,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "prunex/comm/gloo/mesh.h"
-
 namespace prunex::comm {
 namespace {
 

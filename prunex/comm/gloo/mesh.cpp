@@ -1,4 +1,4 @@
-#include "prunex/comm/gloo/mesh.h"
+#include "prunex/comm/gloo/gloo_communicator.h"
 
 #include <fmt/format.h>
 #include <gloo/context.h>

@@ -74,7 +74,7 @@ std::vector<std::string> hosts_of_store(const Environment& environment, const st
     resolution = resolve_host(environment.master_address, join.deadline());
   }
   if (!resolution.problem.empty()) {
-    throw std::runtime_error(fmt::format("[comm] MASTER_ADDR {}: {}; gave up after {} (--join-timeout)",
+    throw std::runtime_error(fmt::format("[comm] MASTER_ADDR {}: {}; gave up after {} (`join_timeout`)",
                                          environment.master_address, resolution.problem, join.limit()));
   }
   auto& hosts = resolution.hosts;
@@ -133,7 +133,7 @@ void Join::announce() {
   while (!changed_.wait_until(lock, next, [&] { return over_; })) {
     next += std::min(kThen, limit_ / 4);
     if (what_.empty()) continue;
-    const auto line = fmt::format("prunex: {}; waiting for {}, gives up after {} (--join-timeout)\n", what_,
+    const auto line = fmt::format("prunex: {}; waiting for {}, gives up after {} (the join timeout)\n", what_,
                                   text_of(Clock::now() - begin_), limit());
     say(line);
   }
@@ -176,7 +176,7 @@ std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topi
     if (missing.empty()) break;
     const auto joined = fmt::format("{} of {} ranks joined", cards.size() - missing.size(), cards.size());
     if (meeting.join.over()) {
-      throw std::runtime_error(fmt::format("[comm] {} within {}: {} (--join-timeout)", joined, meeting.join.limit(),
+      throw std::runtime_error(fmt::format("[comm] {} within {}: {} (`join_timeout`)", joined, meeting.join.limit(),
                                            missing_ranks(missing)));
     }
     // The first of those who have joined speaks for all.

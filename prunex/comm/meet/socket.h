@@ -80,7 +80,7 @@ std::string address_of_interface(const std::string& name);
 
 /// Names this machine's network stack: ranks with equal names reach each other over loopback.
 std::string network_identity();
-/// The address of this machine's host name. Throws std::invalid_argument that asks for --interface if it is loopback or
+/// The address of this machine's host name. Throws std::invalid_argument that asks for `interface` if it is loopback or
 /// none of this machine's.
 std::string address_of_host_name();
 

@@ -117,7 +117,7 @@ Socket try_until(const StorePlace& place, Join& join, bool greeted) {
     join.waits_for(line);
     if (Clock::now() + kBetweenTries >= join.deadline()) {
       throw std::runtime_error(
-          fmt::format("[comm] {}; gave up after {} (--join-timeout): did rank 0 start there?", line, join.limit()));
+          fmt::format("[comm] {}; gave up after {} (`join_timeout`): did rank 0 start there?", line, join.limit()));
     }
     std::this_thread::sleep_for(kBetweenTries);
   }

@@ -110,7 +110,7 @@ std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::str
     return std::make_unique<TorchStore>(std::move(store), prefix);
   }
   throw std::runtime_error(fmt::format(
-      "[comm] no store of torchrun at {}:{} within {} (--join-timeout): another program answers there, or nobody does",
+      "[comm] no store of torchrun at {}:{} within {} (`join_timeout`): another program answers there, or nobody does",
       place.host, place.port, join.limit()));
 }
 

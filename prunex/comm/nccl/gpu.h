@@ -1,5 +1,5 @@
 // Groups that serve tensors on GPUs. CMake chooses what makes them: nccl_communicator.cpp, or without CUDA no_nccl.cpp,
-// whose functions, and check_gpu, throw std::invalid_argument "--device cuda: built without CUDA: …".
+// whose functions, and check_gpu, throw std::invalid_argument "`device` cuda: built without CUDA: …".
 #pragma once
 
 #include <c10/core/Device.h>

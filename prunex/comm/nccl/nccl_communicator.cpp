@@ -239,7 +239,7 @@ void check_gpu() {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
   if (result == cudaSuccess && count > 0) return;
-  throw std::invalid_argument(fmt::format("--device cuda: no CUDA device: {}", cudaGetErrorString(result)));
+  throw std::invalid_argument(fmt::format("`device` cuda: no CUDA device: {}", cudaGetErrorString(result)));
 }
 
 Gpu use_gpu(int preferred) {

@@ -7,7 +7,7 @@ namespace prunex::comm {
 namespace {
 
 [[noreturn]] void refuse() {
-  throw std::invalid_argument("--device cuda: built without CUDA: configure with -DPRUNEX_CUDA=ON");
+  throw std::invalid_argument("`device` cuda: built without CUDA: configure with -DPRUNEX_CUDA=ON");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Memory that the ranks of one node share, with counters to wait for.
+// Memory that the ranks of one node share, with counters to wait for, and groups over it.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "prunex/comm/backend.h"
+#include "prunex/comm/hierarchy.h"
 #include "prunex/comm/layout.h"
 #include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/socket.h"
@@ -92,5 +94,16 @@ struct SharedMemory {
 
 /// All ranks of the node must call. `timeout`: how long a wait may last.
 SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout);
+
+// Groups over that memory.
+
+/// The memory may serve other operations too, one after the other.
+std::unique_ptr<Communicator> make_shm_communicator(const Group& group, std::shared_ptr<NodeMemory> memory,
+                                                    const Guard& guard);
+
+/// Every rail runs a ring over its shard; chunk by chunk it adds up what the ranks of its node have put into their
+/// memory, and leaves the results there. Borrows the groups of this rank, of which `node` is over the same memory.
+std::unique_ptr<Pipeline> make_pipeline(const Layout& layout, Communicator& node, RingCommunicator& rail,
+                                        std::shared_ptr<NodeMemory> memory);
 
 }  // namespace prunex::comm

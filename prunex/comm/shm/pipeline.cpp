@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/shm/node_memory.h"
 
 namespace prunex::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "prunex/comm/shm/shm_communicator.h"
+#include "prunex/comm/shm/node_memory.h"
 
 #include <ATen/ATen.h>
 

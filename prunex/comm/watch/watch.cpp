@@ -22,7 +22,7 @@ constexpr const char* kReportAndName = "report and name";
 // Requests that come within this time are one: a signal to all ranks reaches each of them several times.
 constexpr std::chrono::seconds kOneRequest{1};
 
-// The temporary name is of the form of those that the next run in the folder removes (io/atomic_file.h).
+// The temporary name is of the form of those that the next run in the folder removes (io/files.h).
 bool replace_file(const std::string& path, const std::string& text) {
   const std::string temporary = fmt::format("{}.{}-00000000.tmp", path, ::getpid());
   std::ofstream file(temporary);

@@ -1,4 +1,4 @@
-#include "prunex/program/pt2/archive.h"
+#include "prunex/program/pt2/format.h"
 
 #include <ATen/ATen.h>
 #include <caffe2/serialize/inline_container.h>
@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "prunex/io/atomic_file.h"
+#include "prunex/io/files.h"
 #include "prunex/text/json.h"
 
 namespace prunex::program {
@@ -92,7 +92,7 @@ struct ArchiveReader::Archive {
       const auto size = stat(static_cast<zip_uint64_t>(i)).size;
       if (size > most - total) {
         throw std::runtime_error(
-            fmt::format("its records unfold to more than {} bytes: --max-model-size allows more", limit));
+            fmt::format("its records unfold to more than {} bytes: `max_model_size` allows more", limit));
       }
       total += size;
     }

@@ -6,10 +6,9 @@
 #include <map>
 #include <stdexcept>
 
+#include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
-#include "prunex/program/pt2/archive.h"
 #include "prunex/program/pt2/format.h"
-#include "prunex/program/shapes.h"
 #include "prunex/text/json.h"
 
 namespace prunex::program {

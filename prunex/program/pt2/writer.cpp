@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
-#include "prunex/program/pt2/archive.h"
 #include "prunex/program/pt2/format.h"
 
 namespace prunex::program {

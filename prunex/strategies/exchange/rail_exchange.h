@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "prunex/comm/communicator.h"
 #include "prunex/comm/hierarchy.h"
-#include "prunex/comm/range.h"
 #include "prunex/strategies/exchange/payload.h"
 
 namespace prunex::strategies {

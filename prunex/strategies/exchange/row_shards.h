@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/range.h"
+#include "prunex/comm/communicator.h"
 #include "prunex/sparsity/compaction.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/projection.h"

@@ -197,8 +197,8 @@ class Ddp final : public GradientStrategy {
 void check(const DdpOptions& options) {
   const bool flat = options.exchange == ExchangeForm::kFlat;
   if (options.payload > (flat ? Payload::kFp32 : Payload::kFp16)) {
-    throw std::invalid_argument(fmt::format("--payload: got {}, ddp{} has {}", name_of(options.payload),
-                                            flat ? " with --exchange flat" : "",
+    throw std::invalid_argument(fmt::format("`payload`: got {}, ddp{} has {}", name_of(options.payload),
+                                            flat ? " with `exchange` flat" : "",
                                             flat ? "fp32 alone" : "fp32, and between nodes bf16 and fp16"));
   }
 }

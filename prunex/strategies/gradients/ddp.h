@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/range.h"
+#include "prunex/comm/communicator.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/gradients/gradient_strategy.h"

@@ -12,7 +12,7 @@ namespace prunex::strategies {
 GradientStrategy::GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting)
     : reporting_(reporting), product_{detached(replica.weights.params), replica.weights.buffers} {
   if (reporting.steps < 1 || reporting.total_steps < 1) {
-    throw std::invalid_argument("--local-steps: wanted 1 or more, in a run of 1 or more steps");
+    throw std::invalid_argument("`local_steps`: wanted 1 or more, in a run of 1 or more steps");
   }
   at::NoGradGuard no_grad;
   for (auto& tensor : product_.params) ranks.world->broadcast(tensor.value());

@@ -144,10 +144,10 @@ class PowerSgd final : public GradientStrategy {
 
 void check(const PowerSgdOptions& options) {
   if (options.rank < 1) {
-    throw std::invalid_argument(fmt::format("--powersgd-rank: got {}, wanted 1 or more", options.rank));
+    throw std::invalid_argument(fmt::format("`powersgd_rank`: got {}, wanted 1 or more", options.rank));
   }
   if (options.start_after < 0) {
-    throw std::invalid_argument(fmt::format("--powersgd-start: got {}, wanted 0 or more", options.start_after));
+    throw std::invalid_argument(fmt::format("`powersgd_start`: got {}, wanted 0 or more", options.start_after));
   }
 }
 

@@ -170,11 +170,11 @@ class TopK final : public GradientStrategy {
 
 void check(const TopKOptions& options) {
   if (!(options.density > 0 && options.density <= 1)) {
-    throw std::invalid_argument(fmt::format("--density: got {}, wanted a share in (0, 1]", options.density));
+    throw std::invalid_argument(fmt::format("`density`: got {}, wanted a share in (0, 1]", options.density));
   }
-  if (options.dgc && !options.error_feedback) throw std::invalid_argument("--dgc: needs error feedback");
+  if (options.dgc && !options.error_feedback) throw std::invalid_argument("`dgc`: needs error feedback");
   if (!(options.dgc_options.clip >= 0)) {
-    throw std::invalid_argument(fmt::format("--dgc-clip: got {}, wanted 0 or more", options.dgc_options.clip));
+    throw std::invalid_argument(fmt::format("`dgc_clip`: got {}, wanted 0 or more", options.dgc_options.clip));
   }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/admm/penalties.h"
+#include "prunex/admm/residuals.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/exchange/row_shards.h"
 #include "prunex/strategies/strategy.h"

@@ -20,11 +20,11 @@ namespace {
 HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   admm::check(options.consensus.penalty);
   if (options.local.steps < 1 || options.local.total_steps < 1) {
-    throw std::invalid_argument(fmt::format("--local-steps: got {} of {} steps, wanted 1 or more", options.local.steps,
+    throw std::invalid_argument(fmt::format("`local_steps`: got {} of {} steps, wanted 1 or more", options.local.steps,
                                             options.local.total_steps));
   }
   if (options.consensus.penalty.kappa == 0 && options.consensus.start_from == StartFrom::kTheta) {
-    throw std::invalid_argument("--start-from theta: needs --kappa above 0, or ranks never hear of each other");
+    throw std::invalid_argument("`start_from` theta: needs `kappa` above 0, or ranks never hear of each other");
   }
   if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
       !options.local.learning_rate) {

@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "prunex/sparsity/keep_schedule.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/strategy.h"
