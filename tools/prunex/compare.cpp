@@ -196,7 +196,7 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
   const Build build = this_build();
   const nlohmann::ordered_json head{
       {"file", command.file},   {"command", line_of(command)},    {"version", kVersion},
-      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", describe_host()}};
+      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
   const Outcome timed = run_timings(command, timings(), record, head);
@@ -206,7 +206,7 @@ Outcome run_and_time(const CompareCommand& command, const Comparison& comparison
 int run_compare(const CompareCommand& command) {
   const Comparison comparison = read(command);
   const Build build = this_build();
-  ComparisonRecord record(directory_of(command), {{"processor", describe_host().value("processor", "")},
+  ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
                                                   {"commit", build.commit},
                                                   {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
   const auto again = names_again(command, comparison);
