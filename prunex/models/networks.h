@@ -5,11 +5,15 @@
 #include <vector>
 
 #include "prunex/models/models.h"
+#include "prunex/program/builder.h"
 
 namespace prunex::models {
 
+/// The norm that options ask for.
+program::ValueId norm(program::Builder& net, const std::string& name, program::ValueId x, Norm kind);
+
 /// He et al.'s residual networks for 32x32 images: three stages of 16, 32 and 64 channels with `blocks` basic blocks
-/// each: 1, 3, 9 for resnet8, 20, 56. Where the width changes, the shortcut is a 1x1 convolution with batch norm. Names
+/// each: 1, 3, 9 for resnet8, 20, 56. Where the width changes, the shortcut is a 1x1 convolution with a norm. Names
 /// follow torchvision's ResNet.
 program::Model cifar_resnet(int64_t blocks, const ModelOptions& options);
 
@@ -23,7 +27,7 @@ struct ResnetShape {
 /// instead of the 7x7 stem.
 program::Model resnet(const ResnetShape& shape, const ModelOptions& options);
 
-/// torchvision's VGG networks with batch norm. `stages`: the output channels of the 3x3 convolutions between the
+/// torchvision's VGG networks with norms. `stages`: the output channels of the 3x3 convolutions between the
 /// max-pools.
 program::Model vgg(const std::vector<std::vector<int64_t>>& stages, const ModelOptions& options);
 

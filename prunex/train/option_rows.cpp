@@ -102,13 +102,15 @@ OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
 
 void describe_network(OptionList& list, TrainOptions& o) {
   const auto is_file = [&o] { return o.model.ends_with(".pt2"); };
+  const Condition built_in{"built-in networks",
+                           [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }};
   list.topic("Model");
   list.add("model", text::one_of(o.model, models::model_names(), ".pt2"),
            "a built-in network, or a program saved by torch.export.save")
       .basic();
-  list.add(
-      "width", number(o.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets",
-      {{"built-in networks", [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }}});
+  list.add("width", number(o.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets", {built_in});
+  list.add("norm", text::choice(o.norm, {{"batch", models::Norm::kBatch}, {"group", models::Norm::kGroup}}),
+           "behind every convolution; group: at most 32 groups of 4 channels or more, for unequal data", {built_in});
   list.add("max-model-size", number(o.max_model_size, between(0, 0x1p40)),
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
            {{"FILE.pt2", [is_file, &o] { return is_file() ? "" : fmt::format("{} is built in", o.model); }}})

@@ -370,6 +370,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--finetune-lr", "0.1"}, {"--finetune-lr: ", "--finetune-epochs"}},
         {"train", {"--data-dir", "here"}, {"--data-dir: --dataset synthetic does not read it"}},
         {"train", {"--samples", "40", "--dataset", "cifar10"}, {"--samples: --dataset cifar10 does not read it"}},
+        {"train", {"--norm", "group", "--model", "x.pt2"}, {"--norm: the network of a file has its own"}},
         {"train", {"--max-model-size", "1"}, {"--max-model-size: resnet8 is built in"}},
         {"train", {"--device", "cuda", "--strategy", "ddp"}, {"--device cuda: --strategy ddp computes on the CPU"}},
         {"prune", {"--samples", "40", "--ratio", "0.5"}, {"--samples: no --dataset is named"}},

@@ -54,6 +54,18 @@ TEST(Strategies, AllTrainAndLeaveAModel) {
   }
 }
 
+// Whole groups of the norm go: 4 channels at a time, half of each block's.
+TEST(Strategies, CutNetworksWithGroupNorm) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run("hsadmm");
+  options.norm = models::Norm::kGroup;
+  const Summary summary = run(options, scratch / "run");
+  EXPECT_EQ(summary.units_removed, 2 + 4 + 8);
+  EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
+  const auto weights = io::read_safetensors(scratch / "run/model.safetensors").tensors;
+  EXPECT_EQ(weights["layer3.0.conv1.weight"].size(0), 32);
+}
+
 // The outer step of H-SADMM begins with the first exchange, unless told otherwise.
 TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
   const tests::Scratch scratch;
