@@ -223,6 +223,12 @@ void validate_strategy(const TrainOptions& options) {
       options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
   refuse(facts.duals && deaf,
          "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
+  const bool pulls_nothing = facts.duals && options.consensus.penalty.kappa > 0 && group_words(options) == "none" &&
+                             options.consensus.aux == strategies::AuxTensors::kAverage;
+  refuse(pulls_nothing,
+         fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
+                     "`kappa` 0, which goes without",
+                     name));
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
 }

@@ -31,6 +31,7 @@ TrainOptions phases(const std::string& strategy) {
   TrainOptions options = tiny_run(64, 0);
   options.strategy = strategy;
   options.groups = "none";
+  options.consensus.aux = strategies::AuxTensors::kAdmm;
   options.data.validation = 16;
   options.epochs = 4.0 / 3;  // 48 images: 3 steps
   options.eval_every = 1;

@@ -135,6 +135,7 @@ TEST(Strategies, HsadmmFlatSendsWhatTheFormulaSays) {
   const tests::Scratch scratch;
   TrainOptions options = small_run("hsadmm_flat");
   options.groups = "none";
+  options.consensus.penalty.kappa = 0;
   options.ranks_per_node = {2};
   const auto flat = run(options, scratch / "flat").bytes.inter_node;
   options.strategy = "local_sgd";
@@ -244,9 +245,20 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(
+      "hsadmm", [](auto& o) { o.groups = "none"; }, "`groups`: got none, which leaves hsadmm no tensor to pull");
+  expect_refused(
       "hsadmm_flat", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, hsadmm_flat has fp32");
   expect_refused(
       "hsadmm", [](auto& o) { o.sites = 2, o.exchange.payload = Payload::kInt8; }, "between sites fp32 alone");
+}
+
+TEST(Strategies, WithoutGroupsHsadmmNeedsAllTensorsInAdmmOrNone) {
+  TrainOptions options = small_run("hsadmm");
+  options.groups = "none";
+  options.consensus.aux = strategies::AuxTensors::kAdmm;
+  EXPECT_NO_THROW(validate(options));
+  options.consensus = {.penalty = {.kappa = 0}};
+  EXPECT_NO_THROW(validate(options));
 }
 
 }  // namespace
