@@ -24,7 +24,9 @@ strategies::Extent extent_of(const Weights& weights, bool gradients) {
 
 /// As a ring over the nodes sends it, like the exchanges' bound.
 int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
-  const int64_t payload = strategies::Codec(options.exchange.payload).bytes(extent_of(weights, gradients));
+  const strategies::Codec codec(options.exchange.payload);
+  int64_t payload = codec.bytes(extent_of(weights, gradients));
+  if (facts_of(options.strategy).controls) payload += codec.bytes(extent_of(weights, true));  // as many as gradients
   return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
 }
 

@@ -353,6 +353,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--start-from", "theta", "--kappa", "0"}, {"--start-from: there are no duals with --kappa 0"}},
         {"train", {"--after-freeze", "average", "--strategy", "diloco"}, {"--after-freeze: diloco has its own"}},
         {"train", {"--outer-lr", "1", "--strategy", "ddp"}, {"--outer-lr: ddp has no outer step"}},
+        {"train", {"--outer-from", "1", "--strategy", "scaffold"}, {"--outer-from: scaffold has no outer step"}},
+        {"train", {"--keep", "0.5", "--strategy", "scaffold"}, {"--keep: scaffold does not prune"}},
         {"train", {"--outer-momentum", "0.5", "--strategy", "local_sgd"}, {"--outer-momentum: ", "--outer-from"}},
         {"train", {"--exchange", "leader", "--strategy", "top_k"}, {"--exchange: top_k has one form"}},
         {"train", {"--density", "0.1"}, {"--density: hsadmm is not top_k"}},

@@ -118,7 +118,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Phases, OfStrategy,
-                         testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco", "hsadmm"),
+                         testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco", "scaffold", "hsadmm"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Residues of rounding are cut, too; the first exchanges are another strategy's.

@@ -155,6 +155,13 @@ TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   EXPECT_NEAR(static_cast<double>(halved.bytes.inter_node), static_cast<double>(ddp_bytes(halved)) / 2, 1024);
 }
 
+// resnet8: the weights twice, and batch norm's statistics.
+TEST(Strategies, ScaffoldSendsTheNumberOfWeightsTwice) {
+  const tests::Scratch scratch;
+  const Summary summary = run(small_run("scaffold"), scratch / "run");
+  EXPECT_EQ(summary.bytes.inter_node_bound, summary.exchanges * 4 * (2 * 78042 + summary.floating_buffers));
+}
+
 TEST(Strategies, RoundedPayloadsSendFewerBytes) {
   const tests::Scratch scratch;
   TrainOptions options = small_run("diloco");
@@ -167,12 +174,15 @@ TEST(Strategies, RoundedPayloadsSendFewerBytes) {
 TEST(Strategies, ResumeBitForBit) {
   const tests::Scratch scratch;
   std::vector<TrainOptions> runs;
-  for (const auto* name : {"local_sgd", "diloco", "one_shot", "ddp", "top_k", "powersgd"})
+  for (const auto* name : {"local_sgd", "diloco", "one_shot", "scaffold", "ddp", "top_k", "powersgd"})
     runs.push_back(small_run(name));
   runs.push_back(small_run("local_sgd"));
   runs.back().local_after = 1;
   runs.push_back(small_run("local_sgd"));
   runs.back().local_after = 3;
+  runs.push_back(small_run("scaffold"));
+  runs.back().local_after = 1;
+  runs.back().exchange.payload = strategies::Payload::kBf16;
   runs.push_back(small_run("hsadmm"));
   runs.back().exchange.payload = strategies::Payload::kInt2;
   runs.push_back(small_run("diloco"));
@@ -234,6 +244,10 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
       "ddp", [](auto& o) { o.local_after = 2; }, "`local_after`: ddp never stops");
   expect_refused(
       "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
+  expect_refused(
+      "scaffold", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, scaffold does not prune");
+  expect_refused(
+      "scaffold", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, scaffold has fp32, bf16");
   expect_refused(
       "top_k", [](auto& o) { o.exchange.payload = Payload::kBf16; }, "`payload`: got bf16, top_k has fp32");
   expect_refused(
