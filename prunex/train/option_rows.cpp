@@ -55,6 +55,17 @@ OptionValue ranks_per_node(std::vector<int>& field) {
           .check = check};
 }
 
+OptionValue partition_value(data::Partition& field) {
+  return {.type = "iid|dirichlet:A|classes:N",
+          .read =
+              [&field](const std::string& word) {
+                const auto partition = data::parse_partition(word);
+                if (!partition) refuse_value(word, "iid, dirichlet:A with A from 0.01 to 1e6, or classes:N");
+                field = *partition;
+              },
+          .write = [&field] { return data::to_string(field); }};
+}
+
 std::optional<double> seconds_in(const std::string& text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {{"min", 60}, {"s", 1}, {"h", 3600}};
   for (const auto& [unit, seconds] : kUnits) {
@@ -98,6 +109,15 @@ OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
   std::vector<std::pair<std::string, std::optional<LearningRateSchedule>>> words{{"auto", std::nullopt}};
   words.insert(words.end(), kSchedules.begin(), kSchedules.end());
   return text::choice(field, words);
+}
+
+void describe_partition(OptionList& list, TrainOptions& o) {
+  for (const char* name : {"dataset", "test", "data-dir"}) {
+    list.find(name)->help += "; {node} in it is the node's number";
+  }
+  list.add("partition", partition_value(o.partition),
+           "training images of nodes: all in turns; shares of every class drawn from Dirichlet(A); or N classes each",
+           {{"several nodes", [&o] { return o.nodes > 1 ? "" : "there is one node"; }}});
 }
 
 void describe_network(OptionList& list, TrainOptions& o) {
@@ -296,6 +316,7 @@ void describe_links(OptionList& list, RankOptions& ranks) {
 OptionList describe(TrainOptions& options) {
   OptionList list;
   describe_data(list, options.data);
+  describe_partition(list, options);
   describe_network(list, options);
   describe_ranks(list, options);
   describe_local_training(list, options);

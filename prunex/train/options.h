@@ -8,6 +8,7 @@
 
 #include "prunex/comm/layout.h"
 #include "prunex/data/load.h"
+#include "prunex/data/partition.h"
 #include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
@@ -92,6 +93,7 @@ struct RankOptions {
 /// One field per option, with its default.
 struct TrainOptions {
   data::DataOptions data;
+  data::Partition partition;  ///< of the training images among nodes
 
   std::string model = "resnet20";            ///< a built-in name, or FILE.pt2
   double width = 1.0;                        ///< multiplies the channels of the CIFAR ResNets
