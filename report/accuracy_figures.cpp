@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -132,6 +134,49 @@ Figure kept_figure(const Task& task) {
   return figure;
 }
 
+/// "0: 500, 3: 20": images by class.
+std::string classes_of(const NodeData& node) {
+  constexpr int kNamed = 10;
+  std::string text;
+  int named = 0, more = 0;
+  for (size_t label = 0; label < node.class_counts.size(); ++label) {
+    if (node.class_counts[label] == 0) continue;
+    if (++named > kNamed) {
+      ++more;
+    } else {
+      text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", label, node.class_counts[label]);
+    }
+  }
+  return more == 0 ? text : fmt::format("{} and {} more", text, more);
+}
+
+/// Of the first finished run of every variant whose nodes had images of their own.
+Figure nodes_figure(const Task& task) {
+  Table table{{{"run", {}},
+               {.name = "node", .right = true},
+               {.name = "accuracy", .unit = Unit::kShare},
+               {.name = "images", .digits = 9},
+               {"by class", {}}},
+              {}};
+  for (const auto& variant : task.variants) {
+    const auto finished = variant.finished();
+    if (finished.empty()) continue;
+    const auto& nodes = finished.front()->summary->nodes;
+    for (size_t node = 0; node < nodes.size(); ++node) {
+      const auto& counts = nodes[node].class_counts;
+      const auto images = std::accumulate(counts.begin(), counts.end(), 0.0);
+      table.rows.push_back({variant.name, std::to_string(node), nodes[node].accuracy, images, classes_of(nodes[node])});
+    }
+  }
+  Figure figure{.id = "nodes", .title = "Nodes with images of their own"};
+  if (table.rows.empty()) return figure;
+  figure.tables = {std::move(table)};
+  figure.text =
+      "Of the first finished seed: training images by class, and the accuracy of the product on the test images, each "
+      "class weighted as on the node.";
+  return figure;
+}
+
 }  // namespace
 
 std::optional<double> bytes_per_sample(const Run& run) {
@@ -160,10 +205,12 @@ std::vector<size_t> pareto_front(const std::vector<Point>& points) {
 }
 
 std::vector<Figure> accuracy_figures(const Task& task) {
-  return {
+  std::vector<Figure> figures{
       against(task, "accuracy-time", {"training time", Unit::kSeconds}, seconds),
       against(task, "accuracy-bytes", {"bytes between nodes, sent by node 0", Unit::kBytes, ScaleKind::kLog}, bytes),
       pareto_figure(task), kept_figure(task), loss_figure(task)};
+  if (Figure nodes = nodes_figure(task); !nodes.is_empty()) figures.push_back(std::move(nodes));
+  return figures;
 }
 
 }  // namespace prunex::report

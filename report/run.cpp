@@ -133,6 +133,28 @@ bool sent_gradients(const std::string& strategy) {
   return strategy == "ddp" || strategy == "prunetrain" || strategy == "top_k" || strategy == "powersgd";
 }
 
+double share_of(double value, const char* name) {
+  if (value >= 0 && value <= 1) return value;
+  throw std::invalid_argument(fmt::format("{}: got {}, wanted 0 to 1", name, value));
+}
+
+std::vector<NodeData> parse_nodes(const json& object) {
+  if (!object.contains("partition")) return {};
+  std::vector<NodeData> nodes;
+  each(member(object, "partition"), "class_counts", [&](const json& classes) {
+    nodes.emplace_back();
+    each(classes, [&](const json& count) { nodes.back().class_counts.push_back(whole_number(count)); });
+  });
+  const auto accuracies = required<std::vector<double>>(object, "accuracy_by_node");
+  if (accuracies.size() != nodes.size()) {
+    throw std::invalid_argument(fmt::format("accuracy_by_node: got {} of {} nodes", accuracies.size(), nodes.size()));
+  }
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    nodes[node].accuracy = share_of(accuracies[node], "accuracy_by_node");
+  }
+  return nodes;
+}
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
   const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
@@ -140,10 +162,8 @@ Summary parse_summary(const json& object) {
   summary.overlaps_backward = object.contains("overlaps_backward") ? required<bool>(object, "overlaps_backward")
                                                                    : strategy == "ddp" || strategy == "prunetrain";
   for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
-  summary.accuracy = required<double>(object, "accuracy");
-  if (!(summary.accuracy >= 0 && summary.accuracy <= 1)) {
-    throw std::invalid_argument(fmt::format("accuracy: got {}, wanted 0 to 1", summary.accuracy));
-  }
+  summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
+  summary.nodes = parse_nodes(object);
   summary.messages = count_messages(object);
   summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
   return summary;

@@ -71,6 +71,12 @@ struct Messages {
   int64_t between_nodes = 0, among_all = 0;
 };
 
+/// A node of a run whose nodes have images of their own.
+struct NodeData {
+  std::vector<int64_t> class_counts;  ///< training images
+  double accuracy = 0;                ///< of the product on test images of these classes in these shares
+};
+
 /// summary.json.
 struct Summary {
   /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
@@ -80,6 +86,7 @@ struct Summary {
   bool overlaps_backward = false;  ///< what it sends
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
+  std::vector<NodeData> nodes;  ///< empty where all have all images
   int64_t parameters_compact = 0, macs_compact = 0;
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;

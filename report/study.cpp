@@ -32,8 +32,8 @@ const std::set<std::string> kNotIdentity = {"seed",
                                             "heartbeat-timeout"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
-    {"dataset", ""},     {"test", ""},  {"samples", "10000"}, {"train-limit", "0"},
-    {"test-limit", "0"}, {"model", ""}, {"width", "1"}};
+    {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},
+    {"model", ""},   {"width", "1"}, {"norm", "batch"},    {"partition", "iid"}};
 
 std::string task_key(const Run& run) {
   std::string key;
@@ -47,12 +47,16 @@ std::string task_key(const Run& run) {
 std::string title_of(const Run& run) {
   std::string title = run.option("model").empty() ? "unknown network" : run.option("model");
   if (const auto width = run.option("width"); !width.empty() && width != "1") title += " x " + width;
+  if (const auto norm = run.option("norm"); !norm.empty() && norm != "batch") title += " with " + norm + " norm";
   title += " on " + (run.option("dataset").empty() ? "unknown data" : run.option("dataset"));
   const auto limit = run.option("train-limit"), samples = run.option("samples");
   if (!limit.empty() && limit != "0") {
     title += ", first " + limit + " images";
   } else if (run.option("dataset") == "synthetic" && !samples.empty()) {
     title += ", " + samples + " images";
+  }
+  if (const auto partition = run.option("partition"); !partition.empty() && partition != "iid") {
+    title += ", partition " + partition;
   }
   return title;
 }
@@ -120,9 +124,10 @@ void add_run(Task& task, Numbers& numbers, const Run& run) {
 using Options = std::map<std::string, std::string>;
 
 // What a reader wants to know first, in this order.
-const std::vector<std::string> kFirst = {
-    "dataset",   "train-limit", "model",      "width", "nodes",  "ranks-per-node", "sites",   "strategy", "epochs",
-    "exchanges", "local-steps", "batch-size", "lr",    "groups", "keep",           "payload", "sparse",   "prune-to"};
+const std::vector<std::string> kFirst = {"dataset",   "train-limit", "model",          "width",      "norm",
+                                         "partition", "nodes",       "ranks-per-node", "sites",      "strategy",
+                                         "epochs",    "exchanges",   "local-steps",    "batch-size", "lr",
+                                         "groups",    "keep",        "payload",        "sparse",     "prune-to"};
 
 void add(std::string& words, const std::string& name, const std::string& value) {
   if (value.empty() || value == "auto" || value == "false") return;

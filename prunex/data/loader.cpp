@@ -92,29 +92,30 @@ Batch empty_batch(const Dataset& dataset, int64_t size) {
           at::empty({size}, at::kLong)};
 }
 
-void check_options(const Dataset& dataset, const LoaderOptions& options) {
+void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& options) {
   TORCH_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "[data] rank ", options.rank,
               " of ", options.ranks);
   if (options.batch_size < 1) {
     throw std::invalid_argument(fmt::format("`batch_size` {}: at least 1 is wanted", options.batch_size));
   }
-  if (options.batch_size > dataset.size() / options.ranks) {
+  if (options.batch_size > size / options.ranks) {
     throw std::invalid_argument(
         fmt::format("`batch_size` {}: a step takes {} x {} images, one batch per rank; {} has {}", options.batch_size,
-                    options.ranks, options.batch_size, dataset.name, dataset.size()));
+                    options.ranks, options.batch_size, dataset.name, size));
   }
 }
 
 }  // namespace
 
-Loader::Loader(Dataset dataset, const LoaderOptions& options) : dataset_(std::move(dataset)), options_(options) {
-  check_options(dataset_, options_);
+Loader::Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images)
+    : dataset_(std::move(dataset)), images_(std::move(images)), options_(options) {
+  check_options(dataset_, size(), options_);
   dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
   dataset_.labels = dataset_.labels.contiguous();
 }
 
 int64_t Loader::steps_per_epoch() const {
-  return dataset_.size() / (options_.ranks * options_.batch_size);
+  return size() / (options_.ranks * options_.batch_size);
 }
 
 // Fisher-Yates, from the identity: an epoch's permutation does not depend on the one before.
@@ -128,7 +129,7 @@ std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoc
 
 void Loader::shuffle(int64_t epoch) {
   if (epoch == epoch_) return;
-  permutation_ = epoch_permutation(dataset_.size(), options_.seed, epoch);
+  permutation_ = epoch_permutation(size(), options_.seed, epoch);
   epoch_ = epoch;
 }
 
@@ -141,7 +142,7 @@ Batch Loader::batch(int64_t epoch, int64_t step) {
   int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
   const auto* images = dataset_.images.const_data_ptr<uint8_t>();
   for (int64_t i = 0; i < options_.batch_size; ++i) {
-    int64_t index = permutation_[first + i];
+    const int64_t place = permutation_[first + i], index = images_.empty() ? place : images_[place];
     transform.augment_and_normalise(images + index * transform.image_bytes(), dataset_.augmentation,
                                     augmentation_draws(options_.seed, epoch, first + i),
                                     batch.images.data_ptr<float>() + i * transform.image_bytes());

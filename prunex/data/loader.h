@@ -26,11 +26,12 @@ struct LoaderOptions {
 /// ranks x batch_size positions, one disjoint stretch per rank. The images beyond the last whole step sit out this
 /// epoch. How an image is augmented depends on (seed, epoch, position) only. So batches are a function of
 /// (epoch, step): that pair is all there is to resume from, and ranks x batch_size decides what a step sees, not how
-/// it is divided.
+/// it is divided. Where nodes have images of their own, all this holds for the ranks and images of a node.
 class Loader {
  public:
+  /// `images`: the numbers of those that are the set; empty: all.
   /// std::invalid_argument if the set is smaller than one step or an option is out of range.
-  Loader(Dataset dataset, const LoaderOptions& options);
+  Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images = {});
 
   /// floor(N / (ranks x batch_size)), at least 1.
   int64_t steps_per_epoch() const;
@@ -40,8 +41,10 @@ class Loader {
 
  private:
   void shuffle(int64_t epoch);
+  int64_t size() const { return images_.empty() ? dataset_.size() : static_cast<int64_t>(images_.size()); }
 
   Dataset dataset_;
+  std::vector<int64_t> images_;
   LoaderOptions options_;
   int64_t epoch_ = -1;  // which permutation_ is of
   std::vector<int64_t> permutation_;

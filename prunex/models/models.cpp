@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 
@@ -50,6 +51,17 @@ void check(const std::string& name, const ModelOptions& o) {
 }
 
 }  // namespace
+
+int64_t norm_groups(int64_t channels) {
+  constexpr int64_t kGroups = 32, kFewestChannels = 4;
+  int64_t groups = std::clamp<int64_t>(channels / kFewestChannels, 1, kGroups);
+  while (channels % groups != 0) --groups;
+  return groups;
+}
+
+program::ValueId norm(program::Builder& net, const std::string& name, program::ValueId x, Norm kind) {
+  return kind == Norm::kBatch ? net.batch_norm(name, x) : net.group_norm(name, x, norm_groups(net.shape(x)[1].factor));
+}
 
 program::Model make_model(const std::string& name, const ModelOptions& options) {
   for (const auto& [known, make] : makers()) {

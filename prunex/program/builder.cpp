@@ -14,7 +14,7 @@ namespace prunex::program {
 namespace {
 
 constexpr double kBatchNormMomentum = 0.1;
-constexpr double kBatchNormEpsilon = 1e-5;
+constexpr double kNormEpsilon = 1e-5;
 constexpr const char* kMetadata = R"({"nn_module_stack":"L__self__,,torch.nn.Module"})";
 
 Argument pair(std::string name, int64_t value) {
@@ -146,7 +146,19 @@ ValueId Builder::batch_norm(const std::string& name, ValueId x) {
   return call("aten::batch_norm",
               {tensor("input", x), tensor("weight", gamma), tensor("bias", beta), tensor("running_mean", mean),
                tensor("running_var", variance), literal("training", false), literal("momentum", kBatchNormMomentum),
-               literal("eps", kBatchNormEpsilon), literal("cudnn_enabled", true)},
+               literal("eps", kNormEpsilon), literal("cudnn_enabled", true)},
+              shape(x));
+}
+
+ValueId Builder::group_norm(const std::string& name, ValueId x, int64_t groups) {
+  const int64_t channels = image_shape(x, name)[1].factor;
+  require(groups > 0 && channels % groups == 0,
+          fmt::format("{}: {} groups do not divide {} channels", name, groups, channels));
+  const ValueId gamma = weight(name + ".weight", Role::kParameter, at::ones({channels}));
+  const ValueId beta = weight(name + ".bias", Role::kParameter, at::zeros({channels}));
+  return call("aten::group_norm",
+              {tensor("input", x), literal("num_groups", groups), tensor("weight", gamma), tensor("bias", beta),
+               literal("eps", kNormEpsilon), literal("cudnn_enabled", true)},
               shape(x));
 }
 

@@ -51,6 +51,7 @@ class Builder {
   /// Weights ~ N(0, 2 / fan_out), biases 0 (He et al.; torchvision's choice).
   ValueId conv2d(const std::string& name, ValueId x, const ConvOptions& options);
   ValueId batch_norm(const std::string& name, ValueId x);
+  ValueId group_norm(const std::string& name, ValueId x, int64_t groups);
   ValueId linear(const std::string& name, ValueId x, const LinearOptions& options);
 
   ValueId relu(ValueId x) { return elementwise("aten::relu", "self", x); }

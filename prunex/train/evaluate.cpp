@@ -43,24 +43,27 @@ void add_batch_statistics(const program::Program& program, Weights& scratch, con
   }
 }
 
-/// {correct answers, summed loss} of images begin … end - 1.
+/// {correct answers, summed loss, correct answers by class …} of images begin … end - 1.
 at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                      int64_t begin, int64_t end) {
   at::NoGradGuard no_grad;
-  double correct = 0, loss = 0;
+  double loss = 0;
+  at::Tensor correct = at::zeros({dataset.classes}, at::kDouble);
   for (int64_t first = begin; first < end; first += kEvaluationBatch) {
     const auto batch =
         on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end)), device_of(weights));
     const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
-    correct += logits.argmax(1).eq(batch.labels).sum().item<double>();
+    const at::Tensor right = batch.labels.masked_select(logits.argmax(1).eq(batch.labels)).cpu();
+    correct += at::bincount(right, {}, dataset.classes);
     loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
   }
-  return at::tensor({correct, loss}, at::kDouble);
+  return at::cat({correct.sum().view(1), at::full({1}, loss, at::kDouble), correct});
 }
 
 Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
   const auto images = static_cast<double>(dataset.size());
-  return {sums[0].item<double>() / images, sums[1].item<double>() / images};
+  const auto* numbers = sums.const_data_ptr<double>();
+  return {numbers[0] / images, numbers[1] / images, {numbers + 2, numbers + sums.numel()}};
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // How good weights are, and the batch-norm statistics they deserve.
 #pragma once
 
+#include <vector>
+
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
@@ -10,8 +12,9 @@
 namespace prunex::train {
 
 struct Score {
-  double accuracy = 0;  ///< 0 … 1
-  double loss = 0;      ///< mean cross-entropy
+  double accuracy = 0;                     ///< 0 … 1
+  double loss = 0;                         ///< mean cross-entropy
+  std::vector<double> correct_by_class{};  ///< right answers by label
 };
 
 /// Over the whole set, by this process alone.

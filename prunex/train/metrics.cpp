@@ -281,6 +281,10 @@ std::string to_json(const Summary& summary) {
                     {"loss", summary.loss},
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
+  if (summary.partition) {
+    json["accuracy_by_node"] = summary.partition->accuracy_by_node;
+    json["partition"] = {{"rule", summary.partition->rule}, {"class_counts", summary.partition->class_counts}};
+  }
   if (summary.validation_accuracy) json["validation_accuracy"] = *summary.validation_accuracy;
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);

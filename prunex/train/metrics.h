@@ -78,6 +78,13 @@ struct BestRecord {
   double accuracy = 0;  ///< on the test set
 };
 
+/// Of nodes with images of their own.
+struct PartitionRecord {
+  std::string rule;
+  std::vector<std::vector<int64_t>> class_counts;  ///< training images by node and class
+  std::vector<double> accuracy_by_node;            ///< of z on the test images, classes weighted as on the node
+};
+
 /// summary.json.
 struct Summary {
   std::string strategy, model, dataset;
@@ -91,6 +98,7 @@ struct Summary {
   bool frozen = false;
   double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
   double accuracy_compact = 0;    ///< of the reloaded model.pt2
+  std::optional<PartitionRecord> partition;
   std::optional<double> validation_accuracy;
   std::optional<BestRecord> best;
   std::optional<PrunedRecord> pruned;

@@ -33,6 +33,7 @@ program::Model named_model(const TrainOptions& options, const data::Dataset& tra
                                             .height = images.size(2),
                                             .width = images.size(3),
                                             .multiplier = options.width,
+                                            .norm = options.norm,
                                             .seed = options.seed});
 }
 

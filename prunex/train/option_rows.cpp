@@ -48,6 +48,17 @@ text::OptionValue ranks_per_node(std::vector<int>& field) {
           .check = check};
 }
 
+OptionValue partition_value(data::Partition& field) {
+  return {.type = "iid|dirichlet:A|classes:N",
+          .read =
+              [&field](const std::string& word) {
+                const auto partition = data::parse_partition(word);
+                if (!partition) refuse_value(word, "iid, dirichlet:A with A from 0.01 to 1e6, or classes:N");
+                field = *partition;
+              },
+          .write = [&field] { return data::to_string(field); }};
+}
+
 std::optional<double> seconds_in(const std::string& text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {{"min", 60}, {"s", 1}, {"h", 3600}};
   for (const auto& [unit, seconds] : kUnits) {
@@ -93,15 +104,26 @@ text::OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
   return text::choice(field, words);
 }
 
+void describe_partition(OptionList& list, TrainOptions& o) {
+  for (const char* name : {"dataset", "test", "data-dir"}) {
+    list.find(name)->help += "; {node} in it is the node's number";
+  }
+  list.add("partition", partition_value(o.partition),
+           "training images of nodes: all in turns; shares of every class drawn from Dirichlet(A); or N classes each",
+           {{"several nodes", [&o] { return o.nodes > 1 ? "" : "there is one node"; }}});
+}
+
 void describe_network(OptionList& list, TrainOptions& o) {
   const auto is_file = [&o] { return o.model.ends_with(".pt2"); };
+  const Condition built_in{"built-in networks",
+                           [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }};
   list.topic("Model");
   list.add("model", text::one_of(o.model, models::model_names(), ".pt2"),
            "a built-in network, or a program saved by torch.export.save")
       .basic();
-  list.add(
-      "width", number(o.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets",
-      {{"built-in networks", [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }}});
+  list.add("width", number(o.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets", {built_in});
+  list.add("norm", text::choice(o.norm, {{"batch", models::Norm::kBatch}, {"group", models::Norm::kGroup}}),
+           "behind every convolution; group: at most 32 groups of 4 channels or more, for unequal data", {built_in});
   list.add("max-model-size", number(o.max_model_size, between(0, 0x1p40)),
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
            {{"FILE.pt2", [is_file, &o] { return is_file() ? "" : fmt::format("{} is built in", o.model); }}})
@@ -294,6 +316,7 @@ void describe_links(OptionList& list, RankOptions& ranks) {
 OptionList describe(TrainOptions& options) {
   OptionList list;
   describe_data(list, options.data);
+  describe_partition(list, options);
   describe_network(list, options);
   describe_ranks(list, options);
   describe_local_training(list, options);

@@ -8,6 +8,8 @@
 
 #include "prunex/comm/layout.h"
 #include "prunex/data/load.h"
+#include "prunex/data/partition.h"
+#include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/strategies/gradients/powersgd.h"
@@ -91,12 +93,14 @@ struct RankOptions {
 /// One field per option, with its default.
 struct TrainOptions {
   data::DataOptions data;
+  data::Partition partition;  ///< of the training images among nodes
 
-  std::string model = "resnet20";  ///< a built-in name, or FILE.pt2
-  double width = 1.0;              ///< multiplies the channels of the CIFAR ResNets
-  int64_t max_model_size = 0;      ///< MiB that the records of a FILE.pt2 may have together; 0: eight times the file
-  std::string widths;              ///< structure.json of a run: a network as narrow, from scratch; empty: all channels
-  std::string weights;             ///< FILE.safetensors to start from; empty: the model's own
+  std::string model = "resnet20";            ///< a built-in name, or FILE.pt2
+  double width = 1.0;                        ///< multiplies the channels of the CIFAR ResNets
+  models::Norm norm = models::Norm::kBatch;  ///< of built-in networks
+  int64_t max_model_size = 0;  ///< MiB that the records of a FILE.pt2 may have together; 0: eight times the file
+  std::string widths;          ///< structure.json of a run: a network as narrow, from scratch; empty: all channels
+  std::string weights;         ///< FILE.safetensors to start from; empty: the model's own
 
   int nodes = 1;
   std::vector<int> ranks_per_node = {1};  ///< one number for all nodes, or one for each

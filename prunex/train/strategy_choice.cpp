@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 
 #include "prunex/prune/training_groups.h"
@@ -12,6 +13,7 @@
 #include "prunex/strategies/gradients/powersgd.h"
 #include "prunex/strategies/gradients/top_k.h"
 #include "prunex/strategies/post_local.h"
+#include "prunex/strategies/scaffold.h"
 
 namespace prunex::train {
 namespace {
@@ -54,6 +56,7 @@ constexpr double kPruneTrainThreshold = 1e-4;  // arXiv 1901.09290
 
 using Made = std::unique_ptr<strategies::Strategy>;
 Made make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
+Made make_scaffold(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
 Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
 Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
 Made make_powersgd(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks);
@@ -76,6 +79,7 @@ const Kind kKinds[] = {
     {{.name = "local_sgd", .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_local_sgd},
     {{.name = "diloco", .outer_step = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_diloco},
     {{.name = "one_shot", .prunes = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
+    {{.name = "scaffold", .controls = true, .narrowest = Payload::kFp16}, make_scaffold},
     {{.name = "ddp", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
     {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
     {{.name = "top_k", .gradients = true, .sums = false}, make_top_k},
@@ -100,6 +104,15 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
   return {options.local_steps, plan.length.steps};
 }
 
+strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& plan) {
+  return {
+      .steps = options.local_steps,
+      .total_steps = plan.length.steps,
+      .learning_rate = [length = plan.length](int64_t step) { return learning_rate_at(length.phase_of(step), step); },
+      .momentum = options.momentum,
+      .exchanges_before = options.local_after};
+}
+
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   HsadmmOptions hsadmm{.exchange = options.exchange,
                        .masks = options.masks,
@@ -111,13 +124,7 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.masks.select = plan.select_units;
   hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.masks.freeze_after = plan.length.freeze_after;
-  hsadmm.local.steps = options.local_steps;
-  hsadmm.local.total_steps = plan.length.steps;
-  hsadmm.local.learning_rate = [length = plan.length](int64_t step) {
-    return learning_rate_at(length.phase_of(step), step);
-  };
-  hsadmm.local.momentum = options.momentum;
-  hsadmm.local.exchanges_before = options.local_after;
+  hsadmm.local = local_sgd_of(options, plan);
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
@@ -135,12 +142,26 @@ Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica
   return strategies::make_ddp(replica, ranks, ddp);
 }
 
+/// What `make` makes, after `local_after` exchanges of gradients.
+Made after_gradients(const std::function<Made(Replica&)>& make, const TrainOptions& options, const RunPlan& plan,
+                     Replica& replica, comm::Hierarchy& ranks) {
+  if (plan.exchanges_done >= options.local_after) return make(replica);
+  return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
+}
+
 Made make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   const auto make = [hsadmm = hsadmm_options(options, plan), &ranks](Replica& from_here) {
     return strategies::make_hsadmm(from_here, ranks, hsadmm);
   };
-  if (plan.exchanges_done >= options.local_after) return make(replica);
-  return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
+  return after_gradients(make, options, plan, replica, ranks);
+}
+
+Made make_scaffold(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
+  const strategies::ScaffoldOptions scaffold{local_sgd_of(options, plan), options.exchange};
+  const auto make = [scaffold, &ranks](Replica& from_here) {
+    return strategies::make_scaffold(from_here, ranks, scaffold);
+  };
+  return after_gradients(make, options, plan, replica, ranks);
 }
 
 Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
@@ -175,7 +196,7 @@ const StrategyFacts& facts_of(const std::string& strategy) {
 
 bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
-  if (facts.gradients) return false;
+  if (facts.gradients || facts.controls) return false;
   const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
   return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }
@@ -207,7 +228,7 @@ void validate_strategy(const TrainOptions& options) {
   const StrategyFacts& facts = kind.facts;
   const auto& name = facts.name;
   const auto payload = options.exchange.payload;
-  refuse(facts.gradients && group_words(options) != "none",
+  refuse((facts.gradients || facts.controls) && group_words(options) != "none",
          fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(facts.gradients && options.local_after > 0,
          fmt::format("`local_after`: {} never stops averaging gradients", name));
@@ -223,6 +244,12 @@ void validate_strategy(const TrainOptions& options) {
       options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
   refuse(facts.duals && deaf,
          "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
+  const bool pulls_nothing = facts.duals && options.consensus.penalty.kappa > 0 && group_words(options) == "none" &&
+                             options.consensus.aux == strategies::AuxTensors::kAverage;
+  refuse(pulls_nothing,
+         fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
+                     "`kappa` 0, which goes without",
+                     name));
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
 }

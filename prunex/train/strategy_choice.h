@@ -24,6 +24,7 @@ struct StrategyFacts {
   bool gradients = false;   ///< exchanges gradients in every step instead of weights in every exchange
   bool duals = false;       ///< ADMM's
   bool outer_step = false;  ///< takes a Nesterov step with the mean of the weights, unless told otherwise
+  bool controls = false;    ///< sends control variates beside the weights; has neither masks nor outer steps
   bool one_node = false;    ///< takes all ranks for one node
   bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
   bool overlaps = false;    ///< exchanges while backward still runs

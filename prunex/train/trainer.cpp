@@ -22,10 +22,23 @@
 namespace prunex::train {
 namespace {
 
+/// Of all images, or of those of this rank's node.
+data::Loader make_loader(const TrainOptions& options, const comm::Layout& layout, const data::Dataset& training,
+                         const std::optional<Division>& division) {
+  data::LoaderOptions batches{
+      .batch_size = options.batch_size, .rank = layout.rank, .ranks = layout.world_size(), .seed = options.seed};
+  if (!division) return {training, batches};
+  batches.rank = layout.local_rank();
+  batches.ranks = layout.ranks_here();
+  batches.seed = data::seed_of_node(options.seed, layout.node());
+  if (division->images.empty()) return {training, batches};  // the node's own files
+  return {training, batches, division->images[layout.node()]};
+}
+
 /// One rank's training loop: local steps, exchanges, what is measured in between, and the product at the end.
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, comm::Hierarchy& ranks) : Trainer(options, ranks, prepare(options)) {}
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks) : Trainer(options, ranks, prepare(options, &ranks)) {}
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
@@ -52,6 +65,7 @@ class Trainer {
   const data::Datasets& data_;
   TrainedNetwork network_;
   RunLength length_;
+  const std::optional<Division> division_;
   data::Loader loader_;
   data::Dataset calibration_;
   Evaluator evaluator_;
@@ -81,10 +95,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       data_(images_.sets),
       network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis)),
       length_(std::move(run.length)),
-      loader_(data_.train, {.batch_size = options.batch_size,
-                            .rank = ranks.layout.rank,
-                            .ranks = ranks.layout.world_size(),
-                            .seed = options.seed}),
+      division_(std::move(run.division)),
+      loader_(make_loader(options, ranks.layout, data_.train, division_)),
       calibration_(std::move(run.calibration)),
       evaluator_(network_, calibration_, *ranks.world),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
@@ -232,8 +244,9 @@ void Trainer::restart_speed() {
 
 double Trainer::local_step(int64_t step) {
   scored_.reset();
-  const int64_t epoch = (step - 1) / length_.steps_per_epoch;
-  const auto batch = on_device(loader_.batch(epoch, (step - 1) % length_.steps_per_epoch), ranks_.device);
+  const int64_t steps_per_epoch = loader_.steps_per_epoch();  // of the node's own images, where it has some
+  const auto batch =
+      on_device(loader_.batch((step - 1) / steps_per_epoch, (step - 1) % steps_per_epoch), ranks_.device);
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
   const Phase& phase = length_.phase_of(step);
@@ -328,6 +341,10 @@ void Trainer::summarise(const Run& run) {
   const Weights product = evaluator_.product(*strategy_);
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;
+  if (division_) {
+    summary_.partition = {division_->rule, division_->class_counts,
+                          accuracy_by_node(*division_, test.correct_by_class, data_.test)};
+  }
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) {
     summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;

@@ -8,6 +8,7 @@
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/group.h"
+#include "prunex/train/division.h"
 #include "prunex/train/images.h"
 #include "prunex/train/metrics.h"
 #include "prunex/train/network.h"
@@ -31,16 +32,19 @@ Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::st
 /// What a run is made of before its first step.
 struct Prepared {
   RunImages images;
+  int64_t training_images = 0;  ///< of all nodes
   Network network;
   RunLength length;
   data::Dataset calibration;
+  std::optional<Division> division = {};  ///< where nodes have images of their own
   PruningPlan pruning = {};
   std::vector<std::string> remarks = {};  ///< to be said at the start
 };
 
 /// Options, data, network and length of a run: whatever cannot be trained is refused here, for check() as for train().
-/// Without ranks; nothing is written.
-Prepared prepare(const TrainOptions& options);
+/// Nothing is written. Collective where nodes read files of their own and there are `ranks`; without, every node's are
+/// read, and the run is node 0's.
+Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks = nullptr);
 
 /// Part of it. Throws std::invalid_argument for a plan that cannot prune as asked: exchanges that never come, multiples
 /// of more units than a group has. Returns a line for each thing that is allowed and likely to disappoint, with advice.

@@ -363,7 +363,7 @@ def kinds(train):
 
     run = [*network, "run", "--exchanges", "3", "--eval-every", "1", "--trace", "--checkpoint-every", "1"]
     weights = ["--model", "resnet8", "--width", "0.25", "--weights", "run/model.safetensors"]
-    whole = [*network, "run", "--groups", "none"]
+    whole = [*network, "run", "--strategy", "local_sgd"]
     predict = ["predict", "--input", "input.safetensors", "--output", "out.safetensors"]
     resume, report = ["train", "--resume", "run"], ["report", "run", "--output", "page.html", "--json", "page.json"]
     images = ["--dataset", "train.safetensors", "--test", "test.safetensors"]

@@ -219,9 +219,24 @@ TEST(Groups, BuiltInModelsHaveTorchPruningsNumberOfGroups) {
   }
 }
 
+// Units are whole groups of the norm: 16 channels in groups of 4, 512 in 32 groups.
+TEST(Groups, GroupNormLeavesItsGroupsAsUnits) {
+  const Model small = models::make_model("resnet8", {.norm = models::Norm::kGroup});
+  const Model wide = models::make_model("resnet18", {.norm = models::Norm::kGroup});
+  const Analysis of_small(small.program), of_wide(wide.program);
+  const DependencyGroup inner = find_group(of_small.groups(), "layer1.0.conv1");
+  EXPECT_TRUE(inner.prunable && inner.inexact.empty()) << inner.reason;
+  EXPECT_EQ(inner.size, 4);
+  EXPECT_EQ(find_group(of_small.groups(), "layer3.0.conv1").size, 16);
+  EXPECT_EQ(find_group(of_wide.groups(), "layer4.0.conv1").size, 32);
+}
+
 TEST(Groups, CuttingBuiltInModelsEqualsMaskingThem) {
-  for (const char* name : {"resnet8", "resnet20", "resnet18", "resnet50"}) {
-    const Model model = models::make_model(name, {});
+  const std::pair<const char*, models::Norm> cases[] = {
+      {"resnet8", models::Norm::kBatch},  {"resnet20", models::Norm::kBatch}, {"resnet18", models::Norm::kBatch},
+      {"resnet50", models::Norm::kBatch}, {"resnet8", models::Norm::kGroup},  {"resnet18", models::Norm::kGroup}};
+  for (const auto& [name, norm] : cases) {
+    const Model model = models::make_model(name, {.norm = norm});
     const at::Tensor images = at::linspace(-9, 9, 3 * 32 * 32, at::kDouble).sin().reshape({1, 3, 32, 32});
     EXPECT_LT(cut_error(model, images), 1e-12) << name;
     const CutCheck half = check_cut(model, Keep::kHalf, images.to(at::kFloat));

@@ -82,7 +82,7 @@ TEST_F(Normalization, IsTheFilesWhateverTheDataSetSays) {
 
 TEST_F(Normalization, ComesWithClassesThatEvalCompares) {
   ran({"train", "--samples", "80", "--model", "resnet8", "--exchanges", "1", "--local-steps", "1", "--batch-size", "8",
-       "--quiet", "--groups", "none", "--run-dir", "shapes"});
+       "--quiet", "--strategy", "local_sgd", "--run-dir", "shapes"});
   std::filesystem::create_directory(at("data"));
   const std::string image(3072, '\x40');
   for (int i = 1; i <= 5; ++i) std::ofstream(at("data/data_batch_" + std::to_string(i) + ".bin")) << '\1' << image;

@@ -76,6 +76,22 @@ TEST(Models, WidthMultipliesTheChannelsOfCifarResnets) {
   EXPECT_EQ(model.weights.params["fc.weight"].size(1), 32);
 }
 
+// Wu & He's 32 groups where each has 4 channels or more; 30 channels: 6 groups of 5, as 7 would not divide them.
+TEST(Models, GroupNormHasThirtyTwoGroupsOfFourChannelsOrMore) {
+  for (const auto& [channels, groups] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {4, 1}, {16, 4}, {30, 6}, {64, 16}, {128, 32}, {2048, 32}}) {
+    EXPECT_EQ(norm_groups(channels), groups) << channels;
+  }
+}
+
+// Two vectors per norm as before, without statistics.
+TEST(Models, GroupNormKeepsNoStatistics) {
+  const Model batch = make_model("resnet20", {}), group = make_model("resnet20", {.norm = Norm::kGroup});
+  EXPECT_EQ(program::parameter_count(group.weights), program::parameter_count(batch.weights));
+  EXPECT_TRUE(group.weights.buffers.is_empty());
+  for (const program::Node& node : group.program.graph().nodes) EXPECT_NE(node.target, "aten::batch_norm");
+}
+
 TEST(Models, SmallImagesMeetASmallStem) {
   const Model model = make_model("resnet18", {});
   EXPECT_EQ(model.weights.params["conv1.weight"].sizes(), (std::vector<int64_t>{64, 3, 3, 3}));

@@ -1,4 +1,4 @@
-"""reference.py NAME FOLDER: torchvision's network with the weights of FOLDER/model.pt2.
+"""reference.py NAME NORM FOLDER: torchvision's network with the weights of FOLDER/model.pt2.
 
 Checks that the state dicts list the same tensors, and writes expected.pt: the input `x`, `eval`, and of one training
 step (seed 7, loss = the mean square of the logits) `train`, `grad.PARAMETER` and `buffer.NAME`, thinned out."""
@@ -13,10 +13,10 @@ def thin(tensor):
     return tensor.flatten()[:: max(1, tensor.numel() // 1000)].clone()
 
 
-name, folder = sys.argv[1:]
+name, norm, folder = sys.argv[1:]
 program = torch.export.load(f"{folder}/model.pt2")
 size = program.example_inputs[0][0].shape[-1]
-network = make(name, size)
+network = make(name, size, norm)
 ours = {key: tensor.detach().clone() for key, tensor in program.state_dict.items()}
 theirs = [key for key, _ in network.named_parameters()] + [key for key, _ in network.named_buffers()]
 assert list(ours) == theirs, f"other tensors, or in another order: {list(ours)} {theirs}"

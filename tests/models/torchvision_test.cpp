@@ -28,15 +28,21 @@ void expect_close(const at::Tensor& got, const at::Tensor& wanted, const std::st
   EXPECT_LE((got - wanted).abs().max().item<double>(), kTolerance * scale + 1e-7) << what;
 }
 
-class BuiltIn : public testing::TestWithParam<std::pair<const char*, int64_t>> {};
+struct Case {
+  const char* name;
+  int64_t size;
+  Norm norm = Norm::kBatch;
+};
+
+class BuiltIn : public testing::TestWithParam<Case> {};
 
 TEST_P(BuiltIn, EqualsTorchvisionsNamesOutputsAndGradients) {
   at::set_num_threads(1);
-  const auto& [name, size] = GetParam();
+  const auto& [name, size, norm] = GetParam();
   const tests::Scratch folder;
-  program::Model model = make_model(name, {.height = size, .width = size, .seed = 3});
+  program::Model model = make_model(name, {.height = size, .width = size, .norm = norm, .seed = 3});
   program::write_pt2(folder / "model.pt2", model);
-  PRUNEX_RUN_PYTHON("tests/models/reference.py", name, folder.path());
+  PRUNEX_RUN_PYTHON("tests/models/reference.py", name, norm == Norm::kGroup ? "group" : "batch", folder.path());
   const std::map<std::string, at::Tensor> expected = tests::load_tensors(folder / "expected.pt");
   const at::Tensor& x = expected.at("x");
 
@@ -55,13 +61,14 @@ TEST_P(BuiltIn, EqualsTorchvisionsNamesOutputsAndGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BuiltIn,
-                         testing::Values(std::pair{"resnet8", 32}, std::pair{"resnet20", 32}, std::pair{"resnet56", 32},
-                                         std::pair{"resnet18", 32}, std::pair{"resnet18", 64},
-                                         std::pair{"resnet50", 64}, std::pair{"resnet152", 64},
-                                         std::pair{"wide_resnet50_2", 64}, std::pair{"vgg16_bn", 32},
-                                         std::pair{"vgg19_bn", 32}),
+                         testing::Values(Case{"resnet8", 32}, Case{"resnet20", 32}, Case{"resnet56", 32},
+                                         Case{"resnet18", 32}, Case{"resnet18", 64}, Case{"resnet50", 64},
+                                         Case{"resnet152", 64}, Case{"wide_resnet50_2", 64}, Case{"vgg16_bn", 32},
+                                         Case{"vgg19_bn", 32}, Case{"resnet20", 32, Norm::kGroup},
+                                         Case{"resnet50", 64, Norm::kGroup}, Case{"vgg16_bn", 32, Norm::kGroup}),
                          [](const auto& info) {
-                           return std::string(info.param.first) + "_" + std::to_string(info.param.second);
+                           return std::string(info.param.name) + "_" + std::to_string(info.param.size) +
+                                  (info.param.norm == Norm::kGroup ? "_group_norm" : "");
                          });
 
 }  // namespace

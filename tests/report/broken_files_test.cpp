@@ -62,7 +62,11 @@ TEST(BrokenFiles, ASummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
       {"[]", "accuracy: missing"},
       {"{}", "accuracy: missing"},
       {R"({"accuracy": "high"})", "accuracy: type must be number, but is string"},
-      {R"({"accuracy": null})", "accuracy: type must be number, but is null"}};
+      {R"({"accuracy": null})", "accuracy: type must be number, but is null"},
+      {R"({"accuracy": 1, "partition": {"class_counts": [[1], [2]]}, "accuracy_by_node": [1]})",
+       "accuracy_by_node: got 1 of 2 nodes"},
+      {R"({"accuracy": 1, "partition": {"class_counts": [["a"]]}, "accuracy_by_node": [1]})",
+       "class_counts: entry 1: entry 1: got string, wanted a number"}};
   for (const auto& [text, problem] : texts) {
     const Scratch scratch;
     const auto run = run_with(scratch, "summary.json", text);

@@ -97,6 +97,31 @@ TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {
   EXPECT_TRUE(has("scaling", "efficiency"));
 }
 
+TEST(Page, ShowsWhatNodesHadWhereTheyHadImagesOfTheirOwn) {
+  const Scratch scratch;
+  RunFiles run;
+  write_run(scratch / "runs/even", run);
+  EXPECT_THAT(report_of(scratch), Not(HasSubstr("Nodes with images of their own")));
+  run.partition = R"("accuracy_by_node":[0.75,0.5],"partition":{"rule":"classes:2","class_counts":[[5,7,0],[0,0,9]]},)";
+  run.options["partition"] = "\"classes:2\"";
+  write_run(scratch / "runs/uneven", run);
+  const auto report = make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"});
+  EXPECT_TRUE(is_well_formed(scratch, report.html));
+  EXPECT_THAT(report.html, HasSubstr("partition classes:2"));
+  const auto json = nlohmann::json::parse(report.json);
+  for (const auto& task : json.at("tasks")) {
+    for (const auto& figure : task.at("figures")) {
+      if (figure.at("id") != "nodes") continue;
+      EXPECT_EQ(figure.at("data").size(), 2);
+      EXPECT_EQ(figure.at("data").at(0).at("images"), 12);
+      EXPECT_EQ(figure.at("data").at(0).at("by class"), "0: 5, 1: 7");
+      EXPECT_EQ(figure.at("data").at(1).at("accuracy"), 0.5);
+      return;
+    }
+  }
+  FAIL() << "no table of the nodes";
+}
+
 TEST(Page, OfAComparisonStatesItsCommand) {
   const Scratch scratch;
   write_run(scratch / "runs/a/0", {});

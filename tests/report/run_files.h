@@ -24,6 +24,7 @@ struct RunFiles {
   double local_seconds = 2;         // of an exchange
   long inter_node_bytes = 1000000;  // of an exchange
   bool finished = true;
+  std::string partition;  // of summary.json: members, each with a comma behind it
 };
 
 inline void write_text(const std::string& path, const std::string& text) {
@@ -52,13 +53,13 @@ inline void write_run(const std::string& directory, const RunFiles& run) {
   write_text(directory + "/metrics.jsonl", metrics);
   if (!run.finished) return;
   write_text(directory + "/summary.json",
-             fmt::format(R"({{"version":"0.1.0","strategy":"hsadmm","model":"resnet8","dataset":"synthetic",)"
+             fmt::format(R"({{"version":"0.1.0","strategy":"hsadmm","model":"resnet8","dataset":"synthetic",{})"
                          R"("exchanges":4,"steps":20,"samples":400,"accuracy":{},"loss":0.3,"parameters_dense":200,)"
                          R"("parameters_compact":100,"macs_dense":2000,"macs_compact":1000,"inter_node_bytes":{},)"
                          R"("inter_node_bytes_bound":{},"inter_node_bytes_ddp":{},"inter_node_bytes_ddp_flat":{},)"
                          R"("wall_seconds":40,"seconds":{}}})",
-                         run.accuracy, 4 * run.inter_node_bytes, 4 * run.inter_node_bytes, 400 * run.inter_node_bytes,
-                         600 * run.inter_node_bytes, seconds_json(run.local_seconds, 4)));
+                         run.partition, run.accuracy, 4 * run.inter_node_bytes, 4 * run.inter_node_bytes,
+                         400 * run.inter_node_bytes, 600 * run.inter_node_bytes, seconds_json(run.local_seconds, 4)));
 }
 
 }  // namespace prunex::tests

@@ -31,6 +31,7 @@ TrainOptions phases(const std::string& strategy) {
   TrainOptions options = tiny_run(64, 0);
   options.strategy = strategy;
   options.groups = "none";
+  options.consensus.aux = strategies::AuxTensors::kAdmm;
   options.data.validation = 16;
   options.epochs = 4.0 / 3;  // 48 images: 3 steps
   options.eval_every = 1;
@@ -117,7 +118,7 @@ TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Phases, OfStrategy,
-                         testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco", "hsadmm"),
+                         testing::Values("ddp", "top_k", "powersgd", "local_sgd", "diloco", "scaffold", "hsadmm"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Residues of rounding are cut, too; the first exchanges are another strategy's.

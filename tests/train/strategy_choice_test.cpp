@@ -54,6 +54,18 @@ TEST(Strategies, AllTrainAndLeaveAModel) {
   }
 }
 
+// Whole groups of the norm go: 4 channels at a time, half of each block's.
+TEST(Strategies, CutNetworksWithGroupNorm) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("hsadmm");
+  options.norm = models::Norm::kGroup;
+  const Summary summary = run_in(options, scratch / "run");
+  EXPECT_EQ(summary.units_removed, 2 + 4 + 8);
+  EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
+  const auto weights = io::read_safetensors(scratch / "run/model.safetensors").tensors;
+  EXPECT_EQ(weights["layer3.0.conv1.weight"].size(0), 32);
+}
+
 // The outer step of H-SADMM begins with the first exchange, unless told otherwise.
 TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
   const tests::Scratch scratch;
@@ -123,6 +135,7 @@ TEST(Strategies, HsadmmFlatSendsWhatTheFormulaSays) {
   const tests::Scratch scratch;
   TrainOptions options = small_run_of("hsadmm_flat");
   options.groups = "none";
+  options.consensus.penalty.kappa = 0;
   options.ranks_per_node = {2};
   const auto flat = run_in(options, scratch / "flat").bytes.inter_node;
   options.strategy = "local_sgd";
@@ -142,6 +155,13 @@ TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
   EXPECT_NEAR(static_cast<double>(halved.bytes.inter_node), static_cast<double>(ddp_bytes(halved)) / 2, 1024);
 }
 
+// resnet8: the weights twice, and batch norm's statistics.
+TEST(Strategies, ScaffoldSendsTheNumberOfWeightsTwice) {
+  const tests::Scratch scratch;
+  const Summary summary = run_in(small_run_of("scaffold"), scratch / "run");
+  EXPECT_EQ(summary.bytes.inter_node_bound, summary.exchanges * 4 * (2 * 78042 + summary.floating_buffers));
+}
+
 TEST(Strategies, RoundedPayloadsSendFewerBytes) {
   const tests::Scratch scratch;
   TrainOptions options = small_run_of("diloco");
@@ -154,12 +174,15 @@ TEST(Strategies, RoundedPayloadsSendFewerBytes) {
 TEST(Strategies, ResumeBitForBit) {
   const tests::Scratch scratch;
   std::vector<TrainOptions> runs;
-  for (const auto* name : {"local_sgd", "diloco", "one_shot", "ddp", "top_k", "powersgd"})
+  for (const auto* name : {"local_sgd", "diloco", "one_shot", "scaffold", "ddp", "top_k", "powersgd"})
     runs.push_back(small_run_of(name));
   runs.push_back(small_run_of("local_sgd"));
   runs.back().local_after = 1;
   runs.push_back(small_run_of("local_sgd"));
   runs.back().local_after = 3;
+  runs.push_back(small_run_of("scaffold"));
+  runs.back().local_after = 1;
+  runs.back().exchange.payload = strategies::Payload::kBf16;
   runs.push_back(small_run_of("hsadmm"));
   runs.back().exchange.payload = strategies::Payload::kInt2;
   runs.push_back(small_run_of("diloco"));
@@ -222,6 +245,10 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
   expect_refused(
+      "scaffold", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, scaffold does not prune");
+  expect_refused(
+      "scaffold", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, scaffold has fp32, bf16");
+  expect_refused(
       "top_k", [](auto& o) { o.exchange.payload = Payload::kBf16; }, "`payload`: got bf16, top_k has fp32");
   expect_refused(
       "top_k", [](auto& o) { o.top_k.density = 0; }, "`density`: got 0, wanted a share in (0, 1]");
@@ -232,9 +259,20 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(
+      "hsadmm", [](auto& o) { o.groups = "none"; }, "`groups`: got none, which leaves hsadmm no tensor to pull");
+  expect_refused(
       "hsadmm_flat", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, hsadmm_flat has fp32");
   expect_refused(
       "hsadmm", [](auto& o) { o.sites = 2, o.exchange.payload = Payload::kInt8; }, "between sites fp32 alone");
+}
+
+TEST(Strategies, WithoutGroupsHsadmmNeedsAllTensorsInAdmmOrNone) {
+  TrainOptions options = small_run_of("hsadmm");
+  options.groups = "none";
+  options.consensus.aux = strategies::AuxTensors::kAdmm;
+  EXPECT_NO_THROW(validate(options));
+  options.consensus = {.penalty = {.kappa = 0}};
+  EXPECT_NO_THROW(validate(options));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
 #include "prunex/text/option.h"
 
@@ -71,10 +72,11 @@ struct ModelChoice {
   std::string input;           ///< 1x3x224x224; empty: what the network was made for
   int64_t classes = 0;         ///< 0: what the network was made for
   double width = 1;
+  models::Norm norm = models::Norm::kBatch;
   uint64_t seed = 0;
 };
 
-/// model, max-model-size, classes, width.
+/// model, max-model-size, classes, width, norm.
 void describe_model(text::OptionList& list, ModelChoice& choice);
 /// input: a shape.
 void describe_input(text::OptionList& list, ModelChoice& choice);

@@ -45,6 +45,8 @@ void describe_model(text::OptionList& list, ModelChoice& choice) {
            "outputs of a built-in network; 0 = what it was made for", {built_in});
   list.add("width", text::number(choice.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets",
            {built_in});
+  list.add("norm", text::choice(choice.norm, {{"batch", models::Norm::kBatch}, {"group", models::Norm::kGroup}}),
+           "behind every convolution", {built_in});
 }
 
 void describe_input(text::OptionList& list, ModelChoice& choice) {
@@ -73,6 +75,7 @@ program::Model load_model(const ModelChoice& choice, program::Batch batch) {
                                            .height = shape[2],
                                            .width = shape[3],
                                            .multiplier = choice.width,
+                                           .norm = choice.norm,
                                            .seed = choice.seed});
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,8 +67,9 @@ class ExchangeBuffer {
 
   /// Tensors like those of `weights`, which have been cut, and what is alive of them.
   void cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive);
-  void save(State& state) const;
-  void load(const State& state);
+  /// `prefix`: of the names in the state, where it has several buffers.
+  void save(State& state, const std::string& prefix = "") const;
+  void load(const State& state, const std::string& prefix = "");
 
  private:
   int mine() const { return ranks_.mine(); }

@@ -1,0 +1,40 @@
+// Nodes that train on different images: which, of which classes, and how the product does on each node's mix.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prunex/data/dataset.h"
+#include "prunex/train/options.h"
+
+namespace prunex::train {
+
+struct Division {
+  std::string rule;                                  ///< as `partition` has it
+  std::vector<std::vector<int64_t>> images;          ///< by node: their numbers in the training set; empty: all of it
+  std::vector<std::vector<int64_t>> class_counts{};  ///< by node and class
+
+  int64_t images_of(size_t node) const;
+  int64_t fewest() const;  ///< of a node
+  int64_t total() const;
+};
+
+/// Throws std::invalid_argument that begins with `what` if a node has fewer images than its ranks take in a step.
+void expect_a_step_of_each(const Division& division, const TrainOptions& options, const std::string& what);
+
+/// Nothing where every node has all images. Throws std::invalid_argument that names `partition` if a node has fewer
+/// images than its ranks take in a step.
+std::optional<Division> divide(const TrainOptions& options, const data::Dataset& training);
+
+/// "partition classes:5: node 0 has 5000 images of 5 classes, …".
+std::string remark_on(const Division& division);
+
+/// sum over classes c of p_c a_c for each node: p_c is the share of c in the node's images, a_c the accuracy on the
+/// test images of c. Classes that are not tested have no say: the other p_c are divided by their sum; 0 if none is
+/// tested.
+std::vector<double> accuracy_by_node(const Division& division, const std::vector<double>& correct_by_class,
+                                     const data::Dataset& test);
+
+}  // namespace prunex::train

@@ -1,0 +1,210 @@
+// Runs whose nodes have images of their own.
+#include "prunex/train/division.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+#include <stdexcept>
+
+#include "prunex/train/trainer.h"
+#include "prunex/train/evaluate.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+#include "tests/train/whole_runs.h"
+
+namespace prunex::train {
+namespace {
+
+using data::Partition;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using tests::text_of;
+
+TrainOptions divided(const std::string& partition) {
+  TrainOptions options = tiny_run(200, 4);
+  options.strategy = "local_sgd";
+  options.nodes = 2;
+  options.norm = models::Norm::kGroup;
+  options.partition = data::parse_partition(partition).value();
+  return options;
+}
+
+data::Dataset labels_alone(const std::vector<int64_t>& labels, int64_t classes) {
+  return {.name = "labels",
+          .images = at::zeros({static_cast<int64_t>(labels.size()), 1, 1, 1}, at::kByte),
+          .labels = at::tensor(labels, at::kLong),
+          .classes = classes,
+          .mean = {0},
+          .std = {1}};
+}
+
+// Class accuracies 1/2, 1 and, untested, none: (3/2 + 1) / 4, (0 + 2) / 2, and nothing.
+TEST(AccuracyByNode, WeighsClassesAsTheNodeHasThem) {
+  const Division division{"classes:2", {}, {{3, 1, 6}, {0, 2, 0}, {0, 0, 5}}};
+  EXPECT_THAT(accuracy_by_node(division, {1, 3, 0}, labels_alone({0, 0, 1, 1, 1}, 3)), ElementsAre(0.625, 1.0, 0.0));
+}
+
+TEST(DividedRuns, RecordClassesAndAccuraciesOfNodes) {
+  const tests::Scratch scratch;
+  TrainOptions options = divided("classes:5");
+  options.run_dir = scratch / "run";
+  options.strategy = "hsadmm";
+  const Summary summary = run_to_end(options);
+  const auto json = nlohmann::json::parse(text_of(options.run_dir + "/summary.json"));
+  EXPECT_EQ(json["partition"]["rule"], "classes:5");
+  const auto counts = json["partition"]["class_counts"].get<std::vector<std::vector<int64_t>>>();
+  EXPECT_THAT(counts[0], ElementsAre(20, 20, 20, 20, 20, 0, 0, 0, 0, 0));
+  EXPECT_THAT(counts[1], ElementsAre(0, 0, 0, 0, 0, 20, 20, 20, 20, 20));
+  // the shipped network on the classes of a node, which the test set has equally many of
+  const program::Model product = read_product(options.run_dir);
+  const data::Dataset test = data::load_datasets(options.data).test;
+  for (int64_t node = 0; node < 2; ++node) {
+    const at::Tensor own = test.labels.div(5, "floor").eq(node).nonzero().flatten();
+    data::Dataset part = test;
+    part.images = test.images.index_select(0, own);
+    part.labels = test.labels.index_select(0, own);
+    EXPECT_NEAR(json["accuracy_by_node"][node], evaluate(product.program, product.weights, part).accuracy, 0.026);
+  }
+  EXPECT_NEAR(json["accuracy_by_node"][0].get<double>() + json["accuracy_by_node"][1].get<double>(),
+              2 * summary.accuracy, 1e-12);
+}
+
+TEST(DividedRuns, WithoutADivisionRecordNone) {
+  const tests::Scratch scratch;
+  TrainOptions options = divided("iid");
+  options.exchanges = 1;
+  options.run_dir = scratch / "run";
+  run_to_end(options);
+  EXPECT_THAT(text_of(options.run_dir + "/summary.json"), testing::Not(HasSubstr("partition")));
+}
+
+// Nodes of different sizes walk through their images at different paces: 150 steps of 8 pass every epoch's end.
+TEST(DividedRuns, GoOnToTheBit) {
+  const tests::Scratch scratch;
+  TrainOptions options = divided("dirichlet:0.5");
+  options.exchanges = 6;
+  options.local_steps = 5;
+  options.checkpoint_every = 3;
+  options.run_dir = scratch / "whole";
+  run_to_end(options);
+  std::filesystem::copy(scratch / "whole", scratch / "resumed", std::filesystem::copy_options::recursive);
+  std::filesystem::remove(scratch / "resumed/model.safetensors");
+  options.run_dir.clear();
+  options.resume = scratch / "resumed";
+  options.resume_exchange = 3;
+  run_to_end(options);
+  EXPECT_EQ(text_of(scratch / "whole/model.safetensors"), text_of(scratch / "resumed/model.safetensors"));
+  EXPECT_EQ(lines_without_seconds(scratch / "whole"), lines_without_seconds(scratch / "resumed"));
+}
+
+TEST(DividedRuns, SayAtTheStartWhatNodesHave) {
+  EXPECT_THAT(prepare(divided("classes:5")).remarks,
+              Contains("partition classes:5: node 0 has 100 images of 5 classes, node 1 has 100 images of 5 classes"));
+  TrainOptions options = divided("classes:2");
+  options.nodes = 5;
+  EXPECT_THAT(prepare(options).remarks,
+              Contains("partition classes:2: 5 nodes have 40 to 40 images of 2 to 2 classes"));
+}
+
+TEST(DividedRuns, AreRefusedWhereANodeHasTooFewImagesForAStep) {
+  TrainOptions options = divided("classes:5");
+  options.ranks_per_node = {2, 1};
+  options.batch_size = 51;
+  EXPECT_THAT(
+      [&] { prepare(options); },
+      ThrowsMessage<std::invalid_argument>(AllOf(
+          HasSubstr("`partition` classes:5: node 0 has 100 images, wanted 102 or more"), HasSubstr("`batch_size`"))));
+  options.ranks_per_node = {1, 1};
+  EXPECT_NO_THROW(prepare(options));
+}
+
+/// CIFAR-10's layout: records of a label and the pixels.
+void write_cifar(const std::string& folder, const data::Dataset& set, const std::vector<int64_t>& images, int files,
+                 const std::string& name) {
+  std::filesystem::create_directories(folder);
+  const at::Tensor pixels = set.images.contiguous();
+  for (int file = 0; file < files; ++file) {
+    std::ofstream out(folder + "/" + name + (files > 1 ? std::to_string(file + 1) : "") + ".bin", std::ios::binary);
+    for (size_t i = images.size() * file / files; i < images.size() * (file + 1) / files; ++i) {
+      out.put(static_cast<char>(set.labels[images[i]].item<int64_t>()));
+      out.write(static_cast<const char*>(pixels[images[i]].const_data_ptr()), 3072);
+    }
+  }
+}
+
+std::vector<int64_t> first_numbers(int64_t count) {
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+/// `all` and, as `partition` divides it, `0` and `1`: 200 images of the synthetic set, and 40 to test on.
+class FilesByNode : public testing::Test {
+ protected:
+  FilesByNode() {
+    const data::Datasets sets = data::load_datasets({.samples = 200});
+    const auto parts = data::divide(sets.train, options_.partition, 2, options_.seed);
+    write("all", sets, first_numbers(200));
+    for (int node = 0; node < 2; ++node) write(std::to_string(node), sets, parts[node]);
+    options_.data.dataset = "cifar10";
+    options_.ranks_per_node = {2, 1};
+  }
+  void write(const std::string& folder, const data::Datasets& sets, const std::vector<int64_t>& images) {
+    write_cifar(scratch_ / folder, sets.train, images, 5, "data_batch_");
+    write_cifar(scratch_ / folder, sets.test, first_numbers(sets.test.size()), 1, "test_batch");
+  }
+  Summary run(const std::string& data_dir, const std::string& directory) {
+    options_.data.data_dir = scratch_ / data_dir;
+    options_.run_dir = scratch_ / directory;
+    return run_to_end(options_);
+  }
+
+  const tests::Scratch scratch_;
+  TrainOptions options_ = divided("dirichlet:1");
+};
+
+TEST_F(FilesByNode, TrainAsThoughOneSetHadBeenDivided) {
+  const Summary of_one = run("all", "of-one");
+  options_.partition = {};
+  const Summary of_files = run("{node}", "of-files");
+  EXPECT_EQ(text_of(scratch_ / "of-one/model.safetensors"), text_of(scratch_ / "of-files/model.safetensors"));
+  EXPECT_EQ(lines_without_seconds(scratch_ / "of-one"), lines_without_seconds(scratch_ / "of-files"));
+  ASSERT_TRUE(of_one.partition && of_files.partition);
+  EXPECT_EQ(of_one.partition->class_counts, of_files.partition->class_counts);
+  EXPECT_EQ(of_one.partition->accuracy_by_node, of_files.partition->accuracy_by_node);
+  EXPECT_EQ(of_files.partition->rule, "files by node");
+  EXPECT_EQ(check(options_).training_images, 200);
+}
+
+// Batch norm's statistics come from as many images of every rank's node.
+TEST_F(FilesByNode, ShipWhatWasMeasuredUnderBatchNorm) {
+  options_.partition = {};
+  options_.norm = models::Norm::kBatch;
+  const Summary summary = run("{node}", "run");
+  EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
+}
+
+TEST_F(FilesByNode, AreRefusedWhereNodesDoNotFitTogether) {
+  options_.data.data_dir = scratch_ / "{node}";
+  const auto expect_refused = [&](const std::string& why) {
+    EXPECT_THAT([&] { prepare(options_); }, ThrowsMessage<std::invalid_argument>(HasSubstr(why)));
+    EXPECT_THAT([&] { run("{node}", "run"); }, testing::Throws<std::exception>());
+  };
+  expect_refused("`partition`: got dirichlet:1 besides `data_dir` " + options_.data.data_dir);
+  options_.partition = {};
+  options_.batch_size = 66;
+  expect_refused("{node}: node ");
+  options_.batch_size = 8;
+  std::filesystem::copy_file(scratch_ / "0/data_batch_1.bin", scratch_ / "1/test_batch.bin",
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_refused("{node}: node 1 has other test images than node 0: wanted the same");
+}
+
+}  // namespace
+}  // namespace prunex::train
