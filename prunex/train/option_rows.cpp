@@ -48,12 +48,12 @@ text::OptionValue ranks_per_node(std::vector<int>& field) {
           .check = check};
 }
 
-OptionValue partition_value(data::Partition& field) {
+text::OptionValue partition_value(data::Partition& field) {
   return {.type = "iid|dirichlet:A|classes:N",
           .read =
               [&field](const std::string& word) {
                 const auto partition = data::parse_partition(word);
-                if (!partition) refuse_value(word, "iid, dirichlet:A with A from 0.01 to 1e6, or classes:N");
+                if (!partition) text::refuse_value(word, "iid, dirichlet:A with A from 0.01 to 1e6, or classes:N");
                 field = *partition;
               },
           .write = [&field] { return data::to_string(field); }};
@@ -115,7 +115,7 @@ void describe_partition(OptionList& list, TrainOptions& o) {
 
 void describe_network(OptionList& list, TrainOptions& o) {
   const auto is_file = [&o] { return o.model.ends_with(".pt2"); };
-  const Condition built_in{"built-in networks",
+  const text::Condition built_in{"built-in networks",
                            [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }};
   list.topic("Model");
   list.add("model", text::one_of(o.model, models::model_names(), ".pt2"),
