@@ -39,7 +39,8 @@ nlohmann::json summary_of(const std::string& run_dir) {
 /// What a run's groups have moved, by group and operation, without times.
 std::map<std::string, std::vector<int64_t>> moved_by(const std::string& run_dir) {
   std::map<std::string, std::vector<int64_t>> moved;
-  for (const auto& [group, operations] : summary_of(run_dir).at("traffic").items()) {
+  const auto summary = summary_of(run_dir);
+  for (const auto& [group, operations] : summary.at("traffic").items()) {
     for (const auto& [operation, counts] : operations.items()) {
       moved[group + "/" + operation] = {counts.at("count"), counts.at("payload_bytes"), counts.at("sent_bytes")};
     }
