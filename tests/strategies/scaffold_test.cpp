@@ -4,39 +4,42 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "gradient_runs.h"
 
 namespace prunex::strategies {
 namespace {
 
-constexpr int64_t kSteps = 8, kLocalSteps = 3;  // exchanges after steps 3, 6 and 8
+constexpr int64_t kScaffoldSteps = 8, kScaffoldLocalSteps = 3;  // exchanges after steps 3, 6 and 8
 
 Make scaffold(ExchangeOptions exchange = {}) {
-  const ScaffoldOptions options{.local = {.steps = kLocalSteps, .total_steps = kSteps, .learning_rate = learning_rate},
-                                .exchange = exchange};
+  const ScaffoldOptions options{
+      .local = {.steps = kScaffoldLocalSteps, .total_steps = kScaffoldSteps, .learning_rate = learning_rate},
+      .exchange = exchange};
   return [options](Replica& replica, comm::Hierarchy& ranks) { return make_scaffold(replica, ranks, options); };
 }
 
-std::vector<comm::Layout> shapes() {
+std::vector<comm::Layout> scaffold_shapes() {
   return {comm::Layout::even(2, 1), comm::Layout::even(2, 2), comm::Layout{.node_sizes = {2, 1}}};
 }
 
 /// What all ranks have after an exchange.
-struct Expected {
+struct ScaffoldExpected {
   TensorDict z, c;
   std::vector<TensorDict> c_node;
 };
 
 /// How a rank's control variate follows from its steps.
-enum class Control {
+enum class ScaffoldControl {
   kOptionTwo,     // c_i - c + (z - theta) / (K eta), as the paper has it; eta changes here, so K eta is their sum
   kMeanGradient,  // of the steps, weighted by their rates
 };
 
 /// All ranks and their nodes, entry by entry as algorithm 1 says; all nodes take part, and the global step is 1.
-class Reference {
+class ScaffoldReference {
  public:
-  Reference(const comm::Layout& shape, Control control, double momentum)
+  ScaffoldReference(const comm::Layout& shape, ScaffoldControl control, double momentum)
       : shape_(shape), control_(control), momentum_(momentum) {
     for (int rank = 0; rank < shape.world_size(); ++rank) problems_.emplace_back(rank);
     now_.z = problems_[0].initial_replica().weights.params;
@@ -45,8 +48,8 @@ class Reference {
     for (size_t rank = 0; rank < problems_.size(); ++rank) velocities_.push_back(zeros_like(now_.z));
   }
 
-  Expected exchange(int64_t first, int64_t last) {
-    Expected next{zeros_like(now_.z), zeros_like(now_.z), {}};
+  ScaffoldExpected exchange(int64_t first, int64_t last) {
+    ScaffoldExpected next{zeros_like(now_.z), zeros_like(now_.z), {}};
     const auto ranks = static_cast<double>(shape_.world_size());
     for (int node = 0, rank = 0; node < shape_.nodes(); ++node) {
       next.c_node.push_back(zeros_like(now_.z));
@@ -82,7 +85,7 @@ class Reference {
     for (auto& item : control) {
       const auto& name = item.key();
       item.value() /= rates;
-      if (control_ == Control::kOptionTwo) {
+      if (control_ == ScaffoldControl::kOptionTwo) {
         item.value() = now_.c_node[node][name] - now_.c[name] + (now_.z[name] - theta[name]) / rates;
       }
     }
@@ -90,14 +93,14 @@ class Reference {
   }
 
   const comm::Layout shape_;
-  const Control control_;
+  const ScaffoldControl control_;
   const double momentum_;
   std::vector<SmallProblem> problems_;
   std::vector<TensorDict> velocities_;
-  Expected now_;
+  ScaffoldExpected now_;
 };
 
-TensorDict part_of(const TensorDict& state, const std::string& prefix) {
+TensorDict with_prefix(const TensorDict& state, const std::string& prefix) {
   TensorDict part;
   for (const auto& item : state) {
     if (item.key().starts_with(prefix)) part.insert(item.key().substr(prefix.size()), item.value());
@@ -105,21 +108,21 @@ TensorDict part_of(const TensorDict& state, const std::string& prefix) {
   return part;
 }
 
-void expect_reference(Control control, double momentum) {
-  for (const auto& shape : shapes()) {
-    const auto ours = run_steps(shape, scaffold(), {.steps = kSteps, .momentum = momentum});
-    Reference reference(shape, control, momentum);
-    for (int64_t first = 1; first <= kSteps; first += kLocalSteps) {
-      const int64_t last = std::min(first + kLocalSteps - 1, kSteps);
-      const Expected expected = reference.exchange(first, last);
+void expect_scaffold(ScaffoldControl control, double momentum) {
+  for (const auto& shape : scaffold_shapes()) {
+    const auto ours = run_steps(shape, scaffold(), {.steps = kScaffoldSteps, .momentum = momentum});
+    ScaffoldReference reference(shape, control, momentum);
+    for (int64_t first = 1; first <= kScaffoldSteps; first += kScaffoldLocalSteps) {
+      const int64_t last = std::min(first + kScaffoldLocalSteps - 1, kScaffoldSteps);
+      const ScaffoldExpected expected = reference.exchange(first, last);
       for (int node = 0, rank = 0; node < shape.nodes(); ++node) {
         for (int local = 0; local < shape.node_sizes[node]; ++local, ++rank) {
           const AfterStep& after = ours[rank][last - 1];
           EXPECT_TRUE(after.exchange.exchanged);
           EXPECT_LT(worst_gap(expected.z, after.theta), 1e-9) << describe(shape) << " rank " << rank;
-          EXPECT_LT(worst_gap(expected.z, part_of(after.state, "z/")), 1e-9);
-          EXPECT_LT(worst_gap(expected.c, part_of(after.state, "c/")), 1e-9);
-          EXPECT_LT(worst_gap(expected.c_node[node], part_of(after.state, "c_node/")), 1e-9);
+          EXPECT_LT(worst_gap(expected.z, with_prefix(after.state, "z/")), 1e-9);
+          EXPECT_LT(worst_gap(expected.c, with_prefix(after.state, "c/")), 1e-9);
+          EXPECT_LT(worst_gap(expected.c_node[node], with_prefix(after.state, "c_node/")), 1e-9);
         }
       }
     }
@@ -127,49 +130,49 @@ void expect_reference(Control control, double momentum) {
 }
 
 TEST(Scaffold, IsThePapersOptionTwoUnderPlainSgd) {
-  expect_reference(Control::kOptionTwo, 0);
+  expect_scaffold(ScaffoldControl::kOptionTwo, 0);
 }
 
 TEST(Scaffold, TakesMeanGradientsUnderMomentum) {
-  expect_reference(Control::kMeanGradient, kMomentum);
+  expect_scaffold(ScaffoldControl::kMeanGradient, kMomentum);
 }
 
 // There is nothing to correct: c is c_node.
 TEST(Scaffold, OnOneNodeIsLocalSgd) {
-  const auto ours = run_steps(comm::Layout::even(1, 3), scaffold(), {.steps = kSteps});
+  const auto ours = run_steps(comm::Layout::even(1, 3), scaffold(), {.steps = kScaffoldSteps});
   HsadmmOptions means{.after_freeze = AfterFreeze::kAverage};
-  means.local = {.steps = kLocalSteps, .total_steps = kSteps};
+  means.local = {.steps = kScaffoldLocalSteps, .total_steps = kScaffoldSteps};
   means.consensus.penalty.kappa = 0;
   const auto local =
       run_steps(comm::Layout::even(1, 3),
                 [means](Replica& replica, comm::Hierarchy& ranks) { return make_hsadmm(replica, ranks, means); },
-                {.steps = kSteps});
+                {.steps = kScaffoldSteps});
   EXPECT_LT(worst_gap(ours[0].back().theta, local[0].back().theta), 1e-12);
 }
 
-constexpr int64_t kNumbers = 6 * 27 + 5 * 36 + 4 * 20 + 6 + 7, kStatistics = 6;  // tests/groups.h
+constexpr int64_t kScaffoldNumbers = 6 * 27 + 5 * 36 + 4 * 20 + 6 + 7, kScaffoldStatistics = 6;  // tests/groups.h
 
 /// What three nodes of two ranks send in an exchange.
-int64_t bytes_of_exchange(ExchangeOptions exchange) {
+int64_t scaffold_bytes(ExchangeOptions exchange) {
   int64_t bytes = 0;
   for (const auto& rank :
-       run_steps(comm::Layout::even(3, 2), scaffold(exchange), {.steps = kSteps, .type = at::kFloat})) {
+       run_steps(comm::Layout::even(3, 2), scaffold(exchange), {.steps = kScaffoldSteps, .type = at::kFloat})) {
     EXPECT_EQ(rank[0].sent_to_nodes, 0);
-    bytes += rank[kLocalSteps - 1].sent_to_nodes;
+    bytes += rank[kScaffoldLocalSteps - 1].sent_to_nodes;
   }
   return bytes;
 }
 
 // 2 (M - 1) of the weights, the control variates and, with fp32, batch norm's statistics.
 TEST(Scaffold, SendsControlVariatesBesideTheWeights) {
-  EXPECT_EQ(bytes_of_exchange({}), 2 * 2 * 4 * (2 * kNumbers + kStatistics));
-  EXPECT_EQ(bytes_of_exchange({.form = ExchangeForm::kLeader}), 2 * 2 * 4 * (2 * kNumbers + kStatistics));
-  EXPECT_EQ(bytes_of_exchange({.payload = Payload::kBf16}), 2 * 2 * 2 * 2 * kNumbers);
+  EXPECT_EQ(scaffold_bytes({}), 2 * 2 * 4 * (2 * kScaffoldNumbers + kScaffoldStatistics));
+  EXPECT_EQ(scaffold_bytes({.form = ExchangeForm::kLeader}), 2 * 2 * 4 * (2 * kScaffoldNumbers + kScaffoldStatistics));
+  EXPECT_EQ(scaffold_bytes({.payload = Payload::kBf16}), 2 * 2 * 2 * 2 * kScaffoldNumbers);
 }
 
 // Over many exchanges what rounding leaves out is made up for.
 TEST(Scaffold, StaysNearItselfWithRoundedMessages) {
-  const GradientRun run{.steps = kSteps, .type = at::kFloat};
+  const GradientRun run{.steps = kScaffoldSteps, .type = at::kFloat};
   const auto exact = run_steps(comm::Layout::even(2, 2), scaffold(), run);
   const auto rounded = run_steps(comm::Layout::even(2, 2), scaffold({.payload = Payload::kBf16}), run);
   const double gap = worst_gap(exact[0].back().theta, rounded[0].back().theta);
