@@ -119,8 +119,8 @@ class Program {
 
   /// Runs the calls through the ATen dispatcher, with autograd if it is on. kTrain and kEval switch batch norm, dropout
   /// and stochastic depth whatever the file was exported as (in_mode). In kTrain, and in it alone, the contents of
-  /// batch-norm buffers are updated. Values are freed after their last use. Parameters and buffers are found by name (quickest where
-  /// their order is the graph's). Runs on the device of the first input, where the weights must be too.
+  /// batch-norm buffers are updated. Values are freed after their last use. Parameters and buffers are found by name
+  /// (quickest where their order is the graph's). Runs on the device of the first input, where the weights must be too.
   std::vector<at::Tensor> run(at::TensorList inputs, const Weights& weights, Mode mode) const;
 
   const Graph& graph() const;

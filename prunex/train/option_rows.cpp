@@ -115,8 +115,8 @@ void describe_partition(OptionList& list, TrainOptions& o) {
 
 void describe_network(OptionList& list, TrainOptions& o) {
   const auto is_file = [&o] { return o.model.ends_with(".pt2"); };
-  const text::Condition built_in{"built-in networks",
-                           [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }};
+  const text::Condition built_in{
+      "built-in networks", [is_file] { return is_file() ? std::string("the network of a file has its own") : ""; }};
   list.topic("Model");
   list.add("model", text::one_of(o.model, models::model_names(), ".pt2"),
            "a built-in network, or a program saved by torch.export.save")

@@ -107,10 +107,14 @@ TEST_F(Refusals, OfNumbersOutOfRange) {
 
 TEST_F(Refusals, OfCutsThatCannotBeBeforeAnythingStarts) {
   for (const std::string check : {"--quiet", "--check"}) {
-    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "rato=0.5"}), {"--prune-to rato: got 'rato'", "ratio"});
-    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "ratio"}), {"--prune-to: got 'ratio'", "speed-up=X"});
-    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "speed-up=1000"}), {"--prune-to", "MACs are left"});
-    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "ratio=0.5", "--prune-steps", "5"}), {"--prune-steps"});
+    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "rato=0.5"}),
+            {"--prune-to rato: got 'rato'", "ratio"});
+    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "ratio"}),
+            {"--prune-to: got 'ratio'", "speed-up=X"});
+    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "speed-up=1000"}),
+            {"--prune-to", "MACs are left"});
+    refused(2, train({check, "--strategy", "local_sgd", "--prune-to", "ratio=0.5", "--prune-steps", "5"}),
+            {"--prune-steps"});
   }
 }
 

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "prunex/train/trainer.h"
 #include "prunex/train/evaluate.h"
+#include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 #include "tests/train/whole_runs.h"
