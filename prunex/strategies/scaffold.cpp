@@ -13,7 +13,7 @@ namespace {
 
 const LocalSgd& checked_scaffold(const LocalSgd& local) {
   if (local.steps < 1 || local.total_steps < 1) {
-    throw std::invalid_argument("--local-steps: wanted 1 or more, in a run of 1 or more steps");
+    throw std::invalid_argument("`local_steps`: wanted 1 or more, in a run of 1 or more steps");
   }
   if (!local.learning_rate) throw std::invalid_argument("learning_rate: got none, wanted a function of the step");
   return local;
