@@ -355,6 +355,7 @@ def kinds(train):
     """Of all files; `train` starts a run of moments in the folder `new`."""
     network = ["train", "--model", "resnet8", "--width", "0.25", *train[1:-1]]
     small = ["--samples", "64"]
+    on_files = [word for word in train if word not in small]
 
     def programs(name, *more):
         return [["graph", "--model", name, "--json", "groups.json"], ["eval", "--model", name, *small],
@@ -380,7 +381,7 @@ def kinds(train):
              [write_input, whole], True),
         Kind("input.safetensors", ["input.safetensors"], [[*predict, "--model", "run/model.pt2"]],
              [write_input, [*network, "run"]]),
-        Kind("images.safetensors", ["train.safetensors", "test.safetensors"], [[*train, *small_net, *images]],
+        Kind("images.safetensors", ["train.safetensors", "test.safetensors"], [[*on_files, *small_net, *images]],
              [write_images]),
         Kind("checkpoint", state, [resume], [run, interrupt], True),
         Kind("metrics.jsonl", ["run/metrics.jsonl"], [report, resume], [run, interrupt]),
@@ -393,5 +394,5 @@ def kinds(train):
              [[*network, "a/0"], write_record]),
         Kind("plan.toml", ["plan.toml"], [compare], [write_plan]),
         Kind("cifar", ["data/cifar-10-batches-bin/data_batch_2.bin", "data/cifar-10-batches-bin/test_batch.bin",
-                       "data/cifar-10-batches-bin/batches.meta.txt"], [[*train, *small_net, *cifar]], [write_cifar]),
+                       "data/cifar-10-batches-bin/batches.meta.txt"], [[*on_files, *small_net, *cifar]], [write_cifar]),
     ]
