@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 #include <stdexcept>
 
 #include "prunex/text/one_line.h"
+#include "prunex/text/option.h"
 #include "prunex/text/read_file.h"
 #include "prunex/text/toml.h"
 
@@ -102,15 +102,15 @@ class Reader {
   }
   /// "0.1..0.4": 0.1, 0.2, 0.4.
   std::vector<double> doublings(const toml::node& node, const std::string& range) const {
-    double low = 0, high = 0;
-    int length = 0;
-    const bool read = std::sscanf(range.c_str(), "%lf..%lf%n", &low, &high, &length) == 2 &&
-                      static_cast<size_t>(length) == range.size();
+    const size_t dots = std::min(range.find(".."), range.size());
+    const auto low = text::number_in<double>(range.substr(0, dots));
+    const auto high = text::number_in<double>(range.substr(std::min(dots + 2, range.size())));
     std::vector<double> rates;
-    for (double rate = low; read && low > 0 && rate <= high * 1.001 && rates.size() < kMostRates; rate *= 2) {
+    for (double rate = low.value_or(0); high && rate > 0 && rate <= *high * 1.001 && rates.size() < kMostRates;) {
       rates.push_back(rate);
+      rate *= 2;
     }
-    if (rates.empty() || std::abs(rates.back() / high - 1) > 1e-3) {
+    if (rates.empty() || std::abs(rates.back() / *high - 1) > 1e-3) {
       fail(node, fmt::format("rates: got '{}', wanted a list of numbers, or LOW..HIGH with doublings between, 0.1..0.8",
                              text::one_line(range)));
     }

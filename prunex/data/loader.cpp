@@ -118,12 +118,11 @@ int64_t Loader::steps_per_epoch() const {
   return size() / (options_.ranks * options_.batch_size);
 }
 
-// Fisher-Yates, from the identity: an epoch's permutation does not depend on the one before.
+// Shuffled from the identity: an epoch's permutation does not depend on the one before.
 std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> permutation(static_cast<size_t>(size));
   std::iota(permutation.begin(), permutation.end(), 0);
-  Random random({seed, kPermutation, static_cast<uint64_t>(epoch)});
-  for (int64_t i = size - 1; i > 0; --i) std::swap(permutation[i], permutation[random.below(i + 1)]);
+  Random({seed, kPermutation, static_cast<uint64_t>(epoch)}).shuffle(permutation);
   return permutation;
 }
 

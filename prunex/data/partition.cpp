@@ -37,10 +37,7 @@ std::vector<Images> images_by_class(const Dataset& dataset, uint64_t seed) {
   const at::Tensor labels = dataset.labels.contiguous();
   for (int64_t i = 0; i < dataset.size(); ++i) by_class[labels.const_data_ptr<int64_t>()[i]].push_back(i);
   for (size_t c = 0; c < by_class.size(); ++c) {
-    Random random({seed, kClassOrder, c});
-    for (auto i = static_cast<int64_t>(by_class[c].size()) - 1; i > 0; --i) {
-      std::swap(by_class[c][i], by_class[c][random.below(i + 1)]);
-    }
+    Random({seed, kClassOrder, c}).shuffle(by_class[c]);
   }
   return by_class;
 }
@@ -134,6 +131,12 @@ std::vector<Images> divide(const Dataset& dataset, const Partition& partition, i
 
 uint64_t seed_of_node(uint64_t seed, int64_t node) {
   return Random({seed, kNodeOrder, static_cast<uint64_t>(node)}).next();
+}
+
+std::vector<int64_t> class_counts(const Dataset& dataset) {
+  Images all(static_cast<size_t>(dataset.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return class_counts(dataset, all);
 }
 
 std::vector<int64_t> class_counts(const Dataset& dataset, const Images& images) {

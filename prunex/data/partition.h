@@ -37,7 +37,8 @@ std::vector<std::vector<int64_t>> divide(const Dataset& dataset, const Partition
 /// Of the orders in which a node walks through its images.
 uint64_t seed_of_node(uint64_t seed, int64_t node);
 
-/// Of these images, by class.
+/// Of all images, or of these, by class.
+std::vector<int64_t> class_counts(const Dataset& dataset);
 std::vector<int64_t> class_counts(const Dataset& dataset, const std::vector<int64_t>& images);
 
 }  // namespace prunex::data

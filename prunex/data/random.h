@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
+#include <vector>
 
 namespace prunex::data {
 
@@ -21,6 +23,11 @@ class Random {
 
   /// Uniform in low … high, both included.
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
+
+  /// Fisher and Yates'.
+  void shuffle(std::vector<int64_t>& numbers) {
+    for (auto i = static_cast<int64_t>(numbers.size()) - 1; i > 0; --i) std::swap(numbers[i], numbers[below(i + 1)]);
+  }
 
  private:
   static constexpr uint64_t kStep = 0x9e3779b97f4a7c15;

@@ -35,10 +35,6 @@ int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool
   return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
 }
 
-}  // namespace
-
-namespace {
-
 NodeFiles load(const TrainOptions& options, const std::optional<Carried>& carried, comm::Hierarchy* ranks) {
   if (has_files_by_node(options.data)) return load_by_node(options, carried, ranks);
   return {load_images(options.data, carried)};

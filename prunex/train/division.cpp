@@ -82,9 +82,7 @@ std::string remark_on(const Division& division) {
 
 std::vector<double> accuracy_by_node(const Division& division, const std::vector<double>& correct_by_class,
                                      const data::Dataset& test) {
-  std::vector<int64_t> all(static_cast<size_t>(test.size()));
-  std::iota(all.begin(), all.end(), 0);
-  const auto tested = data::class_counts(test, all);
+  const auto tested = data::class_counts(test);
   std::vector<double> accuracies;
   for (const auto& counts : division.class_counts) {
     double sum = 0, weight = 0;

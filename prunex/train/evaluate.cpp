@@ -43,7 +43,7 @@ void add_batch_statistics(const program::Program& program, Weights& scratch, con
   }
 }
 
-/// {correct answers, summed loss, correct answers by class …} of images begin … end - 1.
+/// {summed loss, correct answers by class …} of images begin … end - 1.
 at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                      int64_t begin, int64_t end) {
   at::NoGradGuard no_grad;
@@ -57,13 +57,15 @@ at::Tensor sums_over(const program::Program& program, const Weights& weights, co
     correct += at::bincount(right, {}, dataset.classes);
     loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
   }
-  return at::cat({correct.sum().view(1), at::full({1}, loss, at::kDouble), correct});
+  return at::cat({at::full({1}, loss, at::kDouble), correct});
 }
 
 Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
   const auto images = static_cast<double>(dataset.size());
-  const auto* numbers = sums.const_data_ptr<double>();
-  return {numbers[0] / images, numbers[1] / images, {numbers + 2, numbers + sums.numel()}};
+  const at::Tensor correct = sums.slice(0, 1);
+  const auto* by_class = correct.const_data_ptr<double>();
+  return {
+      correct.sum().item<double>() / images, sums[0].item<double>() / images, {by_class, by_class + correct.numel()}};
 }
 
 }  // namespace

@@ -103,6 +103,45 @@ void read_record(const nlohmann::json& json, const char* key, std::optional<Reco
   each_field(*record, [&](const char* name, auto& value) { json[key].at(name).get_to(value); });
 }
 
+/// What progress keeps of a group's traffic: what a summary shows.
+ordered_json counts_json(const comm::Traffic& traffic) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [operation, counts] : traffic.by_operation) {
+    json[operation] = {{"count", counts.count},
+                       {"payload_bytes", counts.payload_bytes},
+                       {"sent_bytes", counts.sent_bytes},
+                       {"seconds", counts.seconds}};
+  }
+  return json;
+}
+
+comm::Traffic read_counts(const nlohmann::json& json) {
+  comm::Traffic traffic;
+  for (const auto& [operation, counts] : json.items()) {
+    traffic.by_operation[operation] = {.count = counts.at("count"),
+                                       .payload_bytes = counts.at("payload_bytes"),
+                                       .sent_bytes = counts.at("sent_bytes"),
+                                       .seconds = counts.at("seconds").get<std::vector<float>>()};
+  }
+  return traffic;
+}
+
+ordered_json interfaces_json(const comm::NodeInterfaceBytes& interfaces) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [name, nodes] : interfaces) {
+    for (const auto& bytes : nodes) json[name].push_back({{"sent", bytes.sent}, {"received", bytes.received}});
+  }
+  return json;
+}
+
+comm::NodeInterfaceBytes read_interfaces(const nlohmann::json& json) {
+  comm::NodeInterfaceBytes interfaces;
+  for (const auto& [name, nodes] : json.items()) {
+    for (const auto& bytes : nodes) interfaces[name].push_back({bytes.at("sent"), bytes.at("received")});
+  }
+  return interfaces;
+}
+
 /// What a ring all-reduce of `numbers` fp32 numbers among n members sends per member.
 int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
@@ -149,49 +188,6 @@ int64_t ddp_flat_bytes(const Summary& summary) {
   if (summary.shape.nodes() == 1) return 0;
   return summary.steps * ring_bytes(summary.parameters_dense, summary.shape.world_size());
 }
-
-namespace {
-
-/// What progress keeps of a group's traffic: what a summary shows.
-ordered_json counts_json(const comm::Traffic& traffic) {
-  ordered_json json = ordered_json::object();
-  for (const auto& [operation, counts] : traffic.by_operation) {
-    json[operation] = {{"count", counts.count},
-                       {"payload_bytes", counts.payload_bytes},
-                       {"sent_bytes", counts.sent_bytes},
-                       {"seconds", counts.seconds}};
-  }
-  return json;
-}
-
-comm::Traffic read_counts(const nlohmann::json& json) {
-  comm::Traffic traffic;
-  for (const auto& [operation, counts] : json.items()) {
-    traffic.by_operation[operation] = {.count = counts.at("count"),
-                                       .payload_bytes = counts.at("payload_bytes"),
-                                       .sent_bytes = counts.at("sent_bytes"),
-                                       .seconds = counts.at("seconds").get<std::vector<float>>()};
-  }
-  return traffic;
-}
-
-ordered_json interfaces_json(const comm::NodeInterfaceBytes& interfaces) {
-  ordered_json json = ordered_json::object();
-  for (const auto& [name, nodes] : interfaces) {
-    for (const auto& bytes : nodes) json[name].push_back({{"sent", bytes.sent}, {"received", bytes.received}});
-  }
-  return json;
-}
-
-comm::NodeInterfaceBytes read_interfaces(const nlohmann::json& json) {
-  comm::NodeInterfaceBytes interfaces;
-  for (const auto& [name, nodes] : json.items()) {
-    for (const auto& bytes : nodes) interfaces[name].push_back({bytes.at("sent"), bytes.at("received")});
-  }
-  return interfaces;
-}
-
-}  // namespace
 
 std::string progress_json(const Summary& summary) {
   ordered_json json{{"exchanges", summary.exchanges},

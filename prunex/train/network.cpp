@@ -161,7 +161,9 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
     model = about("`widths` " + options.widths, [&] { return narrowed(std::move(model), options.widths); });
   }
   check_fits(model.program.graph(), training, source);
-  about(source, [&] { program::check_shapes(model.program); });  // channels are found by what a file says of shapes
+  if (options.model.ends_with(".pt2")) {  // channels are found by what a file says of shapes
+    about(source, [&] { program::check_shapes(model.program); });
+  }
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
   channels::Analysis analysis(model.program);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};

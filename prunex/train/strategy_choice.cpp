@@ -196,7 +196,7 @@ const StrategyFacts& facts_of(const std::string& strategy) {
 
 bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
-  if (facts.gradients || facts.controls) return false;
+  if (!facts.weights_alone()) return false;
   const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
   return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }
@@ -228,7 +228,7 @@ void validate_strategy(const TrainOptions& options) {
   const StrategyFacts& facts = kind.facts;
   const auto& name = facts.name;
   const auto payload = options.exchange.payload;
-  refuse((facts.gradients || facts.controls) && group_words(options) != "none",
+  refuse(!facts.weights_alone() && group_words(options) != "none",
          fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
   refuse(facts.gradients && options.local_after > 0,
          fmt::format("`local_after`: {} never stops averaging gradients", name));

@@ -24,12 +24,15 @@ struct StrategyFacts {
   bool gradients = false;   ///< exchanges gradients in every step instead of weights in every exchange
   bool duals = false;       ///< ADMM's
   bool outer_step = false;  ///< takes a Nesterov step with the mean of the weights, unless told otherwise
-  bool controls = false;    ///< sends control variates beside the weights; has neither masks nor outer steps
+  bool controls = false;    ///< sends control variates beside the weights
   bool one_node = false;    ///< takes all ranks for one node
   bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
   bool overlaps = false;    ///< exchanges while backward still runs
   bool on_gpu = false;
   strategies::Payload narrowest = strategies::Payload::kFp32;  ///< the most rounded one it has
+
+  /// Whether it exchanges weights and nothing else: only then are there masks and outer steps.
+  bool weights_alone() const { return !gradients && !controls; }
 };
 /// Throws std::invalid_argument that lists the names.
 const StrategyFacts& facts_of(const std::string& strategy);

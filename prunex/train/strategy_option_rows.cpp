@@ -20,7 +20,7 @@ using text::number;
 
 std::string no_masks(const TrainOptions& o) {
   if (group_words(o) != "none") return "";
-  if (facts_of(o.strategy).gradients || facts_of(o.strategy).controls) return o.strategy + " does not prune";
+  if (!facts_of(o.strategy).weights_alone()) return o.strategy + " does not prune";
   return o.groups == "none" ? "`groups` none masks nothing" : o.strategy + " masks nothing without `groups`";
 }
 
@@ -31,10 +31,6 @@ std::string no_target(const TrainOptions& o) {
 std::string no_duals(const TrainOptions& o) {
   if (!facts_of(o.strategy).duals) return o.strategy + " has no duals";
   return o.consensus.penalty.kappa == 0 ? "there are no duals with `kappa` 0" : "";
-}
-
-bool no_outer_step(const TrainOptions& o) {
-  return facts_of(o.strategy).gradients || facts_of(o.strategy).controls;
 }
 
 std::string no_nodes(const TrainOptions& o) {
@@ -80,7 +76,7 @@ struct Conditions {
   }
   Condition outer_step() const {
     return of("an outer step", [](const TrainOptions& all) {
-      if (no_outer_step(all)) return all.strategy + " has no outer step";
+      if (!facts_of(all.strategy).weights_alone()) return all.strategy + " has no outer step";
       return has_outer_step(all) ? "" : all.strategy + " has no outer step without `outer_from`";
     });
   }
@@ -295,7 +291,7 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
            "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for hsadmm, hsadmm_flat and diloco, else "
            "0",
            {{"strategies that exchange weights alone",
-             [&o] { return no_outer_step(o) ? o.strategy + " has no outer step" : ""; }}});
+             [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
   list.add("tolerance", number(consensus.tolerance.relative, text::at_least(0)),
            "stop when the residuals of the duals are below it; 0 = off", {with.duals()});
 }
