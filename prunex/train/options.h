@@ -12,8 +12,7 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
 

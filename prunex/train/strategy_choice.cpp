@@ -9,11 +9,9 @@
 #include <stdexcept>
 
 #include "prunex/prune/training_groups.h"
-#include "prunex/strategies/gradients/ddp.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
-#include "prunex/strategies/post_local.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/scaffold.h"
+#include "prunex/strategies/strategy.h"
 
 namespace prunex::train {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
-#include "prunex/train/mask_choice.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
 

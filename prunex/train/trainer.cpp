@@ -9,7 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
