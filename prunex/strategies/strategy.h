@@ -52,6 +52,7 @@ struct Exchange {
   admm::Residuals own;  ///< this rank's part of them, of all tensors: of its theta, and of its rows of the node's model
   double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
   std::vector<Phase> phases;
+  int64_t overlapped = 0;  ///< local steps that ran beside it: the weights it averages are those of so many steps ago
 };
 
 /// Everything an interrupted run needs to go on bit for bit after an exchange, by whose it is; shared, not copied.

@@ -148,6 +148,7 @@ struct TrainOptions {
   strategies::MaskOptions masks;
   strategies::ConsensusOptions consensus;
   strategies::AfterFreeze after_freeze = strategies::AfterFreeze::kNesterov;
+  int64_t overlap = 0;          ///< local steps that run beside an exchange of weights
   strategies::OuterStep outer;  ///< its momentum and first exchange are those before, if they are given
 
   int64_t eval_every = 5;                 ///< exchanges between evaluations of z; 0: only at the end

@@ -108,7 +108,6 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
               .model = options.model,
               .dataset = options.data.dataset,
               .sends_gradients = facts.gradients,
-              .overlaps_backward = facts.overlaps,
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
@@ -304,6 +303,8 @@ void Trainer::count(const Metrics& metrics, Run& run) {
   summary_.exchanges = metrics.exchange.index;
   summary_.steps = metrics.step;
   summary_.samples = metrics.samples;
+  const bool always = facts_of(options_.strategy).overlaps;
+  summary_.overlapped_steps += always ? metrics.step - last_step_ : metrics.exchange.overlapped;
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
   summary_.frozen = metrics.exchange.frozen;
