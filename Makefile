@@ -19,7 +19,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## packages and LibTorch, if missing
-	@scripts/setup.sh
+	@scripts/setup.sh $(SETUP_FLAGS)
 
 configure: setup
 	@cmake --preset release $(if $(TORCH_ROOT),-DTORCH_ROOT=$(TORCH_ROOT)) $(CMAKE_FLAGS)
@@ -27,6 +27,7 @@ configure: setup
 build: configure ## set-up and build of build/release/prunex
 	@cmake --build $(BUILD) -j $(JOBS) --target prunex_tool
 
+test: SETUP_FLAGS ?= --tests
 test: configure ## set-up, build and all tests
 	@cmake --build $(BUILD) -j $(JOBS)
 	@OMP_NUM_THREADS=1 ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure $(CTEST_FLAGS)

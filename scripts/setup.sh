@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the build needs: Debian or Ubuntu packages, and LibTorch in .venv. Run it as often as you like.
 #
-#   scripts/setup.sh                  what `make build` and `make test` need
-#   scripts/setup.sh --python         also Python's torch and torchvision, for the tests that compare with them
-#   scripts/setup.sh --development    also clang and its fuzzer, clang-format, clang-tidy, Google Benchmark, ip and tc for
-#                                     bench/cluster.sh, and a browser for the tests of the report
+#   scripts/setup.sh                  what `make build` needs
+#   scripts/setup.sh --tests          also what `make test` needs: Python's torch and torchvision, launchers (Open MPI, Slurm),
+#                                     ip and tc, a browser; where some cannot be had, their tests are skipped
+#   scripts/setup.sh --development    also clang and its fuzzer, clang-format, clang-tidy, Google Benchmark
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
@@ -18,14 +18,16 @@ readonly pip_version=25.3
 packages=(g++ cmake ninja-build libgloo-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
   zlib1g-dev libzip-dev libgtest-dev libgmock-dev)
 
+test_packages=(python3-dev openmpi-bin slurmctld slurmd slurm-client munge iproute2 chromium)
+
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 is_installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
 
-missing_packages() {
+missing_of() {
   local package
-  for package in "${packages[@]}"; do
+  for package in "$@"; do
     is_installed "$package" || echo "$package"
   done
 }
@@ -48,12 +50,34 @@ install_packages() {
     return
   fi
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_of "${packages[@]}")
   [[ ${#missing[@]} -gt 0 ]] || return 0
   say "missing packages: ${missing[*]}"
   may_become_root || die "without root or sudo, ask for: apt-get install ${missing[*]}"
   as_root apt-get update -q -o Acquire::Retries=5
-  as_root apt-get install -q -y --no-install-recommends -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "${missing[@]}"
+  apt_install "${missing[@]}"
+}
+
+apt_install() {
+  as_root apt-get install -q -y --no-install-recommends -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# One by one: what a distribution does not have must not keep the others away.
+install_test_packages() {
+  local missing package
+  command -v apt-get >/dev/null || return 0
+  mapfile -t missing < <(missing_of "${test_packages[@]}")
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  if ! may_become_root; then
+    say "without root or sudo some tests are skipped; they use ${missing[*]}"
+    return 0
+  fi
+  say "missing packages of tests: ${missing[*]}"
+  as_root apt-get update -q -o Acquire::Retries=5
+  apt_install "${missing[@]}" && return
+  for package in "${missing[@]}"; do
+    apt_install "$package" || say "$package cannot be installed; tests that use it are skipped"
+  done
 }
 
 is_usable_python() {
@@ -147,26 +171,27 @@ CODE
 check_nccl() { :; }
 
 main() {
-  local with_python= with_cuda= option python=
+  local with_tests= with_cuda= option python=
   for option in "$@"; do
     case $option in
-      --python) with_python=1; packages+=(python3-dev) ;;
+      --tests) with_tests=1 ;;
       --cuda) with_cuda=1 ;;
-      --development) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev iproute2 chromium) ;;
+      --development) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac
   done
-  if [[ -z ${TORCH_ROOT:-} || $with_python ]]; then
+  if [[ -z ${TORCH_ROOT:-} || $with_tests ]]; then
     find_python >/dev/null || packages+=(python3 python3-venv)
   fi
   install_packages
-  [[ -z ${TORCH_ROOT:-} || $with_python ]] || return 0
+  [[ ! $with_tests ]] || install_test_packages
+  [[ -z ${TORCH_ROOT:-} || $with_tests ]] || return 0
   python=$(find_python) || die "no Python 3.10 to 3.13 with the venv module; PYTHON=FILE names one"
   make_venv
   install_requirements libtorch
-  [[ ! $with_python$with_cuda ]] || install_kernels
-  [[ ! $with_python ]] || install_requirements comparison
+  [[ ! $with_tests$with_cuda ]] || install_kernels
+  [[ ! $with_tests ]] || install_requirements comparison
   [[ ! $with_cuda ]] || compiles_with_nccl || install_requirements nccl
 }
 

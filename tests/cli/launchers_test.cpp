@@ -1,10 +1,12 @@
-// Ranks that other launchers start: their variables are set here, over loopback.
+// Ranks that other launchers start, over loopback: by their variables, set here, and by the launchers themselves.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -106,6 +108,57 @@ TEST_F(Launchers, ThatStartOtherNodesAreRefused) {
   EXPECT_EQ(results[0].status, 2);
   EXPECT_THAT(results[0].errors,
               HasSubstr("--nodes, --ranks-per-node: got 3 nodes x 1 ranks, the launcher started nodes of 2, 1 ranks"));
+}
+
+/// Three ranks of one node; what they leave must be what prunex's own launcher leaves.
+class RealLaunchers : public testing::Test {
+ protected:
+  /// Skips, or fails where nothing may be skipped, without the program.
+  static std::string obstacle(const std::string& program) {
+    const bool there = std::filesystem::exists(program) || std::getenv("PRUNEX_NO_SKIP") != nullptr;
+    return there ? "" : "no " + program + ": scripts/setup.sh --tests";
+  }
+
+  std::vector<std::string> train(std::vector<std::string> launcher, const std::string& run) const {
+    const auto words =
+        prunex({"train", "--samples", "80", "--model", "resnet8", "--precision", "fp32", "--batch-size", "4",
+                "--local-steps", "1", "--exchanges", "3", "--quiet", "--ranks-per-node", "3", "--run-dir", run});
+    launcher.insert(launcher.end(), words.begin(), words.end());
+    return launcher;
+  }
+
+  void expect_trains_as_ours(const std::vector<std::string>& launcher) const {
+    const Result theirs = run_program(scratch_.path(), train(launcher, "theirs"));
+    ASSERT_EQ(theirs.status, 0) << theirs.errors;
+    EXPECT_THAT(theirs.output, HasSubstr("accuracy"));
+    const Result ours = run_program(scratch_.path(), train({}, "ours"));
+    ASSERT_EQ(ours.status, 0) << ours.errors;
+    EXPECT_EQ(theirs.output, ours.output);
+    EXPECT_EQ(tests::text_of(scratch_ / "theirs/model.safetensors"),
+              tests::text_of(scratch_ / "ours/model.safetensors"));
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST_F(RealLaunchers, Torchrun) {
+  const auto program = std::filesystem::path(PRUNEX_PYTHON).parent_path() / "torchrun";
+  if (const auto why = obstacle(program); !why.empty()) GTEST_SKIP() << why;
+  expect_trains_as_ours({program, "--no-python", "--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port",
+                         std::to_string(free_port(15000))});
+}
+
+TEST_F(RealLaunchers, MpirunOfOpenMpi) {
+  const std::string program = "/usr/bin/mpirun";
+  if (const auto why = obstacle(program); !why.empty()) GTEST_SKIP() << why;
+  expect_trains_as_ours({program, "--allow-run-as-root", "--oversubscribe", "-n", "3", "-x", "MASTER_ADDR=127.0.0.1",
+                         "-x", "MASTER_PORT=" + std::to_string(free_port(15000))});
+}
+
+TEST_F(RealLaunchers, SrunOfSlurm) {
+  if (const auto why = obstacle("/usr/sbin/slurmctld"); !why.empty()) GTEST_SKIP() << why;
+  if (geteuid() != 0 && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "Slurm's daemons want root";
+  expect_trains_as_ours({PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh", scratch_ / "slurm", "/usr/bin/srun", "-n", "3"});
 }
 
 }  // namespace

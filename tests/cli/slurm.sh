@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# slurm.sh FOLDER COMMAND…: runs the command on a Slurm of one node that lives in FOLDER as long as it does. As root.
+set -euo pipefail
+folder=$1
+shift
+export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
+host=$(hostname -s)
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+stop() {
+  for daemon in slurmd slurmctld munged; do
+    [[ ! -s $folder/$daemon.pid ]] || kill "$(cat "$folder/$daemon.pid")" 2>/dev/null || true
+  done
+}
+
+getent hosts "$host" >/dev/null || export MASTER_ADDR=127.0.0.1
+mkdir -p "$folder/state" "$folder/spool"
+(umask 077 && head -c 1024 /dev/urandom >"$folder/key")
+cat >"$SLURM_CONF" <<CONF
+ClusterName=prunex
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.socket
+CredType=cred/munge
+SlurmctldPort=$(free_port)
+SlurmdPort=$(free_port)
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd.pid
+SlurmctldLogFile=$folder/slurmctld.log
+SlurmdLogFile=$folder/slurmd.log
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+CONF
+trap stop EXIT
+munged --force --socket="$folder/munge.socket" --key-file="$folder/key" --pid-file="$folder/munged.pid" \
+  --log-file="$folder/munged.log" --seed-file="$folder/seed"
+slurmctld -f "$SLURM_CONF"
+slurmd -f "$SLURM_CONF" -N "$host"
+for ((tries = 0; tries < 300; ++tries)); do
+  [[ $(sinfo --noheader --format=%T 2>/dev/null) != idle ]] || break
+  sleep 0.1
+done
+"$@"
