@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using Variables = std::vector<std::string>;
+using testing::AllOf;
 using testing::HasSubstr;
 
 bool is_free(int port) {
@@ -159,6 +160,55 @@ TEST_F(RealLaunchers, SrunOfSlurm) {
   if (const auto why = obstacle("/usr/sbin/slurmctld"); !why.empty()) GTEST_SKIP() << why;
   if (geteuid() != 0 && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "Slurm's daemons want root";
   expect_trains_as_ours({PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh", scratch_ / "slurm", "/usr/bin/srun", "-n", "3"});
+}
+
+TEST_F(RealLaunchers, SbatchOfTheExample) {
+  if (const auto why = obstacle("/usr/sbin/slurmctld"); !why.empty()) GTEST_SKIP() << why;
+  if (geteuid() != 0 && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "Slurm's daemons want root";
+  const Result result = run_program(scratch_.path(), {"/usr/bin/env",
+                                                      std::string("PRUNEX=") + PRUNEX_BINARY,
+                                                      "RUN_DIR=" + scratch_ / "run",
+                                                      PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh",
+                                                      scratch_ / "slurm",
+                                                      "/usr/bin/sbatch",
+                                                      "--wait",
+                                                      "--nodes",
+                                                      "1",
+                                                      "--ntasks-per-node",
+                                                      "2",
+                                                      "--output",
+                                                      scratch_ / "log",
+                                                      PRUNEX_SOURCE_DIR "/examples/slurm.sbatch",
+                                                      "--samples",
+                                                      "80",
+                                                      "--model",
+                                                      "resnet8",
+                                                      "--batch-size",
+                                                      "4",
+                                                      "--local-steps",
+                                                      "1",
+                                                      "--exchanges",
+                                                      "3"});
+  const std::string log = tests::text_of(scratch_ / "log");
+  EXPECT_EQ(result.status, 0) << result.errors << log;
+  EXPECT_THAT(log, HasSubstr("1 nodes x 2 ranks"));
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/model.pt2")) << log;
+}
+
+// With the variables that Kubeflow's operator sets.
+TEST(Kubernetes, TheExampleSuitsWhatItsOperatorSets) {
+  const std::string text = tests::text_of(PRUNEX_SOURCE_DIR "/examples/kubernetes.yaml");
+  const size_t begin = text.find('[', text.find("command: "));
+  std::vector<std::string> words = json::parse(text.substr(begin, text.find('\n', begin) - begin));
+  ASSERT_EQ(words.front(), "prunex");
+  words.front() = PRUNEX_BINARY;
+  words.push_back("--check");
+  words.insert(words.begin(),
+               {"/usr/bin/env", "RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=prunex-master-0", "MASTER_PORT=23456"});
+  const Result result = run_program(".", words);
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("4 nodes x 1 ranks"));
+  EXPECT_THAT(text, AllOf(HasSubstr("replicas: 1\n"), HasSubstr("replicas: 3\n")));
 }
 
 }  // namespace
