@@ -13,7 +13,7 @@ CMAKE_FLAGS ?=
 
 SOURCES = $(shell git ls-files '*.h' '*.cpp')
 
-.PHONY: help setup configure build test demo format check-format tidy install clean
+.PHONY: help setup configure build test demo gpu-kit format check-format tidy install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,11 @@ demo: build ## set-up, build and the main job: dense local SGD next to prunex
 install: build ## into PREFIX (/usr/local)
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+gpu-kit: ## a folder for a machine with a GPU that can download nothing: gpu-kit/run MINUTES
+	@scripts/setup.sh --cuda
+	@cmake --preset cuda $(CMAKE_FLAGS)
+	@JOBS=$(JOBS) scripts/gpu_kit.sh
 
 format: ## clang-format all sources
 	@clang-format-14 -i $(SOURCES)

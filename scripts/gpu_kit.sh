@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# gpu_kit.sh: builds with CUDA and packs gpu-kit, a folder for a machine with a GPU that can download nothing: what is
+# built, the libraries that such a machine lacks, and gpu-kit/run. There it needs Python with the torch of
+# scripts/requirements/libtorch.txt.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly kit=gpu-kit build=build/cuda
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target prunex_tool test_nccl
+
+# Of a program: neither torch's nor CUDA's, which come with Python there, nor the C library's.
+libraries_of() {
+  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cuda|nvrtc|nccl|cublas|cudnn|cupti|nvtx)[^/]*\.so)'
+}
+
+rm -rf "$kit"
+mkdir -p "$kit"/{bin,lib}
+cp "$build/prunex" "$build/test_nccl" "$kit/bin"
+for program in "$kit"/bin/*; do
+  libraries_of "$program" | xargs -r cp -uL -t "$kit/lib"
+  strip --strip-unneeded "$program"
+done
+cp bench/gpu_kit.py "$kit/run"
+cp bench/networks.py compare/gpu.toml "$kit"
+chmod +x "$kit/run"
+du -sh "$kit" >&2
