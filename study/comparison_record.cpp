@@ -160,9 +160,22 @@ ordered_json ComparisonRecord::summary_of(const Job& job) const {
   return entry != nullptr && entry->contains("summary") ? entry->at("summary") : ordered_json();
 }
 
+bool ComparisonRecord::has_checkpoint(const Job& job) const {
+  const fs::path checkpoints = fs::path(path_of(job)) / "checkpoint";
+  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
+}
+
 ordered_json ComparisonRecord::maker_of(const Job& job, JobState state) const {
   const auto* known = find(job);
-  if (state == JobState::kWaiting || known == nullptr) return made_by_;
+  if (known == nullptr || !made_by_.is_object()) return made_by_;
+  if (state == JobState::kWaiting) {
+    const std::string now = made_by_.value("commit", ""), before = known->value("commit", "");
+    ordered_json maker = made_by_;
+    if (has_checkpoint(job) && !before.empty()) {
+      maker["commit"] = before.ends_with(now) ? before : before + ", then " + now;
+    }
+    return maker;
+  }
   ordered_json maker;
   for (const auto& [key, value] : made_by_.items()) {
     if (known->contains(key)) maker[key] = known->at(key);

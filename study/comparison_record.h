@@ -38,8 +38,8 @@ class ComparisonRecord {
   void sit(const std::string& when) { sitting_ = when; }
   /// In which a timing was made; empty where nothing says so.
   std::string sitting_of(const Job& job) const;
-  /// `what` is the error of a failed job. What is noted as done stays so. A job is made by what noted it first as
-  /// waiting, whoever finds later that it is done.
+  /// `what` is the error of a failed job. What is noted as done stays so. A job is made by what noted it last as
+  /// waiting, whoever finds that it is done; one that goes on from a checkpoint names the commits before, too.
   void note(const Job& job, JobState state, const std::string& what = "");
 
   /// The rate with the best accuracy on held-out images, mean over the seeds of its pilots, among those whose pilots
@@ -56,6 +56,8 @@ class ComparisonRecord {
   /// Of a finished job: its summary.json, without traffic by operation; else null.
   nlohmann::ordered_json summary_of(const Job& job) const;
   std::string path_of(const Job& job) const { return directory_ + "/" + job.directory; }
+  /// Whether it can go on from where it was stopped.
+  bool has_checkpoint(const Job& job) const;
 
  private:
   const nlohmann::ordered_json* find(const Job& job) const;
