@@ -30,6 +30,7 @@ struct Figure {
   bool boxes = false;         ///< the legend's samples are filled boxes
   std::vector<Table> tables;  ///< one per drawing; without drawings they are shown themselves
   bool folded = false;        ///< tables are shown when asked for, though there is no drawing
+  bool unfolded = false;      ///< tables are shown, though there is a drawing
   std::string missing;        ///< why there is nothing, or what is not in it
 
   bool is_empty() const { return drawings.empty() && tables.empty(); }
@@ -84,6 +85,10 @@ std::vector<Figure> comparison_figures(const Findings& findings);
 
 /// One row per variant.
 Table summary_table(const Task& task);
+
+/// Of every run to the best ddp, over pairs of equal seeds, with the seeds that it would take to tell them apart. Empty
+/// where there are no two pairs.
+Figure difference_figure(const Task& task);
 
 /// Bytes that a node sent to others per training image; nothing on one node.
 std::optional<double> bytes_per_sample(const Run& run);

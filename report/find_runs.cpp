@@ -71,7 +71,9 @@ class Finder {
     const auto name = required<std::string>(entry, "name");
     const auto timed = within("exchanges", [&] { return exchanges_of(entry["exchanges"]); });
     for (size_t i = first; i < found.runs.size(); ++i) {
-      if (found.runs[i].name == name) found.runs[i].timed = timed;
+      if (found.runs[i].name != name) continue;
+      found.runs[i].timed = timed;
+      found.runs[i].sitting = word(entry, "sitting");
     }
   }
 
@@ -102,6 +104,8 @@ class Finder {
     run.options.insert(run.declared.begin(), run.declared.end());
     run.processor = word(entry, "processor");
     run.commit = word(entry, "commit");
+    run.prunex = word(part(entry, "versions"), "prunex");
+    run.libtorch = word(part(entry, "versions"), "libtorch");
     add(std::move(run));
   }
 

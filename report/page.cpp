@@ -5,6 +5,7 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "report/drawing.h"
@@ -52,7 +53,7 @@ std::string legend_html(const Figure& figure) {
 std::string data_html(const Figure& figure) {
   std::string tables;
   for (const auto& table : figure.tables) tables += table.rows.empty() ? "" : table_html(table);
-  if (tables.empty() || (figure.drawings.empty() && !figure.folded)) return tables;
+  if (tables.empty() || figure.unfolded || (figure.drawings.empty() && !figure.folded)) return tables;
   return fmt::format("<details><summary>Data</summary>\n{}</details>\n", tables);
 }
 
@@ -91,6 +92,7 @@ std::string section_html(const Section& section, size_t number, bool is_alone) {
   html += verdict_html(section.verdict);
   html += fmt::format("<p class=\"setup\">{}</p>\n<div class=\"summary\">{}</div>\n<p class=\"note\">{}</p>\n",
                       escape(section.setup), table_html(section.summary), escape(section.note));
+  if (!section.differences.is_empty()) html += figure_html(section.differences, fmt::format("differences-{}", number));
   for (const auto& chapter : section.chapters) html += chapter_html(chapter, number);
   html += "<h3>Runs</h3>\n";
   if (!section.command.empty()) html += fmt::format("<p><code>{}</code></p>\n", escape(section.command));
@@ -109,7 +111,8 @@ std::string contents_html(const Page& page) {
 }
 
 std::string footer_html(const Footer& footer) {
-  std::string html = "<footer>\n" + list_html("Missing", footer.missing) + list_html("Not read", footer.problems);
+  std::string html = "<footer>\n" + list_html("Missing", footer.missing) + list_html("Not read", footer.problems) +
+                     list_html("Different builds, machines or sittings", footer.origins);
   html += fmt::format("<h3>About</h3>\n<p>{} <code>{}</code></p>\n", escape(footer.made), escape(footer.command));
   std::string sources, comparisons;
   for (const auto& source : footer.sources) {
@@ -140,6 +143,24 @@ std::string list_of(const std::vector<std::string>& names) {
   std::string list;
   for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) list += (i == 0 ? "" : ", ") + names[i];
   return names.size() > kMostNames ? list + fmt::format(" and {} more", names.size() - kMostNames) : list;
+}
+
+/// Runs by what is said of them.
+using Groups = std::map<std::string, std::vector<std::string>>;
+
+/// "commit c0ffee, prunex 0.1.0, LibTorch 2.11.0, on AMD EPYC".
+std::string maker_of(const Run& run) {
+  std::string text = run.commit.empty() ? "no known commit" : "commit " + run.commit;
+  const std::string version = run.prunex.empty() && run.summary ? run.summary->version : run.prunex;
+  if (!version.empty()) text += ", prunex " + version;
+  if (!run.libtorch.empty()) text += ", LibTorch " + run.libtorch;
+  return run.processor.empty() ? text : text + ", on " + run.processor;
+}
+
+void add_if_several(std::vector<std::string>& lines, const Groups& groups) {
+  for (const auto& [what, names] : groups) {
+    if (groups.size() > 1) lines.push_back(what + ": " + list_of(names));
+  }
 }
 
 void add(std::vector<std::string>& lines, const std::string& what, const std::vector<std::string>& names) {
@@ -201,6 +222,20 @@ std::vector<std::string> missing_of(const Task& task) {
   if (reference(task) == nullptr && task.variants.size() > 1) {
     lines.emplace_back("points against ddp: wanted a finished run of ddp");
   }
+  return lines;
+}
+
+std::vector<std::string> origins_of(const std::vector<Run>& runs) {
+  std::vector<std::string> lines;
+  Groups makers, sittings;
+  std::set<std::string> timed;
+  for (const Run& run : runs) {
+    const std::string name = run.name.empty() ? run.directory : run.name;
+    makers[maker_of(run)].push_back(run.name.empty() ? name : fmt::format("{} seed {}", name, run.option("seed")));
+    if (!run.sitting.empty() && timed.insert(name).second) sittings["timed " + run.sitting].push_back(name);
+  }
+  add_if_several(lines, makers);
+  add_if_several(lines, sittings);
   return lines;
 }
 

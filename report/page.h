@@ -26,6 +26,7 @@ struct Section {
   std::string setup;
   Table summary;
   std::string note;  ///< below the summary
+  Figure differences;
   std::vector<Chapter> chapters;
   std::string command;  ///< what all runs share
   Table own_options;    ///< what they do not
@@ -36,6 +37,7 @@ struct Section {
 struct Footer {
   std::vector<std::string> missing;      ///< what one might look for in vain
   std::vector<std::string> problems;     ///< files that could not be read
+  std::vector<std::string> origins;      ///< builds, machines and sittings, if runs differ in them
   std::vector<std::string> comparisons;  ///< commands that made runs
   std::vector<Cell> sources;             ///< where runs were looked for
   std::string made;                      ///< when and by what
@@ -61,6 +63,9 @@ std::vector<std::string> take_missing(std::vector<Chapter>& chapters);
 
 /// Of a task: runs that are not finished, intervals that one seed does not give, the ddp to hold others against.
 std::vector<std::string> missing_of(const Task& task);
+
+/// Which runs are of which build and machine, and timed in which sitting: a line for each, if there are several.
+std::vector<std::string> origins_of(const std::vector<Run>& runs);
 
 /// Of comparisons: runs that failed or have not begun.
 std::vector<std::string> missing_of(const Findings& findings);

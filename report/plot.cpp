@@ -220,6 +220,28 @@ std::string draw(const Bars& bars) {
   return canvas.finish(bars.value.label);
 }
 
+std::string draw(const Axis& value, const std::vector<Estimate>& estimates) {
+  const double bottom = kBarsTop + kRow * static_cast<double>(estimates.size());
+  Canvas canvas(kWidth, bottom + 46);
+  std::vector<double> ends{0};
+  for (const auto& one : estimates) ends.insert(ends.end(), {one.value, one.interval.low, one.interval.high});
+  const AxisScale scale(value, ends, kBarsLeft, kWidth - kBarsRight);
+  axis_below(canvas, value, scale, bottom);
+  canvas.line({scale.position(0), kBarsTop}, {scale.position(0), bottom}, "a");
+  for (size_t row = 0; row < estimates.size(); ++row) {
+    const auto& [label, style, at, interval] = estimates[row];
+    const double middle = kBarsTop + kRow * (static_cast<double>(row) + 0.5);
+    canvas.text({kBarsLeft - 8, middle + 4}, "end", shortened(label, kLongest));
+    const std::string whisker = "w " + Style(style).colour();
+    for (const double end : {interval.low, interval.high}) {
+      canvas.line({scale.position(at), middle}, {scale.position(end), middle}, whisker);
+      canvas.line({scale.position(end), middle - 4}, {scale.position(end), middle + 4}, whisker);
+    }
+    canvas.mark({scale.position(at), middle}, Style(style), fmt::format("{}: {:.3g}", label, at));
+  }
+  return canvas.finish(value.label);
+}
+
 std::string draw_strips(const std::string& title, const std::vector<Strip>& strips) {
   constexpr double kStrip = 16, kCell = 12, kFirst = kBarsTop + 20;
   size_t longest = 1;

@@ -66,6 +66,16 @@ struct Strip {
 };
 std::string draw_strips(const std::string& title, const std::vector<Strip>& strips);
 
+/// A value with its interval, in a row of its own.
+struct Estimate {
+  std::string label;
+  int style = 0;
+  double value = 0;
+  Interval interval;
+};
+/// Marks with lying whiskers, and a line at 0.
+std::string draw(const Axis& value, const std::vector<Estimate>& estimates);
+
 /// A stretch of a row, in the style of number `style`.
 struct Stretch {
   size_t row = 0;

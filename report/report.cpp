@@ -102,6 +102,7 @@ Section section_of(const Task& task, const std::string& folder) {
           "(inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and exchanges on the runs' "
           "own machine. Parameters and multiply-accumulates (MACs): of the product. A line before a name is the one in "
           "the plots, at most six of which have colours.",
+      .differences = difference_figure(task),
       .chapters = chapters_of(task),
       .command = shared_command(task),
       .own_options = own_options_table(task),
@@ -133,11 +134,13 @@ ordered_json to_json(const Figure& figure) {
 
 ordered_json to_json(const Section& section) {
   ordered_json figures = ordered_json::array();
+  const auto add = [&figures](const Figure& figure) {
+    figures.push_back(
+        {{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", to_json(figure)}});
+  };
+  if (!section.differences.is_empty()) add(section.differences);
   for (const auto& chapter : section.chapters) {
-    for (const auto& figure : chapter.figures) {
-      figures.push_back(
-          {{"id", figure.id}, {"title", figure.title}, {"missing", figure.missing}, {"data", to_json(figure)}});
-    }
+    for (const auto& figure : chapter.figures) add(figure);
   }
   return {{"title", section.title},       {"verdict", section.verdict}, {"setup", section.setup},
           {"command", section.command},   {"figures", figures},         {"summary", to_json(section.summary)},
@@ -147,27 +150,34 @@ ordered_json to_json(const Section& section) {
 std::string to_text(const Section& section) {
   std::string text = wrapped(cleaned(section.setup), kTerminalWidth) + "\n";
   for (const auto& sentence : section.verdict) text += wrapped(cleaned(sentence), kTerminalWidth) + "\n";
-  return text + to_text(section.summary, kTerminalWidth);
+  text += to_text(section.summary, kTerminalWidth);
+  for (const auto& table : section.differences.tables) {
+    text += cleaned(section.differences.title) + "\n" + to_text(table, kTerminalWidth);
+  }
+  return text;
 }
 
 /// "Made 2026-01-02 by prunex 0.1.0; the runs by 0.1.0, commits a, b."
 std::string made_by(const Origin& origin, const std::vector<Run>& runs) {
-  std::set<std::string> versions, commits;
+  std::set<std::string> versions, commits, libraries;
   for (const auto& run : runs) {
     if (run.summary) versions.insert(run.summary->version);
     commits.insert(run.commit);
+    libraries.insert(run.libtorch);
   }
-  const std::string version = joined(versions, ", "), commit = joined(commits, ", ");
+  const std::string version = joined(versions, ", "), commit = joined(commits, ", "), library = joined(libraries, ", ");
   std::string text = "Made";
   if (!origin.date.empty()) text += " " + origin.date;
   if (!origin.version.empty()) text += " by prunex " + origin.version;
   if (!version.empty()) text += "; the runs by prunex " + version;
   if (!commit.empty()) text += ", commits " + commit;
+  if (!library.empty()) text += ", LibTorch " + library;
   return text + ".";
 }
 
 Footer footer_of(const Findings& findings, const Origin& origin) {
   Footer footer{.missing = missing_of(findings),
+                .origins = origins_of(findings.runs),
                 .comparisons = findings.comparisons,
                 .made = made_by(origin, findings.runs),
                 .command = origin.command};
@@ -211,6 +221,7 @@ Report make_report(const Findings& findings, const Origin& origin) {
   if (page.sections.size() == 1) page.title = page.sections[0].title;
   gather_missing(page, tasks);
   json["missing"] = page.footer.missing;
+  json["origins"] = page.footer.origins;
   for (const auto& figure : page.others) json[figure.id] = to_json(figure);
   return {.html = to_html(page),
           .json = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n",

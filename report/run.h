@@ -112,6 +112,8 @@ struct Run {
   std::string directory;
   std::string name;                            ///< given by a comparison; else empty
   std::string processor, commit;               ///< likewise
+  std::string prunex, libtorch;                ///< versions, likewise
+  std::string sitting;                         ///< when `timed` was measured, with all that was timed then
   std::map<std::string, std::string> options;  ///< config.toml, completed from what a comparison's file says
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;

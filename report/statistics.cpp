@@ -92,10 +92,28 @@ Difference difference(const std::map<std::string, double>& a, const std::map<std
   }
   for (const auto& [seed, value] : b) of_b.push_back(value);
   const Spread of_pairs = spread_of(pairs);
-  const Difference found =
-      pairs.size() < 2 ? difference(spread_of(of_a), spread_of(of_b)) : Difference{of_pairs.mean, of_pairs.half_width};
+  const Difference found = pairs.size() < 2
+                               ? difference(spread_of(of_a), spread_of(of_b))
+                               : Difference{of_pairs.mean, of_pairs.half_width, of_pairs.count, of_pairs.deviation};
   const double most = std::max(largest(of_a), largest(of_b));
-  return {without_rounding(found.mean, most), without_rounding(found.half_width, most)};
+  return {without_rounding(found.mean, most), without_rounding(found.half_width, most), found.pairs,
+          without_rounding(found.deviation, most)};
+}
+
+bool Difference::is_none() const {
+  return std::abs(mean) <= half_width;
+}
+
+// Half widths fall with every further seed.
+std::optional<int> seeds_to_tell(double size, double deviation) {
+  const auto tell = [&](int n) { return student_quantile(kConfidence, n - 1) * deviation < size * std::sqrt(n); };
+  if (!tell(kMostSeeds)) return std::nullopt;
+  int too_few = 1, enough = kMostSeeds;
+  while (enough - too_few > 1) {
+    const int middle = (too_few + enough) / 2;
+    (tell(middle) ? enough : too_few) = middle;
+  }
+  return enough;
 }
 
 }  // namespace prunex::report

@@ -33,12 +33,22 @@ double student_quantile(double probability, double freedom);
 /// has fewer than two values.
 struct Difference {
   double mean = 0, half_width = 0;
+  size_t pairs = 0;      ///< of equal seeds, whose differences these are; 0: not of pairs
+  double deviation = 0;  ///< of the pairs: standard deviation with n - 1
+
+  /// Whether the interval holds 0; without an interval, whether it is 0.
+  bool is_none() const;
 };
 Difference difference(const Spread& a, const Spread& b);
 
 /// Values by seed: over the pairs of equal seeds if there are two or more, which leaves out what a seed does to both;
 /// else as above. What rounding leaves of values that are the same is 0.
 Difference difference(const std::map<std::string, double>& a, const std::map<std::string, double>& b);
+
+/// The fewest pairs of seeds that tell a difference of `size` from 0 where the pairs' differences have this standard
+/// deviation: the smallest n with t(95 %, n - 1) deviation / sqrt(n) < size. Nothing beyond kMostSeeds.
+std::optional<int> seeds_to_tell(double size, double deviation);
+inline constexpr int kMostSeeds = 1000;
 
 /// The same options with several seeds.
 struct Variant {

@@ -90,7 +90,7 @@ struct Gap {
 
   Gap(const Entrant& a, const Entrant& b)
       : difference(report::difference(a.values, b.values)), has_interval(a.values.size() > 1 && b.values.size() > 1) {}
-  bool is_level() const { return std::abs(difference.mean) <= (has_interval ? difference.half_width : 0); }
+  bool is_level() const { return difference.is_none(); }
 };
 
 std::string value_of(const Contest& contest, const Entrant& entrant) {

@@ -120,6 +120,17 @@ void ComparisonRecord::remove(const std::string& name) {
   fs::remove_all(fs::path(directory_) / name);
 }
 
+void ComparisonRecord::remove(const Job& job) {
+  std::erase_if(entries_[job.kind],
+                [&](const ordered_json& entry) { return entry.value("directory", "") == job.directory; });
+  fs::remove_all(path_of(job));
+}
+
+std::string ComparisonRecord::sitting_of(const Job& job) const {
+  const auto* entry = find(job);
+  return entry == nullptr ? "" : entry->value("sitting", "");
+}
+
 const ordered_json* ComparisonRecord::find(const Job& job) const {
   const auto entries = entries_.find(job.kind);
   if (entries == entries_.end()) return nullptr;
@@ -149,6 +160,29 @@ ordered_json ComparisonRecord::summary_of(const Job& job) const {
   return entry != nullptr && entry->contains("summary") ? entry->at("summary") : ordered_json();
 }
 
+bool ComparisonRecord::has_checkpoint(const Job& job) const {
+  const fs::path checkpoints = fs::path(path_of(job)) / "checkpoint";
+  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
+}
+
+ordered_json ComparisonRecord::maker_of(const Job& job, JobState state) const {
+  const auto* known = find(job);
+  if (known == nullptr || !made_by_.is_object()) return made_by_;
+  if (state == JobState::kWaiting) {
+    const std::string now = made_by_.value("commit", ""), before = known->value("commit", "");
+    ordered_json maker = made_by_;
+    if (has_checkpoint(job) && !before.empty()) {
+      maker["commit"] = before.ends_with(now) ? before : before + ", then " + now;
+    }
+    return maker;
+  }
+  ordered_json maker;
+  for (const auto& [key, value] : made_by_.items()) {
+    if (known->contains(key)) maker[key] = known->at(key);
+  }
+  return maker.size() == made_by_.size() ? maker : made_by_;
+}
+
 void ComparisonRecord::note(const Job& job, JobState state, const std::string& what) {
   if (const auto* known = find(job); state == JobState::kDone && known != nullptr && known->at("state") == "done")
     return;
@@ -162,8 +196,9 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   entry["state"] = name_of(state);
   if (!what.empty()) entry["error"] = what;
   entry["options"] = options_json(job);
+  if (const auto maker = maker_of(job, state); maker.is_object()) entry.update(maker);
+  if (job.kind == JobKind::kTiming && !sitting_.empty()) entry["sitting"] = sitting_;
   if (state == JobState::kDone) {
-    if (made_by_.is_object()) entry.update(made_by_);
     entry["summary"] = summary_of(job);
     if (job.kind != JobKind::kPilot) add_curves(entry, report::read_run(path_of(job)));
   }

@@ -17,7 +17,7 @@ enum class JobState { kWaiting, kDone, kFailed };
 class ComparisonRecord {
  public:
   /// Reads DIRECTORY/compare.json if it is there. A broken one is a std::invalid_argument. `made_by` goes into the
-  /// entry of every run that ends: the build and the machine.
+  /// entry of every run that begins: the build and the machine.
   explicit ComparisonRecord(std::string directory, nlohmann::ordered_json made_by = {});
 
   /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
@@ -26,13 +26,20 @@ class ComparisonRecord {
   void forget(const std::string& name);
   /// The same, and removes their directories.
   void remove(const std::string& name);
+  /// Of one job.
+  void remove(const Job& job);
 
   /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
   /// finished when the last comparison was killed counts, too.
   JobState state_of(const Job& job) const;
   /// A job that is here with other options: what it was asked before. Going on would mix two questions.
   bool is_stale(const Job& job) const;
-  /// `what` is the error of a failed job. What is noted as done stays so.
+  /// From here on timings are of this sitting.
+  void sit(const std::string& when) { sitting_ = when; }
+  /// In which a timing was made; empty where nothing says so.
+  std::string sitting_of(const Job& job) const;
+  /// `what` is the error of a failed job. What is noted as done stays so. A job is made by what noted it last as
+  /// waiting, whoever finds that it is done; one that goes on from a checkpoint names the commits before, too.
   void note(const Job& job, JobState state, const std::string& what = "");
 
   /// The rate with the best accuracy on held-out images, mean over the seeds of its pilots, among those whose pilots
@@ -49,12 +56,16 @@ class ComparisonRecord {
   /// Of a finished job: its summary.json, without traffic by operation; else null.
   nlohmann::ordered_json summary_of(const Job& job) const;
   std::string path_of(const Job& job) const { return directory_ + "/" + job.directory; }
+  /// Whether it can go on from where it was stopped.
+  bool has_checkpoint(const Job& job) const;
 
  private:
   const nlohmann::ordered_json* find(const Job& job) const;
+  nlohmann::ordered_json maker_of(const Job& job, JobState state) const;
 
   std::string directory_;
   nlohmann::ordered_json made_by_;
+  std::string sitting_;
   std::optional<io::DirectoryLock> lock_;
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };

@@ -39,11 +39,6 @@ void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerO
   if (!options.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", options.data_dir});
 }
 
-bool has_checkpoint(const std::string& directory) {
-  const fs::path checkpoints = fs::path(directory) / "checkpoint";
-  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
-}
-
 /// A job that is running.
 struct Active {
   const Job& job;
@@ -128,7 +123,7 @@ class ComparisonRunner::State {
   void start(const Job& job) {
     const std::string path = record_.path_of(job);
     fs::create_directories(fs::path(path).parent_path());
-    const bool resume = has_checkpoint(path);
+    const bool resume = record_.has_checkpoint(job);
     if (!resume) fs::remove_all(path);
     io::write_file_atomically(path + ".toml", config_of(job.options));
     record_.note(job, JobState::kWaiting);

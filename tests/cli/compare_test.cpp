@@ -142,7 +142,7 @@ rates = [0.05, 1e-9]
 TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
   const Scratch scratch;
   write(scratch / "c.toml", "seeds = [3, 4]\n" + one_run(2));
-  const auto result = compare(scratch, {"--time-exchanges", "3"});
+  const auto result = compare(scratch, {"--time-exchanges", "3", "--time-load", "1"});
   ASSERT_EQ(result.status, 0) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("a timing starts"));
   const auto written = record(scratch);
@@ -152,6 +152,12 @@ TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
   EXPECT_EQ(timing.at("seed"), 3);
   EXPECT_EQ(timing.at("exchanges").at("count"), 3);
   EXPECT_GT(timing.at("exchanges").at("local").at(0), 0);
+  EXPECT_THAT(std::string(timing.at("sitting")), testing::EndsWith(" UTC"));
+  const auto timed = fs::last_write_time(scratch / "out/a/timing/summary.json");
+  ASSERT_EQ(compare(scratch, {"--time-exchanges", "3", "--time-load", "1"}).status, 0);
+  EXPECT_EQ(fs::last_write_time(scratch / "out/a/timing/summary.json"), timed);
+  ASSERT_EQ(compare(scratch, {"--time-exchanges", "2", "--time-load", "1"}).status, 0);
+  EXPECT_EQ(record(scratch).at("timings").at(0).at("exchanges").at("count"), 2);
 }
 
 /// A cluster without a network; the command is what comes after "--".

@@ -57,7 +57,14 @@ TEST(Page, IsWellFormedAndSelfContained) {
   ddp.options["strategy"] = "\"ddp\"";
   ddp.accuracy = 0.93;
   write_run(scratch / "runs/b", ddp);
-  EXPECT_TRUE(is_well_formed(scratch, report_of(scratch)));
+  RunFiles again;
+  for (RunFiles* run : {&again, &ddp}) {
+    run->options["seed"] = "1";
+    write_run(scratch / ("runs/1-" + run->options["strategy"].substr(1, 3)), *run);
+  }
+  const auto html = report_of(scratch);
+  EXPECT_TRUE(is_well_formed(scratch, html));
+  EXPECT_THAT(html, HasSubstr("<figure id=\"differences-0\">"));
 }
 
 TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {

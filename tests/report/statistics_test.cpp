@@ -58,6 +58,33 @@ TEST(Statistics, OfEqualSeedsThePairsAreCompared) {
   EXPECT_NEAR(difference(a, strangers).mean, 47.0 / 3 - 1.5, 1e-12);
 }
 
+TEST(Statistics, ADifferenceKnowsItsPairs) {
+  const Difference pairs = difference({{"0", 5}, {"1", 15}, {"2", 27}}, {{"0", 4}, {"1", 13}, {"2", 24}, {"3", 90}});
+  EXPECT_EQ(pairs.pairs, 3U);
+  EXPECT_NEAR(pairs.deviation, 1, 1e-12);  // differences 1, 2, 3
+  EXPECT_TRUE(pairs.is_none());            // 2 ± 2.5
+  EXPECT_EQ(difference({{"0", 1}}, {{"0", 2}}).pairs, 0U);
+  EXPECT_FALSE(difference({{"0", 1}}, {{"0", 2}}).is_none());
+  EXPECT_FALSE((Difference{.mean = -0.4, .half_width = 0.3}).is_none());
+  EXPECT_TRUE((Difference{.mean = -0.3, .half_width = 0.4}).is_none());
+}
+
+// t of n - 1 degrees, from the table, times deviation / sqrt(n): the last n that does not tell 0.3, the first that does
+TEST(Statistics, SeedsToTellADifferenceAreTheFirstWithANarrowerInterval) {
+  EXPECT_GT(12.7062 * 0.1 / std::sqrt(2), 0.3);
+  EXPECT_LT(4.3027 * 0.1 / std::sqrt(3), 0.3);
+  EXPECT_EQ(seeds_to_tell(0.3, 0.1), 3);
+  EXPECT_GT(3.1824 * 0.2 / std::sqrt(4), 0.3);
+  EXPECT_LT(2.7764 * 0.2 / std::sqrt(5), 0.3);
+  EXPECT_EQ(seeds_to_tell(0.3, 0.2), 5);
+  EXPECT_GT(2.0423 * 0.82 / std::sqrt(31), 0.3);
+  EXPECT_LT(2.0395 * 0.82 / std::sqrt(32), 0.3);
+  EXPECT_EQ(seeds_to_tell(0.3, 0.82), 32);
+  EXPECT_EQ(seeds_to_tell(0.3, 0), 2);  // one has no interval
+  EXPECT_EQ(seeds_to_tell(0.001, 1), std::nullopt);
+  EXPECT_EQ(seeds_to_tell(0, 0), std::nullopt);
+}
+
 TEST(Statistics, WhatRoundingLeavesIsNoSpread) {
   ASSERT_NE(0.57 - 0.5, 0.07 - 0.0);  // both are 0.07 by hand
   const std::map<std::string, double> a{{"0", 0.07}, {"1", 0.57}}, b{{"0", 0.0}, {"1", 0.5}};

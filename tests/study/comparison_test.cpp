@@ -285,6 +285,44 @@ TEST(ComparisonRecord, IsReadBackWithoutTheRunDirectories) {
   EXPECT_FALSE(again.is_stale(job));
 }
 
+TEST(ComparisonRecord, ARunIsMadeByTheBuildThatStartedIt) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
+  ComparisonRecord first(scratch / "out", {{"commit", "c0ffee"}});
+  first.claim();
+  first.note(job, JobState::kWaiting);
+  first.write({{"version", "0"}});
+  finish(first, job, 0.4);  // when nobody looks any more
+
+  ComparisonRecord second(scratch / "out", {{"commit", "decade"}});
+  const Job own{.name = "b", .seed = 0, .directory = "b/0"};
+  finish(second, own, 0.4);
+  for (const auto& done : {job, own}) second.note(done, JobState::kDone);
+  second.write({{"version", "0"}});
+  std::ifstream file(scratch / "out/compare.json");
+  const auto runs = nlohmann::json::parse(file).at("runs");
+  EXPECT_EQ(runs.at(0).at("commit"), "c0ffee");
+  EXPECT_EQ(runs.at(1).at("commit"), "decade");
+}
+
+TEST(ComparisonRecord, ARunThatGoesOnNamesAllItsCommits) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
+  const auto commit_after_start = [&](const std::string& commit) {
+    ComparisonRecord record(scratch / "out", {{"commit", commit}});
+    record.claim();
+    record.note(job, JobState::kWaiting);
+    record.write({{"version", "0"}});
+    std::ifstream file(scratch / "out/compare.json");
+    return std::string(nlohmann::json::parse(file).at("runs").at(0).at("commit"));
+  };
+  EXPECT_EQ(commit_after_start("c0ffee"), "c0ffee");
+  EXPECT_EQ(commit_after_start("decade"), "decade");  // it was stopped before its first checkpoint
+  write(scratch / "out/a/3/checkpoint/000002/z", "");
+  EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
+  EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
+}
+
 TEST(ComparisonRecord, KeepsTheExchangesOfRunsAndTimingsForTheReport) {
   const Scratch scratch;
   tests::write_run(scratch / "out/a/3", {});

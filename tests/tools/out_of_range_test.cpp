@@ -210,6 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"compare", {"--jobs", "0"}, {"--jobs: got 0"}},
         {"compare", {"--jobs", "2147483647"}, {"--jobs: got 2147483647"}},
         {"compare", {"--time-exchanges", "0"}, {"--time-exchanges: got 0"}},
+        {"compare", {"--time-load", "2"}, {"--time-load: got 2"}},
         {"compare", {"--verify", "0"}, {"--verify: got 0"}},
         {"compare", {"--verify-exchanges", "-1"}, {"--verify-exchanges: got -1"}},
         {"compare", {"--only", ""}, {"--only: got ''"}},
@@ -262,6 +263,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"prune", {"--samples", "40", "--ratio", "0.5"}, {"--samples: no --dataset is named"}},
         {"prune", {"--importance-samples", "4", "--ratio", "0.5"}, {"--importance-samples: l2 looks at no images"}},
         {"eval", {"--samples", "40", "--test", "t.safetensors"}, {"--samples: no --dataset is named"}},
+        {"compare", {"--time-load", "0.5"}, {"--time-load: needs --time-exchanges"}},
         {"compare", {"--cluster", "x"}, {"--cluster: needs --verify"}}}),
     name_of);
 

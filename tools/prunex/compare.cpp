@@ -16,6 +16,7 @@
 #include "study/comparison.h"
 #include "study/comparison_record.h"
 #include "study/comparison_runner.h"
+#include "study/sitting.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 
@@ -36,6 +37,7 @@ struct CompareCommand {
   std::string file, output, only, again;
   bool dry_run = false, dirty = false;
   std::optional<int64_t> time_exchanges;
+  double time_load = study::SittingOptions().most_load;
   RunnerOptions runner;
   VerifyOptions verify;
 };
@@ -160,10 +162,7 @@ void check_runs(const CompareCommand& command, const Comparison& comparison, con
   for (const auto& job : first_seeds_of(jobs)) check_job(job, command.runner);
 }
 
-struct Outcome {
-  size_t failures = 0;
-  int signal = 0;  ///< that ended it; 0 if none did
-};
+using Outcome = study::SittingOutcome;
 
 /// Those of `comparison` and of the further rates that they ask for, which it then has.
 void run_pilots(ComparisonRunner& runner, Comparison& comparison, const ComparisonRecord& record) {
@@ -188,33 +187,22 @@ Outcome run_all(const CompareCommand& command, Comparison& comparison, Compariso
     refuse_stale(record, ready_jobs(comparison, record));
     runner.run(ready_jobs(comparison, record));
   }
-  return {failures + runner.failures(), runner.interrupted_by()};
-}
-
-/// One after the other, whatever --jobs says.
-Outcome run_timings(const CompareCommand& command, const std::vector<Job>& jobs, ComparisonRecord& record,
-                    const nlohmann::ordered_json& head) {
-  RunnerOptions alone = command.runner;
-  alone.jobs = 1;
-  ComparisonRunner runner(record, alone, head, jobs.size());
-  runner.run(jobs);
-  return {runner.failures(), runner.interrupted_by()};
+  return {failures + runner.failures(), runner.interrupted_by(), {}};
 }
 
 /// All runs, then all timings if they are asked for.
 Outcome run_and_time(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record) {
-  const auto timings = [&] {
-    return timings_of(first_seeds_of(ready_jobs(comparison, record)), command.time_exchanges.value_or(0));
-  };
-  if (command.time_exchanges) refuse_stale(record, timings());
   const Build build = this_build();
   const nlohmann::ordered_json head{
       {"file", command.file},   {"command", line_of(command)},    {"version", kVersion},
       {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
-  const Outcome timed = run_timings(command, timings(), record, head);
-  return {outcome.failures + timed.failures, timed.signal};
+  const auto timings = timings_of(first_seeds_of(ready_jobs(comparison, record)), *command.time_exchanges);
+  Outcome timed =
+      run_sitting(record, timings, command.runner, head, {.most_load = command.time_load, .when = time_now()});
+  timed.failures += outcome.failures;
+  return timed;
 }
 
 int run_compare(const CompareCommand& command) {
@@ -256,6 +244,7 @@ int run_compare(const CompareCommand& command) {
           fmt::format("compare: `verify`: {} failed, see above", report::count_of(failed, "point")));
     }
   }
+  if (!outcome.busy.empty()) throw std::runtime_error(outcome.busy);
   if (outcome.failures > 0) {
     throw std::runtime_error(fmt::format("compare: {} failed; see {}/compare.json",
                                          report::count_of(outcome.failures, "run"), directory_of(command)));
@@ -278,8 +267,13 @@ text::OptionList describe(CompareCommand& command) {
   list.add("dirty", text::flag(command.dirty),
            "run though the build has changes that are not committed; the record says so");
   list.add("time-exchanges", number(command.time_exchanges, text::between(1, 1e9)),
-           "then time so many exchanges of every run, one run after the other, for computed seconds; with the machine "
-           "to itself");
+           "then time so many exchanges of every run, one run after the other, for computed seconds; refuses a busy "
+           "machine");
+  const text::Condition times{"`time_exchanges`", [&command] {
+                                return command.time_exchanges ? "" : "needs `time_exchanges`, whose timings it is for";
+                              }};
+  list.add("time-load", number(command.time_load, text::between(0, 1)),
+           "share of all processors that other processes may keep busy when a timing begins", {times});
   list.add("verify", text::numbers(verify.mbit, "MBIT,MBIT", text::above_zero()),
            "then run the first seeds again on the emulated cluster, at these Mbit/s (root): 25,100");
   const text::Condition verifies{

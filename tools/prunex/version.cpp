@@ -15,13 +15,17 @@ Build this_build() {
   return {commit(), TORCH_VERSION};
 }
 
+std::string time_now() {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now));
+}
+
 report::Origin origin_of(const std::string& command, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path().string();
   const Build build = this_build();
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return {.command = command,
           .folder = folder.empty() ? "." : folder,
-          .date = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now)),
+          .date = time_now(),
           .version = fmt::format("{} ({}{})", kVersion, build.commit,
                                  build.is_committed() ? "" : ", with changes that are not committed")};
 }

@@ -16,6 +16,9 @@ struct Build {
 };
 Build this_build();
 
+/// "2026-01-02 03:04 UTC"
+std::string time_now();
+
 /// What a report at `path`, made by `command` now, says of itself.
 report::Origin origin_of(const std::string& command, const std::string& path);
 

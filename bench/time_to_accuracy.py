@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Seconds to a test accuracy, measured on an emulated cluster: ddp, DiLoCo in 2 bits and H-SADMM at every bandwidth.
+
+    bench/time_to_accuracy.py --target 85 --data-dir data --output runs/time-to-85        (root: bench/cluster.sh)
+
+Every run is a whole one over links of that rate, one after the other: the machine should do nothing else. Seconds are
+those of local steps and exchanges as metrics.jsonl has them, up to the first evaluation that is not below the target;
+evaluations are not in them, and come every --eval-every exchanges. The learning rate of each row is its own, --lr.
+
+OUTPUT gets BANDWIDTH/ROW (the runs), result.json (what the table says, and every curve), report.html (prunex report on
+all runs) and accuracy.svg (its figure of accuracy against time). Runs that are there are not repeated, so the same
+command goes on after an interruption."""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROWS = {"ddp": ["--strategy", "ddp", "--local-steps", "40"],
+        "diloco-int2": ["--strategy", "diloco", "--payload", "int2", "--outer-lr", "1", "--outer-momentum", "0.5",
+                        "--local-steps", "40"],
+        "hsadmm": ["--strategy", "hsadmm", "--local-steps", "48"]}
+PARTS = ("local", "intra", "project", "inter", "dual")  # of an exchange's seconds: all but evaluation
+SVG = "http://www.w3.org/2000/svg"
+
+
+def refuse(what):
+    print(f"time_to_accuracy.py: {what}", file=sys.stderr)
+    sys.exit(2)
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=float, required=True, help="test accuracy in percent")
+    parser.add_argument("--output", required=True, help="folder of the results")
+    parser.add_argument("--prunex", default="build/release/prunex", help="the command (build/release/prunex)")
+    parser.add_argument("--data-dir", help="folder of CIFAR-10; default: prunex's synthetic images")
+    parser.add_argument("--samples", type=int, default=0, help="training images; 0 = all (0)")
+    parser.add_argument("--test-limit", type=int, default=0, help="test images; 0 = all (0)")
+    parser.add_argument("--model", default="resnet20", help="(resnet20)")
+    parser.add_argument("--epochs", type=float, default=30, help="(30)")
+    parser.add_argument("--warmup-epochs", type=float, default=1, help="(1)")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per rank and step (64)")
+    parser.add_argument("--eval-every", type=int, default=5, help="exchanges between evaluations (5)")
+    parser.add_argument("--nodes", type=int, default=2, help="of one rank each (2)")
+    parser.add_argument("--seed", type=int, default=0, help="(0)")
+    parser.add_argument("--mbit", nargs="+", default=["25", "100"], help="rates of the links, Mbit/s (25 100)")
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, help="(all)")
+    parser.add_argument("--lr", nargs="+", default=[], metavar="ROW=RATE", help="learning rates (0.2 each)")
+    options = parser.parse_args()
+    options.lr = {row: 0.2 for row in ROWS} | dict(rate_of(word) for word in options.lr)
+    return options
+
+
+def rate_of(word):
+    row, _, rate = word.partition("=")
+    try:
+        return {name: name for name in ROWS}[row], float(rate)
+    except (KeyError, ValueError):
+        refuse(f"--lr: got '{word}', wanted ROW=RATE with a row of {', '.join(ROWS)}")
+
+
+def arguments_of(options, row):
+    if options.data_dir:
+        data = ["--dataset", "cifar10", "--data-dir", options.data_dir, "--train-limit", str(options.samples)]
+    else:
+        data = ["--samples", str(options.samples)] if options.samples else []
+    return [*data, "--test-limit", str(options.test_limit), "--model", options.model, "--nodes", str(options.nodes),
+            "--epochs", str(options.epochs), "--warmup-epochs", str(options.warmup_epochs), "--batch-size",
+            str(options.batch_size), "--eval-every", str(options.eval_every), "--seed", str(options.seed), "--lr",
+            str(options.lr[row]), *ROWS[row]]
+
+
+def train(options, row, mbit):
+    """The folder of the run, which is trained unless it is there."""
+    folder = os.path.join(options.output, mbit, row)
+    asked, note = arguments_of(options, row), folder + ".json"
+    if os.path.isdir(folder) and os.path.exists(note) and json.load(open(note)) != asked:
+        refuse(f"--output: {folder} was made with other options")
+    if os.path.exists(f"{folder}/summary.json"):
+        return folder
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with open(note, "w") as file:
+        json.dump(asked, file)
+    checkpoints = f"{folder}/checkpoint"
+    if os.path.isdir(checkpoints) and os.listdir(checkpoints):
+        words = ["--resume", folder]
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        words = [*asked, "--run-dir", folder]
+    print(f"{row} at {mbit} Mbit/s", file=sys.stderr, flush=True)
+    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--", options.prunex, "train", "--quiet", *words]
+    status = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    if status != 0:
+        sys.exit(status)
+    return folder
+
+
+def measured(options, row, mbit, folder):
+    with open(f"{folder}/summary.json") as summary, open(f"{folder}/metrics.jsonl") as metrics:
+        accuracy = json.load(summary)["accuracy"]
+        result = {"row": row, "mbit": float(mbit), "seconds": None, "accuracy": accuracy, "curve": []}
+        seconds, sent = 0, 0
+        for line in map(json.loads, metrics):
+            seconds += sum(line["seconds"][part] for part in PARTS)
+            sent += line["inter_node_bytes"]
+            if "accuracy" not in line:
+                continue
+            result["curve"].append([seconds, line["accuracy"]])
+            if result["seconds"] is None and line["accuracy"] >= options.target / 100:
+                result |= {"seconds": seconds, "steps": line["step"], "bytes": sent}
+        return result | {"run_seconds": seconds}
+
+
+def print_table(options, rows):
+    print(f"| link, Mbit/s | row | s to {options.target:g} % | times as fast as ddp | steps | MB sent by then | "
+          "accuracy at the end | s of the run |\n" + "|---" * 8 + "|")
+    for row in rows:
+        of_ddp = [other["seconds"] for other in rows if other["row"] == "ddp" and other["mbit"] == row["mbit"]]
+        there = row["seconds"] is not None
+        faster = f"{of_ddp[0] / row['seconds']:.2f}" if there and of_ddp and of_ddp[0] else "–"
+        reached = f"{row['seconds']:.1f} | {faster} | {row['steps']} | {row['bytes'] / 1e6:.2f}" if there else \
+            "not reached | – | – | –"
+        print(f"| {row['mbit']:g} | {row['row']} | {reached} | {100 * row['accuracy']:.2f} % | "
+              f"{row['run_seconds']:.1f} |")
+
+
+def draw(options, folders):
+    """prunex report on all runs, by names that tell their links."""
+    record = {"command": " ".join(sys.argv), "pilots": [], "runs": [
+        {"name": f"{row} at {mbit} Mbit", "directory": f"{mbit}/{row}"} for row, mbit in folders]}
+    with open(f"{options.output}/compare.json", "w") as file:
+        json.dump(record, file, indent=1)
+    page = f"{options.output}/report.html"
+    subprocess.run([options.prunex, "report", options.output, "--output", page], check=True, stdout=subprocess.DEVNULL)
+    write_figure(page, f"{options.output}/accuracy.svg")
+
+
+def write_figure(page, path):
+    """The page's plot of accuracy against time with its legend below, as a drawing of its own."""
+    whole = xml.parse(page)
+    figure = next(one for one in whole.iter("figure") if one.get("id") == "accuracy-time-0")
+    plot, entries = figure.find("svg"), figure.findall("ul/li")
+    width, height = map(float, plot.get("viewBox").split()[2:])
+    drawing = xml.Element("svg", xmlns=SVG, viewBox=f"0 0 {width:g} {height + 20 * len(entries) + 8:g}")
+    xml.SubElement(drawing, "style").text = whole.find(".//style").text
+    drawing.extend(plot)
+    for i, entry in enumerate(entries):
+        top = height + 20 * i
+        line = entry.find("svg")
+        line.attrib |= {"x": "80", "y": f"{top:g}", "width": "34", "height": "12", "style": "width:34px;height:12px"}
+        drawing.append(line)
+        xml.SubElement(drawing, "text", x="122", y=f"{top + 10:g}").text = line.tail
+        line.tail = None
+    xml.ElementTree(drawing).write(path, encoding="utf-8")
+
+
+def main():
+    options = parse_options()
+    folders = [(row, mbit) for mbit in options.mbit for row in options.rows]
+    rows = [measured(options, row, mbit, train(options, row, mbit)) for row, mbit in folders]
+    version = subprocess.run([options.prunex, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    with open(f"{options.output}/result.json", "w") as file:
+        json.dump({"version": version, "options": vars(options), "rows": rows}, file, indent=1)
+    print_table(options, rows)
+    draw(options, folders)
+
+
+if __name__ == "__main__":
+    main()
