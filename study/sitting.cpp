@@ -1,4 +1,4 @@
-#include "study/sitting.h"
+#include "study/comparison_runner.h"
 
 #include <fmt/format.h>
 #include <time.h>

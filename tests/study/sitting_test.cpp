@@ -1,5 +1,5 @@
 // Expected values: sums by hand of lines as proc(5) describes them.
-#include "study/sitting.h"
+#include "study/comparison_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

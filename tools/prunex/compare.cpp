@@ -16,7 +16,6 @@
 #include "study/comparison.h"
 #include "study/comparison_record.h"
 #include "study/comparison_runner.h"
-#include "study/sitting.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 
