@@ -381,7 +381,6 @@ void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, cons
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop) {
   validate(options);
-  check_device(options, ranks.device);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
