@@ -214,7 +214,7 @@ void Regularizer::refresh(const Weights& weights, double epochs) {
   }
 }
 
-const std::map<Regularizer::Place, at::Tensor>& Regularizer::placed_with(const at::Tensor& weight) {
+const std::map<Regularizer::Place, at::Tensor>& Regularizer::placed_with(const at::Tensor& weight) const {
   if (weight.is_cpu()) return coefficients_;
   if (placed_.empty()) {
     for (const auto& [place, positions] : coefficients_) placed_[place] = positions.to(weight.device());
@@ -222,7 +222,7 @@ const std::map<Regularizer::Place, at::Tensor>& Regularizer::placed_with(const a
   return placed_;
 }
 
-void Regularizer::add_to_gradients(TensorDict& params, double factor) {
+void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
   at::NoGradGuard no_grad;
   if (params.is_empty()) return;
   const auto& coefficients = placed_with(params.front().value());

@@ -162,7 +162,7 @@ bool SparseTraining::acts_in(int64_t step) const {
   return step <= length_.steps && length_.phase_of(step).name == phase;
 }
 
-void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) {
+void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) const {
   if (!acts_in(step)) return;
   const double warmup = options_.warmup_epochs * static_cast<double>(length_.steps_per_epoch);
   const auto in_phase = static_cast<double>(step - length_.phase_of(step).begin);
@@ -184,7 +184,7 @@ constexpr int64_t kTimedImages = 128;
 
 }  // namespace
 
-void Pruning::add_to_gradients(TensorDict& params, int64_t step) {
+void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
   if (plan_.sparse) plan_.sparse->add_to_gradients(params, step);
 }
 

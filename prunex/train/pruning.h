@@ -73,7 +73,7 @@ class SparseTraining {
                  int64_t classes);
 
   /// Between backward and the optimizer of a step.
-  void add_to_gradients(TensorDict& params, int64_t step);
+  void add_to_gradients(TensorDict& params, int64_t step) const;
 
   /// After step 0 and after every exchange: new coefficients from the weights that all ranks share, if a step before
   /// the next exchange will want them.
@@ -115,7 +115,7 @@ class Pruning {
   const PruningPlan& plan() const { return plan_; }
 
   /// Between backward and the optimizer.
-  void add_to_gradients(TensorDict& params, int64_t step);
+  void add_to_gradients(TensorDict& params, int64_t step) const;
   /// Cuts what is due after an exchange, and renews what depends on weights; once before the first step, too.
   /// Collective. Whether the network was cut, if only by nothing.
   bool after_exchange(const strategies::Exchange& exchange, int64_t step, strategies::Strategy& strategy);

@@ -26,8 +26,9 @@ constexpr SgdOptions kSgd{.learning_rate = 0.05, .momentum = 0.9, .weight_decay 
 /// A rank that trains resnet8 on images of noise.
 class Rank {
  public:
-  explicit Rank(const c10::Device& device)
+  explicit Rank(const c10::Device& device, bool bf16 = false)
       : device_(device),
+        bf16_(bf16),
         data_(data::load_datasets({.dataset = "synthetic", .samples = 64})),
         loader_(data_.train, {.batch_size = 8, .rank = 0, .ranks = 1, .seed = 1}),
         model_(models::make_model("resnet8", {})) {
@@ -45,7 +46,7 @@ class Rank {
   void step(int64_t number, const strategies::LocalTerms& terms = strategies::LocalTerms(),
             prune::Regularizer* penalty = nullptr) {
     const auto batch = on_device(loader_.batch(0, number % loader_.steps_per_epoch()), device_);
-    losses_.add(compute_gradients(model_.program, replica_, batch, false), number);
+    losses_.add(compute_gradients(model_.program, replica_, batch, bf16_), number);
     if (penalty != nullptr) penalty->add_to_gradients(replica_.weights.params, 0.5);
     sgd_step(replica_, terms, kSgd);
   }
@@ -54,6 +55,7 @@ class Rank {
 
  private:
   c10::Device device_;
+  bool bf16_;
   data::Datasets data_;
   data::Loader loader_;
   program::Model model_;
@@ -92,6 +94,15 @@ class LocalStepOnDevice : public testing::Test {
 TEST_F(LocalStepOnDevice, HasTheCpusLossWeightsAndMomentum) {
   Rank here(at::kCPU), there(pretend_device());
   for (int64_t step = 1; step <= 3; ++step) {
+    here.step(step);
+    there.step(step);
+  }
+  expect_same(here, there);
+}
+
+TEST_F(LocalStepOnDevice, HasThemInBf16) {
+  Rank here(at::kCPU, true), there(pretend_device(), true);
+  for (int64_t step = 1; step <= 2; ++step) {
     here.step(step);
     there.step(step);
   }

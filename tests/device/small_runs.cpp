@@ -65,13 +65,15 @@ void add_strategies(std::vector<SmallRun>& runs) {
   for (const auto payload :
        {Payload::kFp32, Payload::kBf16, Payload::kFp16, Payload::kInt8, Payload::kInt4, Payload::kInt2}) {
     runs.push_back(of_strategy("hsadmm", payload));
+  }
+  for (const auto payload : {Payload::kFp32, Payload::kInt8, Payload::kInt2}) {
     runs.push_back(of_strategy("diloco", payload));
   }
-  for (const char* strategy : {"hsadmm_flat", "local_sgd", "one_shot", "top_k", "powersgd"}) {
+  for (const char* strategy : {"hsadmm_flat", "local_sgd", "one_shot", "prunetrain", "top_k", "powersgd"}) {
     runs.push_back(of_strategy(strategy));
   }
-  for (const char* strategy : {"scaffold", "ddp", "prunetrain"}) {
-    for (const auto payload : {Payload::kFp32, Payload::kBf16, Payload::kFp16}) {
+  for (const char* strategy : {"scaffold", "ddp"}) {
+    for (const auto payload : {Payload::kFp32, Payload::kBf16}) {
       runs.push_back(of_strategy(strategy, payload));
     }
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "prunex/io/safetensors.h"
+#include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
 #include "tests/device/small_runs.h"
 #include "tests/texts.h"
@@ -91,7 +92,10 @@ class WholeRun : public testing::TestWithParam<SmallRun> {};
 TEST_P(WholeRun, HasTheCpusNumbersOnTheDevice) {
   const Scratch folder;
   const auto options = options_of(GetParam(), folder, "here"), other = options_of(GetParam(), folder, "there");
-  const auto here = run_here(options), there = run_on_device(other);
+  const auto here = run_here(options);
+  const HostTraffic before = host_traffic();
+  const auto there = run_on_device(other);
+  EXPECT_GT((host_traffic() - before).uploads, 4 * here.steps) << "batches go to the device";
   EXPECT_EQ(here.accuracy, there.accuracy);
   EXPECT_EQ(here.loss, there.loss);
   EXPECT_EQ(here.parameters_compact, there.parameters_compact);
