@@ -67,6 +67,7 @@ c10::Device device_of(const Weights& weights);
 
 /// What requires gradients is a leaf there, too.
 program::Model on_device(program::Model model, const c10::Device& device);
+/// Returns before the images are there; what is computed with them waits.
 data::Batch on_device(const data::Batch& batch, const c10::Device& device);
 
 }  // namespace prunex::train

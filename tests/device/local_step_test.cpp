@@ -147,7 +147,8 @@ TEST_F(LocalStepOnDevice, MakesTheHostWaitForNothingAndTakesNoNewMemory) {
   for (int64_t step = 3; step <= 5; ++step) rank.step(step, terms, &penalty);
   const HostTraffic steps = host_traffic() - before;
   EXPECT_EQ(steps.reads, 0);
-  EXPECT_EQ(steps.uploads, 3 * 2) << "images and labels";
+  EXPECT_EQ(steps.uploads, 0);
+  EXPECT_GT(steps.kernels, 3 * 100);
   EXPECT_EQ(steps.grown, 0);
   rank.losses();
   EXPECT_EQ((host_traffic() - before).reads, 1) << "the sum of the losses";

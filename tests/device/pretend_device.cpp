@@ -28,7 +28,7 @@ using torch::jit::Stack;
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 const c10::Device kDevice(kType, 0);
 
-std::atomic<int64_t> reads = 0, uploads = 0;
+std::atomic<int64_t> reads = 0, uploads = 0, kernels = 0;
 thread_local int uncounted = 0;
 
 void count(std::atomic<int64_t>& counter) {
@@ -51,7 +51,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(at::kCPU); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
+  bool isPinnedPtr(const void* address) const override { return PinnedMemory::instance().holds(address); }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
@@ -105,9 +106,9 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
   return self;
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (to.is_cpu()) count(reads);
-  if (from.is_cpu()) count(uploads);
+  if (from.is_cpu() && !(non_blocking && PinnedMemory::instance().holds(from.const_data_ptr()))) count(uploads);
   opened(to).copy_(opened(from));
   return to;
 }
@@ -224,6 +225,7 @@ c10::IValue returned(const c10::IValue& result) {
 void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
   static_cast<void>(alone);
+  ++kernels;
   const auto& schema = op.schema();
   if (depends_on_data(schema.name())) count(reads);
   const size_t begin = stack->size() - schema.arguments().size();
@@ -295,11 +297,11 @@ c10::Device pretend_device() {
 }
 
 HostTraffic HostTraffic::operator-(const HostTraffic& before) const {
-  return {reads - before.reads, uploads - before.uploads, grown - before.grown};
+  return {reads - before.reads, uploads - before.uploads, kernels - before.kernels, grown - before.grown};
 }
 
 HostTraffic host_traffic() {
-  return {reads, uploads, PretendMemory::instance().grown()};
+  return {reads, uploads, kernels, PretendMemory::instance().grown()};
 }
 
 Uncounted::Uncounted() {

@@ -15,8 +15,9 @@ c10::Device pretend_device();
 /// What the host and the device had to do with each other, in all threads.
 struct HostTraffic {
   int64_t reads = 0;    ///< what a GPU's host waits for: copies to the CPU, item(), results whose size depends on data
-  int64_t uploads = 0;  ///< copies from the CPU
-  int64_t grown = 0;    ///< bytes of device memory that no freed block could serve
+  int64_t uploads = 0;  ///< copies from the CPU that a GPU's host waits for: not from page-locked memory
+  int64_t kernels = 0;
+  int64_t grown = 0;  ///< bytes of device memory that no freed block could serve
 
   HostTraffic operator-(const HostTraffic& before) const;
 };

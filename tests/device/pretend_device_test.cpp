@@ -55,6 +55,8 @@ TEST(PretendDevice, CountsWhatTheHostWaitsFor) {
   const HostTraffic before = host_traffic();
   at::ones({3}).to(pretend_device());
   EXPECT_EQ((host_traffic() - before).uploads, 1);
+  EXPECT_TRUE(at::ones({3}).pin_memory().to(pretend_device(), at::kFloat, true).cpu().equal(at::ones({3})));
+  EXPECT_EQ((host_traffic() - before).uploads, 1) << "page-locked memory can be left behind";
 }
 
 TEST(PretendDevice, NewMemoryIsFullOfNaNsAndFreedMemoryServesAgain) {

@@ -4,7 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace prunex::tests {
 namespace {
@@ -79,6 +82,45 @@ void* PretendMemory::for_kernels(const void* address) const {
 int64_t PretendMemory::grown() {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(end_);
+}
+
+PinnedMemory& PinnedMemory::instance() {
+  static auto* const memory = new PinnedMemory;
+  return *memory;
+}
+
+c10::DataPtr PinnedMemory::allocate(size_t bytes) {
+  const size_t whole = (bytes / kAlignment + 1) * kAlignment;
+  auto* address = static_cast<char*>(std::aligned_alloc(kAlignment, whole));
+  TORCH_CHECK(address != nullptr, "[pretend] no memory");
+  const std::lock_guard lock(mutex_);
+  sizes_[address] = whole;
+  return {address, address, &release, c10::Device(c10::DeviceType::CPU)};
+}
+
+c10::DeleterFnPtr PinnedMemory::raw_deleter() const {
+  return &release;
+}
+
+void PinnedMemory::release(void* address) {
+  {
+    const std::lock_guard lock(instance().mutex_);
+    instance().sizes_.erase(static_cast<char*>(address));
+  }
+  std::free(address);
+}
+
+void PinnedMemory::copy_data(void* to, const void* from, size_t bytes) const {
+  std::memcpy(to, from, bytes);
+}
+
+bool PinnedMemory::holds(const void* address) {
+  const std::lock_guard lock(mutex_);
+  const auto* place = static_cast<const char*>(address);
+  const auto after = sizes_.upper_bound(place);
+  if (after == sizes_.begin()) return false;
+  const auto [begin, size] = *std::prev(after);
+  return place < begin + size;
 }
 
 }  // namespace prunex::tests

@@ -37,4 +37,22 @@ class PretendMemory final : public c10::Allocator {
   std::map<size_t, std::vector<void*>> unused_;  // freed blocks, by size
 };
 
+/// What plays page-locked memory: the CPU's own, with a note of where it is.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  static PinnedMemory& instance();
+
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t bytes) const override;
+
+  bool holds(const void* address);
+
+ private:
+  static void release(void* address);
+
+  std::mutex mutex_;
+  std::map<const char*, size_t> sizes_;
+};
+
 }  // namespace prunex::tests
