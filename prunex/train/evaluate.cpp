@@ -91,7 +91,7 @@ double median_milliseconds(const program::Program& program, const Weights& weigh
   std::vector<double> times;
   for (int run = 0; run < kWarmUp + kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    program.run({images}, weights, program::Mode::kEval);
+    program.run({images}, weights, program::Mode::kEval).front().cpu();  // waits for a device
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (run >= kWarmUp) times.push_back(time.count());
   }

@@ -31,6 +31,12 @@ TEST_F(EvaluationOnDevice, HasTheCpusScoreAndReadsItOnce) {
   EXPECT_EQ(there.correct_by_class, here.correct_by_class);
 }
 
+TEST_F(EvaluationOnDevice, IsTimedUntilTheResultIsThere) {
+  const tests::HostTraffic before = tests::host_traffic();
+  EXPECT_GT(milliseconds_per_batch(there_, 8), 0);
+  EXPECT_GE((tests::host_traffic() - before).reads, 9) << "one per run that is timed";
+}
+
 TEST_F(EvaluationOnDevice, HasTheCpusStatisticsAndReadsNothing) {
   const auto world = comm::make_solo("world");
   const Weights here = with_estimated_statistics(here_.program, here_.weights, images_, *world);

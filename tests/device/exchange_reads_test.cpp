@@ -128,6 +128,12 @@ TEST(ExchangeOnDevice, OfHsadmmReadsScoresAndNormsUntilTheFreeze) {
   }
 }
 
+TEST(ExchangeOnDevice, OfHsadmmThatGoesOnWithAdmmReadsNormsToTheEnd) {
+  const Waits waits = waits_of([](TrainOptions& options) { options.after_freeze = strategies::AfterFreeze::kAdmm; });
+  EXPECT_EQ(waits.steps, 0);
+  EXPECT_THAT(waits.reads, ElementsAre(2 * kRanks, 2 * kRanks, 2 * kRanks, 2 * kRanks, kRanks, kRanks));
+}
+
 TEST(ExchangeOnDevice, OfOtherWeightsReadsNothing) {
   for (const auto& [strategy, payload] : {std::pair{"local_sgd", strategies::Payload::kFp32},
                                           {"diloco", strategies::Payload::kInt2},
