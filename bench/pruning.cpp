@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/program/pt2.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/regularizer.h"

@@ -1,4 +1,4 @@
-# prunex_commit: tools/prunex/commit.h. The commit is looked up in every build; what it says is written when it changed.
+# prunex_commit: commit() of tools/prunex/version.h. The commit is looked up in every build; what it says is written when it changed.
 set(_commit "${CMAKE_BINARY_DIR}/commit.cpp")
 add_custom_target(write_commit
   COMMAND "${CMAKE_COMMAND}" -DSOURCE=${PROJECT_SOURCE_DIR} -DTEMPLATE=${PROJECT_SOURCE_DIR}/cmake/commit.cpp.in

@@ -19,8 +19,8 @@ double wire_seconds(const Cost& cost, double mbit) {
 
 /// The bandwidth at which an overlapping run changes from waiting for the link to waiting for the processor.
 std::vector<double> bends(const Cost& cost) {
-  const double room = cost.local - cost.messages * kLatency;
-  if (!cost.overlaps || room <= 0) return {};
+  const double room = cost.overlap * cost.local - cost.messages * kLatency;
+  if (room <= 0) return {};
   return {cost.bytes / room / kBytesPerMbit};
 }
 
@@ -154,7 +154,7 @@ Cost cost_of(const Run& run) {
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = 2 * (between * static_cast<double>(run.nodes() - 1) +
                            static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)),
-          .overlaps = summary.overlaps_backward};
+          .overlap = summary.overlap};
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {
@@ -167,7 +167,7 @@ std::optional<Cost> cost_of(const Variant& variant) {
     mean.exchange += cost.exchange / n;
     mean.bytes += cost.bytes / n;
     mean.messages += cost.messages / n;
-    mean.overlaps = cost.overlaps;
+    mean.overlap += cost.overlap / n;
   }
   if (mean.bytes == 0) return std::nullopt;
   return mean;
@@ -175,7 +175,7 @@ std::optional<Cost> cost_of(const Variant& variant) {
 
 double seconds_at(const Cost& cost, double mbit) {
   const double wire = wire_seconds(cost, mbit);
-  return cost.exchange + (cost.overlaps ? std::max(cost.local, wire) : cost.local + wire);
+  return cost.exchange + cost.local + std::max(0.0, wire - cost.overlap * cost.local);
 }
 
 std::vector<double> crossings(const Cost& a, const Cost& b, Interval mbit) {

@@ -155,13 +155,23 @@ std::vector<NodeData> parse_nodes(const json& object) {
   return nodes;
 }
 
+/// Old records say whether all steps did, older ones nothing.
+double overlap_of(const json& object, const std::string& strategy, int64_t steps) {
+  if (object.contains("overlapped_steps")) {
+    const auto overlapped = static_cast<double>(whole(object, "overlapped_steps"));
+    return steps > 0 ? std::min(overlapped / static_cast<double>(steps), 1.0) : 0;
+  }
+  const bool always = object.contains("overlaps_backward") ? required<bool>(object, "overlaps_backward")
+                                                           : strategy == "ddp" || strategy == "prunetrain";
+  return always ? 1 : 0;
+}
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
   const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
   summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
-  summary.overlaps_backward = object.contains("overlaps_backward") ? required<bool>(object, "overlaps_backward")
-                                                                   : strategy == "ddp" || strategy == "prunetrain";
   for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
+  summary.overlap = overlap_of(object, strategy, summary.steps);
   summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
   summary.nodes = parse_nodes(object);
   summary.messages = count_messages(object);

@@ -81,9 +81,9 @@ struct NodeData {
 struct Summary {
   /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
   std::map<std::string, std::string> options;
-  std::string version;             ///< of prunex
-  bool sends_gradients = false;    ///< in every step; else weights in every exchange
-  bool overlaps_backward = false;  ///< what it sends
+  std::string version;           ///< of prunex
+  bool sends_gradients = false;  ///< in every step; else weights in every exchange
+  double overlap = 0;            ///< share of the local steps beside which messages between nodes travelled
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images

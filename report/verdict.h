@@ -11,11 +11,11 @@ namespace prunex::report {
 
 /// What a run costs, its links aside. Sums over the whole run.
 struct Cost {
-  double local = 0;       ///< measured seconds of local steps, at the usual speed
-  double exchange = 0;    ///< measured seconds of exchanges, the part between nodes aside, at the usual speed
-  double bytes = 0;       ///< counted, sent by a node to others
-  double messages = 0;    ///< hops between nodes, one after the other
-  bool overlaps = false;  ///< the strategy sends while it computes: the slower of both counts
+  double local = 0;     ///< measured seconds of local steps, at the usual speed
+  double exchange = 0;  ///< measured seconds of exchanges, the part between nodes aside, at the usual speed
+  double bytes = 0;     ///< counted, sent by a node to others
+  double messages = 0;  ///< hops between nodes, one after the other
+  double overlap = 0;   ///< share of the local steps that hide what is sent
 };
 
 /// Of a finished run.

@@ -9,6 +9,7 @@
 
 #include "prunex/channels/axes.h"
 #include "prunex/program/program.h"
+#include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
 
 namespace prunex::channels {
@@ -111,5 +112,14 @@ class Analysis {
 /// Where an axis becomes several, those are preferred that leave its units removable and, among them, heads or not, as
 /// the options say; then the largest. Goes over the graph at most as often as an axis has parts, and once more.
 Axes analyze(const Graph& graph, GroupOptions options);
+
+/// The graph with the recorded shapes that are left and every number in it that is a width rewritten: groups of
+/// convolutions, sizes of views, ranges of slices and splits. The cut must remove whole units of dependency groups that
+/// are prunable by `analysis`, everywhere they lie; any other throws c10::Error that says where and why. Takes
+/// milliseconds.
+Graph cut_graph(const Analysis& analysis, const sparsity::Cut& cut);
+
+/// The program of cut_graph(), checked by check_shapes(). Run it with weights after sparsity::apply_cut().
+program::Program cut_program(const Analysis& analysis, const sparsity::Cut& cut);
 
 }  // namespace prunex::channels

@@ -1,4 +1,4 @@
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 
 #include <ATen/ATen.h>
 

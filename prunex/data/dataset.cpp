@@ -57,16 +57,16 @@ void set_statistics(Dataset& dataset) {
 
 Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option) {
   if (n < 1 || n > dataset.size()) {
-    throw std::invalid_argument(fmt::format("{} {}: {} has {} images, 1 … {} can be taken", option, n, dataset.name,
-                                            dataset.size(), dataset.size()));
+    throw std::invalid_argument(
+        fmt::format("{}: got {}, wanted 1 … {}, the images of {}", option, n, dataset.size(), dataset.name));
   }
   return range(dataset, 0, n);
 }
 
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, int64_t n) {
   if (n < 1 || n >= dataset.size()) {
-    throw std::invalid_argument(fmt::format("`validation` {}: {} has {} training images, 1 … {} can be held out", n,
-                                            dataset.name, dataset.size(), dataset.size() - 1));
+    throw std::invalid_argument(fmt::format("`validation`: got {}, wanted 1 … {} of the {} training images of {}", n,
+                                            dataset.size() - 1, dataset.size(), dataset.name));
   }
   return {range(dataset, 0, dataset.size() - n), range(dataset, dataset.size() - n, n)};
 }

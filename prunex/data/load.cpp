@@ -1,6 +1,7 @@
 #include "prunex/data/load.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -21,19 +22,21 @@ void expect_memory_for_synthetic(int64_t samples) {
       "`samples`: got {}, wanted at most {}, which fill the {:.1f} GB of this machine", samples, most, memory / 1e9));
 }
 
+TrainAndTest draw_synthetic(const DataOptions& options) {
+  expect_memory_for_synthetic(options.samples);
+  return make_synthetic(options.samples, kSyntheticSeed);
+}
+
 TrainAndTest read_named(const DataOptions& options) {
   if (!options.test.empty()) {
     throw std::invalid_argument(fmt::format("`test` {}: goes with `dataset` FILE.safetensors, got `dataset` {}",
                                             options.test, options.dataset));
   }
-  if (options.dataset == "synthetic") {
-    expect_memory_for_synthetic(options.samples);
-    return make_synthetic(options.samples, kSyntheticSeed);
+  for (const auto& set : named_sets()) {
+    if (set.name == options.dataset) return set.load(options);
   }
-  if (options.dataset == "cifar10") return read_cifar10(options.data_dir);
-  if (options.dataset == "cifar100") return read_cifar100(options.data_dir);
-  throw std::invalid_argument(fmt::format(
-      "`dataset` {}: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors is wanted", options.dataset));
+  throw std::invalid_argument(fmt::format("`dataset`: got {}, wanted one of {}, FILE.safetensors", options.dataset,
+                                          fmt::join(set_names(), ", ")));
 }
 
 TrainAndTest read(const DataOptions& options) {
@@ -45,6 +48,23 @@ TrainAndTest read(const DataOptions& options) {
 }
 
 }  // namespace
+
+const std::vector<NamedSet>& named_sets() {
+  static const std::vector<NamedSet> sets = {
+      {"synthetic", false, draw_synthetic},
+      {"cifar10", true, [](const DataOptions& options) { return read_cifar10(options.data_dir); }},
+      {"cifar100", true, [](const DataOptions& options) { return read_cifar100(options.data_dir); }},
+  };
+  return sets;
+}
+
+std::vector<std::string> set_names(bool in_folder_alone) {
+  std::vector<std::string> names;
+  for (const auto& set : named_sets()) {
+    if (set.in_folder || !in_folder_alone) names.push_back(set.name);
+  }
+  return names;
+}
 
 Datasets load_datasets(const DataOptions& options) {
   TrainAndTest all = read(options);

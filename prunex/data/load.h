@@ -3,15 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "prunex/data/dataset.h"
 
 namespace prunex::data {
 
 struct DataOptions {
-  std::string dataset = "synthetic";  ///< synthetic, cifar10, cifar100, or a FILE.safetensors for training
+  std::string dataset = "synthetic";  ///< one of set_names(), or a FILE.safetensors for training
   std::string test;                   ///< FILE.safetensors to test on; with a file as dataset only
-  std::string data_dir = "data";      ///< folder of cifar10 and cifar100
+  std::string data_dir = "data";      ///< folder of the sets that are read from one
   int64_t samples = 10000;            ///< training images of synthetic; a fifth of it for testing
   int64_t train_limit = 0;            ///< use the first N training images; 0 = all
   int64_t test_limit = 0;             ///< use the first N test images; 0 = all
@@ -23,6 +24,16 @@ struct Datasets {
   Dataset validation;  ///< of size() 0 unless asked for
   Dataset test;
 };
+
+/// A data set that has a name instead of a file.
+struct NamedSet {
+  std::string name;
+  bool in_folder = false;  ///< read from `data_dir`
+  TrainAndTest (*load)(const DataOptions& options) = nullptr;
+};
+const std::vector<NamedSet>& named_sets();
+/// Of all, or of those that are read from a folder.
+std::vector<std::string> set_names(bool in_folder_alone = false);
 
 /// Reads or draws what the options name. The synthetic images are the same in every run, whatever the run's seed.
 /// std::invalid_argument names the wrong option; std::runtime_error the file that is damaged.

@@ -96,12 +96,12 @@ void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& op
   TORCH_CHECK(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "[data] rank ", options.rank,
               " of ", options.ranks);
   if (options.batch_size < 1) {
-    throw std::invalid_argument(fmt::format("`batch_size` {}: at least 1 is wanted", options.batch_size));
+    throw std::invalid_argument(fmt::format("`batch_size`: got {}, wanted at least 1", options.batch_size));
   }
   if (options.batch_size > size / options.ranks) {
     throw std::invalid_argument(
-        fmt::format("`batch_size` {}: a step takes {} x {} images, one batch per rank; {} has {}", options.batch_size,
-                    options.ranks, options.batch_size, dataset.name, size));
+        fmt::format("`batch_size`: got {}, a step takes {} x {} images, one batch per rank; {} has {}",
+                    options.batch_size, options.ranks, options.batch_size, dataset.name, size));
   }
 }
 

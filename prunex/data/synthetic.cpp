@@ -180,7 +180,7 @@ Dataset draw(int64_t size, uint64_t seed, Split split) {
 
 TrainAndTest make_synthetic(int64_t samples, uint64_t seed) {
   if (samples < kClasses) {
-    throw std::invalid_argument(fmt::format("`samples` {}: at least {} are wanted", samples, kClasses));
+    throw std::invalid_argument(fmt::format("`samples`: got {}, wanted at least {}", samples, kClasses));
   }
   TrainAndTest result{draw(samples, seed, kTrain), draw(std::max(samples / 5, kClasses), seed, kTest)};
   set_statistics(result.train);

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {

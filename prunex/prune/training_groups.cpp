@@ -31,10 +31,11 @@ struct Choice {
 };
 
 [[noreturn]] void refuse_words(const std::string& words, const std::string& why) {
-  throw std::invalid_argument(fmt::format(
-      "`groups` {}: {}; wanted none, or coupled-inner, coupled, filter, channel, shape joined by +, each with an "
-      "optional :SHARE in (0, 1]",
-      words, why));
+  throw std::invalid_argument(
+      fmt::format("`groups`: got {}, where {}; wanted none, or coupled-inner, coupled, filter, channel, shape joined "
+                  "by +, each with an "
+                  "optional :SHARE in (0, 1]",
+                  words, why));
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -201,7 +202,7 @@ std::vector<Group> coupled(const channels::Analysis& analysis, bool streams) {
 std::vector<Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
                                    int64_t round_to) {
   if (!(keep > 0 && keep <= 1)) {
-    throw std::invalid_argument(fmt::format("`keep` {}: wanted a share of units in (0, 1]", keep));
+    throw std::invalid_argument(fmt::format("`keep`: got {}, wanted a share of units in (0, 1]", keep));
   }
   const std::vector<Choice> choices = parse(words, keep);
   const std::vector<Layer> layers = Layers(analysis).hidden();

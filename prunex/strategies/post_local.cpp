@@ -1,4 +1,4 @@
-#include "prunex/strategies/post_local.h"
+#include "prunex/strategies/strategy.h"
 
 #include <utility>
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ struct Exchange {
   admm::Residuals own;  ///< this rank's part of them, of all tensors: of its theta, and of its rows of the node's model
   double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
   std::vector<Phase> phases;
+  int64_t overlapped = 0;  ///< local steps that ran beside it: the weights it averages are those of so many steps ago
 };
 
 /// Everything an interrupted run needs to go on bit for bit after an exchange, by whose it is; shared, not copied.
@@ -87,5 +89,12 @@ class Strategy {
   /// one, which the replica has lost already; or null.
   virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;
 };
+
+/// `first` until it has reported `switch_after` exchanges, then what `make_second` makes of the weights as they are
+/// then; its exchanges must count on from there. Groups, masks and their cut are the second one's. A run that goes on
+/// after the switch needs the second one alone.
+std::unique_ptr<Strategy> make_post_local(std::unique_ptr<Strategy> first,
+                                          std::function<std::unique_ptr<Strategy>(Replica&)> make_second,
+                                          Replica& replica, int64_t switch_after);
 
 }  // namespace prunex::strategies

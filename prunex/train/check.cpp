@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "prunex/strategies/exchange/payload.h"
+#include "prunex/train/division.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/mask_choice.h"
-#include "prunex/train/node_files.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

@@ -1,4 +1,4 @@
-#include "prunex/train/mask_choice.h"
+#include "prunex/train/strategy_choice.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -15,7 +15,6 @@
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {

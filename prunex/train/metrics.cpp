@@ -193,6 +193,7 @@ std::string progress_json(const Summary& summary) {
   ordered_json json{{"exchanges", summary.exchanges},
                     {"steps", summary.steps},
                     {"samples", summary.samples},
+                    {"overlapped_steps", summary.overlapped_steps},
                     {"frozen", summary.frozen},
                     {"inter_node", summary.bytes.inter_node},
                     {"inter_node_bound", summary.bytes.inter_node_bound},
@@ -213,6 +214,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
   summary.exchanges = json.at("exchanges");
   summary.steps = json.at("steps");
   summary.samples = json.at("samples");
+  summary.overlapped_steps = json.at("overlapped_steps");
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
   summary.samples_per_second_before_cut = json.at("rate_before_cut");
@@ -262,7 +264,7 @@ std::string to_json(const Summary& summary) {
   ordered_json json{{"version", kVersion},
                     {"strategy", summary.strategy},
                     {"sends", summary.sends_gradients ? "gradients" : "weights"},
-                    {"overlaps_backward", summary.overlaps_backward},
+                    {"overlapped_steps", summary.overlapped_steps},
                     {"model", summary.model},
                     {"dataset", summary.dataset},
                     {"seed", summary.seed},

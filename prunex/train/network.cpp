@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
 #include "prunex/program/program.h"

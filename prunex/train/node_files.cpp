@@ -1,4 +1,4 @@
-#include "prunex/train/node_files.h"
+#include "prunex/train/division.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

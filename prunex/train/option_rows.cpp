@@ -277,14 +277,15 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   };
   const text::Condition any{
       "", [&data] { return data.dataset.empty() && data.test.empty() ? "no `dataset` is named" : ""; }};
+  const auto folders = data::set_names(true);
   list.topic("Data");
-  list.add("dataset", text::one_of(data.dataset, {"synthetic", "cifar10", "cifar100"}, ".safetensors"),
+  list.add("dataset", text::one_of(data.dataset, data::set_names(), ".safetensors"),
            "built-in or CIFAR images, or a file with images and labels")
       .basic();
   list.add("test", text::text_value(data.test), "test set when `dataset` is a file").basic();
   list.add("data-dir", text::text_value(data.data_dir),
-           "folder of cifar10 and cifar100 in their official binary layout",
-           {of_set("cifar10, cifar100", {"cifar10", "cifar100"})})
+           fmt::format("folder of {} in their official binary layout", fmt::join(folders, " and ")),
+           {of_set(fmt::format("{}", fmt::join(folders, ", ")), folders)})
       .basic()
       .circumstance();
   list.add("samples", number(data.samples), "training images of synthetic", {of_set("synthetic", {"synthetic"})});

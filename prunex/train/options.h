@@ -12,8 +12,7 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
 
@@ -149,6 +148,7 @@ struct TrainOptions {
   strategies::MaskOptions masks;
   strategies::ConsensusOptions consensus;
   strategies::AfterFreeze after_freeze = strategies::AfterFreeze::kNesterov;
+  int64_t overlap = 0;          ///< local steps that run beside an exchange of weights
   strategies::OuterStep outer;  ///< its momentum and first exchange are those before, if they are given
 
   int64_t eval_every = 5;                 ///< exchanges between evaluations of z; 0: only at the end

@@ -9,11 +9,9 @@
 #include <stdexcept>
 
 #include "prunex/prune/training_groups.h"
-#include "prunex/strategies/gradients/ddp.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
-#include "prunex/strategies/post_local.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/scaffold.h"
+#include "prunex/strategies/strategy.h"
 
 namespace prunex::train {
 namespace {
@@ -118,13 +116,15 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
                        .masks = options.masks,
                        .consensus = options.consensus,
                        .outer = options.outer,
-                       .after_freeze = options.after_freeze};
+                       .after_freeze = options.after_freeze,
+                       .overlap = options.overlap};
   hsadmm.masks.groups = plan.groups;
   hsadmm.masks.score = plan.score_units;
   hsadmm.masks.select = plan.select_units;
   hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.masks.freeze_after = plan.length.freeze_after;
   hsadmm.local = local_sgd_of(options, plan);
+  if (plan.groups.empty() && options.overlap > 0) hsadmm.masks.freeze_after = 0;  // there is nothing to wait for
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
@@ -236,6 +236,9 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("`payload`: got {}, {} has {}{}", strategies::name_of(payload), name,
                      facts.narrowest == Payload::kFp32 ? "fp32 alone" : "fp32, bf16 and fp16",
                      facts.one_node ? ": it knows no nodes to round between" : ""));
+  refuse(options.overlap >= options.local_steps,
+         fmt::format("`overlap`: got {}, wanted fewer than the {} of `local_steps`", options.overlap,
+                     options.local_steps));
   refuse(payload != Payload::kFp32 && options.sites > 1,
          fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
   refuse(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),

@@ -4,7 +4,6 @@
 
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
-#include "prunex/train/mask_choice.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -35,6 +34,13 @@ std::string no_duals(const TrainOptions& o) {
 
 std::string no_nodes(const TrainOptions& o) {
   return facts_of(o.strategy).one_node ? o.strategy + " takes all ranks for one node" : "";
+}
+
+std::string no_overlap(const TrainOptions& o) {
+  if (!facts_of(o.strategy).weights_alone()) return o.strategy + " waits for its exchanges";
+  if (!facts_of(o.strategy).duals || o.consensus.penalty.kappa == 0) return "";
+  if (o.after_freeze == strategies::AfterFreeze::kAdmm) return "`after_freeze` admm waits for its exchanges";
+  return group_words(o) == "none" ? "without `groups` the duals never end" : "";
 }
 
 std::string needs_data(const std::string& importance) {
@@ -214,6 +220,9 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
                                              {"int2", Payload::kInt2}}),
            "numbers between nodes; weights are rounded with error feedback")
       .basic();
+  list.add("overlap", number(o.overlap, text::at_least(0)),
+           "local steps that run while an exchange travels, once masks are final; 0 = wait for it",
+           {{"strategies that exchange weights alone", [&o] { return no_overlap(o); }}});
   list.add("local-after", number(o.local_after, between(0, kMostExchanges)),
            "post-local SGD: gradients in every step for so many exchanges");
   list.add("prune-at", number(o.prune_at, text::inner_share()), "one_shot: prune after this share of the run",

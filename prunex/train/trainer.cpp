@@ -8,7 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
@@ -78,7 +78,6 @@ class Trainer {
   Seconds since_exchange_;
   double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
   LossSum losses_;               // since the last exchange
-  double mean_loss_ = 0;         // up to it
   int64_t last_step_ = 0;
   comm::Volume moved_;  // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
@@ -109,7 +108,6 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
               .model = options.model,
               .dataset = options.data.dataset,
               .sends_gradients = facts.gradients,
-              .overlaps_backward = facts.overlaps,
               .seed = options.seed,
               .shape = shape_of(options),
               .local_steps = options.local_steps,
@@ -162,8 +160,6 @@ void Trainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     local_step(step);
-    if (step % options_.local_steps == 0 || step == length_.steps)
-      mean_loss_ = losses_.take() / static_cast<double>(step - last_step_);
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
     const auto exchange = strategy_->after_update(network_.replica(), step);
@@ -273,7 +269,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
                   .step = step,
                   .samples = step * options_.batch_size * ranks_.layout.world_size(),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
-                  .loss = mean_loss_,
+                  .loss = losses_.take() / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_at(phase, step),
                   .parameters = size.parameters,
                   .macs = size.macs,
@@ -302,6 +298,8 @@ void Trainer::count(const Metrics& metrics, Run& run) {
   summary_.exchanges = metrics.exchange.index;
   summary_.steps = metrics.step;
   summary_.samples = metrics.samples;
+  const bool always = facts_of(options_.strategy).overlaps;
+  summary_.overlapped_steps += always ? metrics.step - last_step_ : metrics.exchange.overlapped;
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
   summary_.frozen = metrics.exchange.frozen;

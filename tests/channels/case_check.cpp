@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 
 namespace prunex::channels {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 
 namespace prunex::channels {
 namespace {

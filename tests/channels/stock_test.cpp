@@ -8,7 +8,6 @@
 
 #include "cut_check.h"
 #include "prunex/channels/analysis.h"
-#include "prunex/channels/cut.h"
 #include "prunex/program/pt2.h"
 #include "prunex/sparsity/projection.h"
 #include "tests/python.h"

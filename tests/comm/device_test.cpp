@@ -38,11 +38,11 @@ TEST(Interfaces, AreRefusedForWhatTheyLack) {
   EXPECT_THAT(tests::message([] {
                 check_interfaces({"lo", "wan7"});
               }),
-              HasSubstr("`interface` wan7: no such interface; wanted one of "));
+              HasSubstr("`interface`: got wan7, no such interface; wanted one of "));
   std::thread([] {
     if (unshare(CLONE_NEWNET) != 0) return;
     EXPECT_THAT(tests::message([] { check_interfaces({"lo"}); }),
-                HasSubstr("`interface` lo: it is down or has no address; wanted one of "));
+                HasSubstr("`interface`: got lo, it is down or has no address; wanted one of "));
   }).join();
 }
 

@@ -326,7 +326,7 @@ TEST(Connect, RefusesAnInterfaceThatIsNotThere) {
   EXPECT_THAT(message([] {
                 run_ranks(1, 2, [](Hierarchy&) {}, {.interfaces = {"lo", "wan7"}});
               }),
-              HasSubstr("`interface` wan7: no such interface; wanted one of"));
+              HasSubstr("`interface`: got wan7, no such interface; wanted one of"));
 }
 
 TEST(Connect, RefusesARankOutsideTheLayout) {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "prunex/comm/meet/store_wire.h"
+#include "prunex/comm/meet/store.h"
 #include "tests/listening.h"
 #include "tests/texts.h"
 

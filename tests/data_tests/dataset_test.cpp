@@ -44,7 +44,7 @@ TEST(Dataset, HoldsOutTheLastImages) {
 TEST(Dataset, NamesTheOptionOfAnImpossibleSubset) {
   for (int64_t n : {-1, 0, 9}) {
     EXPECT_THAT([&] { take_first(numbered(8), n, "`test_limit`"); },
-                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`test_limit`"), HasSubstr("8 images"))));
+                ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`test_limit`"), HasSubstr("wanted 1 … 8"))));
   }
   for (int64_t n : {-1, 0, 8}) {
     EXPECT_THAT([&] { split_validation(numbered(8), n); },
@@ -110,15 +110,15 @@ TEST(LoadDatasets, NamesTheWrongOption) {
   auto refused = [](const DataOptions& options, const std::string& reason) {
     EXPECT_THAT([&] { load_datasets(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(reason)));
   };
-  refused({.dataset = "mnist"}, "`dataset` mnist: unknown; synthetic, cifar10, cifar100 or a FILE.safetensors");
+  refused({.dataset = "mnist"}, "`dataset`: got mnist, wanted one of synthetic, cifar10, cifar100, FILE.safetensors");
   refused({.dataset = "cats.safetensors"}, "`dataset` cats.safetensors: `test` FILE.safetensors is wanted too");
   refused({.dataset = "cifar10", .test = "a.safetensors"}, "`test` a.safetensors: goes with `dataset`");
-  refused({.samples = 9}, "`samples` 9");
-  refused({.samples = -1}, "`samples` -1");
-  refused({.samples = 100, .train_limit = 101}, "`train_limit` 101");
-  refused({.samples = 100, .train_limit = -1}, "`train_limit` -1");
-  refused({.samples = 100, .test_limit = 21}, "`test_limit` 21");
-  refused({.samples = 100, .train_limit = 50, .validation = 50}, "`validation` 50");
+  refused({.samples = 9}, "`samples`: got 9");
+  refused({.samples = -1}, "`samples`: got -1");
+  refused({.samples = 100, .train_limit = 101}, "`train_limit`: got 101");
+  refused({.samples = 100, .train_limit = -1}, "`train_limit`: got -1");
+  refused({.samples = 100, .test_limit = 21}, "`test_limit`: got 21");
+  refused({.samples = 100, .train_limit = 50, .validation = 50}, "`validation`: got 50");
   refused({.dataset = "cifar10", .data_dir = "/nowhere"}, "`data_dir` /nowhere");
 }
 

@@ -165,7 +165,7 @@ TEST(Loader, DrawsNothingFromTheProcessWideGenerator) {
 TEST(Loader, RefusesASetSmallerThanOneStep) {
   EXPECT_THAT([] { Loader(numbered_images(31), {.batch_size = 8, .ranks = 4}); },
               ThrowsMessage<std::invalid_argument>(
-                  AllOf(HasSubstr("`batch_size` 8"), HasSubstr("takes 4 x 8 images"), HasSubstr("has 31"))));
+                  AllOf(HasSubstr("`batch_size`: got 8"), HasSubstr("takes 4 x 8 images"), HasSubstr("has 31"))));
   EXPECT_NO_THROW(Loader(numbered_images(32), {.batch_size = 8, .ranks = 4}));
 }
 

@@ -54,7 +54,7 @@ TEST(Synthetic, DrawsTheSameBytesEverywhere) {
 }
 
 TEST(Synthetic, RefusesTooFewSamples) {
-  EXPECT_THAT([] { make_synthetic(9, 0); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`samples` 9")));
+  EXPECT_THAT([] { make_synthetic(9, 0); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`samples`: got 9")));
 }
 
 double accuracy(const at::Tensor& logits, const at::Tensor& labels) {

@@ -112,6 +112,11 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.top_k.dgc = true;
                     options.top_k.dgc_options.clip = 0.5;
                   }});
+  runs.push_back({"diloco_overlapped_int2", [](TrainOptions& options) {
+                    options.strategy = "diloco";
+                    options.overlap = 1;
+                    options.exchange.payload = Payload::kInt2;
+                  }});
   runs.push_back({"post_local_int2", [](TrainOptions& options) {
                     options.strategy = "diloco";
                     options.local_after = 2;

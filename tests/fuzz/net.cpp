@@ -6,7 +6,6 @@
 
 #include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/store.h"
-#include "prunex/comm/meet/store_wire.h"
 #include "prunex/comm/watch/peer_link.h"
 #include "tests/fuzz/harness.h"
 

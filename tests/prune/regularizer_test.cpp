@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "prunex/channels/analysis.h"
-#include "prunex/channels/cut.h"
 #include "prunex/models/models.h"
 #include "prunex/sparsity/projection.h"
 

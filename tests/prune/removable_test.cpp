@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "prunex/channels/cut.h"
+#include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
 #include "prunex/prune/training_groups.h"
 

@@ -93,7 +93,7 @@ TEST(TrainingGroups, NoneIsEmpty) {
 TEST(TrainingGroups, UnknownWordsAndSharesAreRefusedWithTheAllowedOnes) {
   for (const char* words : {"", "filters", "filter+", "filter:0", "filter:1.5", "filter:nan", "filter:0.5x",
                             "filter:", "none+filter", "none:0.5", "filter+filter", "coupled+coupled-inner"}) {
-    EXPECT_THAT(complaint(words), HasSubstr(std::string("`groups` ") + words)) << words;
+    EXPECT_THAT(complaint(words), HasSubstr(std::string("`groups`: got ") + words)) << words;
     EXPECT_THAT(complaint(words), HasSubstr("coupled-inner, coupled, filter, channel, shape")) << words;
   }
   for (double keep : {0.0, 1.5, -1.0, std::numeric_limits<double>::quiet_NaN()}) {

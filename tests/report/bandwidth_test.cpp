@@ -85,7 +85,7 @@ TEST(Bandwidth, MessagesAmongAllRanksGoRoundAllOfThem) {
 
 TEST(Bandwidth, DdpWaitsForTheSlowerOfLinkAndProcessor) {
   auto run = run_with(125000000, 50, "ddp");  // 1000 Mbit, and 60 messages of 0.1 ms
-  run.summary->overlaps_backward = true;
+  run.summary->overlap = 1;
   const Cost cost = cost_of(run);
   EXPECT_NEAR(seconds_at(cost, 1000), 6 + 50, 1e-9);
   EXPECT_NEAR(seconds_at(cost, 10), 6 + 100 + 0.006, 1e-9);
@@ -106,7 +106,7 @@ TEST(Crossings, ParallelOrEqualLinesHaveNone) {
 
 TEST(Crossings, ABentLineMayBeCrossedTwice) {
   // max(100, 1000 / B) against 60 + 600 / B: 1000 / B = 60 + 600 / B at 20/3, 100 = 60 + 600 / B at 15
-  const Cost bent{.local = 100, .bytes = 1000 * kBytesPerMbit, .overlaps = true};
+  const Cost bent{.local = 100, .bytes = 1000 * kBytesPerMbit, .overlap = 1};
   const Cost straight{.local = 60, .bytes = 600 * kBytesPerMbit};
   EXPECT_THAT(crossings(bent, straight, {1, 1e6}), ElementsAre(DoubleNear(20.0 / 3, 1e-6), DoubleNear(15, 1e-6)));
 }

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "gradient_runs.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 
 namespace prunex::strategies {
 namespace {

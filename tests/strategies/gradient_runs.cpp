@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/gradients/ddp.h"
-#include "prunex/strategies/post_local.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {
 namespace {

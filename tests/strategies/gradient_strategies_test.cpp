@@ -10,9 +10,7 @@
 #include "gradient_runs.h"
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/gradients/ddp.h"
-#include "prunex/strategies/gradients/powersgd.h"
-#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 #include "tests/groups.h"
 
 namespace prunex::strategies {

@@ -281,9 +281,13 @@ TEST(Hsadmm, IntersectsOverlappingGroupsEachWithItsOwnCount) {
 }
 
 TEST(Hsadmm, GoesOnTheSameOnWhatACutLeaves) {
-  for (const auto after : {AfterFreeze::kNesterov, AfterFreeze::kAverage, AfterFreeze::kAdmm}) {
+  for (const auto& [after, overlap] : std::vector<std::pair<AfterFreeze, int64_t>>{{AfterFreeze::kNesterov, 0},
+                                                                                   {AfterFreeze::kAverage, 0},
+                                                                                   {AfterFreeze::kAdmm, 0},
+                                                                                   {AfterFreeze::kNesterov, 2}}) {
     HsadmmOptions options = default_options();
     options.after_freeze = after;
+    options.overlap = overlap;
     const auto whole = run_on_ranks(2, 2, options);
     const auto small = run_on_ranks(2, 2, options, LocalPhase::kTrainAndCut);
     const Replica start = SmallProblem(0).initial_replica();

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/strategies/gradients/ddp.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 
 namespace prunex::strategies {
 namespace {

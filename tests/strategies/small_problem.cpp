@@ -64,6 +64,8 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
   Replica replica = problem.initial_replica();
   const auto strategy = make_hsadmm(replica, ranks, options);
   History history;
+  comm::Traffic before = ranks.rail->traffic();  // of the last exchange: between two of them one may be on its way
+  comm::Volume moved = comm::moved_by_exchanges(ranks);
   for (int64_t step = 1; step <= options.local.total_steps; ++step) {
     if (phase == LocalPhase::kMinimise) {
       problem.minimise(replica, strategy->local_terms());
@@ -71,8 +73,6 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
       problem.train(replica, strategy->local_terms(), step, step);
     }
     strategy->before_update(replica);
-    const comm::Traffic before = ranks.rail->traffic();
-    const comm::Volume moved = comm::moved_by_exchanges(ranks);
     copied_entries = 0;
     const at::CallbackHandle count =
         at::addThreadLocalCallback(at::RecordFunctionCallback(count_copied).needsInputs(true));
@@ -85,6 +85,8 @@ History run_rank(comm::Hierarchy& ranks, const HsadmmOptions& options, LocalPhas
     history.back().rail_payload = ranks.rail->traffic().bytes.payload - before.bytes.payload;
     history.back().rail_sent = ranks.rail->traffic().bytes.sent - before.bytes.sent;
     history.back().sent_to_nodes = (comm::moved_by_exchanges(ranks) - moved).sent_to_nodes;
+    before = ranks.rail->traffic();
+    moved = comm::moved_by_exchanges(ranks);
     if (exchange.converged) break;
     if (whole && exchange.frozen) cut_all(options, problem, replica, *strategy);
     whole = whole && !exchange.frozen;

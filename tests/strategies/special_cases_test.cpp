@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "small_problem.h"
 #include "tests/groups.h"
@@ -162,6 +164,62 @@ TEST(DiLoCo, IsAveragingWithAnOuterNesterovStep) {
       expect_close(ours[r][k].state, "z/", z, 1e-13);
       expect_close(ours[r][k].theta, "", z, 1e-13);
     }
+  }
+}
+
+/// An exchange of the written-out form that is on its way.
+struct Sent {
+  int64_t step = 0;
+  TensorDict mean;
+  std::vector<TensorDict> theta;
+};
+
+Sent sent_at(int64_t step, const std::vector<Replica>& replicas) {
+  Sent sent;
+  sent.step = step;
+  for (const auto& name : replicas[0].weights.params.keys()) sent.mean.insert(name, mean_of(replicas, name));
+  for (const auto& replica : replicas) sent.theta.push_back(clones(replica.weights.params));
+  return sent;
+}
+
+// docs/algorithm.md, "Exchanges beside local steps": what was sent at step s comes back at step e; z is then what
+// DiLoCo makes of that mean, and theta z + (theta - theta of step s). Exchanges of 3, 6, 9, 12, 15 and 17; the first,
+// at which nothing is final yet, and the last are waited for, and the one before the last is back before that.
+TEST(DiLoCo, BesideLocalStepsIsDiLoCoWithLateMeans) {
+  constexpr double kRate = 0.7, kOuterMomentum = 0.9;
+  HsadmmOptions options = without_admm();
+  options.outer.from = 1;
+  options.masks.freeze_after = 0;
+  options.overlap = 2;
+  const auto ours = run_on_ranks(2, 2, options);
+  const std::map<int64_t, int64_t> sent_for = {{3, 3}, {8, 6}, {11, 9}, {14, 12}, {16, 15}, {17, 17}};
+  const auto problems = problems_of(4);
+  auto replicas = common_start(4);
+  TensorDict z = clones(replicas[0].weights.params), velocity;
+  for (const auto& item : z) velocity.insert(item.key(), at::zeros_like(item.value()));
+  Sent sent;
+  for (int64_t step = 1, k = 0; step <= 17; ++step) {
+    for (int r = 0; r < 4; ++r) problems[r].train(replicas[r], LocalTerms(), step, step);
+    if (step % 3 == 0 || step == 17) sent = sent_at(step, replicas);
+    if (!sent_for.contains(step)) continue;
+    ASSERT_EQ(sent.step, sent_for.at(step));
+    for (auto& item : z) {
+      const at::Tensor gradient = item.value() - sent.mean[item.key()];
+      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
+      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
+    }
+    for (int r = 0; r < 4; ++r) {
+      for (auto& theta : replicas[r].weights.params) {
+        theta.value() = z[theta.key()] + theta.value() - sent.theta[static_cast<size_t>(r)][theta.key()];
+      }
+      const Snapshot& snapshot = ours[r].at(static_cast<size_t>(k));
+      EXPECT_EQ(snapshot.exchange.index, k + 1);
+      EXPECT_EQ(snapshot.exchange.overlapped, step - sent.step);
+      expect_close(snapshot.state, "z/", z, 1e-13);
+      expect_close(snapshot.theta, "", replicas[r].weights.params, 1e-13);
+      expect_close(snapshot.momentum, "", replicas[r].momentum, 1e-12);
+    }
+    ++k;
   }
 }
 

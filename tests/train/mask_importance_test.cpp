@@ -1,5 +1,5 @@
 // H-SADMM's masks by importances other than the norm.
-#include "prunex/train/mask_choice.h"
+#include "prunex/train/strategy_choice.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,6 +1,6 @@
 // Masks under one budget; MACs of small_network() with a and b units left in conv1 and conv2 are 1728 a + 144 a b + 5
 // b: 13,844 of all.
-#include "prunex/train/mask_choice.h"
+#include "prunex/train/strategy_choice.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,6 @@
 
 #include <stdexcept>
 
-#include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "small_network.h"
 #include "tests/scratch.h"

@@ -170,6 +170,20 @@ TEST(Strategies, RoundedPayloadsSendFewerBytes) {
   EXPECT_LT(static_cast<double>(run_in(options, scratch / "int4").bytes.inter_node), exact / 7);
 }
 
+// 8 steps in exchanges of 2: the first and the last exchange are waited for.
+TEST(Strategies, OverlapAllExchangesButTheFirstAndTheLast) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("diloco");
+  options.local_steps = 2;
+  const auto waiting = run_in(options, scratch / "waiting");
+  EXPECT_EQ(waiting.overlapped_steps, 0);
+  options.overlap = 1;
+  const auto overlapping = run_in(options, scratch / "overlapping");
+  EXPECT_EQ(overlapping.overlapped_steps, 2);
+  EXPECT_EQ(overlapping.exchanges, 4);
+  EXPECT_EQ(overlapping.bytes.inter_node, waiting.bytes.inter_node);
+}
+
 // A run that was stopped between exchanges 2 and 3 ends with the same bits as one that was not.
 TEST(Strategies, ResumeBitForBit) {
   const tests::Scratch scratch;
@@ -195,6 +209,10 @@ TEST(Strategies, ResumeBitForBit) {
   runs.back().pruning.below = 0.36;  // of random weights: high, so that something goes
   runs.back().pruning.every = 1;
   runs.push_back(small_run_of("hsadmm_flat"));
+  runs.push_back(small_run_of("diloco"));
+  runs.back().local_steps = 2;
+  runs.back().overlap = 1;
+  runs.back().exchange.payload = strategies::Payload::kInt4;
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainOptions options = runs[i];
     options.checkpoint_every = 2;

@@ -57,7 +57,7 @@ struct PruneCommand {
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
   const auto ratio = prune::parse_assignment(text);
   if (ratio) return {ratio->first, ratio->second};
-  throw std::invalid_argument(fmt::format("`layer_ratio` {}: wanted NAME=R, such as 'layer1.*=0.3'", text));
+  throw std::invalid_argument(fmt::format("`layer_ratio`: got {}, wanted NAME=R, such as 'layer1.*=0.3'", text));
 }
 
 void describe_target(text::OptionList& list, PruneCommand& command) {

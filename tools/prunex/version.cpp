@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "prunex/version.h"
-#include "tools/prunex/commit.h"
 
 namespace prunex::tools {
 

@@ -22,4 +22,7 @@ report::Origin origin_of(const std::string& command, const std::string& path);
 /// "prunex 0.1.0 (commit b3dd7c2a01), LibTorch 2.11.0"
 std::string version_line();
 
+/// The commit, with "-dirty" where files were changed since; "unknown" outside of a clone.
+const char* commit();
+
 }  // namespace prunex::tools

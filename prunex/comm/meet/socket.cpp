@@ -258,7 +258,8 @@ std::string address_of_interface(const std::string& name) {
       std::find_if(addresses.begin(), addresses.end(), [&](const auto& address) { return address.name == name; });
   if (found != addresses.end()) return found->host;
   const char* problem = if_nametoindex(name.c_str()) == 0 ? "no such interface" : "it is down or has no address";
-  throw std::invalid_argument(fmt::format("`interface` {}: {}; wanted one of {}", name, problem, names_of(addresses)));
+  throw std::invalid_argument(
+      fmt::format("`interface`: got {}, {}; wanted one of {}", name, problem, names_of(addresses)));
 }
 
 // Debian resolves the own name to 127.0.1.1, which no other machine can reach.

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "prunex/comm/meet/rendezvous.h"
-#include "prunex/comm/meet/store_wire.h"
+#include "prunex/comm/meet/store.h"
 
 namespace prunex::comm {
 namespace {

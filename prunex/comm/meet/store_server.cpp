@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "prunex/comm/meet/store.h"
-#include "prunex/comm/meet/store_wire.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::comm {

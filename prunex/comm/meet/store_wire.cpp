@@ -1,4 +1,4 @@
-#include "prunex/comm/meet/store_wire.h"
+#include "prunex/comm/meet/store.h"
 
 #include <cstring>
 #include <stdexcept>

@@ -97,8 +97,16 @@ void ExchangeBuffer::mean_over_nodes(const TensorDict& z, PhaseClock& clock) {
 }
 
 void ExchangeBuffer::mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock) {
+  mean_of_taken(take(weights, clock), z, clock);
+}
+
+at::Tensor ExchangeBuffer::take(const Weights& weights, PhaseClock& clock) {
   at::Tensor buffer = pack(exchanged_tensors(weights, codec_.payload()));
   clock.end("pack", buffer.nbytes());
+  return buffer;
+}
+
+void ExchangeBuffer::mean_of_taken(at::Tensor buffer, const TensorDict& z, PhaseClock& clock) {
   if (feedback_) {
     ranks_.scatter_in_node(buffer, plan_.parts());
     at::Tensor part = plan_.part_of(buffer, mine());

@@ -25,6 +25,8 @@ class PhaseClock {
     const double begin = std::exchange(last_, Stopwatch::now());
     phases_.push_back({name, begin, last_ - begin, static_cast<int64_t>(bytes)});
   }
+  /// What was since the last end() belongs to no phase.
+  void skip() { last_ = Stopwatch::now(); }
   const std::vector<Phase>& phases() const { return phases_; }
 
  private:
@@ -64,6 +66,9 @@ class ExchangeBuffer {
   void mean_over_nodes(const TensorDict& z, PhaseClock& clock);
   /// Tensors <- the mean over all ranks of `weights`.
   void mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock);
+  /// Its two parts. The second no longer reads the weights: another thread may run it while they change.
+  at::Tensor take(const Weights& weights, PhaseClock& clock);
+  void mean_of_taken(at::Tensor taken, const TensorDict& z, PhaseClock& clock);
 
   /// Tensors like those of `weights`, which have been cut, and what is alive of them.
   void cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive);

@@ -1,4 +1,4 @@
-#include "prunex/strategies/gradients/powersgd.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,4 +1,4 @@
-#include "prunex/strategies/gradients/top_k.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

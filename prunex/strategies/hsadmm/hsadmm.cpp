@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <unordered_set>
@@ -29,6 +30,10 @@ HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
   if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
       !options.local.learning_rate) {
     throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
+  }
+  if (options.overlap < 0 || options.overlap >= options.local.steps) {
+    throw std::invalid_argument(fmt::format("`overlap`: got {}, wanted 0 … {}, fewer than `local_steps`",
+                                            options.overlap, options.local.steps - 1));
   }
   sparsity::check_groups(options.masks.groups, params);
   return options;
@@ -63,6 +68,7 @@ class Hsadmm final : public Strategy {
 
  private:
   // The steps of an exchange in their order; docs/algorithm.md, section 3.
+  void agree(Replica& replica);
   void collect(const Replica& replica);
   void update_node_candidate();
   void update_masks(Replica& replica);
@@ -71,6 +77,13 @@ class Hsadmm final : public Strategy {
   void share_z_node();
   void update_z();
   void restart(Replica& replica);
+  void restart_buffers(Replica& replica);
+  void complete(Exchange& exchange);
+
+  // The exchange beside the first local steps of the next interval.
+  int64_t lands_at(int64_t step) const;
+  void take_off(const Replica& replica, int64_t step);
+  Exchange land(Replica& replica);
 
   bool freezes_now() const;
   void freeze(Replica& replica);
@@ -99,6 +112,14 @@ class Hsadmm final : public Strategy {
   sparsity::Supports support_;  // of the global masks
   ShardedCompaction node_;      // of the node's model: what is alive in it
   LocalTerms terms_;
+
+  /// An exchange that is on its way.
+  struct Flight {
+    int64_t begin = 0, end = 0;  // steps
+    TensorDict sent;             // theta at the begin
+    std::future<void> mean;      // work <- the mean; waits for its end when it is destroyed
+  };
+  std::optional<Flight> flight_;
 };
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
@@ -124,22 +145,18 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
 }
 
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
-  if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
   at::NoGradGuard no_grad;
+  if (flight_ && step == flight_->end) return land(replica);
+  if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
   ++k_;
-  Exchange exchange{.exchanged = true, .index = k_};
   clock_.restart();
-  if (frozen_ && !duals_) {
-    work_.mean_over_ranks(replica.weights, z_.params, clock_);
-  } else {
-    collect(replica);
-    work_.sum_in_node(frozen_);  // once frozen only what is alive moves
-    clock_.end("intra", static_cast<size_t>(work_.nbytes()));
-    update_node_candidate();
-    update_masks(replica);
-    if (duals_) share_z_node();
-    work_.mean_over_nodes(z_.params, clock_);
+  const bool averages = frozen_ && !duals_;
+  if (averages && lands_at(step) > step) {
+    take_off(replica, step);
+    return {};
   }
+  Exchange exchange{.index = k_};
+  averages ? work_.mean_over_ranks(replica.weights, z_.params, clock_) : agree(replica);
   if (duals_) duals_->update(detached(replica.weights.params), work_.tensors());
   update_z();
   if (duals_) duals_->finish(ranks_, exchange);
@@ -147,11 +164,57 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
     duals_->mask(support_, false);  // rounding leaves the sum of v not quite zero
   set_terms();
   restart(replica);
+  complete(exchange);
+  return exchange;
+}
+
+/// work <- the mean of what the nodes' masks leave of their candidates.
+void Hsadmm::agree(Replica& replica) {
+  collect(replica);
+  work_.sum_in_node(frozen_);  // once frozen only what is alive moves
+  clock_.end("intra", static_cast<size_t>(work_.nbytes()));
+  update_node_candidate();
+  update_masks(replica);
+  if (duals_) share_z_node();
+  work_.mean_over_nodes(z_.params, clock_);
+}
+
+void Hsadmm::complete(Exchange& exchange) {
   clock_.end("dual");
+  exchange.exchanged = true;
+  exchange.index = k_;
   exchange.frozen = frozen_;
   exchange.keep = masks_.kept_share();
   exchange.mask_changes = masks_.changes();
   exchange.phases = clock_.phases();
+}
+
+/// The step after which the exchange of `step` is over; itself where it is waited for, as the last one is.
+int64_t Hsadmm::lands_at(int64_t step) const {
+  return std::max(step, std::min(step + options_.overlap, options_.local.total_steps - 1));
+}
+
+void Hsadmm::take_off(const Replica& replica, int64_t step) {
+  at::Tensor taken = work_.take(replica.weights, clock_);
+  flight_.emplace(Flight{step, lands_at(step), clones(replica.weights.params), {}});
+  flight_->mean = std::async(std::launch::async, [this, taken] {
+    at::NoGradGuard no_grad;
+    work_.mean_of_taken(taken, z_.params, clock_);
+  });
+}
+
+/// z from the mean; theta goes there, with what it has moved since it was sent.
+Exchange Hsadmm::land(Replica& replica) {
+  Exchange exchange{.overlapped = flight_->end - flight_->begin};
+  flight_->mean.get();
+  clock_.skip();
+  update_z();
+  for (auto& theta : replica.weights.params) {
+    theta.value().sub_(flight_->sent[theta.key()]).add_(z_.params[theta.key()]);
+  }
+  restart_buffers(replica);
+  flight_.reset();
+  complete(exchange);
   return exchange;
 }
 
@@ -309,6 +372,10 @@ void Hsadmm::restart(Replica& replica) {
     const bool own = options_.consensus.start_from == StartFrom::kTheta && duals_ && duals_->hold(theta.key());
     if (!own) theta.value().copy_(z_.params[theta.key()]);
   }
+  restart_buffers(replica);
+}
+
+void Hsadmm::restart_buffers(Replica& replica) {
   for (auto& buffer : replica.weights.buffers) {
     const bool averaged = work_.holds(buffer.key());  // counters are equal on all ranks: same number of steps
     averaged ? buffer.value().copy_(z_.buffers[buffer.key()]) : z_.buffers[buffer.key()].copy_(buffer.value());
@@ -345,6 +412,7 @@ void Hsadmm::finish() {
 
 void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
   TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
+  TORCH_CHECK(!flight_, "[strategies] a cut while an exchange is on its way");
   at::NoGradGuard no_grad;
   sparsity::apply_cut(z_, cut);
   sparsity::apply_cut(outer_, cut);

@@ -31,6 +31,9 @@ struct HsadmmOptions {
   ConsensusOptions consensus;
   OuterStep outer;
   AfterFreeze after_freeze = AfterFreeze::kNesterov;
+  /// Once no duals are left: local steps of the next interval that run beside an exchange; fewer than local.steps. 0:
+  /// they wait for it. The exchange is then reported after the last of them; the run's last one is waited for.
+  int64_t overlap = 0;
 };
 
 /// Broadcasts rank 0's weights, so that all ranks start from one theta; ranks have the same options. Throws
