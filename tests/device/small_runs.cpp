@@ -7,7 +7,6 @@
 #include "prunex/comm/connect.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
-#include "tests/device/pretend_device.h"
 #include "tests/train/small_network.h"
 
 namespace prunex::tests {
@@ -30,17 +29,6 @@ void write_inputs(const Scratch& folder) {
   };
   write("train.safetensors", 0, 64);
   write("test.safetensors", 64, 84);
-}
-
-train::Summary run_on(const TrainOptions& options, c10::DeviceType device) {
-  train::Summary of_rank_0;
-  comm::run_ranks(train::shape_of(options),
-                  [&](comm::Hierarchy& ranks) {
-                    const auto summary = train::train(options, ranks, kConfig);
-                    if (ranks.layout.rank == 0) of_rank_0 = summary;
-                  },
-                  {.shared_memory = false, .device = device, .heartbeat_timeout = std::chrono::milliseconds(0)});
-  return of_rank_0;
 }
 
 SmallRun of_strategy(const std::string& strategy, Payload payload = Payload::kFp32) {
@@ -177,12 +165,15 @@ TrainOptions options_of(const SmallRun& run, const Scratch& folder, const std::s
   return options;
 }
 
-train::Summary run_here(const TrainOptions& options) {
-  return run_on(options, c10::kCPU);
-}
-
-train::Summary run_on_device(const TrainOptions& options) {
-  return run_on(options, pretend_device().type());
+train::Summary run_on(c10::DeviceType device, const TrainOptions& options) {
+  train::Summary of_rank_0;
+  comm::run_ranks(train::shape_of(options),
+                  [&](comm::Hierarchy& ranks) {
+                    const auto summary = train::train(options, ranks, kConfig);
+                    if (ranks.layout.rank == 0) of_rank_0 = summary;
+                  },
+                  {.shared_memory = false, .device = device, .heartbeat_timeout = std::chrono::milliseconds(0)});
+  return of_rank_0;
 }
 
 }  // namespace prunex::tests

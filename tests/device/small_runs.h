@@ -1,5 +1,7 @@
-// Whole runs of a network of a few hundred weights, with all ranks in this process, here or on the pretend device.
+// Whole runs of a network of a few hundred weights, with all ranks in this process, on any kind of device.
 #pragma once
+
+#include <c10/core/DeviceType.h>
 
 #include <functional>
 #include <ostream>
@@ -27,8 +29,7 @@ std::vector<SmallRun> small_runs();
 /// 5 exchanges of 2 steps on 2 nodes of 2 ranks, with a checkpoint after the last. `folder` holds all files.
 train::TrainOptions options_of(const SmallRun& run, const Scratch& folder, const std::string& directory);
 
-/// Rank 0's.
-train::Summary run_here(const train::TrainOptions& options);
-train::Summary run_on_device(const train::TrainOptions& options);
+/// Rank 0's. A GPU that several ranks share is served by way of the CPU.
+train::Summary run_on(c10::DeviceType device, const train::TrainOptions& options);
 
 }  // namespace prunex::tests

@@ -92,9 +92,9 @@ class WholeRun : public testing::TestWithParam<SmallRun> {};
 TEST_P(WholeRun, HasTheCpusNumbersOnTheDevice) {
   const Scratch folder;
   const auto options = options_of(GetParam(), folder, "here"), other = options_of(GetParam(), folder, "there");
-  const auto here = run_here(options);
+  const auto here = run_on(c10::kCPU, options);
   const HostTraffic before = host_traffic();
-  const auto there = run_on_device(other);
+  const auto there = run_on(pretend_device().type(), other);
   EXPECT_GT((host_traffic() - before).kernels, 1000) << "it ran somewhere else";
   EXPECT_EQ(here.accuracy, there.accuracy);
   EXPECT_EQ(here.loss, there.loss);
@@ -112,13 +112,13 @@ TEST_P(ResumedRun, GoesOnFromTheCpusCheckpointOnTheDevice) {
   const Scratch folder;
   auto options = options_of(GetParam(), folder, "here");
   options.checkpoint_every = 1;
-  run_here(options);
+  run_on(c10::kCPU, options);
   std::filesystem::copy(folder / "here", folder / "there", std::filesystem::copy_options::recursive);
   auto rest = options_of(GetParam(), folder, "there");
   rest.checkpoint_every = 1;
   rest.resume = rest.run_dir;
   rest.resume_exchange = 4;
-  run_on_device(rest);
+  run_on(pretend_device().type(), rest);
   expect_same_runs(options.run_dir, rest.run_dir);
 }
 
