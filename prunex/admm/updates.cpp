@@ -6,6 +6,10 @@
 namespace prunex::admm {
 namespace {
 
+at::Tensor squared_norm_on_device(const at::Tensor& a) {
+  return a.to(at::kDouble).square().sum();
+}
+
 at::Tensor in_memory_order(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
 }
@@ -59,7 +63,7 @@ void outer_step(at::Tensor& z, const at::Tensor& mean, at::Tensor& b, double rat
 }
 
 double squared_norm(const at::Tensor& a) {
-  if (!a.is_cpu()) return a.to(at::kDouble).square().sum().item<double>();
+  if (!a.is_cpu()) return squared_norm_on_device(a).item<double>();
   const at::Tensor dense = in_memory_order(a);
   return AT_DISPATCH_FLOATING_TYPES(dense.scalar_type(), "squared_norm", [&] {
     const scalar_t* x = dense.const_data_ptr<scalar_t>();
@@ -68,13 +72,34 @@ double squared_norm(const at::Tensor& a) {
 }
 
 double squared_distance(const at::Tensor& a, const at::Tensor& b) {
-  if (a.strides() != b.strides() || !a.is_cpu()) return squared_norm(a - b);
+  if (!a.is_cpu()) return squared_norm(a.to(at::kDouble) - b);
+  if (a.strides() != b.strides()) return squared_norm(a - b);
   const at::Tensor dense_a = in_memory_order(a), dense_b = in_memory_order(b);
   return AT_DISPATCH_FLOATING_TYPES(dense_a.scalar_type(), "squared_distance", [&] {
     const scalar_t* x = dense_a.const_data_ptr<scalar_t>();
     const scalar_t* y = dense_b.const_data_ptr<scalar_t>();
     return sum_of(dense_a.numel(), [x, y](int64_t i) { return static_cast<double>(x[i]) - static_cast<double>(y[i]); });
   });
+}
+
+void NormReader::norm(double& target, const at::Tensor& a, double factor) {
+  if (a.is_cpu()) return void(target = factor * squared_norm(a));
+  wanted_.push_back({&target, factor});
+  norms_.push_back(squared_norm_on_device(a));
+}
+
+void NormReader::distance(double& target, const at::Tensor& a, const at::Tensor& b, double factor) {
+  if (a.is_cpu()) return void(target = factor * squared_distance(a, b));
+  norm(target, a.to(at::kDouble) - b, factor);
+}
+
+void NormReader::read() {
+  if (norms_.empty()) return;
+  const at::Tensor norms = at::stack(norms_).cpu();
+  for (size_t i = 0; i < wanted_.size(); ++i)
+    *wanted_[i].target = wanted_[i].factor * norms.const_data_ptr<double>()[i];
+  wanted_.clear();
+  norms_.clear();
 }
 
 }  // namespace prunex::admm

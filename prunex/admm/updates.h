@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace prunex::admm {
 
 /// What Eq. 9 needs besides tensors.
@@ -42,5 +44,23 @@ void outer_step(at::Tensor& z, const at::Tensor& mean, at::Tensor& b, double rat
 /// |a|^2 and |a - b|^2 in double.
 double squared_norm(const at::Tensor& a);
 double squared_distance(const at::Tensor& a, const at::Tensor& b);
+
+/// Many of them: of tensors on the CPU at once, of others together when they are read, so that the host waits once.
+class NormReader {
+ public:
+  /// target <- factor |a|^2 or factor |a - b|^2, when read() is called at the latest. Targets must live until then.
+  void norm(double& target, const at::Tensor& a, double factor = 1);
+  void distance(double& target, const at::Tensor& a, const at::Tensor& b, double factor = 1);
+  void read();
+
+ private:
+  struct Wanted {
+    double* target;
+    double factor;
+  };
+
+  std::vector<Wanted> wanted_;
+  std::vector<at::Tensor> norms_;  // 0-dimensional, on the device
+};
 
 }  // namespace prunex::admm

@@ -173,6 +173,17 @@ void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machin
   hierarchy.staged = gpus.sharing();
 }
 
+// The same for a device that no transport knows.
+void extend_by_host(Hierarchy& hierarchy, const c10::Device& device) {
+  hierarchy.device = device;
+  hierarchy.pipeline.reset();
+  for (const auto& membership : memberships(hierarchy.layout)) {
+    auto& group = hierarchy.*membership.group;
+    group = make_device_communicator(std::move(group), nullptr);
+  }
+  hierarchy.staged = fmt::format("no transport knows {}", device.str());
+}
+
 Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& options) {
   check(layout);
   if (layout.world_size() > 1) {
@@ -184,7 +195,11 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& o
   if (gpu) check_gpu();
   const auto [cards, networks] = join_ranks(layout, meeting, options);
   Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
-  if (gpu) extend_to_gpus(hierarchy, cards, meeting, options);
+  if (gpu) {
+    extend_to_gpus(hierarchy, cards, meeting, options);
+  } else if (options.device != c10::DeviceType::CPU) {
+    extend_by_host(hierarchy, c10::Device(options.device, 0));
+  }
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed

@@ -28,7 +28,8 @@ struct ConnectOptions {
   /// Whether the ranks of a node talk through shared memory where they can; else through loopback.
   bool shared_memory = true;
   /// CUDA: tensors may lie on the CPU or on this rank's GPU, which becomes the calling thread's device; the i-th rank
-  /// of a machine has its i-th GPU, in turn. NCCL carries them in groups without ranks that share one.
+  /// of a machine has its i-th GPU, in turn. NCCL carries them in groups without ranks that share one. Another kind of
+  /// device: the first one of that kind, whose tensors go by way of the CPU.
   c10::DeviceType device = c10::DeviceType::CPU;
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{1500};

@@ -44,7 +44,7 @@ struct Hierarchy {
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
   c10::Device device = c10::kCPU;       ///< where this rank computes; its groups serve tensors there and on the CPU
-  /// Why tensors on GPUs go by way of the CPU, in some groups at least; empty if they do not.
+  /// Why tensors on the device go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
 
   std::shared_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close

@@ -81,8 +81,8 @@ void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* 
 }
 
 bool is_walkable(const at::Tensor& weight) {
-  return weight.is_cpu() && (weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-                             weight.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+  return (weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+          weight.is_contiguous(at::MemoryFormat::ChannelsLast3d));
 }
 
 /// The vector along one axis of a weight, for broadcasting.
@@ -90,6 +90,15 @@ at::Tensor along(const at::Tensor& vector, const at::Tensor& weight, int64_t axi
   std::vector<int64_t> shape(static_cast<size_t>(weight.dim()), 1);
   shape[static_cast<size_t>(axis)] = weight.size(axis);
   return vector.to(weight.options().requires_grad(false)).view(shape);
+}
+
+/// add_products()'s numbers where memory is not ours to walk through.
+void add_products_on_device(const at::Tensor& weight, at::Tensor& gradient, const at::Tensor* rows,
+                            const at::Tensor* channels, double factor) {
+  const auto scaled = [&](const at::Tensor& vector, int64_t axis) { return along(vector * factor, weight, axis); };
+  at::Tensor both = rows != nullptr ? scaled(*rows, sparsity::kRows) : scaled(*channels, sparsity::kChannels);
+  if (rows != nullptr && channels != nullptr) both = both + scaled(*channels, sparsity::kChannels);
+  gradient.add_(both * weight);
 }
 
 }  // namespace
@@ -178,6 +187,7 @@ void Regularizer::spread(const sparsity::Group& group, const std::vector<double>
 
 void Regularizer::refresh(const Weights& weights, double epochs) {
   at::NoGradGuard no_grad;
+  placed_.clear();
   if (options_.penalty == Penalty::kNone) return;
   if (options_.penalty == Penalty::kBnScale) {
     for (const auto& name : weights_) {
@@ -204,12 +214,22 @@ void Regularizer::refresh(const Weights& weights, double epochs) {
   }
 }
 
+const std::map<Regularizer::Place, at::Tensor>& Regularizer::placed_with(const at::Tensor& weight) const {
+  if (weight.is_cpu()) return coefficients_;
+  if (placed_.empty()) {
+    for (const auto& [place, positions] : coefficients_) placed_[place] = positions.to(weight.device());
+  }
+  return placed_;
+}
+
 void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
   at::NoGradGuard no_grad;
-  for (auto entry = coefficients_.begin(); entry != coefficients_.end();) {
+  if (params.is_empty()) return;
+  const auto& coefficients = placed_with(params.front().value());
+  for (auto entry = coefficients.begin(); entry != coefficients.end();) {
     const std::string& name = entry->first.first;
     const at::Tensor *rows = nullptr, *channels = nullptr;
-    for (; entry != coefficients_.end() && entry->first.first == name; ++entry) {
+    for (; entry != coefficients.end() && entry->first.first == name; ++entry) {
       (entry->first.second == sparsity::kRows ? rows : channels) = &entry->second;
     }
     const at::Tensor weight = params[name].detach();
@@ -217,6 +237,10 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
     if (!gradient.defined()) continue;
     if (options_.penalty == Penalty::kBnScale) {
       gradient.addcmul_(weight.sign(), along(*rows, weight, 0), factor);
+      continue;
+    }
+    if (!weight.is_cpu()) {
+      add_products_on_device(weight, gradient, rows, channels, factor);
       continue;
     }
     if (!is_walkable(weight)) {
@@ -234,6 +258,7 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
 
 void Regularizer::cut(const channels::Analysis& analysis, const sparsity::Cut& cut) {
   find_groups(analysis);
+  placed_.clear();
   for (auto& [place, positions] : coefficients_) {
     const auto& kept = cut.tensors.at(place.first).kept;
     const auto axis = kept.find(place.second);
@@ -252,6 +277,7 @@ TensorDict Regularizer::state() const {
 
 void Regularizer::load(const TensorDict& state) {
   coefficients_.clear();
+  placed_.clear();
   for (const auto& item : state) {
     const auto& name = item.key();
     if (name == "strength") {

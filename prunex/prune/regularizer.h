@@ -71,13 +71,15 @@ class Regularizer {
   bool counts(const std::string& tensor) const;
   void choose_strength(const std::vector<UnitScores>& scores);
   std::vector<double> coefficients(const UnitScores& scores) const;
+  const std::map<Place, at::Tensor>& placed_with(const at::Tensor& weight) const;
   void spread(const sparsity::Group& group, const std::vector<double>& by_unit, const Weights& weights);
 
   RegularizerOptions options_;
   std::vector<sparsity::Group> groups_;
   std::vector<std::string> weights_;  // what may carry coefficients, in a group or not; sorted
   std::unique_ptr<Importance> importance_;
-  std::map<Place, at::Tensor> coefficients_;  // double per position, on the CPU
+  std::map<Place, at::Tensor> coefficients_;    // double per position, on the CPU
+  mutable std::map<Place, at::Tensor> placed_;  // the same where the weights are; empty until they are wanted there
 };
 
 }  // namespace prunex::prune

@@ -112,15 +112,24 @@ void Compaction::finish(Block& block, const at::Tensor& tensor) {
       for (int64_t i = 0; i < run.length; ++i) block.columns.push_back(static_cast<int32_t>(run.offset + i));
     }
   }
-  if (tensor.is_cpu() || block.kept == block.numel) return;
-  std::vector<int64_t> entries;
-  entries.reserve(static_cast<size_t>(block.kept));
-  for (const int64_t outer : block.outer) {
-    for (const Run& run : block.inner) {
-      for (int64_t i = 0; i < run.length; ++i) entries.push_back(outer + run.offset + i);
+  if (!tensor.is_cpu() && block.kept < block.numel) block.index = index_of(block, tensor);
+}
+
+/// Made where the tensor is, of the offsets of its rows and of what is kept in each: entries are many.
+at::Tensor Compaction::index_of(const Block& block, const at::Tensor& tensor) {
+  const bool whole_rows = block.width == block.numel && tensor.size(0) > 1;
+  std::vector<int64_t> rows = whole_rows ? std::vector<int64_t>() : block.outer, in_row;
+  const int64_t row = tensor.numel() / tensor.size(0);
+  for (const Run& run : block.inner) {
+    for (int64_t i = 0; i < run.length; i += whole_rows ? row : 1) {
+      (whole_rows ? rows : in_row).push_back(run.offset + i);
     }
   }
-  block.index = at::tensor(entries, at::kLong).to(tensor.device());
+  const auto there = [&](const std::vector<int64_t>& offsets) {
+    return at::tensor(offsets, at::kLong).to(tensor.device());
+  };
+  const at::Tensor columns = whole_rows ? at::arange(row, tensor.options().dtype(at::kLong)) : there(in_row);
+  return (there(rows).view({-1, 1}) + columns).flatten();
 }
 
 Compaction::Compaction(const TensorDict& tensors, const Supports& supports) {

@@ -43,6 +43,7 @@ class Compaction {
     std::vector<int64_t> strides;
   };
   static Block block_of(const at::Tensor& tensor, const Support* support);
+  static at::Tensor index_of(const Block& block, const at::Tensor& tensor);
   static void finish(Block& block, const at::Tensor& tensor);
   static char* pack(const Block& block, const char* from, char* to, size_t size);
   static const char* unpack(const Block& block, const char* from, char* to, size_t size);

@@ -58,6 +58,24 @@ at::Tensor squares_along(const at::Tensor& squares, int64_t axis) {
   return others.empty() ? squares : squares.sum(others);
 }
 
+/// Vectors on a device go to the host together: it waits once.
+template <class Vectors>
+void bring_to_host(Vectors& vectors) {
+  std::vector<at::Tensor> there;
+  std::vector<int64_t> sizes;
+  for (const auto& item : vectors) {
+    if (item.second.is_cpu()) continue;
+    there.push_back(item.second.flatten());
+    sizes.push_back(there.back().numel());
+  }
+  if (there.empty()) return;
+  const auto here = at::cat(there).cpu().split_with_sizes(sizes);
+  size_t next = 0;
+  for (auto& item : vectors) {
+    if (!item.second.is_cpu()) item.second = here[next++];
+  }
+}
+
 at::Tensor index_tensor(const std::vector<int64_t>& index) {
   return at::tensor(index, at::kLong);
 }
@@ -108,9 +126,10 @@ std::vector<at::Tensor> unit_scores(const std::vector<Group>& groups, const Tens
   for (const auto& [name, wanted] : axes) {
     const at::Tensor squares = tensors[name].to(at::kDouble).square();
     for (int64_t axis : wanted) {
-      if (auto& sum = sums[{name, axis}]; !sum.defined()) sum = squares_along(squares, axis).cpu();
+      if (auto& sum = sums[{name, axis}]; !sum.defined()) sum = squares_along(squares, axis);
     }
   }
+  bring_to_host(sums);
   std::vector<at::Tensor> scores;
   for (const Group& group : groups) {
     auto score = at::zeros({group.size}, at::kDouble);

@@ -18,8 +18,18 @@ program::Model on_device(program::Model model, const c10::Device& device) {
   return model;
 }
 
+namespace {
+
+/// By way of page-locked memory, so that nobody waits for what the device still does.
+at::Tensor handed_over(const at::Tensor& tensor, const c10::Device& device) {
+  if (device.is_cpu() || device.is_meta()) return tensor.to(device);
+  return tensor.pin_memory().to(device, tensor.scalar_type(), true);
+}
+
+}  // namespace
+
 data::Batch on_device(const data::Batch& batch, const c10::Device& device) {
-  return {batch.images.to(device), batch.labels.to(device)};
+  return {handed_over(batch.images, device), handed_over(batch.labels, device)};
 }
 
 }  // namespace prunex::train

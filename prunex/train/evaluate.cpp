@@ -43,21 +43,21 @@ void add_batch_statistics(const program::Program& program, Weights& scratch, con
   }
 }
 
-/// {summed loss, correct answers by class …} of images begin … end - 1.
+/// {summed loss, correct answers by class …} of images begin … end - 1, on the CPU, read once.
 at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                      int64_t begin, int64_t end) {
   at::NoGradGuard no_grad;
-  double loss = 0;
-  at::Tensor correct = at::zeros({dataset.classes}, at::kDouble);
+  const auto device = device_of(weights);
+  at::Tensor loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));
+  at::Tensor correct = at::zeros({dataset.classes}, loss.options());
   for (int64_t first = begin; first < end; first += kEvaluationBatch) {
     const auto batch =
-        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end)), device_of(weights));
+        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end)), device);
     const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
-    const at::Tensor right = batch.labels.masked_select(logits.argmax(1).eq(batch.labels)).cpu();
-    correct += at::bincount(right, {}, dataset.classes);
-    loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
+    correct.index_add_(0, batch.labels, logits.argmax(1).eq(batch.labels).to(at::kDouble));
+    loss.add_(at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum));
   }
-  return at::cat({at::full({1}, loss, at::kDouble), correct});
+  return at::cat({loss, correct}).cpu();
 }
 
 Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
@@ -91,7 +91,7 @@ double median_milliseconds(const program::Program& program, const Weights& weigh
   std::vector<double> times;
   for (int run = 0; run < kWarmUp + kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    program.run({images}, weights, program::Mode::kEval);
+    program.run({images}, weights, program::Mode::kEval).front().cpu();  // waits for a device
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (run >= kWarmUp) times.push_back(time.count());
   }

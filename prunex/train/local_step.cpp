@@ -5,8 +5,12 @@
 #include <ATen/Dispatch.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
+#include <cmath>
 #include <mutex>
+#include <stdexcept>
+#include <vector>
 
 #include "prunex/strategies/dictionaries.h"
 
@@ -59,10 +63,34 @@ void seed_dropout(const c10::Device& device, uint64_t seed, int rank, int64_t st
   generator.set_current_seed(stream + static_cast<uint64_t>(step));
 }
 
-double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16) {
+at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16) {
   const at::Tensor loss = bf16 ? loss_in_bf16(program, replica, batch) : loss_of(program, replica, batch);
   loss.backward();
-  return loss.item<double>();
+  return loss.detach();
+}
+
+void LossSum::check(double sum, const std::string& where) const {
+  if (std::isfinite(sum)) return;
+  throw std::runtime_error(
+      fmt::format("the training loss is {} {}: try a lower `lr` (got {})", sum, where, learning_rate_));
+}
+
+void LossSum::add(const at::Tensor& loss, int64_t step) {
+  if (loss.is_cpu()) check(loss.item<double>(), fmt::format("at step {}", step));
+  if (!sum_.defined()) {
+    sum_ = at::zeros({}, loss.options().dtype(at::kDouble));
+    first_ = step;
+  }
+  sum_.add_(loss);
+  last_ = step;
+}
+
+double LossSum::take() {
+  if (!sum_.defined()) return 0;
+  const auto sum = sum_.item<double>();
+  sum_.reset();
+  check(sum, fmt::format("in steps {} to {}", first_, last_));
+  return sum;
 }
 
 bool has_bf16_arithmetic() {
@@ -135,16 +163,51 @@ void update(const at::Tensor& theta_tensor, at::Tensor& momentum, const Terms& t
   }
 }
 
-/// The same where memory is not ours to walk through.
-void update_by_tensors(const at::Tensor& parameter, at::Tensor& momentum, const Terms& terms,
-                       const SgdOptions& options) {
-  at::Tensor theta = parameter.detach();
-  momentum.mul_(options.momentum).add_(parameter.grad()).add_(theta, options.weight_decay);
-  if (terms.anchor != nullptr) momentum.add_(theta - *terms.anchor, terms.rho1);
-  theta.sub_(momentum, options.learning_rate);
-  if (terms.mask == nullptr) return;
-  momentum.mul_(*terms.mask);
-  theta.mul_(*terms.mask);
+/// Parameters whose memory is not ours to walk through, for operations on all of them at once.
+struct OnDevice {
+  std::vector<at::Tensor> theta, momentum, gradient;
+  std::vector<at::Tensor> anchor, mask;
+  std::vector<at::Scalar> rho1;
+  std::vector<size_t> pulled, masked;  // places of those that have an anchor, a mask
+
+  void add(const at::Tensor& parameter, const at::Tensor& its_momentum, const Terms& terms) {
+    if (terms.anchor != nullptr) {
+      pulled.push_back(theta.size());
+      anchor.push_back(*terms.anchor);
+      rho1.emplace_back(terms.rho1);
+    }
+    if (terms.mask != nullptr) {
+      masked.push_back(theta.size());
+      mask.push_back(*terms.mask);
+    }
+    theta.push_back(parameter.detach());
+    momentum.push_back(its_momentum);
+    gradient.push_back(parameter.grad());
+  }
+};
+
+std::vector<at::Tensor> at_places(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& places) {
+  std::vector<at::Tensor> found;
+  for (const size_t place : places) found.push_back(tensors[place]);
+  return found;
+}
+
+/// update()'s numbers: each product is rounded before it is added, where one operation could do both.
+void update(const OnDevice& all, const SgdOptions& options) {
+  if (all.theta.empty()) return;
+  const auto g = at::_foreach_mul(all.theta, options.weight_decay);
+  at::_foreach_add_(g, all.gradient);
+  if (!all.pulled.empty()) {
+    const auto pull = at::_foreach_sub(at_places(all.theta, all.pulled), all.anchor);
+    at::_foreach_mul_(pull, all.rho1);
+    at::_foreach_add_(at_places(g, all.pulled), pull);
+  }
+  at::_foreach_mul_(all.momentum, options.momentum);
+  at::_foreach_add_(all.momentum, g);
+  at::_foreach_sub_(all.theta, at::_foreach_mul(all.momentum, options.learning_rate));
+  if (all.masked.empty()) return;
+  at::_foreach_mul_(at_places(all.momentum, all.masked), all.mask);
+  at::_foreach_mul_(at_places(all.theta, all.masked), all.mask);
 }
 
 }  // namespace
@@ -152,6 +215,7 @@ void update_by_tensors(const at::Tensor& parameter, at::Tensor& momentum, const 
 void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options) {
   at::NoGradGuard no_grad;
   size_t next_anchor = 0;
+  OnDevice elsewhere;
   for (size_t p = 0; p < replica.weights.params.size(); ++p) {
     auto& item = replica.weights.params[p];
     const Terms own = terms_of(terms, item.key(), next_anchor);
@@ -163,10 +227,11 @@ void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOp
       AT_DISPATCH_FLOATING_TYPES(item.value().scalar_type(), "sgd_step",
                                  [&] { update<scalar_t>(item.value(), momentum, own, options); });
     } else {
-      update_by_tensors(item.value(), momentum, own, options);
+      elsewhere.add(item.value(), momentum, own);
     }
     item.value().mutable_grad().reset();
   }
+  update(elsewhere, options);
   check_all_used(terms, next_anchor);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "prunex/data/loader.h"
 #include "prunex/program/program.h"
@@ -14,8 +15,28 @@ namespace prunex::train {
 void seed_dropout(const c10::Device& device, uint64_t seed, int rank, int64_t step);
 
 /// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns
-/// the loss. With `bf16`, forward and loss run under autocast, weights and gradients stay fp32.
-double compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16);
+/// the loss, which lies there, too: nobody has waited for it. With `bf16`, forward and loss run under autocast, weights
+/// and gradients stay fp32.
+at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16);
+
+/// Losses added up where they lie; those of a GPU reach the host when the sum is taken.
+class LossSum {
+ public:
+  /// learning_rate: for what is said of a loss that is no number.
+  explicit LossSum(double learning_rate) : learning_rate_(learning_rate) {}
+
+  /// Throws std::runtime_error if the loss is not finite and lies on the CPU.
+  void add(const at::Tensor& loss, int64_t step);
+  /// The sum since the last call. Throws std::runtime_error if a loss was not finite.
+  double take();
+
+ private:
+  void check(double sum, const std::string& where) const;
+
+  double learning_rate_;
+  at::Tensor sum_;  // double, where the losses are; undefined before the first one
+  int64_t first_ = 0, last_ = 0;
+};
 
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();
@@ -46,6 +67,7 @@ c10::Device device_of(const Weights& weights);
 
 /// What requires gradients is a leaf there, too.
 program::Model on_device(program::Model model, const c10::Device& device);
+/// Returns before the images are there; what is computed with them waits.
 data::Batch on_device(const data::Batch& batch, const c10::Device& device);
 
 }  // namespace prunex::train

@@ -54,7 +54,6 @@ void validate(const TrainOptions& given) {
   describe(options).check();
   validate_shape(options);
   validate_strategy(options);
-  check_device(options, options.ranks.device == "cuda" ? at::kCUDA : at::kCPU);
   validate_phases(options);
   admm::check(options.consensus.penalty);
 }

@@ -68,15 +68,15 @@ struct Kind {
 };
 
 const Kind kKinds[] = {
-    {{.name = "hsadmm", .prunes = true, .duals = true, .outer_step = true, .on_gpu = true, .narrowest = Payload::kInt2},
+    {{.name = "hsadmm", .prunes = true, .duals = true, .outer_step = true, .narrowest = Payload::kInt2},
      make_local,
      set_hsadmm},
-    {{.name = "hsadmm_flat", .prunes = true, .duals = true, .outer_step = true, .one_node = true, .on_gpu = true},
+    {{.name = "hsadmm_flat", .prunes = true, .duals = true, .outer_step = true, .one_node = true},
      make_local,
      set_flat},
-    {{.name = "local_sgd", .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_local_sgd},
-    {{.name = "diloco", .outer_step = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_diloco},
-    {{.name = "one_shot", .prunes = true, .on_gpu = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
+    {{.name = "local_sgd", .narrowest = Payload::kInt2}, make_local, set_local_sgd},
+    {{.name = "diloco", .outer_step = true, .narrowest = Payload::kInt2}, make_local, set_diloco},
+    {{.name = "one_shot", .prunes = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
     {{.name = "scaffold", .controls = true, .narrowest = Payload::kFp16}, make_scaffold},
     {{.name = "ddp", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
     {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
@@ -255,20 +255,6 @@ void validate_strategy(const TrainOptions& options) {
                      name));
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
-}
-
-void check_device(const TrainOptions& options, const c10::Device& device) {
-  if (device.is_cpu()) return;
-  std::vector<std::string> able;
-  for (const auto& kind : kKinds) {
-    if (kind.facts.on_gpu) able.push_back(kind.facts.name);
-  }
-  refuse(!facts_of(options.strategy).on_gpu,
-         fmt::format("`device` cuda: `strategy` {} computes on the CPU, wanted one of {}", options.strategy,
-                     fmt::join(able, ", ")));
-  refuse(options.exchange.payload != Payload::kFp32,
-         fmt::format("`device` cuda: `payload` {} is rounded on the CPU, wanted fp32",
-                     strategies::name_of(options.exchange.payload)));
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,

@@ -32,7 +32,6 @@ struct StrategyFacts {
   bool one_node = false;    ///< takes all ranks for one node
   bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
   bool overlaps = false;    ///< exchanges while backward still runs
-  bool on_gpu = false;
   strategies::Payload narrowest = strategies::Payload::kFp32;  ///< the most rounded one it has
 
   /// Whether it exchanges weights and nothing else: only then are there masks and outer steps.
@@ -59,8 +58,6 @@ int64_t last_open_exchange(const TrainOptions& options, const RunLength& length)
 
 /// Throws std::invalid_argument for options that the strategy does not have.
 void validate_strategy(const TrainOptions& options);
-/// The same if something of the options computes on the CPU alone, and the device is another.
-void check_device(const TrainOptions& options, const c10::Device& device);
 
 /// What a strategy needs to know of the run.
 struct RunPlan {

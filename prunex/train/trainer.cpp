@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -49,7 +48,7 @@ class Trainer {
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
-  double local_step(int64_t step);
+  void local_step(int64_t step);
   void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
   void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
@@ -78,7 +77,7 @@ class Trainer {
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
   double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
-  double loss_since_exchange_ = 0;
+  LossSum losses_;               // since the last exchange
   int64_t last_step_ = 0;
   comm::Volume moved_;  // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
@@ -101,7 +100,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       evaluator_(network_, calibration_, *ranks.world),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
-      remarks_(std::move(run.remarks)) {
+      remarks_(std::move(run.remarks)),
+      losses_(options.learning_rate) {
   const Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
@@ -159,7 +159,7 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
 void Trainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
-    loss_since_exchange_ += local_step(step);
+    local_step(step);
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
     const auto exchange = strategy_->after_update(network_.replica(), step);
@@ -241,7 +241,7 @@ void Trainer::restart_speed() {
   samples_before_cut_ = summary_.samples;
 }
 
-double Trainer::local_step(int64_t step) {
+void Trainer::local_step(int64_t step) {
   scored_.reset();
   const int64_t steps_per_epoch = loader_.steps_per_epoch();  // of the node's own images, where it has some
   const auto batch =
@@ -249,11 +249,7 @@ double Trainer::local_step(int64_t step) {
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
   const Phase& phase = length_.phase_of(step);
-  const double loss = compute_gradients(network_.program(), replica, batch, bf16_);
-  if (!std::isfinite(loss)) {
-    throw std::runtime_error(fmt::format("the training loss is {} at step {}: try a lower `lr` (got {})", loss, step,
-                                         options_.learning_rate));
-  }
+  losses_.add(compute_gradients(network_.program(), replica, batch, bf16_), step);
   since_exchange_.local += lap_.lap();
   strategy_->before_update(replica);
   gradient_seconds_ += lap_.lap();
@@ -262,7 +258,6 @@ double Trainer::local_step(int64_t step) {
            {.learning_rate = learning_rate_at(phase, step),
             .momentum = local_momentum(options_),
             .weight_decay = phase.weight_decay});
-  return loss;
 }
 
 /// Everyone measures and adds up; rank 0 writes.
@@ -274,7 +269,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
                   .step = step,
                   .samples = step * options_.batch_size * ranks_.layout.world_size(),
                   .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
-                  .loss = loss_since_exchange_ / static_cast<double>(step - last_step_),
+                  .loss = losses_.take() / static_cast<double>(step - last_step_),
                   .learning_rate = learning_rate_at(phase, step),
                   .parameters = size.parameters,
                   .macs = size.macs,
@@ -294,7 +289,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
 
   count(metrics, run);
   last_step_ = step;
-  loss_since_exchange_ = gradient_seconds_ = 0;
+  gradient_seconds_ = 0;
   since_exchange_ = {};
   lap_.lap();
 }
@@ -384,7 +379,6 @@ void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, cons
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop) {
   validate(options);
-  check_device(options, ranks.device);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);

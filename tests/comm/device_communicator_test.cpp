@@ -99,6 +99,7 @@ TEST(DeviceCommunicator, ServesGpusAndTheCpu) {
   const auto group = make_device_communicator(std::make_unique<NotingBackend>(on_host), nullptr);
   EXPECT_TRUE(group->serves(at::kCPU));
   EXPECT_TRUE(group->serves(c10::Device(at::kCUDA, 0)));
+  EXPECT_TRUE(group->serves(c10::Device(at::kPrivateUse1, 0)));
   EXPECT_FALSE(group->serves(at::kMeta));
   EXPECT_FALSE(plain.serves(c10::Device(at::kCUDA, 0)));
   auto nowhere_at_all = at::empty({4}, at::TensorOptions().device(at::kMeta));

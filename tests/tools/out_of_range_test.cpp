@@ -259,7 +259,6 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--partition", "classes:5"}, {"--partition: there is one node"}},
         {"train", {"--norm", "group", "--model", "x.pt2"}, {"--norm: the network of a file has its own"}},
         {"train", {"--max-model-size", "1"}, {"--max-model-size: resnet8 is built in"}},
-        {"train", {"--device", "cuda", "--strategy", "ddp"}, {"--device cuda: --strategy ddp computes on the CPU"}},
         {"prune", {"--samples", "40", "--ratio", "0.5"}, {"--samples: no --dataset is named"}},
         {"prune", {"--importance-samples", "4", "--ratio", "0.5"}, {"--importance-samples: l2 looks at no images"}},
         {"eval", {"--samples", "40", "--test", "t.safetensors"}, {"--samples: no --dataset is named"}},

@@ -34,9 +34,9 @@ void let_nccl_use(const std::vector<std::string>& interfaces);
 std::unique_ptr<Communicator> make_nccl_communicator(const Group& group, Store& store, const Timeouts& timeouts,
                                                      const Guard& guard);
 
-/// Tensors on the CPU go through `host`; others through `device` or, where that is null, through `host` by way of
-/// buffers in page-locked memory. Barriers go through `host`. Both have the same ranks; they keep their own counts and
-/// journals.
+/// Tensors on the CPU go through `host`; others, of any kind of device, through `device` or, where that is null,
+/// through `host` by way of buffers in page-locked memory. Barriers go through `host`. Both have the same ranks; they
+/// keep their own counts and journals.
 std::unique_ptr<Communicator> make_device_communicator(std::unique_ptr<Communicator> host,
                                                        std::unique_ptr<Communicator> device);
 

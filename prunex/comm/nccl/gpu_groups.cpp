@@ -37,7 +37,7 @@ class DeviceCommunicator final : public Communicator {
 
   bool serves(const c10::Device& device) const override {
     if (device.is_cpu()) return true;
-    return device_ ? device_->serves(device) : device.is_cuda();
+    return device_ ? device_->serves(device) : !device.is_meta();
   }
 
   void abort(const std::string& reason) override {

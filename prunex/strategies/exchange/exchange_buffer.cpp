@@ -157,7 +157,7 @@ std::array<TensorDict, 2> ExchangeBuffer::feedback_by_tensor() const {
 
 void ExchangeBuffer::set_feedback(const std::array<TensorDict, 2>& rows) {
   const int64_t count = plan_.parts()[static_cast<size_t>(mine())].size();
-  feedback_ = {at::empty({count}), at::empty({count})};
+  feedback_ = {at::empty({count}, work_.buffer.options()), at::empty({count}, work_.buffer.options())};
   plan_.pack_rows(rows[0], feedback_->sent, mine());
   plan_.pack_rows(rows[1], feedback_->returned, mine());
 }

@@ -11,12 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/strategies/exchange/rounding.h"
+
 namespace prunex::strategies {
 namespace {
-
-/// The spacing of four levels with the least squared error for a standard normal distribution (J. Max, Quantizing for
-/// minimum distortion, 1960, table II).
-constexpr float kNormalSpacing = 0.9957f;
 
 template <typename Number>
 void encode_as(const float* values, int64_t count, uint8_t* bytes) {
@@ -39,22 +37,21 @@ float rounded_to_bf16(float value) {
   return static_cast<float>(c10::BFloat16(value));
 }
 
-/// Levels are (code - offset) x spacing, for codes from 0 on.
-struct Levels {
-  float spacing = 0, offset = 0, last = 0;
+/// The levels of one block.
+struct BlockLevels {
+  float spacing = 0;
+  Levels levels;
 
   int code(float value) const {
     if (spacing == 0) return 0;
-    return static_cast<int>(std::clamp(std::nearbyint(value / spacing + offset), 0.0f, last));
+    return static_cast<int>(std::clamp(std::nearbyint(value / spacing + levels.offset), 0.0f, levels.last));
   }
-  float value(int code) const { return (static_cast<float>(code) - offset) * spacing; }
+  float value(int code) const { return (static_cast<float>(code) - levels.offset) * spacing; }
 };
 
-/// Four levels straddle zero; more have one at zero and as many on either side.
-Levels levels_of(int bits, float scale) {
-  if (bits == 2) return {scale * kNormalSpacing, 1.5f, 3};
-  const auto highest = static_cast<float>((1 << (bits - 1)) - 1);
-  return {scale / highest, highest, 2 * highest};
+BlockLevels block_levels(int bits, float scale) {
+  const Levels levels = levels_of(bits);
+  return {bits == 2 ? scale * levels.per_scale : scale / levels.per_scale, levels};
 }
 
 float scale_of(int bits, const float* values, int64_t count) {
@@ -66,13 +63,9 @@ float scale_of(int bits, const float* values, int64_t count) {
   return rounded_to_bf16(bits == 2 ? std::sqrt(squares / static_cast<float>(count)) : largest);
 }
 
-int64_t code_bytes(int bits, int64_t count) {
-  return (count * bits + 7) / 8;
-}
-
 uint8_t* encode_block(int bits, const float* values, int64_t count, uint8_t* bytes) {
   const float scale = scale_of(bits, values, count);
-  const Levels levels = levels_of(bits, scale);
+  const BlockLevels levels = block_levels(bits, scale);
   encode_as<c10::BFloat16>(&scale, 1, bytes);
   bytes += sizeof(c10::BFloat16);
   std::memset(bytes, 0, static_cast<size_t>(code_bytes(bits, count)));
@@ -85,7 +78,7 @@ uint8_t* encode_block(int bits, const float* values, int64_t count, uint8_t* byt
 const uint8_t* decode_block(int bits, const uint8_t* bytes, int64_t count, float* values) {
   float scale = 0;
   decode_as<c10::BFloat16>(bytes, 1, &scale);
-  const Levels levels = levels_of(bits, scale);
+  const BlockLevels levels = block_levels(bits, scale);
   bytes += sizeof(c10::BFloat16);
   const int mask = (1 << bits) - 1;
   for (int64_t i = 0; i < count; ++i) values[i] = levels.value((bytes[i * bits / 8] >> (i * bits % 8)) & mask);
@@ -99,18 +92,28 @@ std::string name_of(Payload payload) {
   return names[static_cast<size_t>(payload)];
 }
 
-/// 0 for floating-point numbers.
-int Codec::bits() const {
-  if (payload_ == Payload::kInt8) return 8;
-  if (payload_ == Payload::kInt4) return 4;
-  return payload_ == Payload::kInt2 ? 2 : 0;
+int bits_of(Payload payload) {
+  if (payload == Payload::kInt8) return 8;
+  if (payload == Payload::kInt4) return 4;
+  return payload == Payload::kInt2 ? 2 : 0;
+}
+
+void Codec::encode(const at::Tensor& values, Extent extent, const at::Tensor& bytes) const {
+  if (!values.is_cpu()) return encode_by_operations(payload_, values, extent, bytes);
+  encode(values.const_data_ptr<float>(), extent, bytes.mutable_data_ptr<uint8_t>());
+}
+
+void Codec::decode(const at::Tensor& bytes, Extent extent, const at::Tensor& values) const {
+  if (!values.is_cpu()) return decode_by_operations(payload_, bytes, extent, values);
+  decode(bytes.const_data_ptr<uint8_t>(), extent, values.mutable_data_ptr<float>());
 }
 
 int64_t Codec::bytes(Extent extent) const {
-  if (bits() == 0) return extent.size() * (payload_ == Payload::kFp32 ? 4 : 2);
+  if (bits_of(payload_) == 0) return extent.size() * (payload_ == Payload::kFp32 ? 4 : 2);
   const int64_t whole = extent.weights / kBlock, rest = extent.weights % kBlock;
   const int64_t scales = (whole + (rest > 0 ? 1 : 0)) * static_cast<int64_t>(sizeof(c10::BFloat16));
-  return scales + whole * code_bytes(bits(), kBlock) + code_bytes(bits(), rest) + 2 * extent.vectors;
+  return scales + whole * code_bytes(bits_of(payload_), kBlock) + code_bytes(bits_of(payload_), rest) +
+         2 * extent.vectors;
 }
 
 void Codec::encode(const float* values, Extent extent, uint8_t* bytes) const {
@@ -118,7 +121,7 @@ void Codec::encode(const float* values, Extent extent, uint8_t* bytes) const {
   if (payload_ == Payload::kBf16) return encode_as<c10::BFloat16>(values, extent.size(), bytes);
   if (payload_ == Payload::kFp16) return encode_as<c10::Half>(values, extent.size(), bytes);
   for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
-    bytes = encode_block(bits(), values + begin, std::min(kBlock, extent.weights - begin), bytes);
+    bytes = encode_block(bits_of(payload_), values + begin, std::min(kBlock, extent.weights - begin), bytes);
   }
   encode_as<c10::Half>(values + extent.weights, extent.vectors, bytes);
 }
@@ -128,7 +131,7 @@ void Codec::decode(const uint8_t* bytes, Extent extent, float* values) const {
   if (payload_ == Payload::kBf16) return decode_as<c10::BFloat16>(bytes, extent.size(), values);
   if (payload_ == Payload::kFp16) return decode_as<c10::Half>(bytes, extent.size(), values);
   for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
-    bytes = decode_block(bits(), bytes, std::min(kBlock, extent.weights - begin), values + begin);
+    bytes = decode_block(bits_of(payload_), bytes, std::min(kBlock, extent.weights - begin), values + begin);
   }
   decode_as<c10::Half>(bytes, extent.vectors, values + extent.weights);
 }
@@ -163,7 +166,7 @@ class MeanExchange {
         buffer_(buffer),
         feedback_(feedback),
         shares_(codec, extent, group.size()),
-        message_(at::empty({shares_.bytes.back().end}, at::kByte)) {}
+        message_(at::empty({shares_.bytes.back().end}, buffer.options().dtype(at::kByte))) {}
 
   void run() {
     take_feedback();
@@ -173,19 +176,14 @@ class MeanExchange {
     add_up(receive());
     encode(group_.rank(), feedback_ ? feedback_->returned : at::Tensor());
     group_.all_gather_parts(message_, shares_.bytes);
-    for (int owner = 0; owner < group_.size(); ++owner) decode(owner, values(buffer_, owner));
+    for (int owner = 0; owner < group_.size(); ++owner) decode(owner, entries(buffer_, owner));
   }
 
  private:
-  static float* values(const at::Tensor& buffer, const comm::Range& range) {
-    return buffer.mutable_data_ptr<float>() + range.begin;
+  at::Tensor entries(const at::Tensor& buffer, int owner) const {
+    return comm::slice(buffer, shares_.entries[static_cast<size_t>(owner)]);
   }
-  float* values(const at::Tensor& buffer, int owner) const {
-    return values(buffer, shares_.entries[static_cast<size_t>(owner)]);
-  }
-  uint8_t* bytes(int owner) const {
-    return message_.mutable_data_ptr<uint8_t>() + shares_.bytes[static_cast<size_t>(owner)].begin;
-  }
+  at::Tensor bytes(int owner) const { return comm::slice(message_, shares_.bytes[static_cast<size_t>(owner)]); }
 
   /// Means that were left out of a share that is another's now go back to where they came from: everyone's values.
   void take_feedback() {
@@ -194,9 +192,8 @@ class MeanExchange {
     feedback_->sent.zero_();
     for (int owner = 0; owner < group_.size(); ++owner) {
       if (owner == group_.rank()) continue;
-      const auto& theirs = shares_.entries[static_cast<size_t>(owner)];
-      at::Tensor returned = comm::slice(feedback_->returned, theirs);
-      comm::slice(buffer_, theirs).add_(returned, group_.size());
+      at::Tensor returned = entries(feedback_->returned, owner);
+      entries(buffer_, owner).add_(returned, group_.size());
       returned.zero_();
     }
   }
@@ -204,19 +201,19 @@ class MeanExchange {
   /// Writes a share's bytes; `left_out`, unless undefined, <- what they do not say.
   void encode(int owner, const at::Tensor& left_out) {
     const auto extent = shares_.extents[static_cast<size_t>(owner)];
-    codec_.encode(values(buffer_, owner), extent, bytes(owner));
+    codec_.encode(entries(buffer_, owner), extent, bytes(owner));
     if (!left_out.defined()) return;
-    decode(owner, values(left_out, owner));
-    at::Tensor rest = comm::slice(left_out, shares_.entries[static_cast<size_t>(owner)]);
-    at::sub_out(rest, comm::slice(buffer_, shares_.entries[static_cast<size_t>(owner)]), rest);
+    at::Tensor rest = entries(left_out, owner);
+    decode(owner, rest);
+    at::sub_out(rest, entries(buffer_, owner), rest);
   }
-  void decode(int owner, float* values) const {
+  void decode(int owner, const at::Tensor& values) const {
     codec_.decode(bytes(owner), shares_.extents[static_cast<size_t>(owner)], values);
   }
 
   at::Tensor receive() {
     const auto length = shares_.bytes[static_cast<size_t>(group_.rank())].size();
-    at::Tensor received = at::empty({group_.size(), length}, at::kByte);
+    at::Tensor received = at::empty({group_.size(), length}, message_.options());
     group_.all_to_all(received, message_, shares_.bytes);
     return received;
   }
@@ -224,18 +221,18 @@ class MeanExchange {
   /// My share <- mean over ranks, with what the last mean left out.
   void add_up(const at::Tensor& received) {
     const auto me = static_cast<size_t>(group_.rank());
-    at::Tensor share = comm::slice(buffer_, shares_.entries[me]);
+    at::Tensor share = entries(buffer_, group_.rank());
     at::Tensor sum = at::zeros_like(share), theirs = at::empty_like(share);
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) {
         sum.add_(share);
         continue;
       }
-      codec_.decode(received[rank].const_data_ptr<uint8_t>(), shares_.extents[me], theirs.mutable_data_ptr<float>());
+      codec_.decode(received[rank], shares_.extents[me], theirs);
       sum.add_(theirs);
     }
     at::div_out(share, sum, at::scalar_tensor(group_.size(), sum.options()));
-    if (feedback_ != nullptr) share.add_(comm::slice(feedback_->returned, shares_.entries[me]));
+    if (feedback_ != nullptr) share.add_(entries(feedback_->returned, group_.rank()));
   }
 
   comm::Communicator& group_;

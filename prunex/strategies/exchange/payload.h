@@ -39,12 +39,13 @@ class Codec {
   Payload payload() const { return payload_; }
 
   int64_t bytes(Extent extent) const;
+  /// One-dimensional, contiguous, on one device, where the work is done.
+  void encode(const at::Tensor& values, Extent extent, const at::Tensor& bytes) const;
+  void decode(const at::Tensor& bytes, Extent extent, const at::Tensor& values) const;
   void encode(const float* values, Extent extent, uint8_t* bytes) const;
   void decode(const uint8_t* bytes, Extent extent, float* values) const;
 
  private:
-  int bits() const;
-
   Payload payload_;
 };
 

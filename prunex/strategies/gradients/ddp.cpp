@@ -225,7 +225,8 @@ GradientBuckets::GradientBuckets(const TensorDict& params, const BucketSizes& si
     places_[i] = {
         static_cast<int>(lengths.size()) - 1, {begin, lengths.back()}, theta.sizes().vec(), theta.strides().vec()};
   }
-  for (const int64_t length : lengths) buffers_.push_back(at::zeros({length}, params.front().value().dtype()));
+  const auto like_gradients = params.front().value().options().requires_grad(false);
+  for (const int64_t length : lengths) buffers_.push_back(at::zeros({length}, like_gradients));
 }
 
 at::Tensor GradientBuckets::view(int64_t parameter) const {

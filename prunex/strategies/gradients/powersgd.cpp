@@ -27,9 +27,8 @@ bool shrinks(int64_t rows, int64_t columns, int64_t rank, double factor) {
   return factor * static_cast<double>(rank * (rows + columns)) < static_cast<double>(rows * columns);
 }
 
-/// Gram-Schmidt, column by column, in double: the same bits on every machine.
-void orthogonalise(at::Tensor& matrix) {
-  const at::Tensor columns = matrix.t().to(at::kDouble).contiguous();
+/// Gram-Schmidt, column by column, in double: the same bits on every machine. `columns`: rank x length, on the CPU.
+void orthogonalise(const at::Tensor& columns) {
   const int64_t rank = columns.size(0), length = columns.size(1);
   auto* data = columns.mutable_data_ptr<double>();
   const auto dot = [&](int64_t a, int64_t b) {
@@ -45,7 +44,32 @@ void orthogonalise(at::Tensor& matrix) {
     const double norm = std::sqrt(dot(j, j)) + 1e-30;
     for (int64_t i = 0; i < length; ++i) data[j * length + i] /= norm;
   }
-  matrix.copy_(columns.t());
+}
+
+/// The columns of every p <- an orthonormal basis of them. A device hands all of them to the host at once.
+void orthogonalise(std::vector<Factored>& tensors) {
+  if (tensors.empty()) return;
+  if (tensors.front().p.is_cpu()) {
+    for (auto& tensor : tensors) {
+      const at::Tensor columns = tensor.p.t().to(at::kDouble).contiguous();
+      orthogonalise(columns);
+      tensor.p.copy_(columns.t());
+    }
+    return;
+  }
+  std::vector<at::Tensor> flat;
+  std::vector<int64_t> sizes;
+  for (const auto& tensor : tensors) {
+    flat.push_back(tensor.p.t().to(at::kDouble).flatten());
+    sizes.push_back(flat.back().numel());
+  }
+  const at::Tensor on_host = at::cat(flat).cpu();
+  const auto parts = on_host.split_with_sizes(sizes);
+  for (size_t i = 0; i < tensors.size(); ++i) orthogonalise(parts[i].view({tensors[i].p.size(1), -1}));
+  const auto back = on_host.to(tensors.front().p.device()).split_with_sizes(sizes);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].p.copy_(back[i].view({tensors[i].p.size(1), -1}).t());
+  }
 }
 
 class PowerSgd final : public GradientStrategy {
@@ -63,7 +87,7 @@ class PowerSgd final : public GradientStrategy {
       }
       factored_.push_back({static_cast<int64_t>(i), replica.weights.params[i].key(),
                            at::zeros({rows, columns}, theta.options()), at::empty({rows, rank}, theta.options()),
-                           at::randn({columns, rank}, generator, theta.options())});
+                           at::randn({columns, rank}, generator, theta.dtype()).to(theta.device())});
     }
   }
 
@@ -121,8 +145,8 @@ class PowerSgd final : public GradientStrategy {
     }
     exchange_.mean_over_ranks(first);
     std::vector<at::Tensor> second;
+    orthogonalise(factored_);
     for (auto& tensor : factored_) {
-      orthogonalise(tensor.p);
       second.push_back(at::mm_out(tensor.q, tensor.error.t(), tensor.p));
     }
     exchange_.mean_over_ranks(second);

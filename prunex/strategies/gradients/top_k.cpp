@@ -71,11 +71,11 @@ class TopK final : public GradientStrategy {
 
   void clip(TensorDict& grads) const {
     if (options_.dgc_options.clip == 0) return;
-    double squares = 0;
-    for (const auto& grad : grads) squares += grad.value().square().sum().item<double>();
+    at::Tensor squares = at::zeros({}, grads.front().value().options().dtype(at::kDouble));
+    for (const auto& grad : grads) squares.add_(grad.value().square().sum());
     const double most = options_.dgc_options.clip / std::sqrt(ranks_.layout.world_size());
-    if (std::sqrt(squares) <= most) return;
-    for (auto& grad : grads) grad.value().mul_(most / std::sqrt(squares));
+    const at::Tensor factor = at::full_like(squares, most).div_(squares.sqrt()).clamp_max_(1);
+    for (auto& grad : grads) grad.value().mul_(factor);
   }
 
   void average_vectors(const TensorDict& grads) {
@@ -104,7 +104,8 @@ class TopK final : public GradientStrategy {
   void average_largest(TensorDict& grads) {
     int64_t entries = 0;
     for (const auto& rest : rest_) entries += count_of(rest.value());
-    at::Tensor message = at::empty({2, entries}, at::kInt);  // places; values, bit by bit
+    const auto like_message = grads.front().value().options().dtype(at::kInt);
+    at::Tensor message = at::empty({2, entries}, like_message);  // places; values, bit by bit
     int64_t begin = 0;
     for (auto& rest : rest_) {
       const int64_t count = count_of(rest.value());
@@ -138,12 +139,12 @@ class TopK final : public GradientStrategy {
   /// [ranks, 2, entries]: over the rail, then over the node, so that every entry crosses each link once.
   at::Tensor gather(const at::Tensor& message) {
     const auto& layout = ranks_.layout;
-    at::Tensor all = at::empty({layout.world_size(), 2, message.size(1)}, at::kInt);
+    at::Tensor all = at::empty({layout.world_size(), 2, message.size(1)}, message.options());
     if (!layout.is_even()) {
       ranks_.flat->all_gather(all, message);
       return all;
     }
-    at::Tensor rail = at::empty({layout.nodes(), 2, message.size(1)}, at::kInt);
+    at::Tensor rail = at::empty({layout.nodes(), 2, message.size(1)}, message.options());
     ranks_.rail->all_gather(rail, message);
     at::Tensor by_rail = all.view({layout.ranks_here(), layout.nodes(), 2, message.size(1)});
     ranks_.node->all_gather(by_rail, rail);

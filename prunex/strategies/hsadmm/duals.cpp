@@ -51,7 +51,7 @@ void Duals::note_candidate(const TensorDict& work) {
   for (size_t t = 0; t < names_.size(); ++t) {
     const at::Tensor* z_node = rows.find(names_[t]);
     if (z_node == nullptr) continue;
-    norms_[t].z_node_step = layout_.ranks_here() * admm::squared_distance(*z_node, z_node_rows[names_[t]]);
+    reader_.distance(norms_[t].z_node_step, *z_node, z_node_rows[names_[t]], layout_.ranks_here());
   }
 }
 
@@ -66,24 +66,25 @@ void Duals::update(const TensorDict& theta, const TensorDict& mean) {
   for (auto& u : u_) admm::update_u(u.value(), theta[u.key()], z_node_[u.key()]);
   for (size_t t = 0; t < names_.size(); ++t) {
     const auto& name = names_[t];
-    norms_[t].theta_gap = admm::squared_distance(theta[name], z_node_[name]);
+    reader_.distance(norms_[t].theta_gap, theta[name], z_node_[name]);
     if (!tests_convergence()) continue;
-    norms_[t].theta = admm::squared_norm(theta[name]);
-    norms_[t].u = admm::squared_norm(u_[name]);
+    reader_.norm(norms_[t].theta, theta[name]);
+    reader_.norm(norms_[t].u, u_[name]);
     const at::Tensor* v = v_.find(name);
     if (v == nullptr) continue;
-    norms_[t].z_node = layout_.ranks_here() * admm::squared_norm(z_node_rows[name]);
-    norms_[t].v = admm::squared_norm(*v);
+    reader_.norm(norms_[t].z_node, z_node_rows[name], layout_.ranks_here());
+    reader_.norm(norms_[t].v, *v);
   }
 }
 
 void Duals::note_z(const std::string& name, const at::Tensor& before, const at::Tensor& now) {
   const auto t = static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
-  norms_[t].node_gap = admm::squared_distance(shards_.rows(name, z_node_[name], mine()), now);
-  norms_[t].z_step = admm::squared_distance(now, before);
+  reader_.distance(norms_[t].node_gap, shards_.rows(name, z_node_[name], mine()), now);
+  reader_.distance(norms_[t].z_step, now, before);
 }
 
 void Duals::finish(RailExchange& ranks, Exchange& exchange) {
+  reader_.read();
   std::vector<admm::Residuals> own;
   for (size_t t = 0; t < norms_.size(); ++t) own.push_back(admm::residuals_of(norms_[t], rho_[t]));
   exchange.own = admm::combined(own);

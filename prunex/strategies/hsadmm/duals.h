@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prunex/admm/residuals.h"
+#include "prunex/admm/updates.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/exchange/row_shards.h"
 #include "prunex/strategies/strategy.h"
@@ -92,6 +93,7 @@ class Duals {
   TensorDict v_;  // rows
   std::vector<admm::Penalties> rho_;
   std::vector<admm::SquaredNorms> norms_;  // of this exchange: this rank's, then the sums over ranks
+  admm::NormReader reader_;                // of those that are still on a device
 };
 
 }  // namespace prunex::strategies

@@ -1,0 +1,58 @@
+// The pretend device's memory: one file, mapped twice.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace prunex::tests {
+
+/// Hands out addresses that nobody may read or write. New memory is full of NaNs. Lives as long as the process.
+class PretendMemory final : public c10::Allocator {
+ public:
+  static PretendMemory& instance();
+
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t bytes) const override;
+
+  /// Where kernels find what lies at a device address.
+  void* for_kernels(const void* address) const;
+  /// Bytes that were ever taken from the file.
+  int64_t grown();
+
+ private:
+  PretendMemory();
+  static void release(void* address);
+
+  char* locked_ = nullptr;  // what tensors point to
+  char* open_ = nullptr;    // the same memory
+  std::mutex mutex_;
+  size_t end_ = 0;                               // of what was ever handed out
+  std::map<void*, size_t> sizes_;                // of the blocks in use
+  std::map<size_t, std::vector<void*>> unused_;  // freed blocks, by size
+};
+
+/// What plays page-locked memory: the CPU's own, with a note of where it is.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  static PinnedMemory& instance();
+
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t bytes) const override;
+
+  bool holds(const void* address);
+
+ private:
+  static void release(void* address);
+
+  std::mutex mutex_;
+  std::map<const char*, size_t> sizes_;
+};
+
+}  // namespace prunex::tests

@@ -1,0 +1,140 @@
+// Whole runs on the device: every strategy, payload, cut, penalty, checkpoint and evaluation has the CPU's numbers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "prunex/io/safetensors.h"
+#include "tests/device/pretend_device.h"
+#include "tests/device/same_bits.h"
+#include "tests/device/small_runs.h"
+#include "tests/texts.h"
+
+namespace prunex::tests {
+namespace {
+
+using nlohmann::json;
+
+/// Norms are sums over all entries, which a device adds up in an order of its own.
+constexpr double kOfNorms = 1e-12;
+
+void expect_same_norms(const json& here, const json& there) {
+  ASSERT_EQ(here.size(), there.size());
+  for (auto item = here.begin(); item != here.end(); ++item) {
+    const json& other = here.is_object() ? there.at(item.key()) : there.at(item - here.begin());
+    if (item->is_structured()) {
+      expect_same_norms(*item, other);
+    } else {
+      EXPECT_NEAR(item->get<double>(), other.get<double>(), kOfNorms * (1 + item->get<double>()));
+    }
+  }
+}
+
+std::vector<json> lines_of(const std::string& path) {
+  std::vector<json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+void expect_same_metrics(const std::string& here, const std::string& there) {
+  auto ours = lines_of(here + "/metrics.jsonl"), theirs = lines_of(there + "/metrics.jsonl");
+  ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_FALSE(ours.empty());
+  for (size_t line = 0; line < ours.size(); ++line) {
+    for (json* both : {&ours[line], &theirs[line]}) both->erase("seconds");
+    if (ours[line].contains("residuals")) {
+      expect_same_norms(ours[line]["residuals"], theirs[line].at("residuals"));
+      for (json* both : {&ours[line], &theirs[line]}) both->erase("residuals");
+    }
+    EXPECT_EQ(ours[line], theirs[line]);
+  }
+}
+
+/// All nodes write the product of a checkpoint; running statistics may be each node's own.
+TensorDict without_statistics(const TensorDict& tensors) {
+  TensorDict rest;
+  for (const auto& item : tensors) {
+    if (item.key().find("running_") == std::string::npos) rest.insert(item.key(), item.value());
+  }
+  return rest;
+}
+
+/// model.safetensors, and what every rank and node has saved.
+void expect_same_tensors(const std::string& here, const std::string& there) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(here)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const auto name = std::filesystem::relative(entry.path(), here).string();
+    SCOPED_TRACE(name);
+    const auto ours = io::read_safetensors(entry.path()).tensors,
+               theirs = io::read_safetensors(there + "/" + name).tensors;
+    if (entry.path().filename() == "z.safetensors") {
+      expect_same_bits(without_statistics(ours), without_statistics(theirs));
+    } else {
+      expect_same_bits(ours, theirs);
+    }
+    ++files;
+  }
+  EXPECT_GT(files, 5);
+}
+
+void expect_same_runs(const std::string& here, const std::string& there) {
+  expect_same_metrics(here, there);
+  expect_same_tensors(here, there);
+  EXPECT_EQ(text_of(here + "/structure.json"), text_of(there + "/structure.json"));
+}
+
+class WholeRun : public testing::TestWithParam<SmallRun> {};
+
+TEST_P(WholeRun, HasTheCpusNumbersOnTheDevice) {
+  const Scratch folder;
+  const auto options = options_of(GetParam(), folder, "here"), other = options_of(GetParam(), folder, "there");
+  const auto here = run_on(c10::kCPU, options);
+  const HostTraffic before = host_traffic();
+  const auto there = run_on(pretend_device().type(), other);
+  EXPECT_GT((host_traffic() - before).kernels, 1000) << "it ran somewhere else";
+  EXPECT_EQ(here.accuracy, there.accuracy);
+  EXPECT_EQ(here.loss, there.loss);
+  EXPECT_EQ(here.parameters_compact, there.parameters_compact);
+  expect_same_runs(options.run_dir, other.run_dir);
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRun, testing::ValuesIn(small_runs()),
+                         [](const auto& info) { return info.param.name; });
+
+/// A checkpoint knows no device.
+class ResumedRun : public testing::TestWithParam<SmallRun> {};
+
+TEST_P(ResumedRun, GoesOnFromTheCpusCheckpointOnTheDevice) {
+  const Scratch folder;
+  auto options = options_of(GetParam(), folder, "here");
+  options.checkpoint_every = 1;
+  run_on(c10::kCPU, options);
+  std::filesystem::copy(folder / "here", folder / "there", std::filesystem::copy_options::recursive);
+  auto rest = options_of(GetParam(), folder, "there");
+  rest.checkpoint_every = 1;
+  rest.resume = rest.run_dir;
+  rest.resume_exchange = 4;
+  run_on(pretend_device().type(), rest);
+  expect_same_runs(options.run_dir, rest.run_dir);
+}
+
+std::vector<SmallRun> some_runs() {
+  std::vector<SmallRun> some;
+  for (const auto& run : small_runs()) {
+    for (const char* name : {"hsadmm_int2", "hsadmm_as_the_paper", "diloco_int8", "scaffold_bf16", "prunetrain_fp32",
+                             "top_k_deep_gradient_compression", "powersgd_cut", "sparse_growing"}) {
+      if (run.name == name) some.push_back(run);
+    }
+  }
+  return some;
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDevice, ResumedRun, testing::ValuesIn(some_runs()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace prunex::tests
