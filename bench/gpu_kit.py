@@ -68,10 +68,14 @@ def machine(part, gpus):
 
 
 def tests(part, gpus):
-    result = part.run([str(KIT / "bin/test_nccl"), "--gtest_brief=1"])
-    part.say(result.stdout[-4000:] + result.stderr[-4000:])
-    if result.returncode != 0:
-        raise RuntimeError(f"test_nccl: exit code {result.returncode}")
+    failed = []
+    for program in ("test_nccl", "test_gpu"):
+        result = part.run([str(KIT / "bin" / program), "--gtest_brief=1"])
+        part.say(f"{program}: exit code {result.returncode}\n{result.stdout[-4000:]}{result.stderr[-4000:]}")
+        if result.returncode != 0:
+            failed.append(program)
+    if failed:
+        raise RuntimeError("failed: " + ", ".join(failed))
 
 
 def losses(part, folder, words):
@@ -202,7 +206,7 @@ def matrix(part, gpus):
     part.say(part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output), "--dry-run"]).stdout)
 
 
-PARTS = [(machine, 0.5), (tests, 2), (equality, 4), (speed, 4), (kernels, 2), (matrix, 1000)]  # minutes at most
+PARTS = [(machine, 0.5), (tests, 3), (equality, 4), (speed, 4), (kernels, 2), (matrix, 1000)]  # minutes at most
 
 
 def main():

@@ -6,16 +6,16 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kit=gpu-kit build=build/cuda
-cmake --build "$build" -j "${JOBS:-$(nproc)}" --target prunex_tool test_nccl
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target prunex_tool test_nccl test_gpu
 
 # Of a program: neither torch's nor CUDA's, which come with Python there, nor the C library's.
 libraries_of() {
-  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cuda|nvrtc|nccl|cublas|cudnn|cupti|nvtx)[^/]*\.so)'
+  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib((c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so|(cu|nv|nccl)))'
 }
 
 rm -rf "$kit"
 mkdir -p "$kit"/{bin,lib}
-cp "$build/prunex" "$build/test_nccl" "$kit/bin"
+cp "$build/prunex" "$build/test_nccl" "$build/test_gpu" "$kit/bin"
 for program in "$kit"/bin/*; do
   libraries_of "$program" | xargs -r cp -uL -t "$kit/lib"
   strip --strip-unneeded "$program"

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <dlfcn.h>
+#include <gloo/transport/tcp/device.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -30,9 +31,20 @@ std::string library_of(const void* function) {
   return dladdr(function, &info) != 0 ? info.dli_fname : "none";
 }
 
+// Of a build with CUDA: on the CPU it must work all the same.
+TEST(Nccl, LeavesTheCpusGroupsAlone) {
+  run_ranks(2, 1, [](Hierarchy& h) {
+    at::Tensor x = at::ones({5});
+    h.rail->all_reduce(x);
+    EXPECT_TRUE(x.eq(2).all().item<bool>());
+  });
+}
+
 TEST(Nccl, ComesFromItsOwnLibrary) {
   EXPECT_THAT(library_of(reinterpret_cast<const void*>(&ncclAllReduce)), HasSubstr("libnccl.so"));
   EXPECT_THAT(library_of(reinterpret_cast<const void*>(&ncclCommAbort)), HasSubstr("libnccl.so"));
+  EXPECT_THAT(library_of(reinterpret_cast<const void*>(gloo::transport::tcp::CreateDevice)), HasSubstr("libgloo.so"))
+      << "libtorch_cuda.so has another one";
   int version = 0;
   EXPECT_EQ(ncclGetVersion(&version), ncclSuccess);
   EXPECT_EQ(version / 10000, NCCL_MAJOR);
