@@ -142,7 +142,7 @@ TEST_F(Prune, RefusesWhatMakesNoSense) {
   refused({"--macs", "-1"}, {"--macs -1"});
   refused({"--speed-up", "100000"}, {"MACs are left"});
   refused({"--ratio", "0.5", "--ignore", "layer7*"}, {"--ignore layer7*", "no group or layer"});
-  refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio layer1.0", "NAME=R"});
+  refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio: got layer1.0", "NAME=R"});
   refused({"--ratio", "0.5", "--layer-ratio", "layer1*=2"}, {"--layer-ratio layer1* 2", "[0, 1]"});
   refused({"--ratio", "0.5", "--max-ratio", "2"}, {"--max-ratio: got 2", "[0, 1]"});
   refused({"--ratio", "0.5", "--round-to", "0"}, {"--round-to: got 0"});

@@ -126,6 +126,38 @@ TEST(Layering, TheTableInTheDesignIsTheOneThatIsBuilt) {
   }
 }
 
+bool defines(const std::string& text, const std::string& function) {
+  const std::string name = function.substr(function.rfind(':') + 1);
+  return std::regex_search(text, std::regex("\\b" + name + "\\b[({< ]"));
+}
+
+// docs/algorithm.md, section 9: rows `what | functions | files`.
+TEST(Pages, EveryEquationStandsWhereTheTableSaysSo) {
+  const std::string page = text_of("docs/algorithm.md"), table = page.substr(page.find("## 9."));
+  const std::regex row(R"re(\n\| ([^|]*) \| ([^|]*`[^|]*) \| ([^|]*`[^|]*) \|)re"), quoted(R"re(`([^`]+)`)re");
+  int rows = 0;
+  for (std::sregex_iterator line(table.begin(), table.end(), row), end; line != end; ++line, ++rows) {
+    std::string sources;
+    for (const auto& file : matches((*line)[3], quoted)) {
+      EXPECT_TRUE(fs::is_regular_file(kRoot / file)) << file;
+      sources += text_of(file);
+    }
+    for (const auto& function : matches((*line)[2], quoted)) EXPECT_TRUE(defines(sources, function)) << function;
+  }
+  EXPECT_GT(rows, 20);
+}
+
+// docs/design.md, "Theta's way": rows `number | what happens | function`.
+TEST(Pages, EveryFunctionOnThetasWayIsThere) {
+  std::string sources;
+  for (const auto& file : fs::recursive_directory_iterator(kRoot / "prunex")) {
+    if (file.path().extension() == ".cpp") sources += text_of(file.path());
+  }
+  const auto functions = matches(text_of("docs/design.md"), std::regex(R"re(\n\| \d+ \| [^|]* \| `([\w:]+)`)re"));
+  EXPECT_EQ(functions.size(), 25U);
+  for (const auto& function : functions) EXPECT_TRUE(defines(sources, function)) << function;
+}
+
 TEST(Layering, InstalledHeadersIncludeInstalledHeaders) {
   const std::string lists = text_of("prunex/CMakeLists.txt");
   const auto installed = matches(lists.substr(lists.find("prunex_library(HEADERS")), std::regex(R"re(([\w/]+\.h))re"));

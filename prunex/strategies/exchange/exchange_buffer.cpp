@@ -34,6 +34,15 @@ ExchangeBuffer::ExchangeBuffer(const Weights& weights, const ExchangeOptions& op
   if (options.payload != Payload::kFp32) set_feedback({zeros_like(rows()), zeros_like(rows())});
 }
 
+Weights ExchangeBuffer::as_weights(const TensorDict& params, const TensorDict& buffers) {
+  Weights weights;
+  for (const auto& param : params) weights.params.insert(param.key(), work_.tensors[param.key()]);
+  for (const auto& buffer : buffers) {
+    weights.buffers.insert(buffer.key(), holds(buffer.key()) ? work_.tensors[buffer.key()] : buffer.value());
+  }
+  return weights;
+}
+
 void ExchangeBuffer::set_alive(const sparsity::Supports& alive) {
   const auto feedback = feedback_by_tensor();
   plan_ = ShardedCompaction(shards_, work_.tensors, alive);

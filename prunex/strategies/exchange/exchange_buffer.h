@@ -47,6 +47,8 @@ class ExchangeBuffer {
   /// My shard's rows, views.
   TensorDict rows() const { return shards_.rows(work_.tensors, mine()); }
   const RowShards& shards() const { return shards_; }
+  /// My tensors as a model with these parameters and buffers; of buffers that are not here, those given.
+  Weights as_weights(const TensorDict& params, const TensorDict& buffers);
   bool holds(const std::string& name) const { return work_.tensors.find(name) != nullptr; }
   int64_t nbytes() const { return static_cast<int64_t>(work_.buffer.nbytes()); }
 

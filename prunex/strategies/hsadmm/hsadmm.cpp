@@ -2,13 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <future>
 #include <optional>
-#include <stdexcept>
-#include <unordered_set>
 #include <utility>
 
 #include "prunex/admm/updates.h"
@@ -17,40 +14,6 @@
 
 namespace prunex::strategies {
 namespace {
-
-HsadmmOptions checked(HsadmmOptions options, const TensorDict& params) {
-  admm::check(options.consensus.penalty);
-  if (options.local.steps < 1 || options.local.total_steps < 1) {
-    throw std::invalid_argument(fmt::format("`local_steps`: got {} of {} steps, wanted 1 or more", options.local.steps,
-                                            options.local.total_steps));
-  }
-  if (options.consensus.penalty.kappa == 0 && options.consensus.start_from == StartFrom::kTheta) {
-    throw std::invalid_argument("`start_from` theta: needs `kappa` above 0, or ranks never hear of each other");
-  }
-  if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
-      !options.local.learning_rate) {
-    throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
-  }
-  if (options.overlap < 0 || options.overlap >= options.local.steps) {
-    throw std::invalid_argument(fmt::format("`overlap`: got {}, wanted 0 … {}, fewer than `local_steps`",
-                                            options.overlap, options.local.steps - 1));
-  }
-  sparsity::check_groups(options.masks.groups, params);
-  return options;
-}
-
-/// Parameters under a proximal term: the members of groups, or all.
-std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params) {
-  std::unordered_set<std::string> grouped;
-  for (const auto& group : options.masks.groups) {
-    for (const auto& slice : group.slices) grouped.insert(slice.tensor);
-  }
-  std::vector<std::string> names;
-  for (const auto& name : params.keys()) {
-    if (options.consensus.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
-  }
-  return names;
-}
 
 class Hsadmm final : public Strategy {
  public:
@@ -73,7 +36,6 @@ class Hsadmm final : public Strategy {
   void update_node_candidate();
   void update_masks(Replica& replica);
   std::vector<at::Tensor> node_scores(const Replica& replica);
-  std::vector<at::Tensor> shares_of_scores(const Weights& candidate);
   void share_z_node();
   void update_z();
   void restart(Replica& replica);
@@ -81,18 +43,15 @@ class Hsadmm final : public Strategy {
   void complete(Exchange& exchange);
 
   // The exchange beside the first local steps of the next interval.
-  int64_t lands_at(int64_t step) const;
   void take_off(const Replica& replica, int64_t step);
   Exchange land(Replica& replica);
 
-  bool freezes_now() const;
   void freeze(Replica& replica);
   void set_support();
   void set_node_plan();
-  sparsity::Supports support_of_node() const;
+  sparsity::Supports node_support() const;
   bool takes_outer_step() const;
   void set_terms();
-  void set_gradient_masks();
   at::Tensor rows_in_consensus(const std::string& name, const at::Tensor& tensor) const;
   int mine() const { return ranks_.mine(); }
 
@@ -123,7 +82,7 @@ class Hsadmm final : public Strategy {
 };
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
-    : options_(checked(std::move(options), replica.weights.params)),
+    : options_((check(options, replica.weights.params), std::move(options))),
       one_node_(options_.consensus.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
       ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
       masks_(options_.masks),
@@ -151,7 +110,7 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   ++k_;
   clock_.restart();
   const bool averages = frozen_ && !duals_;
-  if (averages && lands_at(step) > step) {
+  if (averages && options_.lands_at(step) > step) {
     take_off(replica, step);
     return {};
   }
@@ -189,14 +148,9 @@ void Hsadmm::complete(Exchange& exchange) {
   exchange.phases = clock_.phases();
 }
 
-/// The step after which the exchange of `step` is over; itself where it is waited for, as the last one is.
-int64_t Hsadmm::lands_at(int64_t step) const {
-  return std::max(step, std::min(step + options_.overlap, options_.local.total_steps - 1));
-}
-
 void Hsadmm::take_off(const Replica& replica, int64_t step) {
   at::Tensor taken = work_.take(replica.weights, clock_);
-  flight_.emplace(Flight{step, lands_at(step), clones(replica.weights.params), {}});
+  flight_.emplace(Flight{step, options_.lands_at(step), clones(replica.weights.params), {}});
   flight_->mean = std::async(std::launch::async, [this, taken] {
     at::NoGradGuard no_grad;
     work_.mean_of_taken(taken, z_.params, clock_);
@@ -242,11 +196,6 @@ void Hsadmm::update_node_candidate() {
   clock_.end("project");
 }
 
-bool Hsadmm::freezes_now() const {
-  const bool stable = options_.masks.freeze_when_stable > 0 && masks_.stable() >= options_.masks.freeze_when_stable;
-  return !frozen_ && (k_ > options_.masks.freeze_after || (stable && k_ >= options_.masks.keep.end));
-}
-
 /// This rank's share of the scores of the node's candidate.
 std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
   if (masks_.groups().empty()) return {};
@@ -255,25 +204,12 @@ std::vector<at::Tensor> Hsadmm::node_scores(const Replica& replica) {
     return sparsity::unit_scores(masks_.groups(), work_.tensors());
   }
   work_.gather_in_node();
-  Weights candidate;
-  for (const auto& tensor : z_.params) candidate.params.insert(tensor.key(), work_.tensors()[tensor.key()]);
-  for (const auto& buffer : replica.weights.buffers) {
-    const at::Tensor* mean = work_.tensors().find(buffer.key());
-    candidate.buffers.insert(buffer.key(), mean != nullptr ? *mean : buffer.value());
-  }
-  return shares_of_scores(candidate);
-}
-
-/// Ranks that all hold the whole share its scores equally.
-std::vector<at::Tensor> Hsadmm::shares_of_scores(const Weights& candidate) {
-  auto scores = options_.masks.score(candidate, ranks_.node());
-  for (auto& score : scores) score = score / ranks_.layout().ranks_here();
-  return scores;
+  return masks_.shares_of_scores(work_.as_weights(z_.params, replica.weights.buffers), ranks_);
 }
 
 /// Own rows of work <- Eq. 10: what the node's masks leave of them.
 void Hsadmm::update_masks(Replica& replica) {
-  if (freezes_now()) {
+  if (!frozen_ && masks_.freezes_at(k_)) {
     freeze(replica);
   } else if (!frozen_) {
     const bool score = !options_.masks.score || masks_.prunes_at(k_);
@@ -284,14 +220,13 @@ void Hsadmm::update_masks(Replica& replica) {
       set_node_plan();
     }
   }
-  sparsity::apply_supports(work_.tensors(), support_of_node());
+  sparsity::apply_supports(work_.tensors(), node_support());
   clock_.end("mask");
 }
 
 /// What Eq. 10 leaves of the node's candidate.
-sparsity::Supports Hsadmm::support_of_node() const {
-  const bool own = options_.masks.rule == MaskRule::kUnion && !frozen_;
-  return own ? sparsity::supports_of(masks_.groups(), masks_.node(), z_.params) : support_;
+sparsity::Supports Hsadmm::node_support() const {
+  return frozen_ ? support_ : masks_.support_of_node(support_, z_.params);
 }
 
 void Hsadmm::set_support() {
@@ -301,7 +236,7 @@ void Hsadmm::set_support() {
 }
 
 void Hsadmm::set_node_plan() {
-  if (duals_) node_ = ShardedCompaction(work_.shards(), duals_->z_node(), support_of_node());
+  if (duals_) node_ = ShardedCompaction(work_.shards(), duals_->z_node(), node_support());
 }
 
 void Hsadmm::freeze(Replica& replica) {
@@ -316,7 +251,7 @@ void Hsadmm::freeze(Replica& replica) {
   sparsity::apply_supports(replica.momentum, support_);
   if (options_.masks.mask_theta) {
     sparsity::apply_supports(replica.weights.params, support_);
-    set_gradient_masks();
+    terms_.masks = gradient_masks(support_, z_.params);
   }
   if (options_.after_freeze != AfterFreeze::kAdmm) duals_.reset();
 }
@@ -388,21 +323,11 @@ void Hsadmm::set_terms() {
   if (duals_) duals_->add_terms(terms_);
 }
 
-void Hsadmm::set_gradient_masks() {
-  terms_.masks = TensorDict();
-  for (const auto& support : support_) {
-    if (support.value().full()) continue;
-    at::Tensor mask = at::ones_like(z_.params[support.key()]);
-    sparsity::apply_support(mask, support.value());
-    terms_.masks.insert(support.key(), mask);
-  }
-}
-
 void Hsadmm::finish() {
   if (frozen_ || masks_.groups().empty()) return;
   at::NoGradGuard no_grad;
   if (options_.masks.score) {
-    masks_.freeze(shares_of_scores(z_), ranks_);
+    masks_.freeze(masks_.shares_of_scores(z_, ranks_), ranks_);
   } else {
     masks_.freeze(sparsity::unit_scores(masks_.groups(), z_.params));
   }
@@ -420,7 +345,7 @@ void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
   support_ = sparsity::apply_cut(support_, cut);
   work_.cut(cut, z_, support_);
   set_node_plan();
-  if (options_.masks.mask_theta) set_gradient_masks();
+  if (options_.masks.mask_theta) terms_.masks = gradient_masks(support_, z_.params);
   set_terms();
 }
 
@@ -445,7 +370,7 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   masks_.load(state, progress[3]);
   if (progress[2] == 0) duals_.reset();
   set_support();
-  if (frozen_ && options_.masks.mask_theta) set_gradient_masks();
+  if (frozen_ && options_.masks.mask_theta) terms_.masks = gradient_masks(support_, z_.params);
   for (const auto& item : state.global) {
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
   }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "prunex/strategies/hsadmm/duals.h"
 #include "prunex/strategies/hsadmm/mask_consensus.h"
@@ -34,7 +36,16 @@ struct HsadmmOptions {
   /// Once no duals are left: local steps of the next interval that run beside an exchange; fewer than local.steps. 0:
   /// they wait for it. The exchange is then reported after the last of them; the run's last one is waited for.
   int64_t overlap = 0;
+
+  /// The step after which the exchange of `step` is over; itself where it is waited for, as the last one is.
+  int64_t lands_at(int64_t step) const;
 };
+
+/// Throws std::invalid_argument for options that make no sense together, or beside these parameters.
+void check(const HsadmmOptions& options, const TensorDict& params);
+
+/// Parameters under a proximal term: the members of groups, or all.
+std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params);
 
 /// Broadcasts rank 0's weights, so that all ranks start from one theta; ranks have the same options. Throws
 /// std::invalid_argument for options that make no sense together.

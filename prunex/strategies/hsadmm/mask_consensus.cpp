@@ -98,6 +98,22 @@ bool MaskConsensus::prunes_at(int64_t k) const {
                      [&](const Group& group) { return options_.keep.share(k, group.keep) < 1; });
 }
 
+bool MaskConsensus::freezes_at(int64_t k) const {
+  const bool settled = options_.freeze_when_stable > 0 && stable_ >= options_.freeze_when_stable;
+  return k > options_.freeze_after || (settled && k >= options_.keep.end);
+}
+
+sparsity::Supports MaskConsensus::support_of_node(const sparsity::Supports& global, const TensorDict& params) const {
+  return options_.rule == MaskRule::kUnion ? sparsity::supports_of(groups(), node_, params) : global;
+}
+
+/// Ranks that all hold the whole share its scores equally.
+std::vector<at::Tensor> MaskConsensus::shares_of_scores(const Weights& candidate, RailExchange& ranks) const {
+  auto scores = options_.score(candidate, ranks.node());
+  for (auto& score : scores) score = score / ranks.layout().ranks_here();
+  return scores;
+}
+
 std::vector<at::Tensor> MaskConsensus::equal_scores() const {
   std::vector<at::Tensor> scores;
   for (const Group& group : groups()) scores.push_back(at::zeros({group.size}, at::kDouble));
@@ -119,6 +135,17 @@ double MaskConsensus::kept_share() const {
   int64_t units = 0;
   for (const Group& group : groups()) units += group.size;
   return units == 0 ? 1.0 : static_cast<double>(sparsity::count_alive(global_)) / static_cast<double>(units);
+}
+
+TensorDict gradient_masks(const sparsity::Supports& alive, const TensorDict& params) {
+  TensorDict masks;
+  for (const auto& support : alive) {
+    if (support.value().full()) continue;
+    at::Tensor mask = at::ones_like(params[support.key()]);
+    sparsity::apply_support(mask, support.value());
+    masks.insert(support.key(), mask);
+  }
+  return masks;
 }
 
 }  // namespace prunex::strategies

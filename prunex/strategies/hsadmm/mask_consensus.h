@@ -60,11 +60,18 @@ class MaskConsensus {
 
   /// Whether units go in exchange k.
   bool prunes_at(int64_t k) const;
+  /// Whether the masks become final in exchange k, the next one.
+  bool freezes_at(int64_t k) const;
+  /// By the options' scorer: this rank's share of them. Collective within the node.
+  std::vector<at::Tensor> shares_of_scores(const Weights& candidate, RailExchange& ranks) const;
   /// For exchanges that do not prune.
   std::vector<at::Tensor> equal_scores() const;
 
   void save(State& state) const;
   void load(const State& state, int64_t stable);
+
+  /// What the node's own masks leave of `params`, where nodes have masks of their own; else `global`.
+  sparsity::Supports support_of_node(const sparsity::Supports& global, const TensorDict& params) const;
 
   const sparsity::Masks& node() const { return node_; }
   const sparsity::Masks& global() const { return global_; }
@@ -85,5 +92,8 @@ class MaskConsensus {
   int64_t changes_ = 0;
   int64_t stable_ = 0;
 };
+
+/// 0/1 per entry of the parameters that lost units: LocalTerms::masks.
+TensorDict gradient_masks(const sparsity::Supports& alive, const TensorDict& params);
 
 }  // namespace prunex::strategies

@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_set>
+
+#include "prunex/strategies/hsadmm/hsadmm.h"
+
+namespace prunex::strategies {
+
+void check(const HsadmmOptions& options, const TensorDict& params) {
+  admm::check(options.consensus.penalty);
+  if (options.local.steps < 1 || options.local.total_steps < 1) {
+    throw std::invalid_argument(fmt::format("`local_steps`: got {} of {} steps, wanted 1 or more", options.local.steps,
+                                            options.local.total_steps));
+  }
+  if (options.consensus.penalty.kappa == 0 && options.consensus.start_from == StartFrom::kTheta) {
+    throw std::invalid_argument("`start_from` theta: needs `kappa` above 0, or ranks never hear of each other");
+  }
+  if (options.consensus.penalty.kappa > 0 && options.consensus.penalty.rule == admm::PenaltyRule::kKappa &&
+      !options.local.learning_rate) {
+    throw std::invalid_argument("learning_rate: got none, wanted a function of the step: the kappa rule needs it");
+  }
+  if (options.overlap < 0 || options.overlap >= options.local.steps) {
+    throw std::invalid_argument(fmt::format("`overlap`: got {}, wanted 0 … {}, fewer than `local_steps`",
+                                            options.overlap, options.local.steps - 1));
+  }
+  sparsity::check_groups(options.masks.groups, params);
+}
+
+int64_t HsadmmOptions::lands_at(int64_t step) const {
+  return std::max(step, std::min(step + overlap, local.total_steps - 1));
+}
+
+std::vector<std::string> names_in_consensus(const HsadmmOptions& options, const TensorDict& params) {
+  std::unordered_set<std::string> grouped;
+  for (const auto& group : options.masks.groups) {
+    for (const auto& slice : group.slices) grouped.insert(slice.tensor);
+  }
+  std::vector<std::string> names;
+  for (const auto& name : params.keys()) {
+    if (options.consensus.aux == AuxTensors::kAdmm || grouped.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace prunex::strategies
