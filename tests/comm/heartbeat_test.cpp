@@ -31,13 +31,13 @@ using ::testing::StartsWith;
 using tests::message;
 
 constexpr int kRanks = 4;
-constexpr int kMostRanks = 24;
+constexpr int kMostProcesses = 24;
 
 // What the ranks report to the test, in memory that all of them share.
 struct Findings {
-  std::array<std::atomic<int>, kMostRanks> dead;  // the rank found dead; -1: none so far
-  std::array<std::atomic<int>, kMostRanks> left;  // how many said goodbye
-  std::array<char[64], kMostRanks> reason;
+  std::array<std::atomic<int>, kMostProcesses> dead;  // the rank found dead; -1: none so far
+  std::array<std::atomic<int>, kMostProcesses> left;  // how many said goodbye
+  std::array<char[64], kMostProcesses> reason;
   std::atomic<int> ready;
 };
 
@@ -121,9 +121,9 @@ TEST(Heartbeat, EverySurvivorNamesTheProcessThatIsStopped) {
 }
 
 TEST(Heartbeat, InALargeRunThoseWhoWatchTellTheOthers) {
-  const Processes processes({}, sleep_on, kMostRanks);
+  const Processes processes({}, sleep_on, kMostProcesses);
   processes.signal(5, SIGSTOP);
-  for (int rank = 0; rank < kMostRanks; ++rank) {
+  for (int rank = 0; rank < kMostProcesses; ++rank) {
     if (rank == 5) continue;
     processes.wait_for_death(rank);
     EXPECT_EQ(processes.findings().dead[rank], 5);
