@@ -13,10 +13,10 @@ CMAKE_FLAGS ?=
 
 SOURCES = $(shell git ls-files '*.h' '*.cpp')
 
-.PHONY: help setup configure build test demo gpu-kit format check-format tidy install clean
+.PHONY: help setup configure build test demo gpu-kit format check-format tidy install install-python wheel clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: ## packages and LibTorch, if missing
 	@scripts/setup.sh $(SETUP_FLAGS)
@@ -39,6 +39,14 @@ install: build ## into PREFIX (/usr/local)
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
 
+wheel: SETUP_FLAGS ?= --python
+wheel: setup ## dist/prunex-*.whl for Python, to be handed on, and dist/prunex-*.tar.gz
+	@scripts/wheel.sh
+
+install-python: SETUP_FLAGS ?= --python
+install-python: setup ## the Python package into the active virtual environment, or .venv
+	@$(or $(VIRTUAL_ENV),.venv)/bin/python -m pip install $(if $(VIRTUAL_ENV),,--no-deps) .
+
 gpu-kit: ## a folder for a machine with a GPU that can download nothing: gpu-kit/run MINUTES
 	@scripts/setup.sh --cuda
 	@cmake --preset cuda $(CMAKE_FLAGS)
@@ -54,4 +62,4 @@ tidy: ## clang-tidy all sources of the library and the command
 	@scripts/tidy.sh
 
 clean: ## remove the builds; .venv stays
-	@rm -rf build
+	@rm -rf build dist

@@ -1,6 +1,6 @@
 execute_process(COMMAND git describe --always --dirty --abbrev=10 WORKING_DIRECTORY "${SOURCE}"
   OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 if(failed)
-  set(COMMIT unknown)
+  set(COMMIT "${WITHOUT_GIT}")
 endif()
 configure_file("${TEMPLATE}" "${FILE}" @ONLY)

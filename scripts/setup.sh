@@ -2,8 +2,11 @@
 # Installs what the build needs: Debian or Ubuntu packages, and LibTorch in .venv. Run it as often as you like.
 #
 #   scripts/setup.sh                  what `make build` needs
-#   scripts/setup.sh --tests          also what `make test` needs: Python's torch and torchvision, launchers (Open MPI, Slurm),
-#                                     ip and tc, a browser; where some cannot be had, their tests are skipped
+#   scripts/setup.sh --packages       of that the packages alone: nothing is put in .venv
+#   scripts/setup.sh --tests          also what `make test` needs: Python's torch and torchvision, what builds and tests the
+#                                     Python package, launchers (Open MPI, Slurm), ip and tc, a browser; where some cannot
+#                                     be had, their tests are skipped
+#   scripts/setup.sh --python         also what `make wheel` and `make install-python` need
 #   scripts/setup.sh --development    also clang and its fuzzer, clang-format, clang-tidy, Google Benchmark
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
@@ -84,6 +87,8 @@ is_usable_python() {
   "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
+has_python_of_package() { "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
+
 find_python() {
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3 python3.{13,12,11,10}; do
@@ -156,6 +161,13 @@ check_kernels() { :; }
 
 check_cuda() { loads_kernels || die "CUDA's libraries were installed, but libtorch_cuda.so does not load"; }
 
+check_python() {
+  "$venv/bin/python" -c 'import mypy.build, nanobind, pytest, scikit_build_core.build' ||
+    die "what builds the Python package was installed, but does not load"
+}
+
+check_wheel() { :; }
+
 check_comparison() {
   "$venv/bin/python" -c 'import torch, torchvision' || die "PyTorch was installed, but does not load"
 }
@@ -171,27 +183,31 @@ CODE
 check_nccl() { :; }
 
 main() {
-  local with_tests= with_cuda= option python=
+  local with_tests= with_cuda= with_package= with_venv=1 option python=
   for option in "$@"; do
     case $option in
       --tests) with_tests=1 ;;
       --cuda) with_cuda=1 ;;
+      --packages) with_venv= ;;
+      --python) with_package=1; packages+=(python3-dev) ;;
       --development) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac
   done
-  if [[ -z ${TORCH_ROOT:-} || $with_tests ]]; then
+  if [[ $with_venv && -z ${TORCH_ROOT:-} || $with_tests ]]; then
     find_python >/dev/null || packages+=(python3 python3-venv)
   fi
   install_packages
   [[ ! $with_tests ]] || install_test_packages
-  [[ -z ${TORCH_ROOT:-} || $with_tests ]] || return 0
+  [[ $with_venv && -z ${TORCH_ROOT:-} || $with_tests ]] || return 0
   python=$(find_python) || die "no Python 3.10 to 3.13 with the venv module; PYTHON=FILE names one"
   make_venv
   install_requirements libtorch
   [[ ! $with_tests$with_cuda ]] || install_kernels
   [[ ! $with_tests ]] || install_requirements comparison
+  [[ ! $with_tests$with_package ]] || ! has_python_of_package || install_requirements python
+  [[ ! $with_package ]] || install_requirements wheel
   [[ ! $with_cuda ]] || compiles_with_nccl || install_requirements nccl
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <thread>
 #include <utility>
 
 namespace prunex::comm {
@@ -62,6 +63,15 @@ TimedOut::TimedOut(std::chrono::milliseconds timeout, const std::vector<int>& wo
     : std::runtime_error(fmt::format("no answer within {:g} s from rank {}",
                                      std::chrono::duration<double>(timeout).count(), fmt::join(world_ranks, " or "))) {}
 
+std::string plain_text(const std::string& gloo_error) {
+  const auto place = gloo_error.starts_with('[') ? gloo_error.find("] ") : std::string::npos;
+  const auto text = place == std::string::npos ? gloo_error : gloo_error.substr(place + 2);
+  for (const char* end : {"closed by peer", "Socket closed", "Broken pipe", "reset by peer", "pair closure"}) {
+    if (text.find(end) != std::string::npos) return "its connection closed";
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 Backend::Backend(const Group& group, const Guard& guard)
     : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
       members_(group.members),
@@ -74,6 +84,34 @@ AbortSwitch::Listener Backend::listen() {
 std::vector<int> Backend::world_ranks(std::vector<int> ranks) const {
   for (int& rank : ranks) rank = members_[static_cast<size_t>(rank)];
   return ranks;
+}
+
+std::vector<int> Backend::others() const {
+  std::vector<int> ranks(members_);
+  ranks.erase(ranks.begin() + rank());
+  return ranks;
+}
+
+void Backend::wait_until(const std::function<bool()>& done, std::chrono::milliseconds limit,
+                         std::chrono::steady_clock::time_point deadline) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kSpins = 2000;
+  constexpr auto kBetweenCalls = std::chrono::milliseconds(100);
+  auto next_call = Clock::now() + kBetweenCalls;
+  for (int spins = 0; !done(); ++spins) {
+    if (const auto reason = abort_reason(); !reason.empty()) throw std::runtime_error(reason);
+    const auto now = Clock::now();
+    if (now > deadline) throw TimedOut(limit, others());
+    if (guard_.on_wait && now > next_call) {
+      guard_.on_wait();
+      next_call = now + kBetweenCalls;
+    }
+    if (spins < kSpins) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
 }
 
 // A broken connection says little: the peer may have died, or have ended because another one did. The switch is to know

@@ -13,15 +13,9 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/layout.h"
 
 namespace prunex::comm {
-
-/// A group to be: its name, unique in the run, and its members by world rank, in the order of their ranks in the group.
-struct Group {
-  std::string name;
-  std::vector<int> members;
-  int rank = 0;  ///< mine, in the group
-};
 
 struct Timeouts {
   std::chrono::milliseconds connect;
@@ -60,6 +54,8 @@ struct Guard {
   std::shared_ptr<AbortSwitch> abort_switch;
   /// How long to wait, when a connection breaks, for the switch to tell why; 0 if nobody will.
   std::chrono::milliseconds patience{0};
+  /// Called some ten times a second by those who wait by asking; ends the wait by an exception. May be null.
+  std::function<void()> on_wait = nullptr;
 };
 
 /// A wait that took too long; the text names the ranks waited for.
@@ -67,6 +63,9 @@ class TimedOut : public std::runtime_error {
  public:
   TimedOut(std::chrono::milliseconds timeout, const std::vector<int>& world_ranks);
 };
+
+/// A Gloo error without places in Gloo's sources, and with one text for all the ways in which a connection ends.
+std::string plain_text(const std::string& gloo_error);
 
 /// A group over one transport. An operation that fails says why: what the abort switch knows, else what the transport
 /// saw. Its end is the end of the group, so that no other rank waits for this one.
@@ -79,6 +78,13 @@ class Backend : public Communicator {
   /// once the others are destroyed.
   [[nodiscard]] AbortSwitch::Listener listen();
   std::vector<int> world_ranks(std::vector<int> ranks) const;
+  /// Asks until it is so, the first moments without a rest. Throws std::runtime_error with abort_reason(), and TimedOut
+  /// once `deadline` has passed, which is `limit` after the beginning.
+  void wait_until(const std::function<bool()>& done, std::chrono::milliseconds limit,
+                  std::chrono::steady_clock::time_point deadline) const;
+  bool asks_while_waiting() const { return static_cast<bool>(guard_.on_wait); }
+  /// Of this group, by world rank, without this one.
+  std::vector<int> others() const;
   /// Empty, or why abort() was called.
   virtual std::string abort_reason() const = 0;
   /// What the transport's error means; called before the group is aborted.

@@ -37,55 +37,6 @@ bool on_one_machine(const std::vector<std::string>& cards) {
   return std::all_of(cards.begin(), cards.end(), [&](const auto& card) { return card == cards.front(); });
 }
 
-/// One of a rank's groups.
-struct Membership {
-  std::unique_ptr<Communicator> Hierarchy::*group;
-  Group members;
-
-  bool crosses_nodes() const { return group != &Hierarchy::world && group != &Hierarchy::node; }
-};
-
-Group consecutive(std::string name, int first, int count, int rank) {
-  Group group{std::move(name), {}, rank};
-  for (int i = 0; i < count; ++i) group.members.push_back(first + i);
-  return group;
-}
-
-// The ranks with my local index on the nodes first, first + step, …
-Group rail_part(const Layout& layout, const std::string& name, int first, int step, int count) {
-  if (!layout.on_rail()) return {name, {layout.rank}, 0};
-  Group group{name, {}, (layout.node() - first) / step};
-  for (int i = 0; i < count; ++i) {
-    group.members.push_back(layout.first_rank(first + i * step) + layout.local_rank());
-  }
-  return group;
-}
-
-std::vector<Membership> memberships(const Layout& layout) {
-  const int node = layout.node(), per_site = layout.nodes_per_site(), place = node % per_site;
-  const auto rail = fmt::format("rail {}", layout.local_rank());
-  std::vector<Membership> all = {{&Hierarchy::world, consecutive("world", 0, layout.world_size(), layout.rank)},
-                                 {&Hierarchy::node, consecutive(fmt::format("node {}", node), layout.first_rank(node),
-                                                                layout.ranks_here(), layout.local_rank())},
-                                 {&Hierarchy::rail, rail_part(layout, rail, 0, 1, layout.nodes())}};
-  if (layout.sites == 1) return all;
-  const int site = layout.site();
-  all.push_back(
-      {&Hierarchy::site, rail_part(layout, fmt::format("site {}, {}", site, rail), site * per_site, 1, per_site)});
-  all.push_back(
-      {&Hierarchy::cross, rail_part(layout, fmt::format("cross {}, {}", place, rail), place, per_site, layout.sites)});
-  return all;
-}
-
-std::vector<int> nodes_of(Layout layout, const Group& group) {
-  std::vector<int> nodes;
-  for (const int member : group.members) {
-    layout.rank = member;
-    nodes.push_back(layout.node());
-  }
-  return nodes;
-}
-
 void ignore_broken_pipes() {
   struct sigaction current = {};
   sigaction(SIGPIPE, nullptr, &current);

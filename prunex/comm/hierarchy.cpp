@@ -3,6 +3,41 @@
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
+namespace {
+
+Group consecutive(std::string name, int first, int count, int rank) {
+  Group group{std::move(name), {}, rank};
+  for (int i = 0; i < count; ++i) group.members.push_back(first + i);
+  return group;
+}
+
+// The ranks with my local index on the nodes first, first + step, …
+Group rail_part(const Layout& layout, const std::string& name, int first, int step, int count) {
+  if (!layout.on_rail()) return {name, {layout.rank}, 0};
+  Group group{name, {}, (layout.node() - first) / step};
+  for (int i = 0; i < count; ++i) {
+    group.members.push_back(layout.first_rank(first + i * step) + layout.local_rank());
+  }
+  return group;
+}
+
+}  // namespace
+
+std::vector<Membership> memberships(const Layout& layout) {
+  const int node = layout.node(), per_site = layout.nodes_per_site(), place = node % per_site;
+  const auto rail = fmt::format("rail {}", layout.local_rank());
+  std::vector<Membership> all = {{&Hierarchy::world, consecutive("world", 0, layout.world_size(), layout.rank)},
+                                 {&Hierarchy::node, consecutive(fmt::format("node {}", node), layout.first_rank(node),
+                                                                layout.ranks_here(), layout.local_rank())},
+                                 {&Hierarchy::rail, rail_part(layout, rail, 0, 1, layout.nodes())}};
+  if (layout.sites == 1) return all;
+  const int site = layout.site();
+  all.push_back(
+      {&Hierarchy::site, rail_part(layout, fmt::format("site {}, {}", site, rail), site * per_site, 1, per_site)});
+  all.push_back(
+      {&Hierarchy::cross, rail_part(layout, fmt::format("cross {}, {}", place, rail), place, per_site, layout.sites)});
+  return all;
+}
 
 Hierarchy as_one_node(Hierarchy& ranks) {
   Hierarchy flat{.layout = {{ranks.layout.world_size()}, ranks.layout.rank}};

@@ -50,6 +50,17 @@ struct Hierarchy {
   std::shared_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };
 
+/// One of a rank's groups.
+struct Membership {
+  std::unique_ptr<Communicator> Hierarchy::*group;
+  Group members;
+
+  bool crosses_nodes() const { return group != &Hierarchy::world && group != &Hierarchy::node; }
+};
+
+/// World, node and rail; with sites, site and cross too.
+std::vector<Membership> memberships(const Layout& layout);
+
 /// The same ranks as one node, over flat.
 Hierarchy as_one_node(Hierarchy& ranks);
 

@@ -73,4 +73,13 @@ std::string describe(const Layout& layout) {
   return text;
 }
 
+std::vector<int> nodes_of(Layout layout, const Group& group) {
+  std::vector<int> nodes;
+  for (const int member : group.members) {
+    layout.rank = member;
+    nodes.push_back(layout.node());
+  }
+  return nodes;
+}
+
 }  // namespace prunex::comm

@@ -46,4 +46,14 @@ void check(const Layout& layout);
 /// "2 nodes x 3 ranks", "nodes of 2, 1, 1 ranks", "… on 2 sites": equal for the ranks of one run.
 std::string describe(const Layout& layout);
 
+/// A group to be: its name, unique in the run, and its members by world rank, in the order of their ranks in the group.
+struct Group {
+  std::string name;
+  std::vector<int> members;
+  int rank = 0;  ///< mine, in the group
+};
+
+/// Where each member stands.
+std::vector<int> nodes_of(Layout layout, const Group& group);
+
 }  // namespace prunex::comm

@@ -26,6 +26,15 @@ void require(bool condition, const std::string& source, const std::string& wante
 
 }  // namespace
 
+ChannelScales channel_scales(const Dataset& dataset) {
+  ChannelScales scales;
+  for (size_t channel = 0; channel < dataset.std.size(); ++channel) {
+    scales.scale.push_back(static_cast<float>(1.0 / (255.0 * dataset.std[channel])));
+    scales.shift.push_back(static_cast<float>(-dataset.mean[channel] / dataset.std[channel]));
+  }
+  return scales;
+}
+
 void check_dataset(const Dataset& dataset, const std::string& source) {
   const at::Tensor& images = dataset.images;
   const at::Tensor& labels = dataset.labels;

@@ -29,6 +29,12 @@ struct Dataset {
   int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
 };
 
+/// Per channel: what a pixel from 0 to 255 is multiplied by, and what is added then.
+struct ChannelScales {
+  std::vector<float> scale, shift;
+};
+ChannelScales channel_scales(const Dataset& dataset);
+
 struct TrainAndTest {
   Dataset train;
   Dataset test;

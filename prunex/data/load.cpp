@@ -27,12 +27,24 @@ TrainAndTest draw_synthetic(const DataOptions& options) {
   return make_synthetic(options.samples, kSyntheticSeed);
 }
 
+struct NamedSet {
+  const char* name;
+  bool in_folder;  // read from data_dir
+  TrainAndTest (*load)(const DataOptions& options);
+};
+
+const NamedSet kNamedSets[] = {
+    {"synthetic", false, draw_synthetic},
+    {"cifar10", true, [](const DataOptions& options) { return read_cifar10(options.data_dir); }},
+    {"cifar100", true, [](const DataOptions& options) { return read_cifar100(options.data_dir); }},
+};
+
 TrainAndTest read_named(const DataOptions& options) {
   if (!options.test.empty()) {
     throw std::invalid_argument(fmt::format("`test` {}: goes with `dataset` FILE.safetensors, got `dataset` {}",
                                             options.test, options.dataset));
   }
-  for (const auto& set : named_sets()) {
+  for (const auto& set : kNamedSets) {
     if (set.name == options.dataset) return set.load(options);
   }
   throw std::invalid_argument(fmt::format("`dataset`: got {}, wanted one of {}, FILE.safetensors", options.dataset,
@@ -49,19 +61,10 @@ TrainAndTest read(const DataOptions& options) {
 
 }  // namespace
 
-const std::vector<NamedSet>& named_sets() {
-  static const std::vector<NamedSet> sets = {
-      {"synthetic", false, draw_synthetic},
-      {"cifar10", true, [](const DataOptions& options) { return read_cifar10(options.data_dir); }},
-      {"cifar100", true, [](const DataOptions& options) { return read_cifar100(options.data_dir); }},
-  };
-  return sets;
-}
-
 std::vector<std::string> set_names(bool in_folder_alone) {
   std::vector<std::string> names;
-  for (const auto& set : named_sets()) {
-    if (set.in_folder || !in_folder_alone) names.push_back(set.name);
+  for (const auto& set : kNamedSets) {
+    if (set.in_folder || !in_folder_alone) names.emplace_back(set.name);
   }
   return names;
 }

@@ -25,14 +25,7 @@ struct Datasets {
   Dataset test;
 };
 
-/// A data set that has a name instead of a file.
-struct NamedSet {
-  std::string name;
-  bool in_folder = false;  ///< read from `data_dir`
-  TrainAndTest (*load)(const DataOptions& options) = nullptr;
-};
-const std::vector<NamedSet>& named_sets();
-/// Of all, or of those that are read from a folder.
+/// Data sets that have a name instead of a file: all, or those that are read from `data_dir`.
 std::vector<std::string> set_names(bool in_folder_alone = false);
 
 /// Reads or draws what the options name. The synthetic images are the same in every run, whatever the run's seed.

@@ -17,6 +17,12 @@ namespace {
 // One seed serves independent streams.
 enum Stream : uint64_t { kPermutation = 1, kAugmentation = 2 };
 
+/// How an image is augmented.
+struct Draws {
+  int64_t down = 0, right = 0;
+  bool flip = false;
+};
+
 /// Crops, flips and normalises one image after another; rows are runs of W x C bytes in channels_last.
 class Transform {
  public:
@@ -27,10 +33,11 @@ class Transform {
         pixels_(static_cast<size_t>(height_ * row_)),
         scale_(static_cast<size_t>(row_)),
         shift_(static_cast<size_t>(row_)) {
+    const ChannelScales scales = channel_scales(dataset);
     for (size_t i = 0; i < scale_.size(); ++i) {
-      size_t channel = i % static_cast<size_t>(channels_);
-      scale_[i] = static_cast<float>(1.0 / (255.0 * dataset.std[channel]));
-      shift_[i] = static_cast<float>(-dataset.mean[channel] / dataset.std[channel]);
+      const size_t channel = i % static_cast<size_t>(channels_);
+      scale_[i] = scales.scale[channel];
+      shift_[i] = scales.shift[channel];
     }
   }
 
@@ -42,16 +49,13 @@ class Transform {
     }
   }
 
-  void augment(const uint8_t* image, const Augmentation& augmentation, Random random, uint8_t* out) const {
-    int64_t down = random.between(-augmentation.padding, augmentation.padding);
-    int64_t right = random.between(-augmentation.padding, augmentation.padding);
-    bool flip = augmentation.flip && random.below(2) == 1;
-    for (int64_t y = 0; y < height_; ++y) crop_row(image, y + down, right, out + y * row_);
-    if (flip) flip_rows(out);
+  void augment(const uint8_t* image, const Draws& draws, uint8_t* out) const {
+    for (int64_t y = 0; y < height_; ++y) crop_row(image, y + draws.down, draws.right, out + y * row_);
+    if (draws.flip) flip_rows(out);
   }
 
-  void augment_and_normalise(const uint8_t* image, const Augmentation& augmentation, Random random, float* out) {
-    augment(image, augmentation, random, pixels_.data());
+  void augment_and_normalise(const uint8_t* image, const Draws& draws, float* out) {
+    augment(image, draws, pixels_.data());
     normalise(pixels_.data(), out);
   }
 
@@ -81,8 +85,13 @@ class Transform {
 };
 
 /// What augments the image at `position` of an epoch's order.
-Random augmentation_draws(uint64_t seed, int64_t epoch, int64_t position) {
-  return Random({seed, kAugmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(position)});
+Draws augmentation_draws(const Augmentation& augmentation, uint64_t seed, int64_t epoch, int64_t position) {
+  Random random({seed, kAugmentation, static_cast<uint64_t>(epoch), static_cast<uint64_t>(position)});
+  Draws draws;
+  draws.down = random.between(-augmentation.padding, augmentation.padding);
+  draws.right = random.between(-augmentation.padding, augmentation.padding);
+  draws.flip = augmentation.flip && random.below(2) == 1;
+  return draws;
 }
 
 Batch empty_batch(const Dataset& dataset, int64_t size) {
@@ -132,22 +141,58 @@ void Loader::shuffle(int64_t epoch) {
   epoch_ = epoch;
 }
 
-Batch Loader::batch(int64_t epoch, int64_t step) {
+at::Tensor Loader::draws(int64_t epoch, int64_t step) {
   TORCH_CHECK(epoch >= 0 && step >= 0 && step < steps_per_epoch(), "[data] no step ", step, " in epoch ", epoch, ": ",
               steps_per_epoch(), " steps per epoch");
   shuffle(epoch);
-  Transform transform(dataset_);
-  Batch batch = empty_batch(dataset_, options_.batch_size);
-  int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
-  const auto* images = dataset_.images.const_data_ptr<uint8_t>();
+  at::Tensor draws = at::empty({kDraws, options_.batch_size}, at::kLong);
+  auto drawn = draws.accessor<int64_t, 2>();
+  const int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
   for (int64_t i = 0; i < options_.batch_size; ++i) {
-    const int64_t place = permutation_[first + i], index = images_.empty() ? place : images_[place];
-    transform.augment_and_normalise(images + index * transform.image_bytes(), dataset_.augmentation,
-                                    augmentation_draws(options_.seed, epoch, first + i),
-                                    batch.images.data_ptr<float>() + i * transform.image_bytes());
-    batch.labels.data_ptr<int64_t>()[i] = dataset_.labels.const_data_ptr<int64_t>()[index];
+    const int64_t place = permutation_[first + i];
+    const Draws of_image = augmentation_draws(dataset_.augmentation, options_.seed, epoch, first + i);
+    drawn[kImage][i] = images_.empty() ? place : images_[place];
+    drawn[kDown][i] = of_image.down;
+    drawn[kRight][i] = of_image.right;
+    drawn[kFlip][i] = of_image.flip;
   }
+  return draws;
+}
+
+namespace {
+
+/// Calls make(transform, pixels of the set's image, its draws, i) for every image of a batch, and takes its label.
+template <class Make>
+void make_batch(const Dataset& dataset, const at::Tensor& draws, Batch& batch, const Make& make) {
+  Transform transform(dataset);
+  const auto drawn = draws.accessor<int64_t, 2>();
+  const auto* images = dataset.images.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < draws.size(1); ++i) {
+    const int64_t index = drawn[kImage][i];
+    make(transform, images + index * transform.image_bytes(),
+         Draws{.down = drawn[kDown][i], .right = drawn[kRight][i], .flip = drawn[kFlip][i] == 1}, i);
+    batch.labels.data_ptr<int64_t>()[i] = dataset.labels.const_data_ptr<int64_t>()[index];
+  }
+}
+
+}  // namespace
+
+Batch Loader::batch(int64_t epoch, int64_t step) {
+  Batch batch = empty_batch(dataset_, options_.batch_size);
+  make_batch(dataset_, draws(epoch, step), batch,
+             [&](Transform& transform, const uint8_t* image, const Draws& draws, int64_t i) {
+               transform.augment_and_normalise(image, draws,
+                                               batch.images.data_ptr<float>() + i * transform.image_bytes());
+             });
   return batch;
+}
+
+void Loader::pixels(int64_t epoch, int64_t step, Batch& into) {
+  TORCH_CHECK(into.images.is_contiguous(at::MemoryFormat::ChannelsLast), "[data] images that are not channels_last");
+  make_batch(dataset_, draws(epoch, step), into,
+             [&](const Transform& transform, const uint8_t* image, const Draws& draws, int64_t i) {
+               transform.augment(image, draws, into.images.data_ptr<uint8_t>() + i * transform.image_bytes());
+             });
 }
 
 Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n) {
@@ -161,7 +206,7 @@ Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n) {
   const Transform transform(dataset);
   for (int64_t i = 0; i < first.size(); ++i) {
     const int64_t offset = i * transform.image_bytes();
-    transform.augment(plain.const_data_ptr<uint8_t>() + offset, dataset.augmentation, augmentation_draws(seed, 0, i),
+    transform.augment(plain.const_data_ptr<uint8_t>() + offset, augmentation_draws(dataset.augmentation, seed, 0, i),
                       first.images.data_ptr<uint8_t>() + offset);
   }
   return first;

@@ -15,6 +15,15 @@ struct Batch {
   at::Tensor labels;  ///< int64, B
 };
 
+/// Rows of Loader's draws.
+enum Draw : int64_t {
+  kImage,  ///< its number in the set
+  kDown,   ///< where in the padded image the crop begins, from where the image does
+  kRight,
+  kFlip,  ///< 1: mirrored
+};
+inline constexpr int64_t kDraws = 4;
+
 struct LoaderOptions {
   int64_t batch_size = 128;  ///< images per rank and step
   int64_t rank = 0;          ///< this rank among all of them
@@ -38,6 +47,13 @@ class Loader {
 
   /// `epoch` >= 0, 0 <= `step` < steps_per_epoch(), in any order; going through one epoch at a time is cheapest.
   Batch batch(int64_t epoch, int64_t step);
+  /// The same before normalisation, into tensors of the CPU: images uint8, channels_last.
+  void pixels(int64_t epoch, int64_t step, Batch& into);
+  /// The same before augmentation: what it is made of, kDraws x B, int64.
+  at::Tensor draws(int64_t epoch, int64_t step);
+
+  const Dataset& dataset() const { return dataset_; }
+  int64_t batch_size() const { return options_.batch_size; }
 
  private:
   void shuffle(int64_t epoch);

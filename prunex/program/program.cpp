@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <mutex>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "prunex/program/compile.h"
 
@@ -195,6 +197,19 @@ struct Program::Compiled {
     constants.emplace_back(id, constant->second);
   }
 
+  using Constants = std::vector<std::pair<ValueId, at::Tensor>>;
+
+  /// Moved there once: a copy in every run would be waited for.
+  const Constants& constants_on(at::Device device) const {
+    if (device.is_cpu()) return constants;
+    const std::lock_guard lock(placing);
+    auto& there = placed[device];
+    if (there.empty()) {
+      for (const auto& [slot, tensor] : constants) there.emplace_back(slot, tensor.to(device));
+    }
+    return there;
+  }
+
   Frame bind(at::TensorList inputs, const Weights& weights) const {
     TORCH_CHECK(inputs.size() == graph.inputs.size(), "[program] got ", inputs.size(), " inputs, wanted ",
                 graph.inputs.size());
@@ -202,7 +217,7 @@ struct Program::Compiled {
     Frame frame(graph.values.size(), device);
     for (const auto& binding : params) frame.set(binding.slot, find_weight(weights.params, binding));
     for (const auto& binding : buffers) frame.set(binding.slot, find_weight(weights.buffers, binding));
-    for (const auto& [slot, tensor] : constants) frame.set(slot, tensor.to(device));
+    for (const auto& [slot, tensor] : constants_on(device)) frame.set(slot, tensor);
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_input(graph.values[graph.inputs[i]], inputs[i]);
       frame.set(graph.inputs[i], inputs[i]);
@@ -213,7 +228,9 @@ struct Program::Compiled {
   Graph graph;
   Form train, eval;
   std::vector<Binding> params, buffers;
-  std::vector<std::pair<ValueId, at::Tensor>> constants;
+  Constants constants;
+  mutable std::mutex placing;
+  mutable std::unordered_map<at::Device, Constants> placed;
 };
 
 const Argument* Node::find(const std::string& argument) const {

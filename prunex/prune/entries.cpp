@@ -84,6 +84,13 @@ void scale(UnitScores& scores, double factor) {
 
 }  // namespace
 
+const std::vector<std::pair<std::string, Reduction>>& reductions() {
+  static const std::vector<std::pair<std::string, Reduction>> words{
+      {"mean", Reduction::kMean},       {"sum", Reduction::kSum},     {"max", Reduction::kMax},
+      {"product", Reduction::kProduct}, {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
+  return words;
+}
+
 std::vector<std::string> normalizer_names() {
   return names_of(normalizers());
 }

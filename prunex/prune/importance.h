@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prunex/program/program.h"
@@ -21,6 +22,9 @@ enum class Reduction {
   kFirst,  ///< the entry of the layer that makes the units
   kLast,   ///< the last entry in the order of the slices
 };
+
+/// By name: "mean", "sum", "max", "product", "first", "last".
+const std::vector<std::pair<std::string, Reduction>>& reductions();
 
 /// What the scores of one group are divided by, so that groups can be compared.
 enum class Normalizer {

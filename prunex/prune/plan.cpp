@@ -138,6 +138,12 @@ struct Planner::Problem {
   double progress;
 };
 
+const std::vector<std::pair<std::string, Scope>>& scopes() {
+  static const std::vector<std::pair<std::string, Scope>> words{
+      {"local", Scope::kLocal}, {"isomorphic", Scope::kIsomorphic}, {"global", Scope::kGlobal}};
+  return words;
+}
+
 Planner::Planner(const channels::Analysis& analysis, const PlanOptions& options)
     : options_(options),
       groups_(analysis.removable()),

@@ -72,6 +72,9 @@ enum class Scope {
   kGlobal,      ///< all groups
 };
 
+/// By name: "local", "isomorphic", "global".
+const std::vector<std::pair<std::string, Scope>>& scopes();
+
 struct PlanOptions {
   Scope scope = Scope::kLocal;
   LimitOptions limits;

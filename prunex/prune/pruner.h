@@ -109,6 +109,10 @@ std::vector<UnitScores> spread(const std::vector<UnitScores>& scores, const std:
 /// it as an input is masked. Removing dead units changes no output. At least one unit of a group stays alive.
 sparsity::Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports);
 
+/// What masks of `groups`, of training, allow to remove from the analysis' network of these weights.
+sparsity::Cut removable_cut(const channels::Analysis& analysis, const std::vector<sparsity::Group>& groups,
+                            const sparsity::Masks& masks, const Weights& weights);
+
 /// Alive: the units with a weight of at least `threshold` in magnitude, in the layers that make them or that read them
 /// (arXiv 1901.09290), and the largest unit of every group. Norms do not count: what follows makes up for their scale.
 /// A group on no layer's weights stays whole.

@@ -81,8 +81,8 @@ void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* 
 }
 
 bool is_walkable(const at::Tensor& weight) {
-  return (weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-          weight.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+  return weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         weight.is_contiguous(at::MemoryFormat::ChannelsLast3d);
 }
 
 /// The vector along one axis of a weight, for broadcasting.

@@ -169,6 +169,12 @@ Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& s
   return alive;
 }
 
+sparsity::Cut removable_cut(const channels::Analysis& analysis, const std::vector<Group>& groups, const Masks& masks,
+                            const Weights& weights) {
+  const auto supports = sparsity::supports_of(groups, masks, weights.params);
+  return sparsity::make_cut(analysis.removable(), units_read(analysis, supports), sparsity::shapes_of(weights));
+}
+
 Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold) {
   Masks alive;
   for (const Group& group : analysis.removable()) {

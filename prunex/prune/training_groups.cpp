@@ -33,8 +33,7 @@ struct Choice {
 [[noreturn]] void refuse_words(const std::string& words, const std::string& why) {
   throw std::invalid_argument(
       fmt::format("`groups`: got {}, where {}; wanted none, or coupled-inner, coupled, filter, channel, shape joined "
-                  "by +, each with an "
-                  "optional :SHARE in (0, 1]",
+                  "by +, each with an optional :SHARE in (0, 1]",
                   words, why));
 }
 

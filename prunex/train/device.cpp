@@ -18,18 +18,14 @@ program::Model on_device(program::Model model, const c10::Device& device) {
   return model;
 }
 
-namespace {
-
 /// By way of page-locked memory, so that nobody waits for what the device still does.
-at::Tensor handed_over(const at::Tensor& tensor, const c10::Device& device) {
-  if (device.is_cpu() || device.is_meta()) return tensor.to(device);
+at::Tensor on_device(const at::Tensor& tensor, const c10::Device& device) {
+  if (device.is_cpu() || device.is_meta() || tensor.device() == device) return tensor.to(device);
   return tensor.pin_memory().to(device, tensor.scalar_type(), true);
 }
 
-}  // namespace
-
 data::Batch on_device(const data::Batch& batch, const c10::Device& device) {
-  return {handed_over(batch.images, device), handed_over(batch.labels, device)};
+  return {on_device(batch.images, device), on_device(batch.labels, device)};
 }
 
 }  // namespace prunex::train

@@ -60,6 +60,18 @@ std::optional<Division> divide(const TrainOptions& options, const data::Dataset&
   return division;
 }
 
+data::Loader make_loader(const TrainOptions& options, const comm::Layout& layout, const data::Dataset& training,
+                         const std::optional<Division>& division) {
+  data::LoaderOptions batches{
+      .batch_size = options.batch_size, .rank = layout.rank, .ranks = layout.world_size(), .seed = options.seed};
+  if (!division) return {training, batches};
+  batches.rank = layout.local_rank();
+  batches.ranks = layout.ranks_here();
+  batches.seed = data::seed_of_node(options.seed, layout.node());
+  if (division->images.empty()) return {training, batches};  // the node's own files
+  return {training, batches, division->images[layout.node()]};
+}
+
 std::string remark_on(const Division& division) {
   constexpr size_t kNamed = 4;
   std::vector<int64_t> images, classes;

@@ -8,6 +8,7 @@
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
+#include "prunex/data/loader.h"
 #include "prunex/train/images.h"
 #include "prunex/train/options.h"
 
@@ -29,6 +30,10 @@ void expect_a_step_of_each(const Division& division, const TrainOptions& options
 /// Nothing where every node has all images. Throws std::invalid_argument that names `partition` if a node has fewer
 /// images than its ranks take in a step.
 std::optional<Division> divide(const TrainOptions& options, const data::Dataset& training);
+
+/// Of all training images, or of those of this rank's node.
+data::Loader make_loader(const TrainOptions& options, const comm::Layout& layout, const data::Dataset& training,
+                         const std::optional<Division>& division);
 
 /// "partition classes:5: node 0 has 5000 images of 5 classes, …".
 std::string remark_on(const Division& division);

@@ -14,10 +14,23 @@ namespace prunex::train {
 /// Dropout draws from the process's generator: ties it to the step, so that a resumed run draws the same.
 void seed_dropout(const c10::Device& device, uint64_t seed, int rank, int64_t step);
 
+/// What local steps multiply; sums, weights and gradients are fp32 in all of them.
+enum class Arithmetic {
+  kFp32,  ///< fp32, as IEEE has it
+  kTf32,  ///< on GPUs: of fp32 numbers the first 10 bits behind the point
+  kBf16,  ///< forward and loss under autocast
+};
+/// "fp32", "tf32", "bf16".
+const char* name_of(Arithmetic arithmetic);
+
 /// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns
-/// the loss, which lies there, too: nobody has waited for it. With `bf16`, forward and loss run under autocast, weights
-/// and gradients stay fp32.
-at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch, bool bf16);
+/// the loss, which lies there, too: nobody has waited for it.
+at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
+                             Arithmetic arithmetic);
+
+/// The same without the hooks of parameters, whose gradients must be undefined: what a graph may record.
+at::Tensor take_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
+                          Arithmetic arithmetic);
 
 /// Losses added up where they lie; those of a GPU reach the host when the sum is taken.
 class LossSum {
@@ -38,6 +51,10 @@ class LossSum {
   int64_t first_ = 0, last_ = 0;
 };
 
+/// From here on GPUs multiply fp32 as IEEE has it, outside of steps in tf32: PyTorch lets convolutions take less. Of
+/// the whole process.
+void multiply_in_fp32();
+
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();
 
@@ -47,11 +64,23 @@ struct SgdOptions {
   double weight_decay = 0;
 };
 
+/// What of an update changes from step to step or from exchange to exchange, as tensors on a device: a step that was
+/// recorded reads them anew.
+struct StepNumbers {
+  at::Tensor rate;  ///< of no dimension, double
+  at::Tensor rho1;  ///< LocalTerms', double; undefined without an anchor
+};
+
+/// Of this step; returns before they are there.
+StepNumbers numbers_on(const c10::Device& device, const strategies::LocalTerms& terms, const SgdOptions& options);
+
 /// One step of every parameter that has a gradient, in one pass over its memory:
 ///   g = grad + weight_decay theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
 /// Without terms this is torch.optim.SGD. Momentum, anchors and masks have the memory layout of their parameter;
-/// gradients may have any. Releases the gradients.
-void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options);
+/// gradients may have any. Releases the gradients. On a device `numbers`, where they are given, stand in for the
+/// learning rate and rho1.
+void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options,
+              const StepNumbers* numbers = nullptr);
 
 /// For loops with an optimizer of their own: adds the proximal term to the gradients and masks them. After the freeze
 /// such a loop must also mask its momentum once.
@@ -67,7 +96,8 @@ c10::Device device_of(const Weights& weights);
 
 /// What requires gradients is a leaf there, too.
 program::Model on_device(program::Model model, const c10::Device& device);
-/// Returns before the images are there; what is computed with them waits.
+/// Returns before the tensor is there; what is computed with it waits.
+at::Tensor on_device(const at::Tensor& tensor, const c10::Device& device);
 data::Batch on_device(const data::Batch& batch, const c10::Device& device);
 
 }  // namespace prunex::train

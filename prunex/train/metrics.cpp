@@ -305,6 +305,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp"] = ddp_bytes(summary);
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
+  if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

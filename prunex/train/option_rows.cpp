@@ -171,10 +171,16 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
   list.add("momentum", number(o.momentum, text::below_one()), "of the local SGD");
   list.add("weight-decay", number(o.weight_decay, text::at_least(0)), "of the local SGD");
   list.add("precision",
-           text::choice(o.precision,
-                        {{"auto", Precision::kAuto}, {"fp32", Precision::kFp32}, {"bf16", Precision::kBf16}}),
-           "arithmetic of the local steps; auto: bf16 if every processor has it")
+           text::choice(o.precision, {{"auto", Precision::kAuto},
+                                      {"fp32", Precision::kFp32},
+                                      {"tf32", Precision::kTf32},
+                                      {"bf16", Precision::kBf16}}),
+           "arithmetic of the local steps; auto: bf16 if every processor has it, tf32 on GPUs")
       .basic();
+  list.add("no-cuda-graphs", text::no_flag(o.cuda_graphs),
+           "launch local steps kernel by kernel, instead of as one CUDA graph recorded anew after each cut",
+           {{"`device` cuda", [&o] { return o.ranks.device == "cuda" ? "" : "a CPU has no CUDA graphs"; }}})
+      .resumable();
   list.add("seed", number(o.seed), "of weights, order and augmentation").basic().is_identity = false;
 }
 

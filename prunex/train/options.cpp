@@ -53,6 +53,8 @@ void validate(const TrainOptions& given) {
   TrainOptions options = with_defaults(given);
   describe(options).check();
   validate_shape(options);
+  refuse_if(options.precision == Precision::kTf32 && options.ranks.device == "cpu",
+            "`precision`: got tf32, which GPUs have, for `device` cpu; wanted auto, fp32 or bf16");
   validate_strategy(options);
   validate_phases(options);
   admm::check(options.consensus.penalty);

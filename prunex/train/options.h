@@ -26,8 +26,9 @@ enum class LearningRateSchedule {
 
 /// Arithmetic of the local steps; weights, state and evaluation are fp32.
 enum class Precision {
-  kAuto,  ///< bf16 if every rank's processor computes in it, else fp32
+  kAuto,  ///< bf16 if every rank's processor computes in it, else fp32; tf32 on GPUs
   kFp32,
+  kTf32,  ///< on GPUs alone
   kBf16,
 };
 
@@ -107,6 +108,7 @@ struct TrainOptions {
   int threads = 1;                        ///< per rank
   RankOptions ranks;
   Precision precision = Precision::kAuto;
+  bool cuda_graphs = true;  ///< local steps on a GPU as one CUDA graph, instead of kernel by kernel
   uint64_t seed = 0;
 
   double epochs = 10;        ///< passes over the training set by all ranks together

@@ -51,12 +51,14 @@ std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicat
   return by_rank;
 }
 
-bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world) {
-  if (precision != Precision::kAuto) return precision == Precision::kBf16;
-  if (!device.is_cpu()) return false;
+Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, comm::Communicator& world) {
+  if (precision == Precision::kFp32) return Arithmetic::kFp32;
+  if (precision == Precision::kTf32) return Arithmetic::kTf32;
+  if (precision == Precision::kBf16) return Arithmetic::kBf16;
+  if (!device.is_cpu()) return device.is_cuda() ? Arithmetic::kTf32 : Arithmetic::kFp32;
   at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
   world.all_reduce(without);
-  return without.item<int64_t>() == 0;
+  return without.item<int64_t>() == 0 ? Arithmetic::kBf16 : Arithmetic::kFp32;
 }
 
 std::string broadcast_text(comm::Communicator& world, std::string text) {

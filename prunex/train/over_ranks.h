@@ -6,6 +6,7 @@
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/cut.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/metrics.h"
 #include "prunex/train/options.h"
 
@@ -29,8 +30,8 @@ void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wis
 /// By rank.
 std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world);
 
-/// Whether local steps compute in bf16; kAuto: if the processors of all ranks do.
-bool decide_bf16(Precision precision, const c10::Device& device, comm::Communicator& world);
+/// Of local steps; kAuto: bf16 if the processors of all ranks have it, TF32 on GPUs.
+Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, comm::Communicator& world);
 
 /// Rank 0's text, on every rank.
 std::string broadcast_text(comm::Communicator& world, std::string text);

@@ -70,9 +70,8 @@ void Progress::say_line(const std::string& text) {
   print(form_ == LogForm::kTimestamps ? fmt::format("{} {}\n", now(), text) : text + '\n');
 }
 
-void Progress::start(const std::string& directory, bool bf16) {
+void Progress::start(const std::string& directory, const char* precision) {
   directory_ = directory;
-  const char* precision = bf16 ? "bf16" : "fp32";
   if (form_ == LogForm::kJson) {
     ordered_json json = event("start");
     json.update({{"model", run_.model},

@@ -202,10 +202,7 @@ bool Pruning::is_over(const strategies::Exchange& exchange) const {
 }
 
 sparsity::Cut Pruning::removable(const sparsity::Masks& masks) const {
-  const auto& weights = network_.replica().weights;
-  const auto supports = sparsity::supports_of(plan_.groups, masks, weights.params);
-  const auto& analysis = network_.analysis();
-  return sparsity::make_cut(analysis.removable(), prune::units_read(analysis, supports), sparsity::shapes_of(weights));
+  return prune::removable_cut(network_.analysis(), plan_.groups, masks, network_.replica().weights);
 }
 
 /// From here on everything is smaller.

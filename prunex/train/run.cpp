@@ -182,13 +182,13 @@ void Run::open_directory(const std::string& config) {
   if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
 }
 
-void Run::begin(const Summary& summary, int64_t exchanges, bool bf16) {
+void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
   if (writes()) {
     const std::string metrics = directory_ + "/metrics.jsonl";
     if (!options_.resume.empty()) keep_exchanges(metrics, summary.exchanges);
     metrics_file_ = std::make_unique<MetricsFile>(metrics);
     progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
-    progress_->start(directory_, bf16);
+    progress_->start(directory_, precision);
   }
   if (options_.trace) trace_.emplace(ranks_);
   safe_->begin();

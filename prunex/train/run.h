@@ -122,7 +122,7 @@ class Run {
   Safekeeping& safe() { return *safe_; }
 
   /// Training begins: opens the record behind the exchanges of `summary`.
-  void begin(const Summary& summary, int64_t exchanges, bool bf16);
+  void begin(const Summary& summary, int64_t exchanges, const char* precision);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Does what ranks asked for after an exchange.
   void heed(const Wishes& wishes, const std::function<Checkpoint()>& snapshot);

@@ -58,6 +58,14 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
   return phases;
 }
 
+void set_exchanges(RunLength& length, const TrainOptions& options) {
+  length.exchanges = (length.steps + options.local_steps - 1) / options.local_steps;
+  length.prune_start = options.prune_start;
+  length.prune_end =
+      options.prune_end == kAutomatic ? std::max(length.prune_start, length.exchanges / 2) : options.prune_end;
+  length.freeze_after = options.freeze_after == kAutomatic ? length.prune_end : options.freeze_after;
+}
+
 }  // namespace
 
 int64_t steps_of(const char* option, double epochs, const RunLength& length) {
@@ -93,11 +101,13 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
     }
   }
   length.steps = length.phases.back().end();
-  length.exchanges = (length.steps + options.local_steps - 1) / options.local_steps;
-  length.prune_start = options.prune_start;
-  length.prune_end =
-      options.prune_end == kAutomatic ? std::max(length.prune_start, length.exchanges / 2) : options.prune_end;
-  length.freeze_after = options.freeze_after == kAutomatic ? length.prune_end : options.freeze_after;
+  set_exchanges(length, options);
+  return length;
+}
+
+RunLength length_of_steps(const TrainOptions& options, int64_t steps) {
+  RunLength length{.steps_per_epoch = 1, .steps = steps, .phases = {{.steps = steps}}};
+  set_exchanges(length, options);
   return length;
 }
 
@@ -116,6 +126,10 @@ double learning_rate_at(const Phase& phase, int64_t step) {
       return phase.learning_rate;
   }
   return phase.learning_rate;
+}
+
+std::function<double(int64_t)> learning_rates(const RunLength& length) {
+  return [length](int64_t step) { return learning_rate_at(length.phase_of(step), step); };
 }
 
 }  // namespace prunex::train

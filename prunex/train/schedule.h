@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "prunex/train/options.h"
@@ -37,10 +38,15 @@ struct RunLength {
 /// Throws std::invalid_argument if the training set is smaller than one step of all ranks, or a warm-up never ends.
 RunLength run_length(const TrainOptions& options, int64_t training_images);
 
+/// Of a loop that knows no epochs: a single phase; the learning rates of its steps are the loop's own.
+RunLength length_of_steps(const TrainOptions& options, int64_t steps);
+
 /// The steps of so many epochs; `option` is what a std::invalid_argument names if they cannot be counted.
 int64_t steps_of(const char* option, double epochs, const RunLength& length);
 
 /// Learning rate of step 1, 2, … of the run, which the phase holds.
 double learning_rate_at(const Phase& phase, int64_t step);
+/// Of every step of the run.
+std::function<double(int64_t)> learning_rates(const RunLength& length);
 
 }  // namespace prunex::train

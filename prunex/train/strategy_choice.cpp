@@ -103,12 +103,11 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
 }
 
 strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& plan) {
-  return {
-      .steps = options.local_steps,
-      .total_steps = plan.length.steps,
-      .learning_rate = [length = plan.length](int64_t step) { return learning_rate_at(length.phase_of(step), step); },
-      .momentum = options.momentum,
-      .exchanges_before = options.local_after};
+  return {.steps = options.local_steps,
+          .total_steps = plan.length.steps,
+          .learning_rate = plan.learning_rate,
+          .momentum = options.momentum,
+          .exchanges_before = options.local_after};
 }
 
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {

@@ -1,6 +1,7 @@
 // Strategies by name, with what the run says of its length.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,7 @@ void validate_strategy(const TrainOptions& options);
 /// What a strategy needs to know of the run.
 struct RunPlan {
   RunLength length;
+  std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …
   std::vector<sparsity::Group> groups;
   strategies::UnitScorer score_units;
   strategies::UnitSelector select_units;

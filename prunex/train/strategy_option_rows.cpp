@@ -188,10 +188,7 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
                return either(masks.empty() ? needs_data(o.mask_importance) : masks,
                              target.empty() ? needs_data(o.pruning.importance) : target);
              }}});
-  list.add("scope",
-           text::choice(pruning.plan.scope, {{"local", prune::Scope::kLocal},
-                                             {"isomorphic", prune::Scope::kIsomorphic},
-                                             {"global", prune::Scope::kGlobal}}),
+  list.add("scope", text::choice(pruning.plan.scope, prune::scopes()),
            "units compared with one another: of a group, of groups of one structure, or all", {with.masks_or_target()});
   list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
            "largest share of a group's units that a cut removes", {with.masks_or_target()});
@@ -202,7 +199,6 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
 }
 
 void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions& with) {
-  using strategies::Payload;
   auto& dgc = o.top_k.dgc_options;
   const Condition deep{"`dgc`", [&o] { return o.top_k.dgc ? "" : std::string("it is a part of `dgc`"); }};
   list.topic("Strategy");
@@ -211,13 +207,7 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
       .basic();
   list.add("preset", text::one_of(o.preset, {"", "paper"}),
            "paper: the published form and hyper-parameters; other options win");
-  list.add("payload",
-           text::choice(o.exchange.payload, {{"fp32", Payload::kFp32},
-                                             {"bf16", Payload::kBf16},
-                                             {"fp16", Payload::kFp16},
-                                             {"int8", Payload::kInt8},
-                                             {"int4", Payload::kInt4},
-                                             {"int2", Payload::kInt2}}),
+  list.add("payload", text::choice(o.exchange.payload, strategies::payloads()),
            "numbers between nodes; weights are rounded with error feedback")
       .basic();
   list.add("overlap", number(o.overlap, text::at_least(0)),

@@ -9,10 +9,10 @@
 #include <stdexcept>
 
 #include "prunex/channels/analysis.h"
-#include "prunex/data/loader.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/batch_feed.h"
+#include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
 #include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
@@ -21,27 +21,15 @@
 namespace prunex::train {
 namespace {
 
-/// Of all images, or of those of this rank's node.
-data::Loader make_loader(const TrainOptions& options, const comm::Layout& layout, const data::Dataset& training,
-                         const std::optional<Division>& division) {
-  data::LoaderOptions batches{
-      .batch_size = options.batch_size, .rank = layout.rank, .ranks = layout.world_size(), .seed = options.seed};
-  if (!division) return {training, batches};
-  batches.rank = layout.local_rank();
-  batches.ranks = layout.ranks_here();
-  batches.seed = data::seed_of_node(options.seed, layout.node());
-  if (division->images.empty()) return {training, batches};  // the node's own files
-  return {training, batches, division->images[layout.node()]};
-}
-
 /// One rank's training loop: local steps, exchanges, what is measured in between, and the product at the end.
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, comm::Hierarchy& ranks) : Trainer(options, ranks, prepare(options, &ranks)) {}
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph)
+      : Trainer(options, ranks, make_graph, prepare(options, &ranks)) {}
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
-  Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run);
+  Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run);
   void say_remarks() const;
   void train_steps(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
@@ -49,6 +37,7 @@ class Trainer {
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   void local_step(int64_t step);
+  bool changes_gradients() const;
   void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
   void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
@@ -65,11 +54,13 @@ class Trainer {
   TrainedNetwork network_;
   RunLength length_;
   const std::optional<Division> division_;
-  data::Loader loader_;
+  const data::Loader loader_;
+  const std::unique_ptr<BatchFeed> feed_;
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;
-  bool bf16_;
+  const Arithmetic arithmetic_;
+  LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::vector<std::string> remarks_;
 
@@ -86,7 +77,7 @@ class Trainer {
   Summary summary_, resumed_;    // of the run, and of what of it was before this part
 };
 
-Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared run)
+Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
@@ -96,10 +87,12 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, Prepared r
       length_(std::move(run.length)),
       division_(std::move(run.division)),
       loader_(make_loader(options, ranks.layout, data_.train, division_)),
+      feed_(make_batch_feed(loader_, ranks.device)),
       calibration_(std::move(run.calibration)),
       evaluator_(network_, calibration_, *ranks.world),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
-      bf16_(decide_bf16(options.precision, ranks.device, *ranks.world)),
+      arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
+      steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr),
       remarks_(std::move(run.remarks)),
       losses_(options.learning_rate) {
   const Size& size = network_.size();
@@ -131,15 +124,19 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
   say_remarks();
   const std::optional<Checkpoint> before = run.safe().load();
   const PruningPlan& masked = pruning_.plan();
-  strategy_ = make_strategy(
-      options_, {length_, masked.groups, masked.score_units, masked.select_units, before ? before->exchange : 0},
-      network_.replica(), ranks_);
+  const RunPlan plan{.length = length_,
+                     .learning_rate = learning_rates(length_),
+                     .groups = masked.groups,
+                     .score_units = masked.score_units,
+                     .select_units = masked.select_units,
+                     .exchanges_done = before ? before->exchange : 0};
+  strategy_ = make_strategy(options_, plan, network_.replica(), ranks_);
   if (before) {
     restore(*before);
   } else {
     prune({}, 0, run);
   }
-  run.begin(summary_, length_.exchanges, bf16_);
+  run.begin(summary_, length_.exchanges, name_of(arithmetic_));
   lap_.lap();
   begin_ = Stopwatch::now();
   train_steps(run);
@@ -160,6 +157,7 @@ void Trainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     local_step(step);
+    if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
     const auto exchange = strategy_->after_update(network_.replica(), step);
@@ -244,20 +242,26 @@ void Trainer::restart_speed() {
 void Trainer::local_step(int64_t step) {
   scored_.reset();
   const int64_t steps_per_epoch = loader_.steps_per_epoch();  // of the node's own images, where it has some
-  const auto batch =
-      on_device(loader_.batch((step - 1) / steps_per_epoch, (step - 1) % steps_per_epoch), ranks_.device);
+  feed_->load((step - 1) / steps_per_epoch, (step - 1) % steps_per_epoch);
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
   const Phase& phase = length_.phase_of(step);
-  losses_.add(compute_gradients(network_.program(), replica, batch, bf16_), step);
+  const SgdOptions sgd{.learning_rate = learning_rate_at(phase, step),
+                       .momentum = local_momentum(options_),
+                       .weight_decay = phase.weight_decay};
+  if (steps_.has_graphs() && !changes_gradients()) return losses_.add(steps_.step(strategy_->local_terms(), sgd), step);
+  losses_.add(steps_.gradients(), step);
+  if (facts_of(options_.strategy).gradients) wait_for(ranks_.device);
   since_exchange_.local += lap_.lap();
   strategy_->before_update(replica);
   gradient_seconds_ += lap_.lap();
   pruning_.add_to_gradients(replica.weights.params, step);
-  sgd_step(replica, strategy_->local_terms(),
-           {.learning_rate = learning_rate_at(phase, step),
-            .momentum = local_momentum(options_),
-            .weight_decay = phase.weight_decay});
+  sgd_step(replica, strategy_->local_terms(), sgd);
+}
+
+/// Whether somebody wants gradients between backward and the update.
+bool Trainer::changes_gradients() const {
+  return !facts_of(options_.strategy).weights_alone() || options_.local_after > 0 || pruning_.plan().sparse;
 }
 
 /// Everyone measures and adds up; rank 0 writes.
@@ -298,7 +302,7 @@ void Trainer::count(const Metrics& metrics, Run& run) {
   summary_.exchanges = metrics.exchange.index;
   summary_.steps = metrics.step;
   summary_.samples = metrics.samples;
-  const bool always = facts_of(options_.strategy).overlaps;
+  const bool always = facts_of(options_.strategy).overlaps && !steps_.has_graphs();
   summary_.overlapped_steps += always ? metrics.step - last_step_ : metrics.exchange.overlapped;
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
@@ -334,6 +338,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
 }
 
 void Trainer::summarise(const Run& run) {
+  summary_.graph_captures = steps_.captures();
   const Weights product = evaluator_.product(*strategy_);
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;
@@ -377,12 +382,14 @@ void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, cons
 
 }  // namespace
 
-Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop) {
+Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop,
+              const GraphMaker& make_graph) {
   validate(options);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
   TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
   at::set_num_threads(options.threads);
-  return Trainer(with_defaults(options), ranks).run(config, stop);
+  if (!ranks.device.is_cpu()) multiply_in_fp32();
+  return Trainer(with_defaults(options), ranks, make_graph).run(config, stop);
 }
 
 }  // namespace prunex::train

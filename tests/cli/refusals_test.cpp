@@ -56,6 +56,8 @@ class Refusals : public testing::Test {
 
 TEST_F(Refusals, OfDevicesThatAreNotThere) {
   refused(2, train({"--device", "tpu"}), {"--device", "tpu", "cuda"});
+  refused(2, train({"--no-cuda-graphs"}), {"--no-cuda-graphs: a CPU has no CUDA graphs"});
+  refused(2, train({"--precision", "tf32"}), {"--precision: got tf32", "--device cpu", "wanted auto, fp32 or bf16"});
   if (std::filesystem::exists("/dev/nvidia0")) return;
   refused(2, train({"--device", "cuda"}), {"--device cuda: "});
   refused(2, train({"--device", "cuda", "--nodes", "2"}), {"--device cuda: "});

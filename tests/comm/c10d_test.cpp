@@ -162,7 +162,7 @@ std::string failure_of(const std::string& words) {
 
 TEST(C10d, ALostRankIsOneLine) {
   EXPECT_EQ(failure_of("[/pytorch/third_party/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:7"),
-            "[comm] rank 5: all_reduce in theirs: its connection closed");
+            "[comm] rank 5: all_reduce in theirs: its connection closed (with rank 4 or 6)");
 }
 
 TEST(C10d, ATimeOutNamesWhoWasWaitedFor) {

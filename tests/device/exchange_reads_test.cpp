@@ -45,7 +45,8 @@ class TrainingRank {
         replica_(replica_on(ranks.device, model_)),
         batch_(on_device(data::evaluation_batch(noise_images(8), 0, 8), ranks.device)) {
     const channels::Analysis analysis(model_.program);
-    RunPlan plan{.length = length_, .groups = groups_to_prune(analysis, options)};
+    const RunPlan plan{
+        .length = length_, .learning_rate = learning_rates(length_), .groups = groups_to_prune(analysis, options)};
     strategy_ = make_strategy(options, plan, replica_, ranks);
   }
 
@@ -65,7 +66,7 @@ class TrainingRank {
 
  private:
   void train() {
-    compute_gradients(model_.program, replica_, batch_, false);
+    compute_gradients(model_.program, replica_, batch_, Arithmetic::kFp32);
     strategy_->before_update(replica_);
     sgd_step(replica_, strategy_->local_terms(), {.learning_rate = 0.05, .momentum = local_momentum(options_)});
   }

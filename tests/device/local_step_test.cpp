@@ -26,9 +26,9 @@ constexpr SgdOptions kSgd{.learning_rate = 0.05, .momentum = 0.9, .weight_decay 
 /// A rank that trains resnet8 on images of noise.
 class Rank {
  public:
-  explicit Rank(const c10::Device& device, bool bf16 = false)
+  explicit Rank(const c10::Device& device, Arithmetic arithmetic = Arithmetic::kFp32)
       : device_(device),
-        bf16_(bf16),
+        arithmetic_(arithmetic),
         data_(data::load_datasets({.dataset = "synthetic", .samples = 64})),
         loader_(data_.train, {.batch_size = 8, .rank = 0, .ranks = 1, .seed = 1}),
         model_(models::make_model("resnet8", {})) {
@@ -46,7 +46,7 @@ class Rank {
   void step(int64_t number, const strategies::LocalTerms& terms = strategies::LocalTerms(),
             prune::Regularizer* penalty = nullptr) {
     const auto batch = on_device(loader_.batch(0, number % loader_.steps_per_epoch()), device_);
-    losses_.add(compute_gradients(model_.program, replica_, batch, bf16_), number);
+    losses_.add(compute_gradients(model_.program, replica_, batch, arithmetic_), number);
     if (penalty != nullptr) penalty->add_to_gradients(replica_.weights.params, 0.5);
     sgd_step(replica_, terms, kSgd);
   }
@@ -55,7 +55,7 @@ class Rank {
 
  private:
   c10::Device device_;
-  bool bf16_;
+  Arithmetic arithmetic_;
   data::Datasets data_;
   data::Loader loader_;
   program::Model model_;
@@ -101,7 +101,7 @@ TEST_F(LocalStepOnDevice, HasTheCpusLossWeightsAndMomentum) {
 }
 
 TEST_F(LocalStepOnDevice, HasThemInBf16) {
-  Rank here(at::kCPU, true), there(pretend_device(), true);
+  Rank here(at::kCPU, Arithmetic::kBf16), there(pretend_device(), Arithmetic::kBf16);
   for (int64_t step = 1; step <= 2; ++step) {
     here.step(step);
     there.step(step);
@@ -152,6 +152,23 @@ TEST_F(LocalStepOnDevice, MakesTheHostWaitForNothingAndTakesNoNewMemory) {
   EXPECT_EQ(steps.grown, 0);
   rank.losses();
   EXPECT_EQ((host_traffic() - before).reads, 1) << "the sum of the losses";
+}
+
+/// As PyTorch's switches stand while backward runs, which a GPU's kernels go by.
+TEST_F(LocalStepOnDevice, LetsGpusTakeTf32WhereItIsWanted) {
+  multiply_in_fp32();
+  for (const auto arithmetic : {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kBf16}) {
+    Rank rank(at::kCPU, arithmetic);
+    const auto switches = [] {
+      return std::pair(at::globalContext().allowTF32CuDNN(), at::globalContext().allowTF32CuBLAS());
+    };
+    std::vector<std::pair<bool, bool>> seen;
+    rank.replica().weights.params.front().value().register_hook([&](const at::Tensor&) { seen.push_back(switches()); });
+    rank.step(1);
+    const bool tf32 = arithmetic == Arithmetic::kTf32;
+    EXPECT_THAT(seen, testing::ElementsAre(std::pair(tf32, tf32))) << name_of(arithmetic);
+    EXPECT_EQ(switches(), std::pair(false, false)) << "an evaluation is in fp32";
+  }
 }
 
 TEST_F(LocalStepOnDevice, SaysWhereALossWasNoNumberWhenTheSumIsTaken) {

@@ -17,7 +17,9 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "tests/device/pretend_graph.h"
 #include "tests/device/pretend_memory.h"
 
 namespace prunex::tests {
@@ -42,8 +44,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return kDevice; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::Stream getStream(c10::Device) const override { return current_pretend_stream(); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return new_pretend_stream(); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_pretend_stream(stream); }
+  // A kernel has run when its call returns.
+  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+  void synchronizeStream(const c10::Stream&) const override {}
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
 
@@ -78,6 +89,11 @@ at::Tensor on_device(const at::Tensor& result) {
   return placed;
 }
 
+/// A kernel's result where the graph put it when it was recorded.
+void put(const at::Tensor& result, const at::Tensor& place) {
+  if (place.defined()) opened(place).copy_(result);
+}
+
 // What has to do with memory.
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
@@ -107,6 +123,11 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (PretendGraph* graph = graph_of_kernel("copy")) {
+    refuse_in_graph(from.is_cpu() || to.is_cpu() ? graph : nullptr, "a copy between host and device");
+    graph->add("copy", [from, to] { opened(to).copy_(opened(from)); });
+    return to;
+  }
   if (to.is_cpu()) count(reads);
   if (from.is_cpu() && !(non_blocking && PinnedMemory::instance().holds(from.const_data_ptr()))) count(uploads);
   opened(to).copy_(opened(from));
@@ -119,6 +140,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
+  refuse_in_graph(graph_of_kernel("item"), "item()");
   count(reads);
   return opened(self).item();
 }
@@ -141,9 +163,17 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::Int
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
-  const std::optional<at::Tensor> own = bias ? std::optional(opened(*bias)) : std::nullopt;
-  return on_device(
-      at::convolution(opened(x), opened(weight), own, stride, padding, dilation, transposed, output_padding, groups));
+  const auto compute = [=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+                        output_padding = output_padding.vec()] {
+    const std::optional<at::Tensor> own = bias ? std::optional(opened(*bias)) : std::nullopt;
+    return at::convolution(opened(x), opened(weight), own, stride, padding, dilation, transposed, output_padding,
+                           groups);
+  };
+  const at::Tensor result = on_device(compute());
+  if (PretendGraph* graph = graph_of_kernel("convolution")) {
+    graph->add("convolution", [compute, result] { put(compute(), result); });
+  }
+  return result;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& gradient, const at::Tensor& x,
@@ -152,10 +182,22 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     bool transposed, c10::IntArrayRef output_padding,
                                                                     int64_t groups, std::array<bool, 3> mask) {
   const int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
-  const auto [of_x, of_weight, of_bias] =
-      at::convolution_backward(opened(gradient), opened(x), opened(weight), at::IntArrayRef{channels}, stride, padding,
-                               dilation, transposed, output_padding, groups, mask);
-  return {on_device(of_x), on_device(of_weight), on_device(of_bias)};
+  const auto compute = [=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+                        output_padding = output_padding.vec()] {
+    return at::convolution_backward(opened(gradient), opened(x), opened(weight), at::IntArrayRef{channels}, stride,
+                                    padding, dilation, transposed, output_padding, groups, mask);
+  };
+  const auto [of_x, of_weight, of_bias] = compute();
+  const std::tuple results{on_device(of_x), on_device(of_weight), on_device(of_bias)};
+  if (PretendGraph* graph = graph_of_kernel("convolution_backward")) {
+    graph->add("convolution_backward", [compute, results] {
+      const auto [x_again, weight_again, bias_again] = compute();
+      put(x_again, std::get<0>(results));
+      put(weight_again, std::get<1>(results));
+      put(bias_again, std::get<2>(results));
+    });
+  }
+  return results;
 }
 
 // Everything else: the CPU's kernel on opened memory.
@@ -222,17 +264,56 @@ c10::IValue returned(const c10::IValue& result) {
   return list;
 }
 
+/// The CPU's kernel on what the stack's last arguments are, opened; `copies`: of those that it may write to, so that
+/// the device's memory stays as it is. Returns what it was given.
+std::vector<c10::IValue> run_kernel(const c10::OperatorHandle& op, Stack* stack, bool copies) {
+  const size_t begin = stack->size() - op.schema().arguments().size();
+  std::vector<c10::IValue> ours;
+  for (size_t i = begin; i < stack->size(); ++i) {
+    c10::IValue& argument = (*stack)[i];
+    argument = opened(argument, op);
+    if (copies && argument.isTensor() && argument.toTensor().defined()) argument = argument.toTensor().clone();
+    if (copies && argument.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : argument.toTensorVector()) list.push_back(tensor.clone());
+      argument = list;
+    }
+    ours.push_back(argument);
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  return ours;
+}
+
+bool is_alias(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr;
+}
+
+/// What was recorded, again: into the results that it had then.
+void run_again(const c10::OperatorHandle& op, const std::vector<c10::IValue>& given,
+               const std::vector<c10::IValue>& results) {
+  Stack stack(given);
+  run_kernel(op, &stack, false);
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (is_alias(op.schema().returns()[r])) continue;
+    if (results[r].isTensor()) {
+      put(stack[r].toTensor(), results[r].toTensor());
+      continue;
+    }
+    const auto again = stack[r].toTensorVector(), places = results[r].toTensorVector();
+    for (size_t i = 0; i < places.size(); ++i) put(again[i], places[i]);
+  }
+}
+
 void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
   static_cast<void>(alone);
   ++kernels;
   const auto& schema = op.schema();
-  if (depends_on_data(schema.name())) count(reads);
+  PretendGraph* const graph = graph_of_kernel(schema.name());
+  if (depends_on_data(schema.name())) refuse_in_graph(graph, schema.name()), count(reads);
   const size_t begin = stack->size() - schema.arguments().size();
   const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(begin), stack->end());
-  std::vector<c10::IValue> ours;
-  for (size_t i = 0; i < given.size(); ++i) ours.push_back((*stack)[begin + i] = opened(given[i], op));
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  const std::vector<c10::IValue> ours = run_kernel(op, stack, graph != nullptr);
   for (size_t i = 0; i < given.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     if (alias != nullptr && alias->isWrite()) take_size(given[i], ours[i]);
@@ -241,6 +322,7 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
     c10::IValue& result = (*stack)[begin + r];
     const auto* alias = schema.returns()[r].alias_info();
     if (alias == nullptr) {
+      if (!result.isTensor() && !result.isTensorList()) refuse_in_graph(graph, schema.name());
       result = returned(result);
       continue;
     }
@@ -250,6 +332,9 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
       if (of_argument != nullptr && *of_argument == *alias) result = given[i];
     }
   }
+  if (graph == nullptr) return;
+  const std::vector<c10::IValue> results(stack->begin() + static_cast<std::ptrdiff_t>(begin), stack->end());
+  graph->add(schema.name(), [op, given, results] { run_again(op, given, results); });
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -165,11 +165,11 @@ TrainOptions options_of(const SmallRun& run, const Scratch& folder, const std::s
   return options;
 }
 
-train::Summary run_on(c10::DeviceType device, const TrainOptions& options) {
+train::Summary run_on(c10::DeviceType device, const TrainOptions& options, const train::GraphMaker& make_graph) {
   train::Summary of_rank_0;
   comm::run_ranks(train::shape_of(options),
                   [&](comm::Hierarchy& ranks) {
-                    const auto summary = train::train(options, ranks, kConfig);
+                    const auto summary = train::train(options, ranks, kConfig, nullptr, make_graph);
                     if (ranks.layout.rank == 0) of_rank_0 = summary;
                   },
                   {.shared_memory = false, .device = device, .heartbeat_timeout = std::chrono::milliseconds(0)});

@@ -30,6 +30,7 @@ std::vector<SmallRun> small_runs();
 train::TrainOptions options_of(const SmallRun& run, const Scratch& folder, const std::string& directory);
 
 /// Rank 0's. A GPU that several ranks share is served by way of the CPU.
-train::Summary run_on(c10::DeviceType device, const train::TrainOptions& options);
+train::Summary run_on(c10::DeviceType device, const train::TrainOptions& options,
+                      const train::GraphMaker& make_graph = train::make_device_graph);
 
 }  // namespace prunex::tests

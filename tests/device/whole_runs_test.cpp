@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "prunex/io/safetensors.h"
 #include "tests/device/pretend_device.h"
+#include "tests/device/pretend_graph.h"
 #include "tests/device/same_bits.h"
 #include "tests/device/small_runs.h"
 #include "tests/texts.h"
@@ -104,6 +106,54 @@ TEST_P(WholeRun, HasTheCpusNumbersOnTheDevice) {
 
 INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRun, testing::ValuesIn(small_runs()),
                          [](const auto& info) { return info.param.name; });
+
+/// Every rank's steps are replayed from graphs, of which the rank has so many in the run.
+struct RecordedRun {
+  const char* name;
+  int64_t captures;
+};
+
+void PrintTo(const RecordedRun& run, std::ostream* out) {
+  *out << run.name;
+}
+
+class WholeRunOfGraphs : public testing::TestWithParam<RecordedRun> {};
+
+TEST_P(WholeRunOfGraphs, HasTheCpusNumbers) {
+  const auto runs = small_runs();
+  const auto run = std::find_if(runs.begin(), runs.end(), [](const auto& one) { return one.name == GetParam().name; });
+  ASSERT_NE(run, runs.end());
+  const Scratch folder;
+  auto options = options_of(*run, folder, "here"), other = options_of(*run, folder, "there");
+  for (auto* one : {&options, &other}) one->local_steps = 4;
+  run_on(c10::kCPU, options);
+  const GraphCounts before = graph_counts();
+  const auto there = run_on(pretend_device().type(), other, make_pretend_graph);
+  EXPECT_EQ(there.graph_captures, GetParam().captures);
+  EXPECT_EQ(graph_counts().captures - before.captures, GetParam().captures * train::shape_of(options).world_size());
+  EXPECT_GT(graph_counts().replays, before.replays);
+  expect_same_runs(options.run_dir, other.run_dir);
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOfGraphs,
+                         testing::Values(RecordedRun{"ddp_fp32", 1}, RecordedRun{"diloco_int2", 1},
+                                         RecordedRun{"hsadmm_fp32", 2}, RecordedRun{"hsadmm_as_the_paper", 2},
+                                         RecordedRun{"hsadmm_admm_after_the_freeze_masked", 2},
+                                         RecordedRun{"hsadmm_uneven_nodes_int4", 2}, RecordedRun{"scaffold_fp32", 1},
+                                         RecordedRun{"top_k_fp32", 1}, RecordedRun{"powersgd_cut", 2},
+                                         RecordedRun{"prunetrain_fp32", 1}, RecordedRun{"post_local_int2", 1},
+                                         RecordedRun{"diloco_overlapped_int2", 1}, RecordedRun{"cut_by_l2", 3},
+                                         RecordedRun{"sparse_growing", 2}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(WholeRunWithoutGraphs, IsKernelByKernelIfSoTold) {
+  const Scratch folder;
+  auto options = options_of(small_runs().front(), folder, "plain");
+  options.cuda_graphs = false;
+  const GraphCounts before = graph_counts();
+  EXPECT_EQ(run_on(pretend_device().type(), options, make_pretend_graph).graph_captures, 0);
+  EXPECT_EQ(graph_counts().captures, before.captures);
+}
 
 /// A checkpoint knows no device.
 class ResumedRun : public testing::TestWithParam<SmallRun> {};

@@ -67,7 +67,8 @@ Losses run_ours(const Make& make) {
     for (int64_t step = 0; step < kSteps; ++step) {
       if (step == kStart) run.sent_after_start[rank] = comm::moved_by_exchanges(h).sent;
       const data::Batch batch{data["images"][rank][step].contiguous(), data["labels"][rank][step].contiguous()};
-      run.losses[rank].push_back(train::compute_gradients(model.program, replica, batch, false).item<double>());
+      run.losses[rank].push_back(
+          train::compute_gradients(model.program, replica, batch, train::Arithmetic::kFp32).item<double>());
       strategy->before_update(replica);
       train::sgd_step(replica, strategy->local_terms(), kSgd);
       strategy->after_update(replica, step + 1);

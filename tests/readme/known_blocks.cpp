@@ -47,6 +47,7 @@ std::vector<KnownBlock> blocks_of_readme() {
        .changes = {{"--data-dir data",
                     "--data-dir data --epochs 0.4 --sparse-epochs 0.4 --finetune-epochs 0.4 "
                     "--local-steps 2 --batch-size 8 --validation 20 --prune-steps 2"}}},
+      {.file = "README.md", .start = "import prunex", .why_not = "python/tests/test_docs.py"},
       {.file = "README.md", .start = "make install", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "README.md", .start = "find_package(prunex", .why_not = "examples/CMakeLists.txt, a step of .ci/run"},
   };
@@ -80,6 +81,10 @@ std::vector<KnownBlock> blocks_of_pages() {
       {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
       {.file = "docs/performance.md", .start = "bench/time_to_accuracy", .why_not = "hours; tests/cli has its sums"},
       {.file = "docs/pruning-models.md", .start = "cmake", .why_not = "compiles and measures for minutes"},
+      {.file = "docs/python.md", .start = "scripts/setup.sh", .why_not = "compiles for minutes: a step of .ci/run"},
+      {.file = "docs/python.md", .start = "pip install", .why_not = "compiles for minutes"},
+      {.file = "docs/python.md", .start = "make wheel", .why_not = "compiles for minutes: a step of .ci/run"},
+      {.file = "docs/python.md", .start = "PYTHONPATH=", .why_not = "the test `python` of ctest"},
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
       {.file = "docs/results.md", .start = "bench/", .why_not = "days"},
   };

@@ -142,9 +142,9 @@ TEST_F(Completion, OffersCommandsAndOptions) {
 }
 
 TEST_F(Completion, OffersTheWordsOfAnOption) {
-  EXPECT_THAT(of({"train", "--precision", ""}), ElementsAre("auto", "fp32", "bf16"));
+  EXPECT_THAT(of({"train", "--precision", ""}), ElementsAre("auto", "fp32", "tf32", "bf16"));
   EXPECT_THAT(of({"train", "--precision", "=", "b"}), ElementsAre("bf16"));
-  EXPECT_THAT(of({"train", "--precision", "="}), ElementsAre("auto", "fp32", "bf16"));
+  EXPECT_THAT(of({"train", "--precision", "="}), ElementsAre("auto", "fp32", "tf32", "bf16"));
   EXPECT_THAT(of({"train", "--lr", ""}), IsEmpty());
 }
 

@@ -33,7 +33,7 @@ Metrics after_exchange(int64_t exchange, std::optional<double> accuracy) {
 std::vector<std::string> lines_of_a_run(LogForm form, bool quiet = false) {
   testing::internal::CaptureStderr();
   Progress progress(two_nodes(), 4, form, quiet);
-  progress.start("runs/a", true);
+  progress.start("runs/a", "bf16");
   progress.report(after_exchange(1, 0.25), 10, 100);
   progress.report(after_exchange(2, std::nullopt), 20, 100);
   progress.finish();
@@ -65,7 +65,7 @@ TEST(RunProgress, SaysAfterWhichExchangeItGoesOn) {
   Summary run = two_nodes();
   run.exchanges = 3;
   testing::internal::CaptureStderr();
-  Progress(run, 4, LogForm::kPlain, false).start("runs/a", false);
+  Progress(run, 4, LogForm::kPlain, false).start("runs/a", "fp32");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("going on after exchange 3"));
 }
 
@@ -93,7 +93,7 @@ TEST(RunProgress, WritesObjectsOnRequest) {
 
 TEST(RunProgress, WritesObjectsOfAPathThatIsNotUtf8) {
   testing::internal::CaptureStderr();
-  Progress(two_nodes(), 4, LogForm::kJson, false).start("runs/\xff", false);
+  Progress(two_nodes(), 4, LogForm::kJson, false).start("runs/\xff", "fp32");
   EXPECT_TRUE(json::accept(testing::internal::GetCapturedStderr()));
 }
 

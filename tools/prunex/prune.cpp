@@ -92,9 +92,8 @@ void describe_plan(text::OptionList& list, PruneCommand& command) {
 }
 
 void describe_importance(text::OptionList& list, PruneCommand& command) {
-  const std::vector<std::pair<std::string, std::optional<Reduction>>> reductions{
-      {"mean", Reduction::kMean},       {"sum", Reduction::kSum},     {"max", Reduction::kMax},
-      {"product", Reduction::kProduct}, {"first", Reduction::kFirst}, {"last", Reduction::kLast}};
+  const std::vector<std::pair<std::string, std::optional<Reduction>>> reductions(prune::reductions().begin(),
+                                                                                 prune::reductions().end());
   list.topic("Importance");
   list.add("importance", text::one_of(command.importance, prune::importance_names()), "what ranks the units");
   list.add("reduction", text::choice(command.reduction, reductions),

@@ -2,18 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 #include <vector>
-
-#include "prunex/comm/gloo/gloo_communicator.h"
 
 namespace prunex::comm {
 namespace {
@@ -119,7 +117,8 @@ class C10dCommunicator final : public Backend {
     const auto deadline = std::chrono::steady_clock::now() + timeout_;
     try {
       const Work work = start();
-      if (!device.is_cpu()) wait_for_device(*work, deadline);
+      // wait() lets a device's stream wait, not its caller: a lost rank would never be noticed
+      if (!device.is_cpu() || asks_while_waiting()) wait_until([&] { return work->isCompleted(); }, timeout_, deadline);
       if (!work->wait(device.is_cpu() ? timeout_ : kNoTimeout)) throw std::runtime_error("it was aborted");
     } catch (const TimedOut&) {
       throw;
@@ -130,37 +129,16 @@ class C10dCommunicator final : public Backend {
     }
   }
 
-  /// wait() lets a device's stream wait, not its caller: a lost rank would never be noticed.
-  void wait_for_device(::c10d::Work& work, std::chrono::steady_clock::time_point deadline) {
-    constexpr int kSpins = 2000;
-    for (int spins = 0; !work.isCompleted(); ++spins) {
-      if (const auto reason = abort_reason(); !reason.empty()) throw std::runtime_error(reason);
-      if (std::chrono::steady_clock::now() > deadline) throw TimedOut(timeout_, others());
-      if (spins < kSpins) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-    }
-  }
-
   [[noreturn]] void rethrow(const std::string& error) const {
     if (error.find("imed out") != std::string::npos || error.find("imeout") != std::string::npos) {
       throw TimedOut(timeout_, others());
     }
-    throw std::runtime_error(plain_text(error));
+    throw std::runtime_error(fmt::format("{} (with rank {})", plain_text(error), fmt::join(others(), " or ")));
   }
 
   std::string abort_reason() const override {
     const std::lock_guard lock(reason_mutex_);
     return abort_reason_;
-  }
-
-  std::vector<int> others() const {
-    std::vector<int> ranks(static_cast<size_t>(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    ranks.erase(ranks.begin() + rank());
-    return world_ranks(ranks);
   }
 
   const c10::intrusive_ptr<::c10d::ProcessGroup> group_;
@@ -176,6 +154,24 @@ std::unique_ptr<Communicator> make_c10d_communicator(const Group& group,
                                                      c10::intrusive_ptr<::c10d::ProcessGroup> process_group,
                                                      std::chrono::milliseconds timeout, const Guard& guard) {
   return std::make_unique<C10dCommunicator>(group, std::move(process_group), timeout, guard);
+}
+
+Hierarchy make_hierarchy(const Layout& layout, const ProcessGroups& groups, std::chrono::milliseconds timeout,
+                         const Guard& guard) {
+  check(layout);
+  TORCH_CHECK(layout.sites == 1, "[comm] process groups of ", layout.sites, " sites");
+  Hierarchy hierarchy{.layout = layout};
+  for (const auto& [group, members] : memberships(layout)) {
+    const auto& theirs = group == &Hierarchy::world  ? groups.world
+                         : group == &Hierarchy::node ? groups.node
+                                                     : groups.rail;
+    auto& made = hierarchy.*group;
+    made =
+        members.members.size() == 1 ? make_solo(members.name) : make_c10d_communicator(members, theirs, timeout, guard);
+    made->stand_on(nodes_of(layout, members));
+  }
+  hierarchy.flat = make_view("flat", *hierarchy.world);
+  return hierarchy;
 }
 
 }  // namespace prunex::comm

@@ -37,9 +37,6 @@ Network make_network(const std::string& interface, bool one_machine);
 std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Meeting meeting, const Network& network,
                                                          std::chrono::milliseconds timeout, const Guard& guard);
 
-/// A Gloo error without places in Gloo's sources, and with one text for all the ways in which a connection ends.
-std::string plain_text(const std::string& gloo_error);
-
 /// All pairs of a group are connected. Gloo serves as transport only: it does not end a wait when the peer's connection
 /// closes in the middle of a message, so everything that waits is known here and can be woken.
 class Mesh {

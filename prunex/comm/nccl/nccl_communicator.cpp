@@ -9,9 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
-#include <thread>
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/cuda_handles.h"
@@ -189,17 +187,12 @@ class NcclCommunicator final : public Backend {
   /// hangs.
   template <class Done>
   void wait(const Done& done) {
-    constexpr int kSpins = 2000;
-    for (int spins = 0; !done(); ++spins) {
-      stop_if_aborted();
+    const auto ended = [&] {
+      if (done()) return true;
       handle_.in_progress();
-      if (Clock::now() > deadline_) throw TimedOut(limit_, others());
-      if (spins < kSpins) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-    }
+      return false;
+    };
+    wait_until(ended, limit_, deadline_);
   }
 
   void stop_if_aborted() {
@@ -209,13 +202,6 @@ class NcclCommunicator final : public Backend {
   std::string abort_reason() const override {
     const std::lock_guard lock(reason_mutex_);
     return abort_reason_;
-  }
-
-  std::vector<int> others() const {
-    std::vector<int> ranks(static_cast<size_t>(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    ranks.erase(ranks.begin() + rank());
-    return world_ranks(ranks);
   }
 
   c10::DeviceIndex device_;

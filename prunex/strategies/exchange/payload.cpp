@@ -5,7 +5,6 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -87,9 +86,15 @@ const uint8_t* decode_block(int bits, const uint8_t* bytes, int64_t count, float
 
 }  // namespace
 
+const std::vector<std::pair<std::string, Payload>>& payloads() {
+  static const std::vector<std::pair<std::string, Payload>> all{{"fp32", Payload::kFp32}, {"bf16", Payload::kBf16},
+                                                                {"fp16", Payload::kFp16}, {"int8", Payload::kInt8},
+                                                                {"int4", Payload::kInt4}, {"int2", Payload::kInt2}};
+  return all;
+}
+
 std::string name_of(Payload payload) {
-  constexpr std::array names = {"fp32", "bf16", "fp16", "int8", "int4", "int2"};
-  return names[static_cast<size_t>(payload)];
+  return payloads()[static_cast<size_t>(payload)].first;
 }
 
 int bits_of(Payload payload) {

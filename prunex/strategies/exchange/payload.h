@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "prunex/comm/communicator.h"
 
@@ -21,6 +23,8 @@ enum class Payload {
 
 /// "fp32", "bf16", …
 std::string name_of(Payload payload);
+/// All of them by name.
+const std::vector<std::pair<std::string, Payload>>& payloads();
 
 /// A stretch of a buffer: first entries of tensors with two and more dimensions, then of vectors (batch norm, biases),
 /// which are few and of other sizes than weights: integer payloads carry them in fp16.

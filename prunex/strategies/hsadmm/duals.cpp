@@ -143,9 +143,18 @@ bool Duals::tests_convergence() const {
   return options_.tolerance.absolute > 0 || options_.tolerance.relative > 0;
 }
 
-void Duals::add_terms(LocalTerms& terms) const {
+void Duals::set_terms(LocalTerms& terms) const {
+  terms.rho1.clear();
   for (size_t t = 0; t < names_.size(); ++t) {
-    terms.anchor.insert(names_[t], z_node_[names_[t]] - u_[names_[t]]);
+    const at::Tensor &z_node = z_node_[names_[t]], &u = u_[names_[t]];
+    at::Tensor* anchor = terms.anchor.find(names_[t]);
+    if (anchor == nullptr) {
+      terms.anchor.insert(names_[t], z_node - u);
+    } else if (anchor->sizes() == z_node.sizes()) {
+      at::sub_out(*anchor, z_node, u);
+    } else {
+      *anchor = z_node - u;
+    }
     terms.rho1.push_back(rho_[t].rho1);
   }
 }

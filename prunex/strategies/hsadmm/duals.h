@@ -64,8 +64,9 @@ class Duals {
   void note_z(const std::string& name, const at::Tensor& before, const at::Tensor& now);
   /// Residuals of this exchange, and the penalties of the next iteration. Collective.
   void finish(RailExchange& ranks, Exchange& exchange);
-  /// rho1 (theta - anchor), Eq. 8, for the next local steps.
-  void add_terms(LocalTerms& terms) const;
+  /// rho1 (theta - anchor), Eq. 8, for the next local steps. Anchors keep their memory as long as their sizes: steps
+  /// that were recorded read it.
+  void set_terms(LocalTerms& terms) const;
 
   /// What is dead in `support` has no duals; u keeps its own if the local weights stay unmasked.
   void mask(const sparsity::Supports& support, bool mask_u);

@@ -318,9 +318,9 @@ void Hsadmm::restart_buffers(Replica& replica) {
 }
 
 void Hsadmm::set_terms() {
+  if (duals_) return duals_->set_terms(terms_);
   terms_.anchor = TensorDict();
   terms_.rho1.clear();
-  if (duals_) duals_->add_terms(terms_);
 }
 
 void Hsadmm::finish() {

@@ -1,0 +1,76 @@
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "prunex/train/device_graph.h"
+
+namespace prunex::train {
+namespace {
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(const c10::Device& device) : stream_(at::cuda::getStreamFromPool(false, device.index())) {}
+
+  /// Its memory goes back to where other work takes it from.
+  ~CudaGraph() override {
+    try {
+      at::cuda::getCurrentCUDAStream(stream_.device_index()).synchronize();
+    } catch (const c10::Error&) {  // the device has failed, which whoever uses it next will say
+    }
+  }
+
+  void warm_up(const std::function<void()>& work) override { on_own_stream(work); }
+
+  void capture(const std::function<void()>& work) override {
+    on_own_stream([&] { record(work); });
+  }
+
+  void replay() override { graph_.replay(); }
+
+ private:
+  /// Nothing can be recorded on the default stream. After what the current one holds, which goes on after it.
+  void on_own_stream(const std::function<void()>& work) {
+    const auto current = at::cuda::getCurrentCUDAStream(stream_.device_index());
+    at::cuda::CUDAEvent before, after;
+    before.record(current);
+    before.block(stream_);
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    work();
+    after.record(stream_);
+    after.block(current);
+  }
+
+  /// Other threads may call what this one must not: transports, and other ranks' steps.
+  void record(const std::function<void()>& work) {
+    const auto pool = at::cuda::graph_pool_handle();
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      abandon(pool);
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  void abandon(c10::MempoolId_t pool) {
+    try {
+      graph_.capture_end();
+    } catch (const c10::Error&) {  // of the work that could not be recorded, which is on its way already
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool);
+    }
+  }
+
+  at::cuda::CUDAStream stream_;
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGraph> make_device_graph(const c10::Device& device) {
+  return device.is_cuda() ? std::make_unique<CudaGraph>(device) : nullptr;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,60 @@
+// A rank's local steps: kernel by kernel, or recorded and replayed where the device has graphs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "prunex/strategies/strategy.h"
+#include "prunex/train/batch_feed.h"
+#include "prunex/train/device_graph.h"
+#include "prunex/train/local_step.h"
+#include "prunex/train/network.h"
+
+namespace prunex::train {
+
+/// A step is recorded when it is like the two before it: the same tensors in the same memory, the same settings. What
+/// changes without that (images, the learning rate, anchors, rho1) is read where it lies. So a graph lasts until the
+/// freeze, a cut or another phase.
+class LocalSteps {
+ public:
+  /// Borrows network and feed. `make_graph` null, or making none: kernel by kernel.
+  LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph);
+
+  /// Whether step() launches forward, backward and update as one, once they were recorded.
+  bool has_graphs() const { return make_graph_ != nullptr; }
+
+  /// Of the feed's batch, in the parameters; for who does something with them before sgd_step(). Returns the loss.
+  at::Tensor gradients();
+  /// gradients() and sgd_step().
+  at::Tensor step(const strategies::LocalTerms& terms, const SgdOptions& sgd);
+
+  /// Graphs that were recorded.
+  int64_t captures() const { return captures_; }
+
+ private:
+  using Identity = std::vector<int64_t>;
+
+  Identity identity_of(const std::vector<const TensorDict*>& more) const;
+  void run(Identity identity, const std::function<void()>& work);
+  void set_numbers(const strategies::LocalTerms& terms, const SgdOptions& sgd);
+
+  TrainedNetwork& network_;
+  BatchFeed& feed_;
+  const Arithmetic arithmetic_;
+  const GraphMaker make_graph_;
+
+  std::unique_ptr<DeviceGraph> graph_;
+  Identity identity_;  // of the last step
+  int64_t alike_ = 0;  // steps before the graph was recorded
+  int64_t captures_ = 0;
+  at::Tensor loss_;                    // of the last step; the graph's own, once there is one
+  std::vector<at::Tensor> gradients_;  // that the graph writes, where the update is not in it
+  StepNumbers numbers_;
+  std::vector<double> rho1_;  // what numbers_ hold
+};
+
+/// Until the device has done what it was given; at once on the CPU.
+void wait_for(const c10::Device& device);
+
+}  // namespace prunex::train

@@ -1,0 +1,76 @@
+"""Smaller messages for DistributedDataParallel."""
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+
+from prunex import _ranks
+from prunex._library import library
+
+Hook = Callable[[Any, GradBucket], torch.futures.Future[Tensor]]
+
+
+def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: bool = False, momentum: float = 0.9,
+              warmup_steps: int = 0, clip: float = 0.0, process_group: dist.ProcessGroup | None = None,
+              ranks_per_node: int | None = None, timeout: float = 1800) -> Hook:
+    """A communication hook for DistributedDataParallel, beside backward as its own:
+
+        ddp = DistributedDataParallel(model)
+        ddp.register_comm_hook(None, prunex.comm_hook(payload="int4"))
+
+    One of: payload, bf16, fp16, int8, int4 or int2 between nodes, what rounding leaves out being added to the next
+    step's gradients; density, the share of the entries of every matrix that a rank sends, the largest ones, the others
+    being kept for later. dgc: density as deep gradient compression has it (arXiv 1712.01887); momentum lives in the
+    hook then, the optimizer must have none; warmup_steps and clip are its own. The first time that a bucket is seen its
+    gradients go whole, since DistributedDataParallel makes its buckets anew after the first step. Collective.
+
+    >>> prunex.comm_hook(payload="int5")
+    Traceback (most recent call last):
+    ValueError: `payload`: got 'int5', wanted one of bf16, fp16, int8, int4, int2
+    """
+    if (payload is None) == (density is None):
+        raise ValueError("wanted one of `payload` and `density`")
+    if density is not None:
+        library.check_top_k(density, dgc, momentum, warmup_steps, clip)
+    elif dgc:
+        raise ValueError("`dgc`: goes with `density`")
+    elif payload is not None:
+        library.check_payload(payload)
+    if not dgc and (momentum, warmup_steps, clip) != (0.9, 0, 0.0):
+        raise ValueError("`momentum`, `warmup_steps`, `clip`: go with `dgc`")
+    ranks = _ranks.join(process_group, ranks_per_node, timeout, apart=True)
+    buckets: dict[tuple[int, ...], Any] = {}
+    worker = concurrent.futures.ThreadPoolExecutor(1, "prunex-comm-hook")
+
+    def average(bucket: GradBucket) -> None:
+        gradients = bucket.gradients()
+        key = tuple(id(p) for p in bucket.parameters())
+        if key not in buckets:
+            buckets[key] = None
+            library.average_exactly(gradients, ranks)
+            return
+        if buckets[key] is None:
+            if payload is not None:
+                buckets[key] = library.RoundedBucket(gradients, payload, ranks)
+            elif density is not None:
+                buckets[key] = library.SparseBucket(gradients, density, dgc, momentum, warmup_steps, clip, ranks)
+        buckets[key].average(gradients)
+
+    def run(bucket: GradBucket, done: torch.futures.Future[Tensor]) -> None:
+        try:
+            average(bucket)
+            done.set_result(bucket.buffer())
+        except Exception as error:
+            done.set_exception(error)  # type: ignore[arg-type]
+
+    def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        worker.submit(run, bucket, done)
+        return done
+
+    return hook

@@ -1,0 +1,92 @@
+"""Modules that lose what a plan says: as far as their own code follows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prunex import _modules
+from prunex._library import library
+
+Plan = Callable[[list[str]], library.PrunedNetwork]
+
+
+class Differs(ValueError):
+    """A module does not compute what its cut graph does."""
+
+
+def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, example: Any,
+                     optimizer: torch.optim.Optimizer | None) -> tuple[library.PrunedNetwork, list[str]]:
+    """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
+    module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
+    result, whole = plan([]), list[str]()
+    for look in (_inflexible_kinds, _inflexible, None):
+        try:
+            _cut(module, result, example, optimizer)
+            if whole:
+                warnings.warn(_said_of(module, whole), stacklevel=3)
+            return result, whole
+        except Differs as error:
+            if look is None:
+                raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
+                                 f"({error}): prune the exported program, torch.export.export(model, …)") from error
+            whole = look(module, network, example)
+        try:
+            result = plan(whole)
+        except ValueError as error:
+            raise ValueError(f"{error}; {_said_of(module, whole)}") from error
+    raise AssertionError
+
+
+def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
+         optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
+    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost."""
+    undo = _modules.cut(module, result.cut, optimizer, result.convolution_groups())
+    arguments = example if isinstance(example, tuple) else (example,)
+    try:
+        want = result.run([t for t in torch.utils._pytree.tree_leaves(arguments) if isinstance(t, Tensor)])
+        got = _modules.evaluated(module, arguments)
+    except Exception as error:
+        undo()
+        raise Differs(str(error)) from error
+    close = len(got) == len(want) and all(
+        a.shape == b.shape and torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4, equal_nan=True)
+        for a, b in zip(got, want))
+    if not close:
+        undo()
+        raise Differs("other outputs")
+    return undo
+
+
+def _follows(module: nn.Module, network: library.Network, group: str, example: Any) -> bool:
+    """Whether the module's code can do without a unit of the group."""
+    try:
+        _cut(module, network.without_a_unit(group), example, None)()
+    except Differs:
+        return False
+    return True
+
+
+def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any) -> list[str]:
+    """The groups that it cannot lose, where one is tried of those that look alike."""
+    removable = set(network.removable())
+    alike: dict[Any, list[str]] = {}
+    for group in network.groups():
+        if group.name in removable:
+            looks = tuple(sorted((_modules.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
+            alike.setdefault((group.size, looks), []).append(group.name)
+    return [name for names in alike.values() if not _follows(module, network, names[0], example) for name in names]
+
+
+def _inflexible(module: nn.Module, network: library.Network, example: Any) -> list[str]:
+    return [name for name in network.removable() if not _follows(module, network, name, example)]
+
+
+def _said_of(module: nn.Module, whole: list[str]) -> str:
+    some = ", ".join(whole[:3]) + (f" and {len(whole) - 3} others" if len(whole) > 3 else "")
+    return (f"the code of {type(module).__name__} does not follow cuts of {some}, which stay whole; an exported program "
+            "can lose them, too")

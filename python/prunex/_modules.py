@@ -1,0 +1,244 @@
+"""Modules and optimizers of torch: their tensors by name, and what a cut makes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prunex._library import library
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The module itself, of one that torch.compile has wrapped."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ValueError("`model`: got a DistributedDataParallel, which averages gradients in every step; wanted the "
+                         "module in it, or prunex.comm_hook")
+    return getattr(model, "_orig_mod", model)
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that take gradients, by name."""
+    found: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for name, p in found.items():
+        if type(p) is not nn.Parameter or p.layout != torch.strided:
+            raise ValueError(f"`model`: {name} is a {type(p).__name__}, wanted plain parameters")
+        if p.dtype not in _FLOATS:
+            raise ValueError(f"`model`: {name} is {p.dtype}, wanted torch.float32 or torch.float64 "
+                             "(torch.autocast computes in less)")
+    if not found:
+        raise ValueError("`model`: no parameter requires gradients")
+    return found
+
+
+def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    own = {id(p) for p in trained(model).values()}
+    if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError("`optimizer`: it moves no parameter of the model")
+
+
+def buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Those that are saved, by name."""
+    saved = model.state_dict(keep_vars=True)
+    return {name: b for name, b in model.named_buffers() if name in saved}
+
+
+def weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    return dict(trained(model)), buffers(model)
+
+
+def copy_weights(model: nn.Module, params: dict[str, Tensor], values: dict[str, Tensor]) -> None:
+    own, own_buffers = weights(model)
+    with torch.no_grad():
+        for name, value in params.items():
+            own[name].copy_(value)
+        for name, value in values.items():
+            own_buffers[name].copy_(value)
+
+
+@contextlib.contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def exported(model: nn.Module, example: Any) -> bytes:
+    """The module as the bytes of a .pt2, in eval mode."""
+    arguments = example if isinstance(example, tuple) else (example,)
+    try:
+        with _eval_mode(model):
+            program = torch.export.export(model, arguments)
+    except Exception as error:
+        raise ValueError(f"`model`: torch.export cannot export it with this `example`: {error}") from error
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    return file.getvalue()
+
+
+def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+    """Of the parameters that have one: kind of state -> name -> a tensor of the parameter's shape."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, p in trained(model).items():
+        for kind, value in optimizer.state.get(p, {}).items():
+            if isinstance(value, Tensor) and value.shape == p.shape and p.dim() > 0:
+                found.setdefault(kind, {})[name] = value
+    return found
+
+
+# What a cut makes of them.
+
+
+def _set_convolution(m: Any, before: tuple[int, ...]) -> None:
+    transposed = isinstance(m, nn.modules.conv._ConvTransposeNd)
+    m.out_channels, m.in_channels = m.weight.shape[:2]
+    if transposed:
+        m.in_channels, m.out_channels = m.weight.shape[0], m.weight.shape[1] * m.groups
+    else:
+        m.in_channels *= m.groups
+
+
+def _set_linear(m: Any, before: tuple[int, ...]) -> None:
+    m.out_features, m.in_features = m.weight.shape
+
+
+def _set_features(m: Any, before: tuple[int, ...]) -> None:
+    tensor = m.weight if m.weight is not None else m.running_mean
+    m.num_features = tensor.shape[0]
+
+
+def _set_layer_norm(m: Any, before: tuple[int, ...]) -> None:
+    m.normalized_shape = tuple(m.weight.shape)
+
+
+def _set_group_norm(m: Any, before: tuple[int, ...]) -> None:
+    per_group = before[0] // m.num_groups
+    left = m.weight.shape[0]
+    # whole groups go, or as much of each: the forward pass tells, in check()
+    if left % per_group == 0 and left // per_group < m.num_groups:
+        m.num_groups = left // per_group
+    m.num_channels = left
+
+
+def _set_prelu(m: Any, before: tuple[int, ...]) -> None:
+    m.num_parameters = m.weight.shape[0]
+
+
+def _set_embedding(m: Any, before: tuple[int, ...]) -> None:
+    m.num_embeddings, m.embedding_dim = m.weight.shape
+
+
+def _set_recurrent(m: Any, before: tuple[int, ...]) -> None:
+    gates = {"LSTM": 4, "GRU": 3}.get(m.mode, 1)
+    m.hidden_size = m.weight_hh_l0.shape[0] // gates
+    m.input_size = m.weight_ih_l0.shape[1]
+    m._flat_weights = [getattr(m, name) for name in m._flat_weights_names]
+    m.flatten_parameters()
+
+
+_ATTRIBUTES: list[tuple[Any, Callable[[Any, tuple[int, ...]], None]]] = [
+    (nn.modules.conv._ConvNd, _set_convolution),
+    (nn.Linear, _set_linear),
+    ((nn.modules.batchnorm._NormBase,), _set_features),
+    (nn.LayerNorm, _set_layer_norm),
+    (nn.RMSNorm, _set_layer_norm),
+    (nn.GroupNorm, _set_group_norm),
+    (nn.PReLU, _set_prelu),
+    (nn.Embedding, _set_embedding),
+    (nn.RNNBase, _set_recurrent),
+]
+
+
+def _set_attributes(module: nn.Module, before: tuple[int, ...]) -> None:
+    for kinds, setter in _ATTRIBUTES:
+        if isinstance(module, kinds):
+            return setter(module, before)
+
+
+def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | None,
+        convolution_groups: Mapping[str, int]) -> Callable[[], None]:
+    """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. convolution_groups:
+    of the smaller network, by weight. Returns what undoes it."""
+    everything: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    everything.update(model.named_buffers(remove_duplicate=False))
+    lost = {id(everything[name]): name for name in cut.kept() if name in everything}
+    smaller: dict[int, Tensor] = {}
+    before: dict[nn.Module, dict[str, Any]] = {}
+    shapes: dict[nn.Module, tuple[int, ...]] = {}
+    for name, old in everything.items():
+        if id(old) not in lost:
+            continue
+        path, _, leaf = name.rpartition(".")
+        owner = model.get_submodule(path)
+        if owner not in before:
+            before[owner] = {**owner.__dict__, "_parameters": dict(owner._parameters), "_buffers": dict(owner._buffers)}
+            shapes[owner] = tuple(old.shape)
+        if id(old) not in smaller:
+            new = cut.apply(lost[id(old)], old)
+            smaller[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+        place: dict[str, Any] = owner._parameters if isinstance(old, nn.Parameter) else owner._buffers
+        place[leaf] = smaller[id(old)]
+        if lost[id(old)] in convolution_groups and leaf == "weight" and isinstance(owner, nn.modules.conv._ConvNd):
+            owner.groups = convolution_groups[lost[id(old)]]
+    for owner, shape in shapes.items():
+        _set_attributes(owner, shape)
+    undo_optimizer = _cut_optimizer(optimizer, everything, lost, smaller, cut) if optimizer is not None else None
+
+    def undo() -> None:
+        for owner, state in before.items():
+            owner.__dict__.clear()
+            owner.__dict__.update(state)
+        if undo_optimizer is not None:
+            undo_optimizer()
+
+    return undo
+
+
+def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: Mapping[int, str],
+                   smaller: Mapping[int, Tensor], cut: library.Cut) -> Callable[[], None]:
+    lists = [(group, list(group["params"])) for group in optimizer.param_groups]
+    states = dict(optimizer.state)
+    for group in optimizer.param_groups:
+        group["params"] = [smaller.get(id(p), p) for p in group["params"]]
+    for old in {id(t): t for t in tensors.values()}.values():
+        if id(old) in smaller and old in optimizer.state:
+            optimizer.state[smaller[id(old)]] = {
+                kind: cut.apply(names[id(old)], value)
+                if isinstance(value, Tensor) and value.shape == old.shape and old.dim() > 0 else value
+                for kind, value in optimizer.state.pop(old).items()}
+
+    def undo() -> None:
+        for group, params in lists:
+            group["params"] = params
+        optimizer.state.clear()
+        optimizer.state.update(states)
+
+    return undo
+
+
+def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that it gives out in eval mode."""
+    with _eval_mode(model), torch.no_grad():
+        return [t for t in torch.utils._pytree.tree_leaves(model(*arguments)) if isinstance(t, Tensor)]
+
+
+def kind_of_owner(model: nn.Module, tensor: str) -> str:
+    """Of a parameter or buffer: the type of its layer and of the module around it, and its name in the layer."""
+    path, _, leaf = tensor.rpartition(".")
+    around = model.get_submodule(path.rpartition(".")[0])
+    return f"{type(around).__name__} {type(model.get_submodule(path)).__name__} {leaf}"

@@ -1,0 +1,272 @@
+"""What of a network lives and dies together, networks made smaller, and penalties that prepare it."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from prunex import _in_place, _modules
+from prunex._library import library
+
+Group = library.Group
+
+Model = nn.Module | ExportedProgram | str | os.PathLike[str]
+
+
+def _file_of(model: Model, example: Any) -> tuple[bytes, str]:
+    """The bytes of a .pt2, and what messages call it."""
+    if isinstance(model, nn.Module):
+        if example is None:
+            raise ValueError("`example`: got none; a module wants inputs that it can be exported with")
+        return _modules.exported(_modules.plain(model), example), "the exported module"
+    if example is not None:
+        raise ValueError("`example`: an exported program carries its own inputs")
+    if isinstance(model, ExportedProgram):
+        file = io.BytesIO()
+        torch.export.save(model, file)
+        return file.getvalue(), "the exported program"
+    path = Path(model)
+    return path.read_bytes(), str(path)
+
+
+def groups(model: Model, example: Any = None, *, heads: bool = False, statistics: bool = False) -> list[Group]:
+    """The channels of a network that live and die together, in the order of their names: exact, from its graph.
+
+    model: a module with `example`, a tensor or a tuple of positional arguments; or an exported program, or a .pt2 file.
+    heads: attention loses whole heads instead of equal positions of all. statistics: units may go, too, that a norm, a
+    mean or a maximum is taken over.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.LazyLinear(10))
+    >>> x = torch.zeros(1, 3, 8, 8)
+    >>> _ = net(x)
+    >>> [(group.name, group.size) for group in prunex.groups(net, x) if group.prunable]
+    [('0', 8), ('2', 4)]
+    """
+    file, name = _file_of(model, example)
+    return library.Network(file, name, heads, statistics).groups()
+
+
+@dataclass
+class Pruned:
+    """What a network has become."""
+
+    model: nn.Module | ExportedProgram
+    """The module, which was changed in place; or a new program."""
+    parameters: tuple[int, int]
+    """Before and after."""
+    macs: tuple[int, int]
+    """Multiply-accumulates of one input, before and after."""
+    groups: list[dict[str, Any]] = field(repr=False)
+    """Of every group: units, kept, asked, layers, kind, and the reason why others than asked are kept."""
+    layers: list[dict[str, Any]] = field(repr=False)
+    """Of every layer with channels in a group: before, after, asked, reason."""
+    cut: library.Cut = field(repr=False)
+    """What has gone, for tensors of one's own."""
+
+    @property
+    def speed_up(self) -> float:
+        """Multiply-accumulates before over those after."""
+        return self.macs[0] / max(1, self.macs[1])
+
+
+Scorer = Callable[[Group, Mapping[str, Tensor]], Tensor]
+
+
+def _scores_by(importance: Scorer, network: library.Network, tensors: Mapping[str, Tensor]) -> list[list[float]]:
+    removable = set(network.removable())
+    scores = {}
+    for group in network.groups():
+        if group.name not in removable:
+            continue
+        values = torch.as_tensor(importance(group, tensors), dtype=torch.float64, device="cpu")
+        if values.shape != (group.size,):
+            raise ValueError(f"`importance`: got {tuple(values.shape)} scores for group {group.name}, wanted "
+                             f"({group.size},)")
+        scores[group.name] = values.tolist()
+    return [scores[name] for name in network.removable()]
+
+
+def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[str, Tensor] | None,
+              steps: int) -> dict[str, Tensor]:
+    wants = library.needs_evidence(importance)
+    if not wants:
+        if evidence is not None:
+            raise ValueError(f"`evidence`: {importance} looks at none")
+        return {}
+    if steps > 1:
+        raise ValueError(f"`steps`: got {steps}; {importance} looks at gradients of the network as it is: prune once "
+                         "for every step, and take new ones")
+    if evidence is not None:
+        return dict(evidence)
+    if importance != "taylor":
+        raise ValueError(f"`evidence`: got none, {importance} wants a tensor for every weight: docs/python.md")
+    found = {name: p.grad for name, p in tensors.items() if p.grad is not None}
+    if not found:
+        raise ValueError("`importance`: taylor looks at gradients, the parameters have none: call backward() first")
+    return found
+
+
+def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs: float | None = None,
+          parameters: float | None = None, speed_up: float | None = None, importance: str | Scorer = "l2",
+          evidence: Mapping[str, Tensor] | None = None, reduction: str | None = None, normalizer: str | None = None,
+          scope: str = "local", steps: int = 1, round_to: int = 1, max_ratio: float = 1.0,
+          layer_ratio: Mapping[str, float] | None = None, ignore: Sequence[str | nn.Module] = (),
+          heads: bool = False, statistics: bool = False, seed: int = 0,
+          optimizer: torch.optim.Optimizer | None = None) -> Pruned:
+    """Makes a network physically smaller: a module in place, with its attributes and, if one is given, the optimizer's
+    state; of an exported program or a .pt2 file a new program.
+
+    One target: ratio, the share of the units of every group that goes; macs or parameters, what is left at most, as a
+    share or a count; speed_up, multiply-accumulates before over after. importance: l1, l2, bn_scale, lamp, fpgm,
+    random, taylor, hessian, obdc, activation; or a function of (group, tensors by name) with one score per unit, of
+    which the lowest go. evidence: by parameter, what taylor (without: `.grad`), hessian, obdc and activation look at.
+    scope: local, isomorphic or global, which units are compared. steps: scores anew in each. round_to: channels that
+    are left are multiples of it. max_ratio: largest share of a group that goes; layer_ratio: another share for layers
+    of these names; ignore: layers whose outputs stay, by name, with * and ?, or as modules.
+
+    A module's own code may not follow what its graph allows, such as attention that knows its width: such groups stay
+    whole, with a warning. The module is checked against its cut graph on the example.
+
+    Raises ValueError for a target out of reach or an unknown name; the module is then as it was.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    >>> prunex.prune(net, torch.zeros(1, 3, 8, 8), macs=0.5).model[0]
+    Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
+    """
+    target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
+    if steps < 1:
+        raise ValueError(f"`steps`: got {steps}, wanted 1 or more")
+    module = _modules.plain(model) if isinstance(model, nn.Module) else None
+    if optimizer is not None and module is None:
+        raise ValueError("`optimizer`: goes with a module")
+    file, name = _file_of(model, example)
+    network = library.Network(file, name, heads, statistics)
+    patterns, tensors = _patterns(ignore, module), _tensors(model, module, file)
+    if isinstance(importance, str):
+        proof = _evidence(importance, tensors, evidence, steps)
+    else:
+        _expect_unset(steps=(steps, 1), evidence=(evidence, None), reduction=(reduction, None),
+                      normalizer=(normalizer, None))
+        scores = _scores_by(importance, network, tensors)
+
+    def plan(whole: list[str]) -> library.PrunedNetwork:
+        """With these groups left as they are."""
+        limits = library.Limits(round_to, max_ratio, list((layer_ratio or {}).items()),
+                                patterns + [glob.escape(group) for group in whole])
+        choice = library.Choice(target, value, importance if isinstance(importance, str) else "", reduction, normalizer,
+                                scope, limits, steps, seed)
+        return network.prune(choice, proof) if isinstance(importance, str) else network.prune_by(choice, scores)
+
+    if module is None:
+        result = plan([])
+        return _report(_program_of(result), result, [])
+    result, whole = _in_place.cut_what_follows(module, network, plan, example, optimizer)
+    return _report(module, result, whole)
+
+
+def _the_one(**targets: float | None) -> tuple[str, float]:
+    given = [(name, float(value)) for name, value in targets.items() if value is not None]
+    if len(given) != 1:
+        raise ValueError(f"wanted one of {', '.join(f'`{name}`' for name in targets)}, got {len(given)}")
+    return given[0]
+
+
+def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork, whole: list[str]) -> Pruned:
+    decisions = [{**group, "reason": "the module's code does not follow its cut"} if group["group"] in whole else group
+                 for group in result.groups]
+    return Pruned(model=model, parameters=(result.before[0], result.after[0]),
+                  macs=(result.before[1], result.after[1]), groups=decisions, layers=result.layers, cut=result.cut)
+
+
+def _expect_unset(**options: tuple[Any, Any]) -> None:
+    for option, (value, usual) in options.items():
+        if value != usual:
+            raise ValueError(f"`{option}`: has no effect beside an `importance` of one's own")
+
+
+def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> list[str]:
+    """Layers by name; a module stands for all layers in it."""
+    if isinstance(ignore, str):
+        raise ValueError(f"`ignore`: got '{ignore}', wanted a list of names or modules")
+    names = {id(m): name for name, m in module.named_modules()} if module is not None else {}
+    patterns = []
+    for entry in ignore:
+        if isinstance(entry, str):
+            patterns.append(entry)
+            continue
+        if id(entry) not in names:
+            raise ValueError(f"`ignore`: got a {type(entry).__name__} that is no part of the model")
+        inside = [f"{names[id(entry)]}.{name}".rstrip(".") for name, m in entry.named_modules()
+                  if any(True for _ in m.parameters(recurse=False))]
+        patterns += inside
+    return patterns
+
+
+def _tensors(model: Model, module: nn.Module | None, file: bytes) -> dict[str, Tensor]:
+    if module is not None:
+        return dict(module.named_parameters())
+    program = model if isinstance(model, ExportedProgram) else torch.export.load(io.BytesIO(file))
+    return dict(program.named_parameters())
+
+
+def _program_of(result: library.PrunedNetwork) -> ExportedProgram:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "pruned.pt2")
+        result.write(path)
+        return torch.export.load(path)
+
+
+class Sparsifier:
+    """Adds a penalty's gradients to those of a module's parameters: call it after backward()."""
+
+    def __init__(self, model: nn.Module, penalties: library.Penalties) -> None:
+        self._model = model
+        self._penalties = penalties
+        self.refresh(0.0)
+
+    def __call__(self, factor: float = 1.0) -> None:
+        """After backward(), before the optimizer's step. factor: scales the strength, as for a warm-up."""
+        self._penalties.add_to_gradients(_modules.trained(self._model), factor)
+
+    def refresh(self, epochs: float = 1.0) -> None:
+        """New coefficients from the weights as they are; of ranks that hold the same. epochs: passed since the last
+        call."""
+        self._penalties.refresh(_modules.trained(self._model), epochs)
+
+
+def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, strength: float | None = None,
+             growth: float = 1e-4) -> Sparsifier:
+    """Sparse training: drives whole units towards zero, so that prune() costs little afterwards.
+
+        penalties = prunex.sparsify(model, images[:1])
+        for images, labels in loader:
+            criterion(model(images), labels).backward()
+            penalties()
+            optimizer.step()
+        prunex.prune(model, images[:1], macs=0.5)
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    >>> x = torch.randn(2, 3, 8, 8)
+    >>> penalties = prunex.sparsify(net, x, "group_lasso", strength=0.1)
+    >>> net(x).square().mean().backward()
+    >>> before = net[0].weight.grad.clone()
+    >>> penalties()
+    >>> bool(((net[0].weight.grad - before) * net[0].weight > 0).all())
+    True
+
+    penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
+    usual for it; growth: of growing, per epoch.
+    """
+    file, name = _file_of(model, example)
+    plain = _modules.plain(model)
+    return Sparsifier(plain, library.Penalties(library.Network(file, name, False, False), penalty, strength, growth))

@@ -1,0 +1,246 @@
+"""LocalSGD, DiLoCo and HSADMM under a training loop of one's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from prunex import _modules, _ranks
+from prunex._library import library
+
+Exchange = library.Exchange
+
+Value = str | int | float | bool | Sequence[str]
+
+
+def _word(value: Value) -> str:
+    """As the command line would say it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) else ",".join(value)
+
+
+def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimizer: torch.optim.Optimizer,
+                    total_steps: int) -> list[float]:
+    if learning_rate is None:
+        return [float(optimizer.param_groups[0]["lr"])]
+    if not callable(learning_rate):
+        return [float(learning_rate)]
+    if total_steps == 0:
+        raise ValueError("`learning_rate`: got a function of the step, which wants `total_steps`")
+    return [float(learning_rate(step)) for step in range(1, total_steps + 1)]
+
+
+class _Strategy:
+    _name = ""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
+                 total_steps: int | None = None, example: Any = None,
+                 learning_rate: float | Callable[[int], float] | None = None,
+                 process_group: dist.ProcessGroup | None = None, ranks_per_node: int | None = None,
+                 timeout: float = 1800, **options: Value) -> None:
+        """Broadcasts rank 0's weights; collective, with the same arguments on all ranks.
+
+        model: any module with float32 or float64 parameters, on one device. optimizer: any, of its parameters.
+        sync_every: optimizer steps between exchanges. total_steps: of the run; masks want it. example: a tensor, or a
+        tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
+        optimizer, as a number or a function of step 1, 2, …, which the pull of ADMM follows; without, that of the
+        optimizer now. process_group: its ranks, node by node; without, all of torch.distributed, or this process
+        alone. ranks_per_node: without, as the launcher says. timeout: seconds to wait for another rank. options: as
+        the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`, `keep="macs=0.5"`,
+        `outer_lr=1`, …
+
+        Raises ValueError that names the option, what was got and what was wanted; RuntimeError if a rank is lost.
+        """
+        if total_steps is None and options.get("overlap"):
+            raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
+        self.model = _modules.plain(model)
+        self.optimizer = optimizer
+        if sync_every < 1:
+            raise ValueError(f"`sync_every`: got {sync_every}, wanted 1 or more")
+        _modules.expect_trained(self.model, optimizer)
+        self.sync_every = sync_every
+        self.total_steps = total_steps
+        self.step = 0
+        """Optimizer steps so far."""
+        self.exchange: Exchange | None = None
+        """What the last exchange did."""
+        self._synced = 0  # the step of the last exchange
+        self._cut: library.Cut | None = None
+        self._masked = False
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        program = None if example is None else _modules.exported(self.model, example)
+        self._has_masks = program is not None
+        groups = options.get("groups", "auto")
+        if program is None and (groups not in ("auto", "none") or (groups == "auto" and self._name == "hsadmm")):
+            raise ValueError("`example`: got none; masks want inputs of the model, to find which channels live and die "
+                             "together")
+        if program is not None and total_steps is None and ({"prune_end", "freeze_after"} - options.keys()):
+            raise ValueError("`total_steps`: got none; masks want it, or `prune_end` and `freeze_after`")
+        if total_steps is None and self._name == "hsadmm":
+            raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
+        if total_steps is not None and total_steps < 1:
+            raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
+        steps = total_steps or 0
+        momentum = float(optimizer.param_groups[0].get("momentum", 0.0))
+        self._strategy = library.Strategy(
+            self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
+            sync_every, steps, momentum, _learning_rates(learning_rate, optimizer, steps),
+            _ranks.join(process_group, ranks_per_node, timeout), program)
+        for doubt in self._strategy.doubts():
+            warnings.warn(doubt, stacklevel=3)
+
+    def __enter__(self) -> Self:
+        self._handles = [self.optimizer.register_step_pre_hook(lambda *_: self._strategy.before_update()),
+                         self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if kind is None:
+            self.finish()
+
+    def _after_update(self) -> None:
+        self.step += 1
+        self._note(self._strategy.after_update(self.step))
+
+    def _note(self, exchange: Exchange | None) -> None:
+        if exchange is None:
+            return
+        self.exchange = exchange
+        self._synced = self.step
+        if exchange.frozen and not self._masked:
+            self._masked = True
+            for state in _modules.optimizer_state(self.model, self.optimizer).values():
+                self._strategy.mask(state)
+
+    def finish(self) -> None:
+        """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
+        leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
+        if self.step > self._synced:
+            intervals = -(-self.step // self.sync_every)
+            self._note(self._strategy.after_update(intervals * self.sync_every))
+        self._strategy.finish()
+        _modules.copy_weights(self.model, *self._strategy.product())
+
+    def product(self) -> dict[str, Tensor]:
+        """z, what the ranks agree on: parameters and buffers by their names in the module."""
+        params, buffers = self._strategy.product()
+        return {**params, **buffers}
+
+    def masks(self) -> dict[str, Tensor]:
+        """bool[units] by group: the units that are alive."""
+        return self._strategy.masks()
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the exchanges of this rank have sent so far, bytes."""
+        return self._strategy.sent_bytes()
+
+    @property
+    def sent_bytes_between_nodes(self) -> int:
+        """Of those, to ranks on other nodes."""
+        return self._strategy.sent_to_nodes()
+
+    def cut(self) -> library.Cut | None:
+        """Makes module, optimizer state and strategy physically smaller, in place, once the masks are final: from the
+        next step on computing, memory and messages are those of the small network. Call it on all ranks after the same
+        exchange. The module's parameters are new objects afterwards. None before the masks are final, or if nothing can
+        go; calls after the first do nothing."""
+        if not self._has_masks:
+            raise ValueError("cut: there are no masks, wanted `example` and `groups`")
+        if self._cut is not None or not self._masked:
+            return None
+        removable = self._strategy.removable()
+        if removable.empty():
+            return None
+        self._apply(removable)
+        self._strategy.cut(removable, *_modules.weights(self.model))
+        return removable
+
+    def _apply(self, cut: library.Cut) -> None:
+        _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+        self._cut = cut
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
+        after an exchange. Every rank has its own."""
+        everyone, node, rank = self._strategy.state()
+        return {"strategy": self._name, "step": self.step, "synced": self._synced, "masked": self._masked,
+                "global": everyone, "node": node, "rank": rank,
+                "cut": None if self._cut is None else self._cut.values()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
+        optimizer are cut first: load their states afterwards. Collective."""
+        if state["strategy"] != self._name:
+            raise ValueError(f"state_dict: got one of {state['strategy']}, wanted {self._name}")
+        cut = None if state["cut"] is None else library.Cut.of_values(state["cut"])
+        if cut is not None:
+            self._apply(cut)
+            self._strategy.set_weights(*_modules.weights(self.model))
+        self._strategy.load(state["global"], state["node"], state["rank"], cut)
+        self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
+
+
+class LocalSGD(_Strategy):
+    """Averages the weights of all ranks after every `sync_every` optimizer steps.
+
+    >>> net = nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    >>> with prunex.LocalSGD(net, optimizer, sync_every=5) as local:
+    ...     for _ in range(12):
+    ...         optimizer.zero_grad()
+    ...         net(torch.randn(8, 4)).square().mean().backward()
+    ...         optimizer.step()
+    >>> local.exchange.index  # after steps 5, 10 and the last one
+    3
+    """
+
+    _name = "local_sgd"
+
+
+class DiLoCo(_Strategy):
+    """Local steps, then an outer Nesterov step with the mean change of all ranks (arXiv 2311.08105). `outer_lr` and
+    `outer_momentum` are 0.7 and 0.9 unless told.
+
+    >>> net = nn.Linear(4, 2)
+    >>> optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    >>> with prunex.DiLoCo(net, optimizer, sync_every=40, payload="int2") as diloco:
+    ...     for _ in range(80):
+    ...         optimizer.zero_grad()
+    ...         net(torch.randn(8, 4)).square().mean().backward()
+    ...         optimizer.step()
+    >>> diloco.exchange.index, diloco.sent_bytes  # there are no other ranks
+    (2, 0)
+    """
+
+    _name = "diloco"
+
+
+class HSADMM(_Strategy):
+    """Hierarchical structured ADMM (arXiv 2512.14628, corrected): nodes agree on masks while they train. Wants
+    `total_steps` and, unless `groups` is "none", `example`.
+
+    >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    >>> with prunex.HSADMM(net, optimizer, 5, total_steps=100, example=torch.randn(8, 4), keep=0.5) as training:
+    ...     for _ in range(100):
+    ...         optimizer.zero_grad()
+    ...         net(torch.randn(8, 4)).square().mean().backward()
+    ...         optimizer.step()
+    ...         cut = training.cut()
+    >>> net[0]
+    Linear(in_features=4, out_features=8, bias=True)
+    """
+
+    _name = "hsadmm"

@@ -1,0 +1,25 @@
+// The parts of the extension module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "prunex/program/program.h"
+
+namespace prunex::python {
+
+namespace nb = nanobind;
+
+/// By weight, of the convolutions that have several.
+std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph);
+
+void bind_cuts(nb::module_& module);
+void bind_strategies(nb::module_& module);
+void bind_loader(nb::module_& module);
+void bind_networks(nb::module_& module);
+void bind_gradient_exchanges(nb::module_& module);
+
+}  // namespace prunex::python

@@ -1,0 +1,198 @@
+// The gradients of DistributedDataParallel's buckets, compressed between nodes.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "prunex/prune/words.h"
+#include "prunex/strategies/exchange/payload.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "python/src/bindings.h"
+#include "python/src/process_groups.h"
+#include "python/src/tensors.h"
+
+namespace prunex::python {
+namespace {
+
+using strategies::Codec;
+using strategies::Extent;
+using strategies::Payload;
+
+const prune::Words<Payload> kPayloads{{"bf16", Payload::kBf16},
+                                      {"fp16", Payload::kFp16},
+                                      {"int8", Payload::kInt8},
+                                      {"int4", Payload::kInt4},
+                                      {"int2", Payload::kInt2}};
+
+std::vector<at::Tensor> tensors_of(const nb::sequence& gradients) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& gradient : gradients) tensors.push_back(tensor_of(gradient).detach());
+  return tensors;
+}
+
+void average_exactly(const std::vector<at::Tensor>& gradients, comm::Hierarchy& ranks) {
+  for (at::Tensor gradient : gradients) {
+    ranks.world->all_reduce(gradient);
+    gradient.div_(ranks.layout.world_size());
+  }
+}
+
+/// Rounds what crosses nodes, and adds what was left out to the next step's.
+class RoundedBucket {
+ public:
+  RoundedBucket(const std::vector<at::Tensor>& gradients, Payload payload, std::shared_ptr<Ranks> ranks)
+      : ranks_(std::move(ranks)), codec_(payload) {
+    for (const bool matrices : {true, false}) {
+      for (size_t g = 0; g < gradients.size(); ++g) {
+        if ((gradients[g].dim() > 1) != matrices) continue;
+        order_.push_back(g);
+        (matrices ? extent_.weights : extent_.vectors) += gradients[g].numel();
+      }
+    }
+    work_ = at::empty({extent_.size()}, gradients[0].options().dtype(at::kFloat));
+    const comm::Range mine = parts()[static_cast<size_t>(member())];
+    feedback_ = {at::zeros({mine.size()}, work_.options()), at::zeros({mine.size()}, work_.options())};
+  }
+
+  void average(const std::vector<at::Tensor>& gradients) {
+    each(gradients, [](at::Tensor place, const at::Tensor& gradient) { place.copy_(gradient.reshape({-1})); });
+    const comm::Layout& layout = hierarchy().layout;
+    const auto shares = parts();
+    const comm::Range mine = shares[static_cast<size_t>(member())];
+    at::Tensor share = comm::slice(work_, mine);
+    if (layout.is_even()) {
+      hierarchy().node->reduce_scatter(work_, shares);
+      share.div_(layout.ranks_here());
+    }
+    compressed_mean(across(), codec_, share, extent_of(mine), &feedback_);
+    if (layout.is_even()) hierarchy().node->all_gather_parts(work_, shares);
+    each(gradients, [](const at::Tensor& place, at::Tensor gradient) { gradient.copy_(place.view(gradient.sizes())); });
+  }
+
+ private:
+  comm::Hierarchy& hierarchy() const { return ranks_->hierarchy(); }
+  /// Nodes of different sizes are taken for ranks of one kind.
+  comm::Communicator& across() const { return hierarchy().layout.is_even() ? *hierarchy().rail : *hierarchy().flat; }
+  int member() const { return hierarchy().layout.is_even() ? hierarchy().layout.local_rank() : 0; }
+  std::vector<comm::Range> parts() const {
+    return comm::parts({0, extent_.size()}, hierarchy().layout.is_even() ? hierarchy().layout.ranks_here() : 1);
+  }
+  Extent extent_of(comm::Range range) const {
+    const int64_t weights = std::clamp<int64_t>(extent_.weights - range.begin, 0, range.size());
+    return {weights, range.size() - weights};
+  }
+
+  template <class Action>
+  void each(const std::vector<at::Tensor>& gradients, const Action& action) {
+    int64_t begin = 0;
+    for (const size_t g : order_) {
+      action(work_.narrow(0, begin, gradients[g].numel()), gradients[g]);
+      begin += gradients[g].numel();
+    }
+  }
+
+  std::shared_ptr<Ranks> ranks_;
+  Codec codec_;
+  std::vector<size_t> order_;  // matrices first, as an extent has them
+  Extent extent_;
+  at::Tensor work_;
+  strategies::Feedback feedback_;
+};
+
+/// The largest entries of the gradients alone.
+class SparseBucket {
+ public:
+  SparseBucket(const std::vector<at::Tensor>& gradients, const strategies::TopKOptions& options,
+               std::shared_ptr<Ranks> ranks)
+      : ranks_(std::move(ranks)) {
+    for (size_t g = 0; g < gradients.size(); ++g) {
+      // a strategy wants parameters: it takes their gradients alone
+      const at::Tensor theta = at::zeros(gradients[g].sizes(), gradients[g].options());
+      replica_.weights.params.insert(std::to_string(g), theta.set_requires_grad(true));
+    }
+    strategy_ = strategies::make_top_k(replica_, ranks_->hierarchy(), options);
+  }
+
+  void average(const std::vector<at::Tensor>& gradients) {
+    for (size_t g = 0; g < gradients.size(); ++g) replica_.weights.params[g].value().mutable_grad() = gradients[g];
+    strategy_->before_update(replica_);
+    for (size_t g = 0; g < gradients.size(); ++g) {
+      at::Tensor(gradients[g]).copy_(replica_.weights.params[g].value().grad());
+      replica_.weights.params[g].value().mutable_grad().reset();
+    }
+  }
+
+ private:
+  std::shared_ptr<Ranks> ranks_;
+  Replica replica_;
+  std::unique_ptr<strategies::Strategy> strategy_;
+};
+
+strategies::TopKOptions top_k_options(double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
+  constexpr int64_t kEndless = int64_t{1} << 60;
+  strategies::TopKOptions options{
+      .reporting = {kEndless, kEndless}, .density = density, .dgc = dgc, .dgc_options = {momentum, warmup_steps, clip}};
+  check(options);
+  return options;
+}
+
+template <class Bucket>
+void average(Bucket& bucket, const nb::sequence& gradients) {
+  const auto tensors = tensors_of(gradients);
+  const nb::gil_scoped_release released;
+  const at::NoGradGuard no_grad;
+  bucket.average(tensors);
+}
+
+}  // namespace
+
+void bind_gradient_exchanges(nb::module_& module) {
+  const nb::sig kAverage("def average(self, gradients: Sequence[torch.Tensor]) -> None");
+  nb::class_<RoundedBucket>(module, "RoundedBucket")
+      .def(
+          "__init__",
+          [](RoundedBucket* self, const nb::sequence& gradients, const std::string& payload,
+             std::shared_ptr<Ranks> ranks) {
+            const auto meaning = prune::meaning_of(payload, kPayloads, "`payload`");
+            new (self) RoundedBucket(tensors_of(gradients), meaning, std::move(ranks));
+          },
+          nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], payload: str, ranks: Ranks) -> None"))
+      .def("average", &average<RoundedBucket>, kAverage);
+
+  nb::class_<SparseBucket>(module, "SparseBucket")
+      .def(
+          "__init__",
+          [](SparseBucket* self, const nb::sequence& gradients, double density, bool dgc, double momentum,
+             int64_t warmup_steps, double clip, std::shared_ptr<Ranks> ranks) {
+            const auto tensors = tensors_of(gradients);
+            const auto options = top_k_options(density, dgc, momentum, warmup_steps, clip);
+            const nb::gil_scoped_release released;
+            new (self) SparseBucket(tensors, options, std::move(ranks));
+          },
+          nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], density: float, dgc: bool, momentum: float, "
+                  "warmup_steps: int, clip: float, ranks: Ranks) -> None"))
+      .def("average", &average<SparseBucket>, kAverage);
+
+  module.def(
+      "average_exactly",
+      [](const nb::sequence& gradients, const std::shared_ptr<Ranks>& ranks) {
+        const auto tensors = tensors_of(gradients);
+        const nb::gil_scoped_release released;
+        const at::NoGradGuard no_grad;
+        average_exactly(tensors, ranks->hierarchy());
+      },
+      nb::sig("def average_exactly(gradients: Sequence[torch.Tensor], ranks: Ranks) -> None"));
+  module.def("check_payload", [](const std::string& payload) { prune::meaning_of(payload, kPayloads, "`payload`"); });
+  module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
+    top_k_options(density, dgc, momentum, warmup_steps, clip);
+  });
+}
+
+}  // namespace prunex::python

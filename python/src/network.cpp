@@ -1,0 +1,314 @@
+// Networks as torch.export writes them: what of them lives and dies together, and what is left when some of it goes.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "prunex/program/pt2.h"
+#include "prunex/prune/pruner.h"
+#include "prunex/prune/regularizer.h"
+#include "prunex/prune/words.h"
+#include "python/src/bindings.h"
+#include "python/src/tensors.h"
+
+namespace prunex::python {
+namespace {
+
+using channels::DependencyGroup;
+using channels::WeightKind;
+using prune::Pruned;
+
+const prune::Words<prune::Scope> kScopes{
+    {"local", prune::Scope::kLocal}, {"isomorphic", prune::Scope::kIsomorphic}, {"global", prune::Scope::kGlobal}};
+const prune::Words<prune::Reduction> kReductions{
+    {"mean", prune::Reduction::kMean},       {"sum", prune::Reduction::kSum},     {"max", prune::Reduction::kMax},
+    {"product", prune::Reduction::kProduct}, {"first", prune::Reduction::kFirst}, {"last", prune::Reduction::kLast}};
+
+nb::list to_python(const std::vector<at::Tensor>& tensors) {
+  nb::list list;
+  for (const auto& tensor : tensors) list.append(python::to_python(tensor));
+  return list;
+}
+
+nb::list run(const program::Model& model, const nb::sequence& inputs) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& input : inputs) tensors.push_back(tensor_of(input));
+  std::vector<at::Tensor> outputs;
+  {
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    outputs = model.program.run(tensors, model.weights, program::Mode::kEval);
+  }
+  return to_python(outputs);
+}
+
+/// Positions of an axis, unit by unit.
+std::vector<int64_t> positions_of(const sparsity::Slice& slice, int64_t units) {
+  if (!slice.index.empty()) return slice.index;
+  std::vector<int64_t> all;
+  for (int64_t unit = 0; unit < units; ++unit) all.push_back(unit);
+  return all;
+}
+
+/// How units are chosen, as `prune` is told.
+struct Choice {
+  std::string target;
+  double value = 0;
+  std::string importance;
+  std::optional<std::string> reduction, normalizer;
+  std::string scope;
+  prune::LimitOptions limits;
+  int64_t steps = 1;
+  uint64_t seed = 0;
+};
+
+class Network {
+ public:
+  Network(const nb::bytes& file, const std::string& name, channels::GroupOptions options)
+      : model_(program::parse_pt2({file.c_str(), file.size()}, name, 0, program::Batch::kAny)),
+        analysis_(model_.program, options) {}
+
+  const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
+  const channels::Analysis& analysis() const { return analysis_; }
+  const program::Model& model() const { return model_; }
+
+  /// By an importance that is named. `evidence`: by parameter, what the importance asks of data.
+  Pruned prune(const Choice& choice, const nb::dict& evidence) const {
+    auto importance = prune::importance_named(choice.importance);
+    if (choice.reduction) importance.reduction = prune::meaning_of(*choice.reduction, kReductions, "`reduction`");
+    if (choice.normalizer) importance.normalizer = prune::normalizer_named(*choice.normalizer);
+    importance.seed = choice.seed;
+    TensorDict proof = dictionary_of(evidence);
+    prune::Pruner pruner(model_, analysis_, plan_options(choice));
+    const auto target = target_of(choice, pruner);
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    pruner.prune(*prune::make_importance(importance, model_.program.graph(), std::move(proof)), target, choice.steps);
+    return pruner.result();
+  }
+
+  /// By scores of one's own, one per unit for every group that can be cut; empty ones stay whole.
+  Pruned prune_by(const Choice& choice, const std::vector<prune::UnitScores>& scores) const {
+    prune::Pruner pruner(model_, analysis_, plan_options(choice));
+    const auto target = target_of(choice, pruner);
+    const nb::gil_scoped_release released;
+    pruner.step(scores, target, 1);
+    return pruner.result();
+  }
+
+  /// The first unit of the group gone, nothing else.
+  Pruned without_a_unit(const std::string& group) const {
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    auto masks = sparsity::full_masks(analysis_.removable());
+    masks[group].select(0, 0).fill_(false);
+    Pruned pruned{.model = model_,
+                  .cut = sparsity::make_cut(analysis_.removable(), masks, sparsity::shapes_of(model_.weights))};
+    pruned.model.program = channels::cut_program(analysis_, pruned.cut);
+    sparsity::apply_cut(pruned.model.weights, pruned.cut);
+    return pruned;
+  }
+
+ private:
+  static prune::Target target_of(const Choice& choice, const prune::Pruner& pruner) {
+    const std::string name = choice.target == "speed_up" ? "speed-up" : choice.target;
+    return prune::target_named("`" + choice.target + "`", name, choice.value, pruner.planner());
+  }
+
+  static prune::PlanOptions plan_options(const Choice& choice) {
+    return {.scope = prune::meaning_of(choice.scope, kScopes, "`scope`"), .limits = choice.limits};
+  }
+
+  program::Model model_;
+  channels::Analysis analysis_;
+};
+
+nb::dict dictionary_of(const prune::Decision& decision) {
+  nb::dict values;
+  values["group"] = decision.group;
+  values["kind"] = channels::name_of(decision.kind);
+  values["layers"] = decision.layers;
+  values["units"] = decision.units;
+  values["asked"] = decision.asked;
+  values["kept"] = decision.kept;
+  values["reason"] = decision.reason;
+  values["inexact"] = decision.inexact;
+  return values;
+}
+
+nb::dict dictionary_of(const prune::LayerWidth& layer) {
+  nb::dict values;
+  values["layer"] = layer.layer;
+  values["before"] = layer.before;
+  values["asked"] = layer.asked;
+  values["after"] = layer.done;
+  values["reason"] = layer.reason;
+  return values;
+}
+
+template <class Rows>
+nb::list list_of(const Rows& rows) {
+  nb::list list;
+  for (const auto& row : rows) list.append(dictionary_of(row));
+  return list;
+}
+
+nb::tuple size_of(const prune::Size& size) {
+  return nb::make_tuple(size.parameters, size.macs);
+}
+
+/// The penalties of sparse training on the gradients of a module.
+class Penalties {
+ public:
+  Penalties(const Network& network, const std::string& penalty, std::optional<double> strength, double growth)
+      : regularizer_(options_of(penalty, strength, growth), network.analysis()) {}
+
+  void refresh(const nb::dict& params, double epochs) {
+    const Weights weights{dictionary_of(params), TensorDict()};
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    regularizer_.refresh(weights, epochs);
+  }
+
+  void add_to_gradients(const nb::dict& params, double factor) const {
+    TensorDict tensors = dictionary_of(params);
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    regularizer_.add_to_gradients(tensors, factor);
+  }
+
+ private:
+  static prune::RegularizerOptions options_of(const std::string& penalty, std::optional<double> strength,
+                                              double growth) {
+    const auto kind = prune::penalty_named(penalty);
+    if (kind == prune::Penalty::kNone) throw std::invalid_argument("`penalty`: got none, which adds nothing");
+    if (kind == prune::Penalty::kGroupLasso && !strength) {
+      throw std::invalid_argument("`strength`: got none, group_lasso has no usual one");
+    }
+    return {.penalty = kind, .strength = strength.value_or(prune::usual_strength(kind)), .growth = growth};
+  }
+
+  static TensorDict dictionary_of(const nb::dict& params) { return python::dictionary_of(params); }
+
+  prune::Regularizer regularizer_;
+};
+
+void bind_groups(nb::module_& module) {
+  nb::class_<sparsity::Slice>(module, "Slice", "Where the units of a group lie in one tensor.")
+      .def_ro("tensor", &sparsity::Slice::tensor, "Its name in the state dict.")
+      .def_ro("axis", &sparsity::Slice::axis, "Its dimension.");
+
+  nb::class_<DependencyGroup>(module, "Group", "Channels that live and die together.")
+      .def_ro("name", &DependencyGroup::name, "The first layer that makes the channels.")
+      .def_ro("size", &DependencyGroup::size, "Units.")
+      .def_prop_ro(
+          "kind", [](const DependencyGroup& group) { return channels::name_of(group.kind); },
+          "inner: one layer makes them; stream: several do, as in a residual stream; input or output of the model.")
+      .def_ro("prunable", &DependencyGroup::prunable, "Whether units can be removed.")
+      .def_ro("reason", &DependencyGroup::reason, "Why not.")
+      .def_ro("inexact", &DependencyGroup::inexact, "Which statistics change with its units; empty: none.")
+      .def_ro("slices", &DependencyGroup::slices, "Where the units lie.")
+      .def(
+          "positions",
+          [](const DependencyGroup& group, const sparsity::Slice& slice) { return positions_of(slice, group.size); },
+          nb::arg("slice"), "Along the axis of the slice: as many for every unit, unit by unit.");
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph) {
+  std::map<std::string, int64_t> groups;
+  for (const auto& [name, role] : channels::weight_roles(graph)) {
+    if (role.groups > 1) groups[name] = role.groups;
+  }
+  return groups;
+}
+
+void bind_networks(nb::module_& module) {
+  bind_groups(module);
+  const nb::sig kRun("def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]");
+
+  nb::class_<prune::LimitOptions>(module, "Limits")
+      .def(
+          "__init__",
+          [](prune::LimitOptions* self, int64_t round_to, double max_ratio,
+             const std::vector<std::pair<std::string, double>>& ratios, std::vector<std::string> ignore) {
+            new (self) prune::LimitOptions{.round_to = round_to, .max_ratio = max_ratio, .ignore = std::move(ignore)};
+            for (const auto& [pattern, ratio] : ratios) self->ratios.push_back({pattern, ratio});
+          },
+          nb::arg("round_to"), nb::arg("max_ratio"), nb::arg("ratios"), nb::arg("ignore"));
+
+  nb::class_<Choice>(module, "Choice")
+      .def(
+          "__init__",
+          [](Choice* self, const std::string& target, double value, const std::string& importance,
+             const std::optional<std::string>& reduction, const std::optional<std::string>& normalizer,
+             const std::string& scope, const prune::LimitOptions& limits, int64_t steps, uint64_t seed) {
+            new (self) Choice{target, value, importance, reduction, normalizer, scope, limits, steps, seed};
+          },
+          nb::arg("target"), nb::arg("value"), nb::arg("importance"), nb::arg("reduction").none(),
+          nb::arg("normalizer").none(), nb::arg("scope"), nb::arg("limits"), nb::arg("steps"), nb::arg("seed"));
+
+  nb::class_<Network>(module, "Network")
+      .def(
+          "__init__",
+          [](Network* self, const nb::bytes& file, const std::string& name, bool heads, bool statistics) {
+            new (self) Network(file, name, {.statistics = statistics, .heads = heads});
+          },
+          nb::arg("file"), nb::arg("name"), nb::arg("heads") = false, nb::arg("statistics") = false)
+      .def("groups", &Network::groups)
+      .def("removable",
+           [](const Network& self) {
+             std::vector<std::string> names;
+             for (const auto& group : self.analysis().removable()) names.push_back(group.name);
+             return names;
+           })
+      .def("prune", &Network::prune,
+           nb::sig("def prune(self, choice: Choice, evidence: dict[str, torch.Tensor]) -> PrunedNetwork"))
+      .def("prune_by", &Network::prune_by)
+      .def("without_a_unit", &Network::without_a_unit)
+      .def(
+          "run", [](const Network& self, const nb::sequence& inputs) { return run(self.model(), inputs); }, kRun);
+
+  nb::class_<Pruned>(module, "PrunedNetwork")
+      .def_ro("cut", &Pruned::cut)
+      .def_prop_ro(
+          "before", [](const Pruned& self) { return size_of(self.before); },
+          nb::sig("def before(self) -> tuple[int, int]"))
+      .def_prop_ro(
+          "after", [](const Pruned& self) { return size_of(self.after); },
+          nb::sig("def after(self) -> tuple[int, int]"))
+      .def_prop_ro(
+          "groups", [](const Pruned& self) { return list_of(self.decisions); },
+          nb::sig("def groups(self) -> list[dict[str, object]]"))
+      .def_prop_ro(
+          "layers", [](const Pruned& self) { return list_of(self.layers); },
+          nb::sig("def layers(self) -> list[dict[str, object]]"))
+      .def("convolution_groups", [](const Pruned& self) { return groups_of_convolutions(self.model.program.graph()); })
+      .def(
+          "run", [](const Pruned& self, const nb::sequence& inputs) { return run(self.model, inputs); }, kRun)
+      .def("write", [](const Pruned& self, const std::string& path) { program::write_pt2(path, self.model); });
+
+  nb::class_<Penalties>(module, "Penalties")
+      .def(nb::init<const Network&, const std::string&, std::optional<double>, double>(), nb::arg("network"),
+           nb::arg("penalty"), nb::arg("strength").none(), nb::arg("growth"))
+      .def("refresh", &Penalties::refresh,
+           nb::sig("def refresh(self, params: dict[str, torch.Tensor], epochs: float) -> None"))
+      .def("add_to_gradients", &Penalties::add_to_gradients,
+           nb::sig("def add_to_gradients(self, params: dict[str, torch.Tensor], factor: float) -> None"));
+
+  module.def("needs_evidence",
+             [](const std::string& name) { return prune::needs_evidence(prune::importance_named(name).criterion); });
+  module.def("importance_names", &prune::importance_names);
+  module.def("penalty_names", &prune::penalty_names);
+}
+
+}  // namespace prunex::python

@@ -1,0 +1,48 @@
+// torch.distributed's process groups as a rank's groups.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/hierarchy.h"
+
+namespace prunex::python {
+
+/// Names of process groups by what they are to a rank; empty where it would be alone.
+struct GroupNames {
+  std::string world, node, rail;
+};
+
+/// The groups, and what Python hears while it waits in them.
+class Ranks {
+ public:
+  /// timeout: seconds that an operation may take.
+  Ranks(std::vector<int> node_sizes, int rank, const GroupNames& names, double timeout);
+
+  comm::Hierarchy& hierarchy() { return hierarchy_; }
+
+  /// Calls `work` without the interpreter's lock. Signals are heard while it waits for others: what their handlers
+  /// raise, such as KeyboardInterrupt, is thrown here, and the groups are unusable from then on.
+  template <class Work>
+  auto run(const Work& work) {
+    try {
+      const nanobind::gil_scoped_release released;
+      return work();
+    } catch (...) {
+      rethrow();
+    }
+  }
+
+ private:
+  void hear_signals();
+  [[noreturn]] void rethrow();
+
+  std::unique_ptr<nanobind::python_error> raised_;
+  comm::Hierarchy hierarchy_;
+};
+
+}  // namespace prunex::python

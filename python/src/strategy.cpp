@@ -1,0 +1,311 @@
+// A strategy under a loop in Python: what LocalSGD, DiLoCo and HSADMM are made of.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+#include "prunex/program/pt2.h"
+#include "prunex/prune/pruner.h"
+#include "prunex/sparsity/compaction.h"
+#include "prunex/text/one_line.h"
+#include "prunex/train/local_step.h"
+#include "prunex/train/strategy_choice.h"
+#include "prunex/train/trainer.h"
+#include "python/src/bindings.h"
+#include "python/src/process_groups.h"
+#include "python/src/tensors.h"
+
+namespace prunex::python {
+namespace {
+
+using train::TrainOptions;
+
+/// What a loop decides by itself, or calls by another name.
+const std::set<std::string> kOfTheCommand = {
+    "strategy",          "preset",      "no-shrink",  "prune-to",          "prune-below",
+    "prune-steps",       "prune-every", "importance", "normalizer",        "density",
+    "no-error-feedback", "dgc",         "dgc-clip",   "dgc-warmup-epochs", "powersgd-rank",
+    "powersgd-start"};
+
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+/// Those of the command's options that a strategy under a loop has, by Python's names: prune_end.
+std::vector<std::string> option_names() {
+  TrainOptions options;
+  text::OptionList list;
+  train::describe_strategies(list, options);
+  std::vector<std::string> names{"exchange"};
+  for (const auto& option : list.all()) {
+    if (!kOfTheCommand.contains(option.name)) names.push_back(with_underscores(option.name));
+  }
+  return names;
+}
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+void set_options(TrainOptions& options, const Settings& settings) {
+  const std::vector<std::string> known = option_names();
+  text::OptionList list = train::describe(options);
+  for (const auto& [name, word] : settings) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw std::invalid_argument(
+          fmt::format("`{}`: no option of a strategy{}", text::one_line(name), text::did_you_mean(name, known)));
+    }
+    list.find(with_dashes(name))->set(word);
+  }
+  list.check();
+  list.refuse_idle();
+}
+
+/// Of steps 1, 2, …; one for all of them, or one for each.
+std::function<double(int64_t)> rates(std::vector<double> learning_rates) {
+  return [rates = std::move(learning_rates)](int64_t step) {
+    const auto last = static_cast<int64_t>(rates.size()) - 1;
+    return rates[static_cast<size_t>(std::min(step - 1, last))];
+  };
+}
+
+/// Steps of a loop that does not say how many it has: none of them is the last.
+constexpr int64_t kEndless = int64_t{1} << 60;
+
+/// A loop's weights: the tensors of a module, by name.
+struct LoopWeights {
+  nb::dict params, buffers;
+};
+
+Weights weights_of(const LoopWeights& given) {
+  return {dictionary_of(given.params), dictionary_of(given.buffers)};
+}
+
+class LoopStrategy {
+ public:
+  LoopStrategy(const std::string& name, const nb::dict& params, const nb::dict& buffers, const Settings& settings,
+               int64_t local_steps, int64_t total_steps, double momentum, std::vector<double> learning_rates,
+               std::shared_ptr<Ranks> ranks, const std::optional<nb::bytes>& program)
+      : ranks_(std::move(ranks)), replica_{weights_of({params, buffers}), TensorDict()} {
+    const comm::Layout& layout = ranks_->hierarchy().layout;
+    options_.strategy = name;
+    options_.local_steps = local_steps;
+    options_.momentum = momentum;
+    options_.nodes = layout.nodes();
+    options_.ranks_per_node = layout.node_sizes;
+    set_options(options_, settings);
+    train::validate(options_);
+    train::RunPlan plan{.length = train::length_of_steps(options_, total_steps > 0 ? total_steps : kEndless),
+                        .learning_rate = rates(std::move(learning_rates))};
+    if (program) {
+      const std::string bytes(program->c_str(), program->size());
+      model_.emplace(program::parse_pt2(bytes, "the exported module", 0, program::Batch::kAny));
+      analysis_.emplace(model_->program);
+      groups_ = train::groups_to_prune(*analysis_, options_);
+      expect_known(groups_);
+      plan.groups = groups_;
+      plan.score_units = train::mask_scorer(options_, groups_, *model_, {}, {});
+      plan.select_units = train::mask_plan(options_, groups_, *analysis_);
+      doubts_ = train::check_plan(options_, plan.length, groups_);
+    }
+    ranks_->run([&] { strategy_ = train::make_strategy(options_, plan, replica_, ranks_->hierarchy()); });
+  }
+
+  void before_update() {
+    ranks_->run([&] {
+      strategy_->before_update(replica_);
+      const auto& terms = strategy_->local_terms();
+      if (!terms.anchor.is_empty() || !terms.masks.is_empty()) train::add_local_terms(replica_.weights, terms);
+    });
+  }
+
+  /// The exchange that the step has led to, if it has.
+  std::optional<strategies::Exchange> after_update(int64_t step) {
+    auto exchange = ranks_->run([&] { return strategy_->after_update(replica_, step); });
+    if (!exchange.exchanged) return std::nullopt;
+    return exchange;
+  }
+
+  /// Afterwards the statistics are the same on all ranks, too: with a rounded payload they were each rank's own.
+  void finish() {
+    ranks_->run([&] {
+      strategy_->finish();
+      const at::NoGradGuard no_grad;
+      const comm::Hierarchy& ranks = ranks_->hierarchy();
+      if (options_.exchange.payload == strategies::Payload::kFp32) return;
+      for (const auto& buffer : strategy_->product().buffers) {
+        at::Tensor statistics = buffer.value();
+        if (!statistics.is_floating_point()) continue;
+        ranks.world->all_reduce(statistics);
+        statistics.div_(ranks.layout.world_size());
+      }
+    });
+  }
+
+  /// z: parameters and buffers.
+  nb::tuple product() const {
+    return nb::make_tuple(to_python(strategy_->product().params), to_python(strategy_->product().buffers));
+  }
+
+  nb::dict masks() const { return to_python(strategy_->masks()); }
+
+  /// To be called for every kind of the optimizer's state once the masks are final: nothing must move what they hide.
+  void mask(const nb::dict& state) const {
+    const at::NoGradGuard no_grad;
+    const auto supports = sparsity::supports_of(groups_, strategy_->masks(), replica_.weights.params);
+    TensorDict tensors = dictionary_of(state);
+    sparsity::Supports own;
+    for (const auto& support : supports) {
+      if (tensors.contains(support.key())) own.insert(support.key(), support.value());
+    }
+    sparsity::apply_supports(tensors, own);
+  }
+
+  /// What the final masks allow to remove.
+  sparsity::Cut removable() const {
+    if (!analysis_) throw std::invalid_argument("cut: there are no masks: wanted `groups`");
+    const auto supports = sparsity::supports_of(groups_, strategy_->masks(), replica_.weights.params);
+    sparsity::Shapes shapes = sparsity::shapes_of(replica_.weights);
+    return sparsity::make_cut(analysis_->removable(), prune::units_read(*analysis_, supports), shapes);
+  }
+
+  /// By weight, of the convolutions that have several in the network that `cut` leaves.
+  std::map<std::string, int64_t> convolution_groups(const sparsity::Cut& cut) const {
+    TORCH_CHECK(analysis_, "[python] a cut of a network without a graph");
+    return groups_of_convolutions(channels::cut_graph(*analysis_, cut));
+  }
+
+  /// The module has lost what `cut` removes; these are its tensors now.
+  void cut(const sparsity::Cut& cut, const nb::dict& params, const nb::dict& buffers) {
+    set_weights(params, buffers);
+    if (!cut.empty()) ranks_->run([&] { strategy_->cut(cut, replica_); });
+    analysis_.reset();
+  }
+
+  /// The module's tensors, where they are other objects than before.
+  void set_weights(const nb::dict& params, const nb::dict& buffers) {
+    replica_.weights = weights_of({params, buffers});
+  }
+
+  nb::tuple state() const {
+    const strategies::State state = strategy_->state();
+    return nb::make_tuple(to_python(state.global), to_python(state.node), to_python(state.rank));
+  }
+
+  void load(const nb::dict& global, const nb::dict& node, const nb::dict& rank,
+            const std::optional<sparsity::Cut>& cut) {
+    const strategies::State state{dictionary_of(global), dictionary_of(node), dictionary_of(rank)};
+    ranks_->run([&] { strategy_->load(state, cut ? &*cut : nullptr, replica_); });
+    if (cut) analysis_.reset();
+  }
+
+  const std::vector<std::string>& doubts() const { return doubts_; }
+  std::string configuration() { return train::describe(options_).configuration(); }
+  comm::Volume sent() const { return comm::moved_by_exchanges(ranks_->hierarchy()); }
+
+ private:
+  /// Names of a program's weights that the loop's module does not have.
+  void expect_known(const std::vector<sparsity::Group>& groups) const {
+    for (const auto& group : groups) {
+      for (const auto& slice : group.slices) {
+        if (replica_.weights.params.contains(slice.tensor)) continue;
+        throw std::invalid_argument(
+            fmt::format("`model`: the exported module has a parameter {}, which the module lacks", slice.tensor));
+      }
+    }
+  }
+
+  TrainOptions options_;
+  std::shared_ptr<Ranks> ranks_;
+  Replica replica_;
+  std::optional<program::Model> model_;
+  std::optional<channels::Analysis> analysis_;
+  std::vector<sparsity::Group> groups_;
+  std::vector<std::string> doubts_;
+  std::unique_ptr<strategies::Strategy> strategy_;
+};
+
+nb::dict phases_of(const strategies::Exchange& exchange) {
+  nb::dict seconds;
+  for (const auto& phase : exchange.phases) seconds[phase.name] = phase.seconds;
+  return seconds;
+}
+
+}  // namespace
+
+void bind_strategies(nb::module_& module) {
+  nb::class_<Ranks>(module, "Ranks")
+      .def("__init__", [](Ranks* self, std::vector<int> node_sizes, int rank, const std::string& world,
+                          const std::string& node, const std::string& rail, double timeout) {
+        new (self) Ranks(std::move(node_sizes), rank, {world, node, rail}, timeout);
+      });
+
+  nb::class_<strategies::Exchange>(module, "Exchange", "What an exchange has done.")
+      .def_ro("index", &strategies::Exchange::index, "Its number, from 1.")
+      .def_ro("frozen", &strategies::Exchange::frozen, "Whether the masks are final.")
+      .def_ro("converged", &strategies::Exchange::converged, "Whether the residuals are below the tolerance.")
+      .def_ro("keep", &strategies::Exchange::keep, "Kept units / all units of the groups.")
+      .def_ro("mask_changes", &strategies::Exchange::mask_changes, "Units whose mask has changed.")
+      .def_ro("rho1", &strategies::Exchange::rho1, "Pull towards the node's model, mean over tensors.")
+      .def_ro("rho2", &strategies::Exchange::rho2, "Pull of the nodes towards each other, mean over tensors.")
+      .def_ro("overlapped", &strategies::Exchange::overlapped, "Local steps that ran beside it.")
+      .def_prop_ro("seconds", &phases_of, nb::sig("def seconds(self) -> dict[str, float]"),
+                   "Seconds of its phases, waiting included, by name.");
+
+  nb::class_<LoopStrategy>(module, "Strategy")
+      .def(
+          "__init__",
+          [](LoopStrategy* self, const std::string& name, const nb::dict& params, const nb::dict& buffers,
+             const std::vector<std::pair<std::string, std::string>>& settings, int64_t local_steps, int64_t total_steps,
+             double momentum, std::vector<double> learning_rates, std::shared_ptr<Ranks> ranks,
+             const std::optional<nb::bytes>& program) {
+            new (self) LoopStrategy(name, params, buffers, settings, local_steps, total_steps, momentum,
+                                    std::move(learning_rates), std::move(ranks), program);
+          },
+          nb::sig("def __init__(self, name: str, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], "
+                  "settings: list[tuple[str, str]], local_steps: int, total_steps: int, momentum: float, "
+                  "learning_rates: list[float], ranks: Ranks, program: bytes | None) -> None"))
+      .def("before_update", &LoopStrategy::before_update)
+      .def("after_update", &LoopStrategy::after_update)
+      .def("finish", &LoopStrategy::finish)
+      .def("product", &LoopStrategy::product,
+           nb::sig("def product(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]"))
+      .def("masks", &LoopStrategy::masks, nb::sig("def masks(self) -> dict[str, torch.Tensor]"))
+      .def("mask", &LoopStrategy::mask, nb::sig("def mask(self, state: dict[str, torch.Tensor]) -> None"))
+      .def("removable", &LoopStrategy::removable)
+      .def("convolution_groups", &LoopStrategy::convolution_groups)
+      .def(
+          "cut", &LoopStrategy::cut,
+          nb::sig("def cut(self, cut: Cut, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor]) -> None"))
+      .def("set_weights", &LoopStrategy::set_weights,
+           nb::sig("def set_weights(self, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor]) -> None"))
+      .def("state", &LoopStrategy::state,
+           nb::sig(
+               "def state(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]]"))
+      .def("load", &LoopStrategy::load,
+           nb::sig("def load(self, everyone: dict[str, torch.Tensor], node: dict[str, torch.Tensor], "
+                   "rank: dict[str, torch.Tensor], cut: Cut | None) -> None"))
+      .def("doubts", &LoopStrategy::doubts)
+      .def("configuration", &LoopStrategy::configuration)
+      .def("sent_bytes", [](const LoopStrategy& self) { return self.sent().sent; })
+      .def("sent_to_nodes", [](const LoopStrategy& self) { return self.sent().sent_to_nodes; });
+
+  module.def("strategy_options", &option_names);
+}
+
+}  // namespace prunex::python

@@ -1,0 +1,88 @@
+"""What the tests share: ranks that a real torchrun starts."""
+
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def torchrun_file(file: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(file),
+               *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def torchrun(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return torchrun_file(HERE / "ranks.py", ranks, *arguments)
+
+
+@functools.cache
+def _all_on(ranks: int) -> subprocess.CompletedProcess[str]:
+    return torchrun(ranks)
+
+
+@pytest.fixture
+def passed():
+    """Whether a case of ranks.py has; all of so many ranks run under one torchrun."""
+
+    def look(ranks: int, *case: str) -> None:
+        done = _all_on(ranks)
+        if f"passed {' '.join(case)}\n" not in done.stdout:
+            pytest.fail(f"{case} on {ranks} ranks:\n{done.stdout}\n{done.stderr[-6000:]}")
+
+    return look
+
+
+@pytest.fixture(name="torchrun", scope="session")
+def _torchrun():
+    return torchrun
+
+
+@pytest.fixture(name="torchrun_file")
+def _torchrun_file():
+    return torchrun_file
+
+
+@pytest.fixture
+def by_hand():
+    """Ranks without a launcher, which would end the others when one has failed. `interrupt`: the rank that gets a
+    SIGINT once it has printed a line; the others are killed when it has ended."""
+
+    def start(ranks: int, *arguments: str, interrupt: int | None = None) -> list[subprocess.CompletedProcess[str]]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        processes = [subprocess.Popen([sys.executable, str(HERE / "ranks.py"), *arguments], text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
+                                           "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+                                           "MASTER_PORT": str(port)}) for rank in range(ranks)]
+        try:
+            if interrupt is not None:
+                first = processes[interrupt].stdout.readline()
+                processes[interrupt].send_signal(signal.SIGINT)
+                out, err = processes[interrupt].communicate(timeout=120)
+                return [subprocess.CompletedProcess(p.args, p.poll(), first + out if i == interrupt else "", err)
+                        for i, p in enumerate(processes)]
+            texts = [process.communicate(timeout=120) for process in processes]
+            return [subprocess.CompletedProcess(p.args, p.returncode, *t) for p, t in zip(processes, texts)]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+    return start
+
+
+@pytest.fixture
+def command():
+    """The command `prunex`; PRUNEX_COMMAND says where, as CTest does."""
+    return os.environ.get("PRUNEX_COMMAND", "prunex")

@@ -1,0 +1,26 @@
+"""Compressed gradients of DistributedDataParallel."""
+
+import pytest
+
+import prunex
+from ranks import CASES
+
+
+@pytest.mark.parametrize("ranks, case", [(ranks, case) for ranks, cases in CASES.items() for case in cases
+                                         if case[0].startswith("hook")], ids=str)
+def test_averages_follow_the_exact_ones(passed, ranks, case):
+    passed(ranks, *case)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({}, "wanted one of `payload` and `density`"),
+    ({"payload": "int4", "density": 0.1}, "wanted one of `payload` and `density`"),
+    ({"payload": "fp32"}, "`payload`"),
+    ({"density": 0}, "`density`: got 0, wanted a share"),
+    ({"payload": "int4", "dgc": True}, "`dgc`: goes with `density`"),
+    ({"density": 0.1, "clip": 1.0}, "go with `dgc`"),
+])
+def test_options_without_sense_are_refused(options, message):
+    with pytest.raises(ValueError) as error:
+        prunex.comm_hook(**options)
+    assert message in str(error.value)

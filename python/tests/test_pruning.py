@@ -1,0 +1,264 @@
+"""groups, prune and sparsify: modules in place, exported programs, files."""
+
+import copy
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import prunex
+from ranks import OPTIMIZERS, batch, small_network, train_step
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests/data/prune"))
+import convolution_cases, sequence_cases, shape_cases  # noqa: E401, E402, F401
+from layers import CASES  # noqa: E402
+
+X = batch(0, 0)[0]
+
+
+def outputs(net, inputs):
+    with torch.no_grad():
+        result = net(*inputs)
+    return [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+
+
+# What the code of these does not follow: attention that knows its width, numbers of channels written into forward().
+STAY_PARTLY_WHOLE = {
+    "timm_attention_qkv_unbind", "mha_residual", "mha_with_weights", "mha_cross", "encoder_layer", "split_sizes",
+    "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split", "linear_view_convtranspose",
+    "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply"}
+
+
+def case(name):
+    net, inputs = CASES[name]
+    torch.manual_seed(0)
+    net = copy.deepcopy(net)
+    for weight in net.parameters():
+        weight.data.uniform_(-0.7, 0.7)
+    return net, tuple(inputs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_modules_are_pruned_in_place(name):
+    net, inputs = case(name)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pruned = prunex.prune(net, inputs, ratio=0.5)
+    whole = any("does not follow cuts" in str(warning.message) for warning in said)
+    assert whole == (name in STAY_PARTLY_WHOLE)
+    for group in pruned.groups:
+        assert group["kept"] < group["units"] or group["reason"], group
+    smaller = sum(p.numel() for p in net.parameters())
+    assert smaller == pruned.parameters[1] <= pruned.parameters[0]
+    outputs(net.eval(), inputs)
+    again = torch.export.export(net, inputs)  # the attributes say what the weights are: it can be pruned once more
+    assert sum({p.data_ptr(): p.numel() for p in again.parameters()}.values()) == smaller
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests/data/prune/cases").glob("*.pt2"))[::8])
+def test_exported_programs_are_pruned_whole(name):
+    path = ROOT / f"tests/data/prune/cases/{name}.pt2"
+    pruned = prunex.prune(path, ratio=0.5)
+    assert pruned.parameters[1] == sum(p.numel() for p in pruned.model.parameters())
+    before = torch.export.load(path)
+    assert [str(spec) for spec in pruned.model.graph_signature.user_inputs] == [
+        str(spec) for spec in before.graph_signature.user_inputs]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "regnet_y_400mf"])
+def test_torchvisions_networks_lose_half_of_their_work(name):
+    torch.manual_seed(0)
+    net = getattr(torchvision.models, name)(num_classes=10)
+    x = torch.randn(2, 3, 32, 32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pruned = prunex.prune(net, x, macs=0.5, scope="global")
+    assert 0.49 < pruned.macs[1] / pruned.macs[0] <= 0.5
+    nn.functional.cross_entropy(net.train()(x), torch.tensor([1, 2])).backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in net.parameters())
+
+
+def test_a_cut_that_hits_zeros_changes_nothing():
+    net = small_network().eval()
+    with torch.no_grad():
+        for part in (net[0].weight, net[1].weight, net[1].bias):
+            part[2] = part[5] = 0
+        net[1].running_mean[2] = net[1].running_mean[5] = 0
+    want = outputs(net, (X,))
+    pruned = prunex.prune(net, X, ratio=0.25, ignore=["3"])
+    assert pruned.cut.kept()["0.weight"] == {0: [0, 1, 3, 4, 6, 7]}
+    torch.testing.assert_close(outputs(net, (X,)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_the_weakest_units_go():
+    net = small_network()
+    with torch.no_grad():
+        for unit, size in enumerate([5, 1, 7, 2, 8, 3, 6, 4]):
+            net[0].weight[unit] = size
+            net[1].weight[unit] = size
+            net[3].weight[:, unit] = size
+    assert prunex.prune(net, X, ratio=0.5, importance="l1", ignore=["3"]).cut.kept()["0.weight"] == {0: [0, 2, 4, 6]}
+
+
+def test_importance_may_be_a_function():
+    seen = []
+
+    def last_first(group, tensors):
+        seen.append(group.name)
+        layer = group.slices[0]
+        assert tensors[layer.tensor].shape[layer.axis] == len(group.positions(layer))
+        return -torch.arange(group.size, dtype=torch.float32)
+
+    net = small_network()
+    pruned = prunex.prune(net, X, ratio=0.5, importance=last_first)
+    assert seen == ["0", "3"] and pruned.cut.kept()["0.weight"] == {0: [0, 1, 2, 3]}
+    with pytest.raises(ValueError, match=r"`importance`: got \(1,\) scores for group 0, wanted \(4,\)"):
+        prunex.prune(net, X, ratio=0.5, importance=lambda group, tensors: torch.zeros(1))
+    with pytest.raises(ValueError, match="`steps`: has no effect beside an `importance` of one's own"):
+        prunex.prune(net, X, ratio=0.5, importance=last_first, steps=2)
+
+
+def test_taylor_looks_at_the_gradients_that_are_there():
+    net = small_network()
+    with pytest.raises(ValueError, match="call backward"):
+        prunex.prune(net, X, ratio=0.5, importance="taylor")
+    images, labels = batch(0, 1)
+    nn.functional.cross_entropy(net(images), labels).backward()
+    for name, p in net.named_parameters():
+        if name != "8.weight":
+            p.grad.zero_()
+    w, g, by_hand = net[8].weight, net[8].weight.grad, copy.deepcopy(net)
+    kept = prunex.prune(net, X, ratio=0.5, importance="taylor", ignore=["0"]).cut.kept()["8.weight"][1]
+    blocks = (w * g).abs().sum(0).view(4, 4).sum(1).topk(2).indices.tolist()  # group norm's four groups go as wholes
+    assert kept == [4 * block + i for block in sorted(blocks) for i in range(4)]
+    evidence = {"8.weight": -g}
+    again = prunex.prune(by_hand, X, ratio=0.5, importance="taylor", ignore=["0"], evidence=evidence)
+    assert again.cut.kept()["8.weight"][1] == kept
+
+
+def test_the_optimizer_follows():
+    net = small_network()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    train_step(net, optimizer, 0, 1)
+    moment = optimizer.state[net[0].weight]["exp_avg"].clone()
+    pruned = prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    kept = pruned.cut.kept()["0.weight"][0]
+    assert torch.equal(optimizer.state[net[0].weight]["exp_avg"], moment[kept])
+    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in net.parameters()}
+    assert len(optimizer.state) == len(list(net.parameters()))
+    train_step(net, optimizer, 0, 2)
+
+
+def test_modules_and_names_may_be_ignored():
+    for ignore in (["0"], [small_network()]):
+        net = small_network()
+        entry = [net[0]] if isinstance(ignore[0], nn.Module) else ignore
+        pruned = prunex.prune(net, X, ratio=0.5, ignore=entry)
+        assert net[0].out_channels == 8 and net[3].out_channels == 8, pruned.groups
+    with pytest.raises(ValueError, match="`ignore`: got a Linear that is no part of the model"):
+        prunex.prune(small_network(), X, ratio=0.5, ignore=[nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match="`ignore`: got '0', wanted a list"):
+        prunex.prune(small_network(), X, ratio=0.5, ignore="0")
+
+
+def test_a_module_that_cannot_be_cut_so_far_stays_as_it_was():
+    net = small_network()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    train_step(net, optimizer, 0, 1)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    params = [id(p) for p in net.parameters()]
+    with pytest.raises(ValueError, match="wanted 2 at most"):
+        prunex.prune(net, X, macs=2, optimizer=optimizer)
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net
+
+        def forward(self, x):
+            return self.inner[1](self.inner[0](x)).view(x.shape[0], 8, -1).mean(2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prunex.prune(Wide(), X, ratio=0.5, optimizer=optimizer)
+    assert [id(p) for p in net.parameters()] == params
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert net[0].out_channels == 8 and len(optimizer.state) == len(params)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({}, "wanted one of `ratio`, `macs`, `parameters`, `speed_up`, got 0"),
+    ({"ratio": 0.5, "macs": 0.5}, "got 2"),
+    ({"ratio": 1.5}, "`ratio` 1.5: wanted a share"),
+    ({"speed_up": 0.5}, "`speed_up` 0.5: wanted 1 or more"),
+    ({"ratio": 0.5, "importance": "l3"}, "`importance`: got 'l3', wanted one of l1"),
+    ({"ratio": 0.5, "scope": "here"}, "`scope`: got 'here', wanted one of local"),
+    ({"ratio": 0.5, "steps": 0}, "`steps`: got 0"),
+    ({"ratio": 0.5, "max_ratio": 2}, "`max_ratio`"),
+    ({"ratio": 0.5, "ignore": ["nothing"]}, "`ignore`"),
+    ({"ratio": 0.5, "layer_ratio": {"nothing": 0.1}}, "`layer_ratio`"),
+    ({"ratio": 0.5, "importance": "obdc"}, "`evidence`: got none, obdc wants"),
+    ({"ratio": 0.5, "evidence": {}}, "`evidence`: l2 looks at none"),
+])
+def test_options_without_sense_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        prunex.prune(small_network(), X, **options)
+    assert message in str(error.value)
+
+
+def test_groups_know_where_their_units_lie():
+    groups = {group.name: group for group in prunex.groups(small_network(), X)}
+    inner = groups["0"]
+    assert (inner.size, inner.kind, inner.prunable) == (8, "inner", True)
+    assert {(s.tensor, s.axis) for s in inner.slices} >= {("0.weight", 0), ("1.weight", 0), ("3.weight", 1)}
+    assert any(not group.prunable and group.reason for group in groups.values())
+    with pytest.raises(ValueError, match="`example`: got none"):
+        prunex.groups(small_network())
+    with pytest.raises(ValueError, match="`example`: an exported program carries its own"):
+        prunex.groups(torch.export.export(small_network(), (X,)), X)
+
+
+def test_penalties_are_added_to_gradients():
+    net = small_network()
+    penalties = prunex.sparsify(net, X, "group_lasso", strength=0.1)
+    images, labels = batch(0, 1)
+    nn.functional.cross_entropy(net(images), labels).backward()
+    before = net[3].weight.grad.clone()
+    penalties()
+    # group lasso (arXiv 1901.09290): strength w / |unit|, of the unit's rows and of the units that it reads
+    added = net[3].weight.grad - before
+    assert (added * net[3].weight > 0).all() and not torch.equal(added, torch.zeros_like(added))
+    penalties(factor=0.0)
+    torch.testing.assert_close(net[3].weight.grad, before + added)
+    with pytest.raises(ValueError, match="`strength`: got none"):
+        prunex.sparsify(net, X, "group_lasso")
+    with pytest.raises(ValueError, match="`penalty`: got none"):
+        prunex.sparsify(net, X, "none")
+
+
+def test_sparse_training_shrinks_what_goes():
+    torch.manual_seed(0)
+    net, plain = small_network(), small_network()
+    penalties = prunex.sparsify(net, X, "group_norm", strength=0.06)
+    for model in (net, plain):
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for step in range(1, 31):
+            images, labels = batch(0, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            if model is net:
+                penalties()
+            optimizer.step()
+            if model is net and step % 10 == 0:
+                penalties.refresh()
+
+    def weakest(model):
+        norms = model[3].weight.flatten(1).norm(dim=1).sort().values
+        return (norms[:8].sum() / norms[8:].sum()).item()
+
+    assert weakest(net) < 0.7 * weakest(plain)

@@ -1,0 +1,102 @@
+"""train, evaluate, read_run and report: the command's work from Python."""
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+import prunex
+
+SMALL = {"dataset": "synthetic", "samples": 320, "model": "resnet8", "batch_size": 16, "local_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    heard = []
+    run = prunex.train(**SMALL, nodes=2, exchanges=5, run_dir=tmp_path_factory.mktemp("run") / "one",
+                       on_exchange=heard.append)
+    assert [event["exchange"] for event in heard] == [1, 2, 3, 4, 5]
+    return run
+
+
+def test_a_run_is_what_the_command_wrote(run):
+    summary = json.loads((run.directory / "summary.json").read_text())
+    assert run.summary == summary and run.accuracy == summary["accuracy_compact"]
+    assert [entry["exchange"] for entry in run.metrics] == [1, 2, 3, 4, 5]
+    assert run.structure and summary["nodes"] == 2
+    assert sum(w.numel() for n, w in run.program().named_parameters()) == summary["parameters_compact"]
+    assert run.program().module()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert set(run.weights()) >= {"fc.weight"}
+    assert str(run.directory) in run._repr_html_()
+
+
+def test_its_product_is_evaluated_and_reported(run, tmp_path):
+    scored = prunex.evaluate(run.directory / "model.pt2", dataset="synthetic", samples=320)
+    assert scored["accuracy"] == pytest.approx(run.accuracy)
+    page = prunex.report(run.directory, output=tmp_path / "page.html")
+    assert "<html" in page.read_text()[:200] and "resnet8" in page.read_text()
+
+
+def test_progress_is_printed_and_logged(tmp_path, capsys, caplog):
+    with caplog.at_level(logging.INFO, "prunex"):
+        prunex.train(**SMALL, strategy="local_sgd", exchanges=2, run_dir=tmp_path / "a")
+    printed = capsys.readouterr().out
+    assert "exchange 2/2  loss" in printed and "exchange 2/2  loss" in caplog.text
+    prunex.train(**SMALL, strategy="local_sgd", exchanges=1, run_dir=tmp_path / "b", quiet=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_metrics_are_a_table_where_pandas_is(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'prunex\[pandas\]'"):
+        run.frame
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"payload": "int3"}, "`payload`: got 'int3', wanted one of fp32"),
+    ({"local_step": 3}, "`local_step`"),
+    ({"strategy": "ddp", "keep": 0.5}, "`keep`: "),
+    ({"batch_size": 10**6}, "`batch_size`: got 1000000"),
+])
+def test_options_have_pythons_names_in_messages(options, message, tmp_path):
+    with pytest.raises(ValueError) as error:
+        prunex.train(**{**SMALL, "run_dir": tmp_path / "run", **options}, quiet=True)
+    assert message in str(error.value) and "--" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_fails_is_a_runtime_error(run, tmp_path):
+    with pytest.raises(RuntimeError, match="the training loss is .*: try a lower `lr`"):
+        prunex.train(**SMALL, exchanges=5, lr=1e9, run_dir=tmp_path / "run", quiet=True)
+    with pytest.raises(ValueError, match="`run_dir` .*: is not empty"):
+        prunex.train(**SMALL, exchanges=1, run_dir=run.directory, quiet=True)
+
+
+def test_an_interrupt_ends_the_run_with_a_checkpoint(tmp_path):
+    script = textwrap.dedent(f"""
+        import prunex
+        try:
+            prunex.train(**{SMALL!r}, exchanges=100000, checkpoint_every=1, run_dir={str(tmp_path / "run")!r})
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().startswith("exchange 1/")
+    process.send_signal(2)
+    assert "stopped" in process.communicate(timeout=120)[0]
+    stopped = prunex.read_run(tmp_path / "run")
+    assert stopped.summary == {} and stopped.metrics
+    time.sleep(0.2)
+    assert prunex.read_run(tmp_path / "run").metrics[-1] == stopped.metrics[-1]  # nothing runs on
+
+
+def test_no_run_is_said_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no run directory"):
+        prunex.read_run(tmp_path)
+    with pytest.raises(ValueError, match="`directories`: got none"):
+        prunex.report()

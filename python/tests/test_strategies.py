@@ -1,0 +1,129 @@
+"""LocalSGD, DiLoCo and HSADMM against their formulas written out in PyTorch, on real ranks."""
+
+import pytest
+import torch
+from torch import nn
+
+import prunex
+from ranks import CASES, OPTIMIZERS, batch, small_network, train_step
+
+
+@pytest.mark.parametrize("ranks, case", [(ranks, case) for ranks, cases in CASES.items() for case in cases
+                                         if not case[0].startswith("hook")], ids=lambda value: "-".join(value)
+                         if isinstance(value, tuple) else str(value))
+def test_on_ranks(passed, ranks, case):
+    passed(ranks, *case)
+
+
+def test_a_lost_rank_is_named(by_hand):
+    survivor, lost = by_hand(2, "a_rank_dies")
+    assert lost.returncode == 7 and survivor.returncode == 1
+    assert "RuntimeError: [comm] rank 0: all_reduce in rail 0: its connection closed (with rank 1)" in survivor.stderr
+
+
+def test_an_interrupt_ends_the_wait(by_hand):
+    waiting, _ = by_hand(2, "one_waits", interrupt=0)
+    assert waiting.stdout.endswith("KeyboardInterrupt\n"), (waiting.stdout, waiting.stderr)
+
+
+def make(strategy=prunex.DiLoCo, **options):
+    net = small_network()
+    return strategy(net, OPTIMIZERS["sgd"](net.parameters()), **options)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"payload": "int3"}, "`payload`: got 'int3', wanted one of fp32"),
+    ({"paylod": "int2"}, "`paylod`: no option of a strategy; did you mean 'payload'"),
+    ({"sync_every": 0}, "`sync_every`: got 0, wanted 1 or more"),
+    ({"outer_momentum": 1.5}, "`outer_momentum`: got 1.5"),
+    ({"kappa": 0.3}, "`kappa`: diloco has no duals"),
+    ({"groups": "coupled"}, "`example`: got none"),
+    ({"groups": "coupled", "example": torch.zeros(1, 3, 8, 8)}, "`total_steps`: got none"),
+    ({"total_steps": 0}, "`total_steps`: got 0"),
+    ({"overlap": 2}, "`overlap`: wants `total_steps`"),
+    ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
+    ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
+    ({"example": torch.zeros(1, 2, 8, 8), "groups": "coupled", "total_steps": 100}, "`model`: torch.export cannot"),
+])
+def test_options_without_sense_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        make(**options)
+    assert message in str(error.value)
+
+
+def test_what_cannot_be_trained_is_refused():
+    net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: it moves no parameter of the model"):
+        prunex.DiLoCo(net, OPTIMIZERS["sgd"](small_network().parameters()))
+    half = small_network(torch.bfloat16)
+    with pytest.raises(ValueError, match="0.weight is torch.bfloat16, wanted torch.float32"):
+        prunex.DiLoCo(half, OPTIMIZERS["sgd"](half.parameters()))
+    with pytest.raises(ValueError, match="`example`: got none"):
+        make(prunex.HSADMM)
+    for p in net.parameters():
+        p.requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameter requires gradients"):
+        prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
+
+
+def test_a_process_alone_prunes_while_it_trains():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.HSADMM(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled",
+                       round_to=1) as training:
+        for step in range(1, 41):
+            train_step(net, optimizer, 0, step)
+            training.cut()
+    assert net[0].out_channels == 4 and training.sent_bytes == 0
+
+
+def test_compiled_modules_and_frozen_parameters_train():
+    net = small_network()
+    net[0].weight.requires_grad_(False)
+    before = net[0].weight.clone()
+    optimizer = OPTIMIZERS["adamw"](p for p in net.parameters() if p.requires_grad)
+    with prunex.DiLoCo(torch.compile(net, backend="eager"), optimizer, sync_every=2) as training:
+        for step in range(1, 5):
+            train_step(net, optimizer, 0, step)
+    assert torch.equal(net[0].weight, before)
+    assert "0.weight" not in training.product() and "1.running_mean" in training.product()
+
+
+def test_hooks_end_with_the_context():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.LocalSGD(net, optimizer, sync_every=2) as training:
+        train_step(net, optimizer, 0, 1)
+    train_step(net, optimizer, 0, 2)
+    assert training.step == 1
+
+
+def test_an_error_in_the_loop_is_not_hidden_by_an_exchange():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with pytest.raises(KeyError, match="mine"):
+        with prunex.LocalSGD(net, optimizer, sync_every=2) as training:
+            train_step(net, optimizer, 0, 1)
+            raise KeyError("mine")
+    assert training.exchange is None
+
+
+def test_modules_that_share_a_parameter_keep_sharing_it():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.b.weight = self.a.weight
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(self.b(self.a(x).relu()).relu())
+
+    net = Tied()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    x = torch.randn(4, 6)
+    with prunex.DiLoCo(net, optimizer, sync_every=2) as training:
+        for _ in range(4):
+            net(x).sum().backward()
+            optimizer.step()
+    assert net.a.weight is net.b.weight and training.exchange.index == 2

@@ -1,0 +1,55 @@
+"""Types, stubs and the examples in docstrings."""
+
+import doctest
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import prunex
+
+PACKAGE = Path(prunex.__file__).parent
+
+# What stubtest takes amiss of every extension that nanobind makes.
+_OF_NANOBIND = re.compile(r"is a disjoint base at runtime|metaclass differs|is not a function|does not have \*args|"
+                          r"stub is a staticmethod|_runs.pandas is not present")
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, cwd=PACKAGE.parent,
+                          env={**os.environ, "MYPYPATH": str(PACKAGE.parent), "MYPY_CACHE_DIR": os.devnull})
+    return done.stdout + done.stderr
+
+
+def test_the_package_is_typed() -> None:
+    pytest.importorskip("mypy")
+    assert "Success: no issues found" in (said := run("mypy", "--strict", "-p", "prunex")), said
+
+
+def test_the_stub_says_what_the_extension_has(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    run("nanobind.stubgen", "-q", "-m", "prunex._prunex", "-o", str(tmp_path / "made.pyi"))
+    assert (PACKAGE / "_prunex.pyi").read_text() == (tmp_path / "made.pyi").read_text()
+    lines = [line for line in run("mypy.stubtest", "--concise", "prunex").splitlines() if line.startswith("prunex.")]
+    assert [line for line in lines if not _OF_NANOBIND.search(line)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in prunex.__all__ if name != "__version__"])
+def test_every_name_is_explained(name: str) -> None:
+    assert len(inspect.getdoc(getattr(prunex, name)) or "") > 20
+
+
+@pytest.mark.parametrize("name", ["DiLoCo", "HSADMM", "LocalSGD", "comm_hook", "groups", "prune", "sparsify", "train"])
+def test_its_example_is_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = doctest.DocTestFinder(recurse=False).find(getattr(prunex, name), name,
+                                                      globs={"torch": torch, "nn": torch.nn, "prunex": prunex})
+    assert found[0].examples
+    torch.manual_seed(0)
+    said: list[str] = []
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(found[0], out=said.append).failed == 0, "".join(said)

@@ -1,0 +1,150 @@
+#include "tests/device/pretend_graph.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/StreamGuard.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "tests/device/pretend_device.h"
+
+namespace prunex::tests {
+namespace {
+
+thread_local c10::StreamId current_stream = 0;  // 0: the default one
+std::atomic<c10::StreamId> last_stream = 0;
+std::atomic<int64_t> captures = 0, replays = 0;
+
+std::mutex recording;
+std::map<c10::StreamId, PretendGraph*> recorded;  // graphs that are being recorded
+std::vector<std::string>* kernel_log = nullptr;
+std::vector<std::string> last_names;
+
+class TrainingGraph final : public train::DeviceGraph {
+ public:
+  void warm_up(const std::function<void()>& work) override { on_own_stream(work); }
+
+  void capture(const std::function<void()>& work) override {
+    on_own_stream([&] {
+      graph_.begin();
+      try {
+        work();
+      } catch (...) {
+        graph_.end();
+        throw;
+      }
+      graph_.end();
+    });
+    ++captures;
+    const std::lock_guard lock(recording);
+    last_names = graph_.names();
+  }
+
+  void replay() override {
+    graph_.replay();
+    ++replays;
+  }
+
+ private:
+  void on_own_stream(const std::function<void()>& work) const {
+    const c10::StreamGuard guard(stream_);
+    work();
+  }
+
+  const c10::Stream stream_ = new_pretend_stream();
+  PretendGraph graph_{stream_};
+};
+
+}  // namespace
+
+std::unique_ptr<train::DeviceGraph> make_pretend_graph(const c10::Device&) {
+  return std::make_unique<TrainingGraph>();
+}
+
+GraphCounts graph_counts() {
+  return {captures, replays};
+}
+
+std::vector<std::string> recorded_kernels() {
+  const std::lock_guard lock(recording);
+  return last_names;
+}
+
+c10::Stream new_pretend_stream() {
+  return c10::Stream(c10::Stream::UNSAFE, pretend_device(), ++last_stream);
+}
+
+c10::Stream current_pretend_stream() {
+  return c10::Stream(c10::Stream::UNSAFE, pretend_device(), current_stream);
+}
+
+c10::Stream exchange_pretend_stream(c10::Stream stream) {
+  const c10::Stream before = current_pretend_stream();
+  current_stream = stream.id();
+  return before;
+}
+
+PretendGraph* graph_of_kernel(const std::string& name) {
+  const std::lock_guard lock(recording);
+  const auto graph = recorded.find(current_stream);
+  if (graph == recorded.end() && kernel_log != nullptr) kernel_log->push_back(name);
+  return graph == recorded.end() ? nullptr : graph->second;
+}
+
+void refuse_in_graph(const PretendGraph* graph, const std::string& what) {
+  TORCH_CHECK(graph == nullptr, what, ": operation not permitted when stream is capturing");
+}
+
+std::vector<std::string> kernels_of(const std::function<void()>& work) {
+  std::vector<std::string> names;
+  const auto log = [](std::vector<std::string>* to) {
+    const std::lock_guard lock(recording);
+    kernel_log = to;
+  };
+  log(&names);
+  work();
+  log(nullptr);
+  return names;
+}
+
+PretendGraph::PretendGraph(const c10::Stream& stream) : stream_(stream) {}
+
+PretendGraph::~PretendGraph() {
+  const std::lock_guard lock(recording);
+  recorded.erase(stream_.id());
+}
+
+void PretendGraph::begin() {
+  TORCH_CHECK(current_stream == stream_.id(), "[pretend] recording begins on another stream");
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  random_ = generator.get_state();
+  const std::lock_guard lock(recording);
+  recorded[stream_.id()] = this;
+}
+
+/// What was drawn to find the shapes of results counts as not drawn.
+void PretendGraph::end() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(random_);
+  const std::lock_guard lock(recording);
+  recorded.erase(stream_.id());
+}
+
+void PretendGraph::add(const std::string& name, std::function<void()> kernel) {
+  names_.push_back(name);
+  kernels_.push_back(std::move(kernel));
+}
+
+void PretendGraph::replay() const {
+  const at::NoGradGuard no_grad;
+  thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
+  static_cast<void>(alone);
+  for (const auto& kernel : kernels_) kernel();
+}
+
+}  // namespace prunex::tests
