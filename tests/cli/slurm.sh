@@ -6,17 +6,32 @@ shift
 export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
 host=$(hostname -s)
 
-free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+# So many free ports below those that the kernel hands out to anybody while the daemons start.
+free_ports() {
+  python3 - "$1" <<'PYTHON'
+import random, socket, sys
+
+sockets = []
+while len(sockets) < int(sys.argv[1]):
+    sockets.append(socket.socket())
+    try:
+        sockets[-1].bind(("127.0.0.1", random.randrange(30000, 32768)))
+    except OSError:
+        sockets.pop()
+print(*(s.getsockname()[1] for s in sockets))
+PYTHON
 }
 
 stop() {
+  local status=$?
   for daemon in slurmd slurmctld munged; do
     [[ ! -s $folder/$daemon.pid ]] || kill "$(cat "$folder/$daemon.pid")" 2>/dev/null || true
   done
+  ((status == 0)) || tail -n 30 "$folder"/*.log >&2 || true
 }
 
 getent hosts "$host" >/dev/null || export MASTER_ADDR=127.0.0.1
+read -r controller_port node_port < <(free_ports 2)
 mkdir -p "$folder/state" "$folder/spool"
 (umask 077 && head -c 1024 /dev/urandom >"$folder/key")
 cat >"$SLURM_CONF" <<CONF
@@ -26,8 +41,8 @@ SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket
 CredType=cred/munge
-SlurmctldPort=$(free_port)
-SlurmdPort=$(free_port)
+SlurmctldPort=$controller_port
+SlurmdPort=$node_port
 SlurmctldPidFile=$folder/slurmctld.pid
 SlurmdPidFile=$folder/slurmd.pid
 SlurmctldLogFile=$folder/slurmctld.log
@@ -39,6 +54,7 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+FirstJobId=$((1 + RANDOM % 10000))
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
@@ -52,8 +68,10 @@ munged --force --socket="$folder/munge.socket" --key-file="$folder/key" --pid-fi
   --log-file="$folder/munged.log" --seed-file="$folder/seed"
 slurmctld -f "$SLURM_CONF"
 slurmd -f "$SLURM_CONF" -N "$host"
-for ((tries = 0; tries < 300; ++tries)); do
-  [[ $(sinfo --noheader --format=%T 2>/dev/null) != idle ]] || break
+for ((tries = 0; ; ++tries)); do
+  state=$(sinfo --noheader --format=%T 2>&1) || true
+  [[ $state != idle ]] || break
+  ((tries < 600)) || { echo "slurm.sh: the node is not idle after a minute: $state" >&2; exit 1; }
   sleep 0.1
 done
 "$@"
