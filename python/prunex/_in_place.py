@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from prunex import _modules
 from prunex._library import library
@@ -46,9 +46,9 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
          optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost."""
     undo = _modules.cut(module, result.cut, optimizer, result.convolution_groups())
-    arguments = example if isinstance(example, tuple) else (example,)
+    arguments = _modules.arguments_of(example)
     try:
-        want = result.run([t for t in torch.utils._pytree.tree_leaves(arguments) if isinstance(t, Tensor)])
+        want = result.run(_modules.tensors_in(arguments))
         got = _modules.evaluated(module, arguments)
     except Exception as error:
         undo()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from prunex._library import library
 
@@ -73,17 +74,36 @@ def _eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def exported(model: nn.Module, example: Any) -> bytes:
-    """The module as the bytes of a .pt2, in eval mode."""
-    arguments = example if isinstance(example, tuple) else (example,)
-    try:
-        with _eval_mode(model):
-            program = torch.export.export(model, arguments)
-    except Exception as error:
-        raise ValueError(f"`model`: torch.export cannot export it with this `example`: {error}") from error
+def arguments_of(example: Any) -> tuple[Any, ...]:
+    """A tuple of positional arguments; anything else is the only one."""
+    return example if isinstance(example, tuple) else (example,)
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """Those in nested tuples, lists and dicts, in order."""
+    return [t for t in torch.utils._pytree.tree_leaves(values) if isinstance(t, Tensor)]
+
+
+def bytes_of(program: ExportedProgram) -> bytes:
+    """As a .pt2."""
     file = io.BytesIO()
     torch.export.save(program, file)
     return file.getvalue()
+
+
+def exported(model: nn.Module, example: Any) -> bytes:
+    """The module as the bytes of a .pt2, in eval mode."""
+    try:
+        with _eval_mode(model):
+            program = torch.export.export(model, arguments_of(example))
+    except Exception as error:
+        raise ValueError(f"`model`: torch.export cannot export it with this `example`: {error}") from error
+    return bytes_of(program)
+
+
+def _lies_beside(value: Any, parameter: Tensor) -> bool:
+    """Whether an optimizer keeps it entry by entry of the parameter."""
+    return isinstance(value, Tensor) and value.shape == parameter.shape and parameter.dim() > 0
 
 
 def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
@@ -91,7 +111,7 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
     found: dict[str, dict[str, Tensor]] = {}
     for name, p in trained(model).items():
         for kind, value in optimizer.state.get(p, {}).items():
-            if isinstance(value, Tensor) and value.shape == p.shape and p.dim() > 0:
+            if _lies_beside(value, p):
                 found.setdefault(kind, {})[name] = value
     return found
 
@@ -218,8 +238,7 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     for old in {id(t): t for t in tensors.values()}.values():
         if id(old) in smaller and old in optimizer.state:
             optimizer.state[smaller[id(old)]] = {
-                kind: cut.apply(names[id(old)], value)
-                if isinstance(value, Tensor) and value.shape == old.shape and old.dim() > 0 else value
+                kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value
                 for kind, value in optimizer.state.pop(old).items()}
 
     def undo() -> None:
@@ -234,7 +253,7 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
     """The tensors that it gives out in eval mode."""
     with _eval_mode(model), torch.no_grad():
-        return [t for t in torch.utils._pytree.tree_leaves(model(*arguments)) if isinstance(t, Tensor)]
+        return tensors_in(model(*arguments))
 
 
 def kind_of_owner(model: nn.Module, tensor: str) -> str:

@@ -32,9 +32,7 @@ def _file_of(model: Model, example: Any) -> tuple[bytes, str]:
     if example is not None:
         raise ValueError("`example`: an exported program carries its own inputs")
     if isinstance(model, ExportedProgram):
-        file = io.BytesIO()
-        torch.export.save(model, file)
-        return file.getvalue(), "the exported program"
+        return _modules.bytes_of(model), "the exported program"
     path = Path(model)
     return path.read_bytes(), str(path)
 

@@ -25,11 +25,11 @@ using strategies::Codec;
 using strategies::Extent;
 using strategies::Payload;
 
-const prune::Words<Payload> kPayloads{{"bf16", Payload::kBf16},
-                                      {"fp16", Payload::kFp16},
-                                      {"int8", Payload::kInt8},
-                                      {"int4", Payload::kInt4},
-                                      {"int2", Payload::kInt2}};
+/// Those that round: fp32 is what DistributedDataParallel sends by itself.
+Payload rounded_payload(const std::string& word) {
+  static const prune::Words<Payload> kRounded(strategies::payloads().begin() + 1, strategies::payloads().end());
+  return prune::meaning_of(word, kRounded, "`payload`");
+}
 
 std::vector<at::Tensor> tensors_of(const nb::sequence& gradients) {
   std::vector<at::Tensor> tensors;
@@ -136,7 +136,6 @@ class SparseBucket {
 };
 
 strategies::TopKOptions top_k_options(double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
-  constexpr int64_t kEndless = int64_t{1} << 60;
   strategies::TopKOptions options{
       .reporting = {kEndless, kEndless}, .density = density, .dgc = dgc, .dgc_options = {momentum, warmup_steps, clip}};
   check(options);
@@ -160,7 +159,7 @@ void bind_gradient_exchanges(nb::module_& module) {
           "__init__",
           [](RoundedBucket* self, const nb::sequence& gradients, const std::string& payload,
              std::shared_ptr<Ranks> ranks) {
-            const auto meaning = prune::meaning_of(payload, kPayloads, "`payload`");
+            const Payload meaning = rounded_payload(payload);
             new (self) RoundedBucket(tensors_of(gradients), meaning, std::move(ranks));
           },
           nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], payload: str, ranks: Ranks) -> None"))
@@ -189,7 +188,7 @@ void bind_gradient_exchanges(nb::module_& module) {
         average_exactly(tensors, ranks->hierarchy());
       },
       nb::sig("def average_exactly(gradients: Sequence[torch.Tensor], ranks: Ranks) -> None"));
-  module.def("check_payload", [](const std::string& payload) { prune::meaning_of(payload, kPayloads, "`payload`"); });
+  module.def("check_payload", [](const std::string& payload) { rounded_payload(payload); });
   module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
     top_k_options(density, dgc, momentum, warmup_steps, clip);
   });

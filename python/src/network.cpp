@@ -26,12 +26,6 @@ using channels::DependencyGroup;
 using channels::WeightKind;
 using prune::Pruned;
 
-const prune::Words<prune::Scope> kScopes{
-    {"local", prune::Scope::kLocal}, {"isomorphic", prune::Scope::kIsomorphic}, {"global", prune::Scope::kGlobal}};
-const prune::Words<prune::Reduction> kReductions{
-    {"mean", prune::Reduction::kMean},       {"sum", prune::Reduction::kSum},     {"max", prune::Reduction::kMax},
-    {"product", prune::Reduction::kProduct}, {"first", prune::Reduction::kFirst}, {"last", prune::Reduction::kLast}};
-
 nb::list to_python(const std::vector<at::Tensor>& tensors) {
   nb::list list;
   for (const auto& tensor : tensors) list.append(python::to_python(tensor));
@@ -78,30 +72,23 @@ class Network {
 
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
   const channels::Analysis& analysis() const { return analysis_; }
-  const program::Model& model() const { return model_; }
 
   /// By an importance that is named. `evidence`: by parameter, what the importance asks of data.
   Pruned prune(const Choice& choice, const nb::dict& evidence) const {
     auto importance = prune::importance_named(choice.importance);
-    if (choice.reduction) importance.reduction = prune::meaning_of(*choice.reduction, kReductions, "`reduction`");
+    if (choice.reduction)
+      importance.reduction = prune::meaning_of(*choice.reduction, prune::reductions(), "`reduction`");
     if (choice.normalizer) importance.normalizer = prune::normalizer_named(*choice.normalizer);
     importance.seed = choice.seed;
-    TensorDict proof = dictionary_of(evidence);
-    prune::Pruner pruner(model_, analysis_, plan_options(choice));
-    const auto target = target_of(choice, pruner);
-    const nb::gil_scoped_release released;
-    const at::NoGradGuard no_grad;
-    pruner.prune(*prune::make_importance(importance, model_.program.graph(), std::move(proof)), target, choice.steps);
-    return pruner.result();
+    const auto chosen = prune::make_importance(importance, model_.program.graph(), python::dictionary_of(evidence));
+    return pruned(choice, [&](prune::Pruner& pruner, const prune::Target& target) {
+      pruner.prune(*chosen, target, choice.steps);
+    });
   }
 
   /// By scores of one's own, one per unit for every group that can be cut; empty ones stay whole.
   Pruned prune_by(const Choice& choice, const std::vector<prune::UnitScores>& scores) const {
-    prune::Pruner pruner(model_, analysis_, plan_options(choice));
-    const auto target = target_of(choice, pruner);
-    const nb::gil_scoped_release released;
-    pruner.step(scores, target, 1);
-    return pruner.result();
+    return pruned(choice, [&](prune::Pruner& pruner, const prune::Target& target) { pruner.step(scores, target, 1); });
   }
 
   /// The first unit of the group gone, nothing else.
@@ -124,7 +111,16 @@ class Network {
   }
 
   static prune::PlanOptions plan_options(const Choice& choice) {
-    return {.scope = prune::meaning_of(choice.scope, kScopes, "`scope`"), .limits = choice.limits};
+    return {.scope = prune::meaning_of(choice.scope, prune::scopes(), "`scope`"), .limits = choice.limits};
+  }
+
+  template <class Cut>
+  Pruned pruned(const Choice& choice, const Cut& cut) const {
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    prune::Pruner pruner(model_, analysis_, plan_options(choice));
+    cut(pruner, target_of(choice, pruner));
+    return pruner.result();
   }
 
   program::Model model_;
@@ -222,20 +218,7 @@ void bind_groups(nb::module_& module) {
           nb::arg("slice"), "Along the axis of the slice: as many for every unit, unit by unit.");
 }
 
-}  // namespace
-
-std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph) {
-  std::map<std::string, int64_t> groups;
-  for (const auto& [name, role] : channels::weight_roles(graph)) {
-    if (role.groups > 1) groups[name] = role.groups;
-  }
-  return groups;
-}
-
-void bind_networks(nb::module_& module) {
-  bind_groups(module);
-  const nb::sig kRun("def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]");
-
+void bind_choices(nb::module_& module) {
   nb::class_<prune::LimitOptions>(module, "Limits")
       .def(
           "__init__",
@@ -256,7 +239,9 @@ void bind_networks(nb::module_& module) {
           },
           nb::arg("target"), nb::arg("value"), nb::arg("importance"), nb::arg("reduction").none(),
           nb::arg("normalizer").none(), nb::arg("scope"), nb::arg("limits"), nb::arg("steps"), nb::arg("seed"));
+}
 
+void bind_network(nb::module_& module) {
   nb::class_<Network>(module, "Network")
       .def(
           "__init__",
@@ -274,10 +259,10 @@ void bind_networks(nb::module_& module) {
       .def("prune", &Network::prune,
            nb::sig("def prune(self, choice: Choice, evidence: dict[str, torch.Tensor]) -> PrunedNetwork"))
       .def("prune_by", &Network::prune_by)
-      .def("without_a_unit", &Network::without_a_unit)
-      .def(
-          "run", [](const Network& self, const nb::sequence& inputs) { return run(self.model(), inputs); }, kRun);
+      .def("without_a_unit", &Network::without_a_unit);
+}
 
+void bind_results(nb::module_& module) {
   nb::class_<Pruned>(module, "PrunedNetwork")
       .def_ro("cut", &Pruned::cut)
       .def_prop_ro(
@@ -294,9 +279,12 @@ void bind_networks(nb::module_& module) {
           nb::sig("def layers(self) -> list[dict[str, object]]"))
       .def("convolution_groups", [](const Pruned& self) { return groups_of_convolutions(self.model.program.graph()); })
       .def(
-          "run", [](const Pruned& self, const nb::sequence& inputs) { return run(self.model, inputs); }, kRun)
+          "run", [](const Pruned& self, const nb::sequence& inputs) { return run(self.model, inputs); },
+          nb::sig("def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]"))
       .def("write", [](const Pruned& self, const std::string& path) { program::write_pt2(path, self.model); });
+}
 
+void bind_penalties(nb::module_& module) {
   nb::class_<Penalties>(module, "Penalties")
       .def(nb::init<const Network&, const std::string&, std::optional<double>, double>(), nb::arg("network"),
            nb::arg("penalty"), nb::arg("strength").none(), nb::arg("growth"))
@@ -304,11 +292,26 @@ void bind_networks(nb::module_& module) {
            nb::sig("def refresh(self, params: dict[str, torch.Tensor], epochs: float) -> None"))
       .def("add_to_gradients", &Penalties::add_to_gradients,
            nb::sig("def add_to_gradients(self, params: dict[str, torch.Tensor], factor: float) -> None"));
+}
 
+}  // namespace
+
+std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph) {
+  std::map<std::string, int64_t> groups;
+  for (const auto& [name, role] : channels::weight_roles(graph)) {
+    if (role.groups > 1) groups[name] = role.groups;
+  }
+  return groups;
+}
+
+void bind_networks(nb::module_& module) {
+  bind_groups(module);
+  bind_choices(module);
+  bind_network(module);
+  bind_results(module);
+  bind_penalties(module);
   module.def("needs_evidence",
              [](const std::string& name) { return prune::needs_evidence(prune::importance_named(name).criterion); });
-  module.def("importance_names", &prune::importance_names);
-  module.def("penalty_names", &prune::penalty_names);
 }
 
 }  // namespace prunex::python

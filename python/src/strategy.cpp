@@ -84,16 +84,9 @@ std::function<double(int64_t)> rates(std::vector<double> learning_rates) {
   };
 }
 
-/// Steps of a loop that does not say how many it has: none of them is the last.
-constexpr int64_t kEndless = int64_t{1} << 60;
-
 /// A loop's weights: the tensors of a module, by name.
-struct LoopWeights {
-  nb::dict params, buffers;
-};
-
-Weights weights_of(const LoopWeights& given) {
-  return {dictionary_of(given.params), dictionary_of(given.buffers)};
+Weights weights_of(const nb::dict& params, const nb::dict& buffers) {
+  return {dictionary_of(params), dictionary_of(buffers)};
 }
 
 class LoopStrategy {
@@ -101,7 +94,7 @@ class LoopStrategy {
   LoopStrategy(const std::string& name, const nb::dict& params, const nb::dict& buffers, const Settings& settings,
                int64_t local_steps, int64_t total_steps, double momentum, std::vector<double> learning_rates,
                std::shared_ptr<Ranks> ranks, const std::optional<nb::bytes>& program)
-      : ranks_(std::move(ranks)), replica_{weights_of({params, buffers}), TensorDict()} {
+      : ranks_(std::move(ranks)), replica_{weights_of(params, buffers), TensorDict()} {
     const comm::Layout& layout = ranks_->hierarchy().layout;
     options_.strategy = name;
     options_.local_steps = local_steps;
@@ -113,13 +106,13 @@ class LoopStrategy {
     train::RunPlan plan{.length = train::length_of_steps(options_, total_steps > 0 ? total_steps : kEndless),
                         .learning_rate = rates(std::move(learning_rates))};
     if (program) {
-      const std::string bytes(program->c_str(), program->size());
-      model_.emplace(program::parse_pt2(bytes, "the exported module", 0, program::Batch::kAny));
-      analysis_.emplace(model_->program);
+      const auto model =
+          program::parse_pt2({program->c_str(), program->size()}, "the exported module", 0, program::Batch::kAny);
+      analysis_.emplace(model.program);
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);
       plan.groups = groups_;
-      plan.score_units = train::mask_scorer(options_, groups_, *model_, {}, {});
+      plan.score_units = train::mask_scorer(options_, groups_, model, {}, {});
       plan.select_units = train::mask_plan(options_, groups_, *analysis_);
       doubts_ = train::check_plan(options_, plan.length, groups_);
     }
@@ -179,9 +172,7 @@ class LoopStrategy {
   /// What the final masks allow to remove.
   sparsity::Cut removable() const {
     if (!analysis_) throw std::invalid_argument("cut: there are no masks: wanted `groups`");
-    const auto supports = sparsity::supports_of(groups_, strategy_->masks(), replica_.weights.params);
-    sparsity::Shapes shapes = sparsity::shapes_of(replica_.weights);
-    return sparsity::make_cut(analysis_->removable(), prune::units_read(*analysis_, supports), shapes);
+    return prune::removable_cut(*analysis_, groups_, strategy_->masks(), replica_.weights);
   }
 
   /// By weight, of the convolutions that have several in the network that `cut` leaves.
@@ -198,9 +189,7 @@ class LoopStrategy {
   }
 
   /// The module's tensors, where they are other objects than before.
-  void set_weights(const nb::dict& params, const nb::dict& buffers) {
-    replica_.weights = weights_of({params, buffers});
-  }
+  void set_weights(const nb::dict& params, const nb::dict& buffers) { replica_.weights = weights_of(params, buffers); }
 
   nb::tuple state() const {
     const strategies::State state = strategy_->state();
@@ -215,7 +204,6 @@ class LoopStrategy {
   }
 
   const std::vector<std::string>& doubts() const { return doubts_; }
-  std::string configuration() { return train::describe(options_).configuration(); }
   comm::Volume sent() const { return comm::moved_by_exchanges(ranks_->hierarchy()); }
 
  private:
@@ -233,7 +221,6 @@ class LoopStrategy {
   TrainOptions options_;
   std::shared_ptr<Ranks> ranks_;
   Replica replica_;
-  std::optional<program::Model> model_;
   std::optional<channels::Analysis> analysis_;
   std::vector<sparsity::Group> groups_;
   std::vector<std::string> doubts_;
@@ -301,11 +288,8 @@ void bind_strategies(nb::module_& module) {
            nb::sig("def load(self, everyone: dict[str, torch.Tensor], node: dict[str, torch.Tensor], "
                    "rank: dict[str, torch.Tensor], cut: Cut | None) -> None"))
       .def("doubts", &LoopStrategy::doubts)
-      .def("configuration", &LoopStrategy::configuration)
       .def("sent_bytes", [](const LoopStrategy& self) { return self.sent().sent; })
       .def("sent_to_nodes", [](const LoopStrategy& self) { return self.sent().sent_to_nodes; });
-
-  module.def("strategy_options", &option_names);
 }
 
 }  // namespace prunex::python
