@@ -56,4 +56,7 @@ struct Origin {
 
 Report make_report(const Findings& findings, const Origin& origin);
 
+/// A line per exchange of every run, below a line of names: those of metrics.jsonl.
+std::string exchanges_csv(const std::vector<Run>& runs);
+
 }  // namespace prunex::report

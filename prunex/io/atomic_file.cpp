@@ -125,23 +125,22 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
-JsonLines::JsonLines(std::string path) : path_(std::move(path)) {
+GrowingFile::GrowingFile(std::string path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_to_write(path_);
 }
 
-JsonLines::~JsonLines() {
+GrowingFile::~GrowingFile() {
   ::close(descriptor_);
 }
 
-void JsonLines::append(std::string_view object) {
-  TORCH_CHECK(object.find('\n') == std::string_view::npos, "[io] a line of ", path_, " contains a line break");
-  waiting_ += fmt::format("{}\n", object);
+void GrowingFile::append(std::string_view record) {
+  waiting_ += record;
   flush();
 }
 
-// One write call: lines stay whole even if the process is killed between two of them.
-void JsonLines::flush() {
+// One write call: records stay whole even if the process is killed between two of them.
+void GrowingFile::flush() {
   const off_t end = ::lseek(descriptor_, 0, SEEK_END);
   ssize_t written = 0;
   do {

@@ -1,5 +1,4 @@
-// Files and directories that appear whole or not at all, those of runs among them, and files that grow by one JSON
-// object per line.
+// Files and directories that appear whole or not at all, those of runs among them, and files that grow record by record.
 #pragma once
 
 #include <cstddef>
@@ -42,19 +41,18 @@ void remove_temporaries(const std::string& folder);
 /// AtomicFile for content that is in memory already.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// Appends to `path`, which is created if absent. Each line is with the operating system when append() returns, so
-/// that a reader that follows the file, or a run that dies, never sees half a line. Lines for which there is no room
+/// Appends to `path`, which is created if absent. Each record is with the operating system when append() returns, so
+/// that a reader that follows the file, or a run that dies, never sees half of one. Records for which there is no room
 /// wait in memory, in order, and are written by the first call that finds some.
-class JsonLines {
+class GrowingFile {
  public:
-  explicit JsonLines(std::string path);
-  ~JsonLines();
-  JsonLines(const JsonLines&) = delete;
-  JsonLines& operator=(const JsonLines&) = delete;
+  explicit GrowingFile(std::string path);
+  ~GrowingFile();
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
 
-  /// `object` is serialized JSON without a line break. Throws std::runtime_error naming the file if it cannot grow; the
-  /// line waits then.
-  void append(std::string_view object);
+  /// Throws std::runtime_error naming the file if it cannot grow; the record waits then.
+  void append(std::string_view record);
   /// Tries again to write what waits; throws likewise.
   void flush();
 

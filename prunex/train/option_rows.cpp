@@ -240,6 +240,8 @@ void describe_run(OptionList& list, TrainOptions& o) {
       .basic()
       .not_in_files();
   list.add("trace", text::flag(o.trace), "write trace.json: when every rank did what, for Perfetto").circumstance();
+  list.add("tensorboard", text::flag(o.tensorboard), "write the metrics of every exchange as TensorBoard's events, too")
+      .circumstance();
   list.add("checkpoint-every", checkpoints(o),
            "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
       .basic()

@@ -160,6 +160,7 @@ struct TrainOptions {
   std::string resume;                     ///< run directory to go on in, from its newest checkpoint
   int64_t resume_exchange = 0;            ///< go on from this checkpoint instead; 0: the newest
   bool trace = false;                     ///< write trace.json: when every rank did what
+  bool tensorboard = false;               ///< write metrics as TensorBoard's events, too
   bool quiet = false;                     ///< no progress on standard error
   LogForm log = LogForm::kPlain;
 };

@@ -184,9 +184,8 @@ void Run::open_directory(const std::string& config) {
 
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
   if (writes()) {
-    const std::string metrics = directory_ + "/metrics.jsonl";
-    if (!options_.resume.empty()) keep_exchanges(metrics, summary.exchanges);
-    metrics_file_ = std::make_unique<MetricsFile>(metrics);
+    if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
+    metrics_file_ = std::make_unique<MetricsFile>(directory_, options_.tensorboard);
     progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
     progress_->start(directory_, precision);
   }

@@ -14,6 +14,7 @@
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/checkpoint.h"
+#include "prunex/train/metrics_file.h"
 #include "prunex/train/options.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/progress.h"

@@ -39,25 +39,40 @@ TEST(Config, PathsOfAnyKindSurviveAndAreResumed) {
   const std::string folder = "a#b \"c\" 'd' \\n\n[\u00e4] = 1";
   write_cifar(scratch / folder);
   const std::string first = folder + "/first";
-  const Result run_of_it = run(scratch.path(), {"train",     "--dataset",
-                                                "cifar10",   "--model",
-                                                "resnet8",   "--width",
-                                                "0.25",      "--batch-size",
-                                                "8",         "--exchanges",
-                                                "2",         "--local-steps",
-                                                "1",         "--warmup-epochs",
-                                                "0",         "--checkpoint-every",
-                                                "1",         "--data-dir",
-                                                folder,      "--quiet",
-                                                "--run-dir", first});
+  const Result run_of_it = run(scratch.path(), {"train",
+                                                "--dataset",
+                                                "cifar10",
+                                                "--model",
+                                                "resnet8",
+                                                "--width",
+                                                "0.25",
+                                                "--batch-size",
+                                                "8",
+                                                "--exchanges",
+                                                "2",
+                                                "--local-steps",
+                                                "1",
+                                                "--warmup-epochs",
+                                                "0",
+                                                "--checkpoint-every",
+                                                "1",
+                                                "--data-dir",
+                                                folder,
+                                                "--quiet",
+                                                "--tensorboard",
+                                                "--run-dir",
+                                                first});
   ASSERT_EQ(run_of_it.status, 0) << run_of_it.errors;
   const Result again = run(scratch.path(), {"train", "--config", first + "/config.toml", "--run-dir", "second"});
   EXPECT_EQ(again.status, 0) << again.errors;
   EXPECT_EQ(text_of(scratch / "second/config.toml"), text_of(scratch / first + "/config.toml"));
   fs::remove(scratch / first + "/summary.json");
+  const std::string events = scratch / first + "/events.out.tfevents.prunex";
+  const auto bytes = fs::file_size(events);
   const Result resumed = run(scratch.path(), {"train", "--resume", first, "--resume-exchange", "1"});
   EXPECT_EQ(resumed.status, 0) << resumed.errors;
   EXPECT_TRUE(fs::exists(scratch / first + "/summary.json"));
+  EXPECT_EQ(fs::file_size(events), bytes);  // of the second exchange one record, the new one
 }
 
 TEST(Config, ErrorsNameFileAndLine) {

@@ -133,45 +133,40 @@ TEST(AtomicFile, OfAKilledProcessIsRemovedAndNothingElseIs) {
   EXPECT_NO_THROW(remove_temporaries(scratch / "nowhere"));
 }
 
-TEST(JsonLines, EachLineIsThereWhenAppendReturns) {
+TEST(GrowingFile, HasEachRecordWhenAppendReturns) {
   Scratch scratch;
-  JsonLines lines(scratch / "m.jsonl");
-  lines.append(R"({"exchange":1})");
+  GrowingFile lines(scratch / "m.jsonl");
+  lines.append("{\"exchange\":1}\n");
   EXPECT_EQ(text_of(scratch / "m.jsonl"), "{\"exchange\":1}\n");
-  lines.append(R"({"exchange":2})");
+  lines.append("{\"exchange\":2}\n");
   EXPECT_EQ(text_of(scratch / "m.jsonl"), "{\"exchange\":1}\n{\"exchange\":2}\n");
 }
 
-TEST(JsonLines, ContinuesAnExistingFile) {
+TEST(GrowingFile, ContinuesAnExistingFile) {
   Scratch scratch;
-  JsonLines(scratch / "m.jsonl").append("1");
-  JsonLines(scratch / "m.jsonl").append("2");
+  GrowingFile(scratch / "m.jsonl").append("1\n");
+  GrowingFile(scratch / "m.jsonl").append("2\n");
   EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n2\n");
 }
 
-TEST(JsonLines, RefusesTwoLinesInOne) {
+TEST(GrowingFile, OnAFullDiskIsNamed) {
   Scratch scratch;
-  EXPECT_THROW(JsonLines(scratch / "m.jsonl").append("1\n2"), std::exception);
-}
-
-TEST(JsonLines, AFullDiskNamesTheFile) {
-  Scratch scratch;
-  JsonLines lines(scratch / "m.jsonl");
+  GrowingFile lines(scratch / "m.jsonl");
   FullDisk disk(10);
   EXPECT_THAT([&] { lines.append(std::string(100, '1')); },
               ThrowsMessage<std::runtime_error>(HasSubstr(scratch / "m.jsonl")));
 }
 
-TEST(JsonLines, ThatFindNoRoomWaitAndAreWrittenInOrder) {
+TEST(GrowingFile, KeepsRecordsWithoutRoomWaitingInOrder) {
   Scratch scratch;
-  JsonLines lines(scratch / "m.jsonl");
-  lines.append("1");
+  GrowingFile lines(scratch / "m.jsonl");
+  lines.append("1\n");
   {
     FullDisk disk(5);
-    EXPECT_THROW(lines.append("22222"), std::runtime_error);
-    EXPECT_THROW(lines.append("3"), std::runtime_error);
+    EXPECT_THROW(lines.append("22222\n"), std::runtime_error);
+    EXPECT_THROW(lines.append("3\n"), std::runtime_error);
     EXPECT_THROW(lines.flush(), std::runtime_error);
-    EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n");  // no half of a line
+    EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n");  // no half of a record
   }
   lines.flush();
   EXPECT_EQ(text_of(scratch / "m.jsonl"), "1\n22222\n3\n");

@@ -1,4 +1,4 @@
-#include "prunex/train/metrics.h"
+#include "prunex/train/metrics_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::pair<std::string, std::string> kept(const std::string& before) {
   const std::string path = scratch / "metrics.jsonl";
   if (!before.empty()) std::ofstream(path) << before;
   testing::internal::CaptureStderr();
-  keep_exchanges(path, 3);
+  keep_exchanges(scratch.path(), 3, 30);
   return {text_of(path), testing::internal::GetCapturedStderr()};
 }
 
@@ -45,7 +45,7 @@ TEST(KeptExchanges, LeaveOutWhatIsDamagedRepeatedOrOutOfOrder) {
 TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
   const tests::Scratch scratch;
   ASSERT_EQ(::mkfifo((scratch / "metrics.jsonl").c_str(), 0600), 0);
-  EXPECT_EQ(tests::message([&] { keep_exchanges(scratch / "metrics.jsonl", 3); }),
+  EXPECT_EQ(tests::message([&] { keep_exchanges(scratch.path(), 3, 30); }),
             scratch / "metrics.jsonl: is not a regular file");
 }
 

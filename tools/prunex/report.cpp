@@ -17,7 +17,7 @@ namespace {
 struct ReportCommand {
   std::vector<std::string> directories;
   std::string output = "report.html";
-  std::string json;
+  std::string json, csv;
   bool quiet = false;
 };
 
@@ -26,11 +26,14 @@ std::string line_of(const ReportCommand& command) {
   for (const auto& directory : command.directories) line += " " + report::quoted(directory);
   if (command.output != ReportCommand().output) line += " --output " + report::quoted(command.output);
   if (!command.json.empty()) line += " --json " + report::quoted(command.json);
+  if (!command.csv.empty()) line += " --csv " + report::quoted(command.csv);
   return line;
 }
 
 int run_report(const ReportCommand& command) {
   if (!command.json.empty()) refuse_same_file("json", command.json, "output", command.output);
+  if (!command.csv.empty()) refuse_same_file("csv", command.csv, "output", command.output);
+  if (!command.csv.empty() && !command.json.empty()) refuse_same_file("csv", command.csv, "json", command.json);
   const auto findings = report::find_runs(command.directories);
   const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
   for (const auto& problem : report.problems) {
@@ -38,6 +41,7 @@ int run_report(const ReportCommand& command) {
   }
   io::write_file_atomically(command.output, report.html);
   if (!command.json.empty()) io::write_file_atomically(command.json, report.json);
+  if (!command.csv.empty()) io::write_file_atomically(command.csv, report::exchanges_csv(findings.runs));
   fmt::print("{}\n{}: {} runs\n", report.summary, command.output, findings.runs.size());
   return 0;
 }
@@ -50,6 +54,7 @@ text::OptionList describe(ReportCommand& command) {
       .positional();
   list.add("output", text::text_value(command.output), "the page");
   list.add("json", text::text_value(command.json), "also write the numbers behind the page to this file");
+  list.add("csv", text::text_value(command.csv), "also write the metrics of every exchange to this file");
   list.add("quiet", text::flag(command.quiet), "no word on what could not be read");
   return list;
 }
