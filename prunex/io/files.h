@@ -1,4 +1,5 @@
-// Files and directories that appear whole or not at all, those of runs among them, and files that grow record by record.
+// Files and directories that appear whole or not at all, those of runs among them, and files that grow record by
+// record.
 #pragma once
 
 #include <cstddef>
