@@ -13,24 +13,15 @@ namespace {
 
 using Options = std::map<std::string, std::string>;
 
-const std::set<std::string> kNotIdentity = {"seed",
-                                            "run-dir",
-                                            "data-dir",
-                                            "quiet",
-                                            "tensorboard",
-                                            "trace",
-                                            "resume",
-                                            "resume-exchange",
-                                            "eval-every",
-                                            "interface",
-                                            "config",
-                                            "check",
-                                            "log",
-                                            "max-model-size",
-                                            "join-timeout",
-                                            "checkpoint-every",
-                                            "comm-timeout",
-                                            "heartbeat-timeout"};
+const std::set<std::string> kNotIdentity = {"seed",         "run-dir",
+                                            "data-dir",     "quiet",
+                                            "tensorboard",  "trace",
+                                            "resume",       "resume-exchange",
+                                            "eval-every",   "interface",
+                                            "config",       "check",
+                                            "log",          "max-model-size",
+                                            "join-timeout", "checkpoint-every",
+                                            "comm-timeout", "heartbeat-timeout"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},
