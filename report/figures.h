@@ -75,6 +75,8 @@ std::vector<Figure> time_figures(const Task& task);
 std::vector<Figure> residual_figures(const Task& task);
 /// Compute per step, patterns of kept units.
 std::vector<Figure> network_figures(const Task& task);
+/// What products take images of one class for.
+Figure answers_figure(const Task& task);
 /// What every rank did when.
 Figure timeline_figure(const Task& task);
 /// Computed time at a bandwidth, fronts and cross-over points.

@@ -264,6 +264,42 @@ std::string draw_strips(const std::string& title, const std::vector<Strip>& stri
   return canvas.finish("kept and removed units of " + title);
 }
 
+namespace {
+
+/// The class of a share's shade: a fifth of the colour for as much as a fifth.
+std::string shade_of(double share) {
+  const int fifths = static_cast<int>(std::ceil(5 * share));
+  return fifths >= 5 ? "" : fmt::format(" q{}", fifths);
+}
+
+}  // namespace
+
+std::string draw_matrix(const std::string& title, const std::vector<std::string>& names,
+                        const std::vector<std::vector<double>>& shares) {
+  constexpr double kFirst = kBarsTop + 20, kWritten = 24;
+  const auto count = static_cast<double>(names.size());
+  const double cell = std::min(40.0, (kWidth - kBarsLeft - kBarsRight) / count);
+  Canvas canvas(kWidth, kFirst + cell * count + 20);
+  canvas.text({kBarsLeft, kBarsTop + 8}, "start", title);
+  for (size_t row = 0; row < names.size(); ++row) {
+    const double top = kFirst + cell * static_cast<double>(row);
+    canvas.text({kBarsLeft - 8, top + cell / 2 + 4}, "end", shortened(names[row], kLongest), "t small");
+    for (size_t column = 0; column < names.size(); ++column) {
+      const double share = std::clamp(shares[row][column], 0.0, 1.0),
+                   left = kBarsLeft + cell * static_cast<double>(column);
+      const auto percent = format(share, Unit::kShare, 2);
+      canvas.rectangle({left, top}, {cell - 1, cell - 1},
+                       share > 0 ? (row == column ? "f s0" : "f s1") + shade_of(share) : "off",
+                       fmt::format("{} taken for {}: {}", names[row], names[column], percent));
+      if (cell < kWritten || share < 0.005) continue;
+      canvas.text({left + cell / 2, top + cell / 2 + 4}, "middle", fmt::format("{:.0f}", 100 * share), "t small");
+    }
+    canvas.text({kBarsLeft + cell * (static_cast<double>(row) + 0.5), kFirst + cell * count + 14}, "middle",
+                shortened(names[row], static_cast<size_t>(std::max(1.0, cell / 7))), "t small");
+  }
+  return canvas.finish("answers of " + title);
+}
+
 std::string draw_rows(const Axis& time, const std::vector<std::string>& rows, const std::vector<Stretch>& stretches) {
   const double bottom = kBarsTop + kRow * static_cast<double>(rows.size());
   Canvas canvas(kWidth, bottom + 46);

@@ -66,6 +66,10 @@ struct Strip {
 };
 std::string draw_strips(const std::string& title, const std::vector<Strip>& strips);
 
+/// Shares of rows, 0 … 1; those on the diagonal are what should be.
+std::string draw_matrix(const std::string& title, const std::vector<std::string>& names,
+                        const std::vector<std::vector<double>>& shares);
+
 /// A value with its interval, in a row of its own.
 struct Estimate {
   std::string label;

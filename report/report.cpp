@@ -22,11 +22,13 @@ constexpr size_t kTerminalWidth = 100;
 std::vector<Chapter> chapters_of(const Task& task) {
   auto time = time_figures(task);
   time.push_back(timeline_figure(task));
+  auto network = network_figures(task);
+  network.push_back(answers_figure(task));
   return {{"Accuracy and what it costs", accuracy_figures(task)},
           {"At other bandwidths", bandwidth_figures(task)},
           {"What is sent", traffic_figures(task)},
           {"Time", std::move(time)},
-          {"The network", network_figures(task)},
+          {"The network", network},
           {"Residuals of ADMM", residual_figures(task)}};
 }
 

@@ -192,6 +192,21 @@ std::vector<KeptUnits> parse_groups(const json& structure) {
   return groups;
 }
 
+Answers parse_answers(const json& file) {
+  Answers answers{.classes = required<std::vector<std::string>>(file, "classes"), .top_5 = maybe(file, "top_5")};
+  const auto classes = static_cast<int64_t>(answers.classes.size());
+  each(file, "counts", [&](const json& count) {
+    const auto numbers = count.get<std::vector<int64_t>>();
+    if (numbers.size() != 3) throw std::invalid_argument(fmt::format("got {} numbers, wanted 3", numbers.size()));
+    answers.counts.push_back({numbers[0], numbers[1], numbers[2]});
+    const auto& [label, answer, images] = answers.counts.back();
+    if (std::min(label, answer) < 0 || std::max(label, answer) >= classes || images < 0) {
+      throw std::invalid_argument(fmt::format("got [{}, {}, {}] of {} classes", label, answer, images, classes));
+    }
+  });
+  return answers;
+}
+
 std::vector<Span> parse_trace(const json& trace) {
   std::vector<Span> spans;
   each(trace, "traceEvents", [&](const json& event) {
@@ -260,6 +275,7 @@ Run read_run(const std::string& directory) {
       run, "metrics.jsonl", [&](std::istream& file) { run.exchanges = parse_exchanges(file); }, kLargestMetrics);
   read_file(run, "summary.json", [&](std::istream& file) { run.summary = parse_summary(read_json(file)); });
   read_file(run, "structure.json", [&](std::istream& file) { run.groups = parse_groups(read_json(file)); });
+  read_file(run, "answers.json", [&](std::istream& file) { run.answers = parse_answers(read_json(file)); });
   read_file(run, "trace.json", [&](std::istream& file) { run.trace = parse_trace(read_json(file)); });
   return run;
 }

@@ -101,6 +101,17 @@ struct KeptUnits {
   std::vector<int64_t> kept;
 };
 
+/// answers.json: what the network that shipped answers to the test images.
+struct Answers {
+  /// Images of one class that were taken for one.
+  struct Count {
+    int64_t label = 0, answer = 0, images = 0;
+  };
+  std::vector<std::string> classes;  ///< their names
+  std::vector<Count> counts;
+  std::optional<double> top_5;  ///< absent where there are no more than five classes
+};
+
 /// One phase of one rank, from trace.json.
 struct Span {
   std::string phase;
@@ -122,6 +133,7 @@ struct Run {
   std::optional<Summary> summary;  ///< absent while the run is not finished, and where its accuracy cannot be read
   std::vector<KeptUnits> groups;
   std::vector<Span> trace;
+  std::optional<Answers> answers;
   std::vector<std::string> problems;  ///< files that are there and could not be read, one line each
 
   /// Of config.toml, else of summary.json; empty if neither knows.

@@ -11,6 +11,7 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
+#include "prunex/train/answers.h"
 #include "prunex/train/batch_feed.h"
 #include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
@@ -374,7 +375,9 @@ void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, cons
     write_product(run.directory(), compact, images_.description);
     write_structure(run.directory(), {options_.model, input_shape(compact.program.graph()), cut});
     const auto shipped = on_device(read_product(run.directory()), ranks_.device);
-    accuracy.fill_(evaluate(shipped.program, shipped.weights, data_.test).accuracy);
+    const Answers answered = answers(shipped.program, shipped.weights, data_.test);
+    io::write_file_atomically(run.directory() + "/answers.json", answers_json(answered, data_.test));
+    accuracy.fill_(answered.accuracy());
   }
   ranks_.world->broadcast(accuracy);
   summary_.accuracy_compact = accuracy.item<double>();

@@ -227,9 +227,10 @@ TEST(Eval, ScoresTheShippedModelAsTheRunDid) {
   const tests::Scratch scratch;
   EXPECT_EQ(run(scratch.path(), short_run({"--quiet", "--run-dir", "run"})).status, 0);
   const json summary = json::parse(text_of(scratch / "run/summary.json"));
-  const Result result =
-      run(scratch.path(), {"eval", "--model", "run/model.pt2", "--samples", "80", "--json", "score.json"});
+  const Result result = run(scratch.path(), {"eval", "--model", "run/model.pt2", "--samples", "80", "--json",
+                                             "score.json", "--answers", "answers.json"});
   EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(text_of(scratch / "answers.json"), text_of(scratch / "run/answers.json"));
   const json score = json::parse(text_of(scratch / "score.json"));
   EXPECT_EQ(score["accuracy"], summary["accuracy_compact"]);
   EXPECT_NEAR(score["loss"].get<double>(), summary["loss"].get<double>(), 1e-4);

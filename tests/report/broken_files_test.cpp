@@ -90,7 +90,7 @@ TEST(BrokenFiles, ARecordedSummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
 }
 
 TEST(BrokenFiles, SyntaxErrorsHaveLineAndColumn) {
-  for (const char* file : {"summary.json", "structure.json", "trace.json"}) {
+  for (const char* file : {"summary.json", "structure.json", "answers.json", "trace.json"}) {
     EXPECT_EQ(problem_with(file, "{\n  \"groups\": ]\n}"), "not valid JSON (line 2, column 13)") << file;
     EXPECT_EQ(problem_with(file, "{"), "not valid JSON (line 1, column 2)") << file;
     EXPECT_EQ(problem_with(file, ""), "not valid JSON (line 1, column 1)") << file;
@@ -139,6 +139,10 @@ TEST(BrokenFiles, NumbersThatNoRunHasAreNamedByKey) {
             "groups: entry 1: size: got 1000000000000, wanted 0 to 1000000");
   EXPECT_EQ(problem_with("structure.json", R"({"groups": [{"name": "g", "size": -1, "kept": []}]})"),
             "groups: entry 1: size: got -1, wanted 0 to 1000000");
+  EXPECT_EQ(problem_with("answers.json", R"({"classes": ["a", "b"], "counts": [[0, 1, 5], [2, 0, 5]]})"),
+            "counts: entry 2: got [2, 0, 5] of 2 classes");
+  EXPECT_EQ(problem_with("answers.json", R"({"classes": ["a", "b"], "counts": [[0, 1]]})"),
+            "counts: entry 1: got 2 numbers, wanted 3");
   EXPECT_EQ(problem_with("trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 1e99}]})"),
             "traceEvents: entry 1: pid: got 1e+99, wanted at most 2^53");
   EXPECT_EQ(problem_with("summary.json", R"({"accuracy": 1e9})"), "accuracy: got 1000000000, wanted 0 to 1");

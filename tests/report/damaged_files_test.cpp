@@ -34,7 +34,9 @@ TEST(Damaged, FilesOfARunAreDrawnOrNamed) {
   write_text(scratch / "a/structure.json", R"({"groups": [{"name": "g", "size": 4, "kept": [0, 2]}]})");
   write_text(scratch / "a/trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 0, "tid": 0, "ts": 0,
     "dur": 2000, "args": {"exchange": 1}}]})");
-  for (const char* name : {"config.toml", "metrics.jsonl", "summary.json", "structure.json", "trace.json"}) {
+  write_text(scratch / "a/answers.json", R"({"classes": ["cat", "dog"], "counts": [[0, 0, 7], [1, 0, 2]]})");
+  for (const char* name :
+       {"config.toml", "metrics.jsonl", "summary.json", "structure.json", "answers.json", "trace.json"}) {
     const std::string file = scratch / "a/" + name, whole = text_of(file);
     int n = 0;
     for (const auto& text : damaged(whole)) {

@@ -13,6 +13,7 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
+#include "prunex/train/answers.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images.h"
 #include "prunex/train/network.h"
@@ -27,7 +28,7 @@ struct EvalCommand {
   data::DataOptions data;
   int64_t batch_size = 128;
   int threads = 1;
-  std::string json;
+  std::string json, answers;
   bool quiet = false;
 };
 
@@ -63,23 +64,27 @@ data::Dataset test_images(const EvalCommand& command) {
 }
 
 int run_eval(const EvalCommand& command) {
+  if (!command.json.empty() && !command.answers.empty()) {
+    refuse_same_file("answers", command.answers, "json", command.json);
+  }
   at::set_num_threads(command.threads);
   const auto test = test_images(command);
   const auto model = program::read_pt2(command.model, command.max_model_size << 20);
   train::check_fits(model.program.graph(), test, "`model` " + command.model);
-  const auto score = train::evaluate(model.program, model.weights, test);
+  const auto answers = train::answers(model.program, model.weights, test);
   const int64_t batch_size = std::min(command.batch_size, test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
-  fmt::print("accuracy {:.2f} %  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}\n",
-             100 * score.accuracy, score.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size);
+  const bool has_top_5 = test.classes > train::kTopAnswers;
+  fmt::print("accuracy {:.2f} %{}  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}\n",
+             100 * answers.accuracy(), has_top_5 ? fmt::format("  top-5 {:.2f} %", 100 * answers.top_5()) : "",
+             answers.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size);
+  if (!command.answers.empty()) io::write_file_atomically(command.answers, train::answers_json(answers, test));
   if (command.json.empty()) return 0;
-  const nlohmann::ordered_json json{{"accuracy", score.accuracy},
-                                    {"loss", score.loss},
-                                    {"parameters", parameters},
-                                    {"macs", macs},
-                                    {"milliseconds_per_batch", milliseconds},
-                                    {"batch_size", batch_size}};
+  nlohmann::ordered_json json{
+      {"accuracy", answers.accuracy()},         {"loss", answers.loss},    {"parameters", parameters}, {"macs", macs},
+      {"milliseconds_per_batch", milliseconds}, {"batch_size", batch_size}};
+  if (has_top_5) json["top_5"] = answers.top_5();
   io::write_file_atomically(command.json, json.dump(2) + "\n");
   return 0;
 }
@@ -91,6 +96,8 @@ text::OptionList describe(EvalCommand& command) {
   list.add("batch-size", text::number(command.batch_size, text::at_least(1)), "images per batch of the timing");
   list.add("threads", text::number(command.threads, text::between(1, kMostThreads)), "threads");
   list.add("json", text::text_value(command.json), "write the result to this file");
+  list.add("answers", text::text_value(command.answers),
+           "write what images of every class are taken for, and the worst mistakes, to this file");
   list.add("quiet", text::flag(command.quiet), "no remarks, only results");
   train::describe_data(list, command.data);
   return list;

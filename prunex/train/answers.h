@@ -1,0 +1,46 @@
+// What a network answers to every image of a set, for looking at.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prunex/data/dataset.h"
+#include "prunex/program/program.h"
+#include "prunex/tensors.h"
+
+namespace prunex::train {
+
+/// Where there are no more classes, a label is always among them.
+inline constexpr int64_t kTopAnswers = 5;
+
+/// A wrong answer.
+struct Mistake {
+  int64_t image = 0;  ///< its number in the set
+  int64_t label = 0, answer = 0;
+  double confidence = 0;  ///< softmax of the answer
+};
+
+struct Answers {
+  double loss = 0;                ///< mean cross-entropy
+  at::Tensor counts;              ///< classes x classes, int64: images by label and by answer
+  int64_t in_top_5 = 0;           ///< images whose label is among the five largest logits
+  std::vector<Mistake> mistakes;  ///< the most confident ones, the worst first
+
+  int64_t images() const;
+  double accuracy() const;
+  double top_5() const;
+};
+
+/// Over the whole set, by this process alone; `most`: mistakes to keep.
+Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                int64_t most = 24);
+
+/// {"images", "accuracy", "loss", "top_5", "classes": [names], "counts": [[label, answer, images], …], "mistakes":
+/// [{"image", "label", "answer", "confidence"}]}: pairs without images are left out, top_5 where there are no more than
+/// five.
+std::string answers_json(const Answers& answers, const data::Dataset& dataset);
+
+}  // namespace prunex::train

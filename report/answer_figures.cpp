@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/figures.h"
+#include "report/plot.h"
+
+namespace prunex::report {
+namespace {
+
+constexpr size_t kMostClasses = 40, kMostMatrices = 4, kMostPairs = 25;
+
+/// Of every class the share of its images that is taken for each.
+std::vector<std::vector<double>> shares_of(const Answers& answers) {
+  const size_t classes = answers.classes.size();
+  std::vector<std::vector<double>> shares(classes, std::vector<double>(classes));
+  std::vector<double> images(classes);
+  for (const auto& count : answers.counts)
+    images[static_cast<size_t>(count.label)] += static_cast<double>(count.images);
+  for (const auto& count : answers.counts) {
+    const auto label = static_cast<size_t>(count.label);
+    shares[label][static_cast<size_t>(count.answer)] = static_cast<double>(count.images) / images[label];
+  }
+  return shares;
+}
+
+/// The pairs that are taken for each other most often.
+void add_pairs(Table& table, const std::string& name, const Answers& answers) {
+  std::vector<Answers::Count> wrong;
+  for (const auto& count : answers.counts) {
+    if (count.label != count.answer) wrong.push_back(count);
+  }
+  std::stable_sort(wrong.begin(), wrong.end(), [](const auto& a, const auto& b) { return a.images > b.images; });
+  wrong.resize(std::min(wrong.size(), kMostPairs));
+  for (const auto& [label, answer, images] : wrong) {
+    table.rows.push_back({name, answers.classes[static_cast<size_t>(label)],
+                          answers.classes[static_cast<size_t>(answer)], static_cast<double>(images)});
+  }
+}
+
+}  // namespace
+
+Figure answers_figure(const Task& task) {
+  Figure figure{.id = "answers", .title = "What is taken for what"};
+  Table table{{{"run", {}}, {"images of", {}}, {"taken for", {}}, {"number", {}, 7}}, {}};
+  for (const auto& variant : task.variants) {
+    const auto run = std::find_if(variant.runs.begin(), variant.runs.end(),
+                                  [](const Run* r) { return r->answers && !r->answers->counts.empty(); });
+    if (run == variant.runs.end() || figure.drawings.size() == kMostMatrices) continue;
+    const Answers& answers = *(*run)->answers;
+    const auto title = fmt::format("{}, seed {}", variant.name, (*run)->option("seed")) +
+                       (answers.top_5 ? ", among its first five " + percent(*answers.top_5) : "");
+    if (answers.classes.size() <= kMostClasses) {
+      figure.drawings.push_back(draw_matrix(title, answers.classes, shares_of(answers)));
+    }
+    add_pairs(table, variant.name, answers);
+  }
+  if (table.rows.empty() && figure.drawings.empty()) {
+    figure.missing = "no run has an answers.json";
+    return figure;
+  }
+  figure.tables = {std::move(table)};
+  figure.text =
+      "Test images of a class, row by row, and what the network that shipped takes them for, in percent of the row; "
+      "the "
+      "diagonal is right. The table has the pairs that are mixed up most often.";
+  return figure;
+}
+
+}  // namespace prunex::report

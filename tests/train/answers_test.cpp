@@ -1,0 +1,80 @@
+// Counts and confidences against loops over the logits.
+#include "prunex/train/answers.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "prunex/program/builder.h"
+#include "prunex/train/evaluate.h"
+#include "small_network.h"
+
+namespace prunex::train {
+namespace {
+
+/// A linear layer over seven classes.
+program::Model seven_classes() {
+  program::Builder builder(8);
+  const auto x = builder.input("x", {3, kSide, kSide});
+  return std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = 7}));
+}
+
+TEST(Answers, CountWhatEveryImageIsTakenFor) {
+  at::NoGradGuard no_grad;
+  const auto model = seven_classes();
+  auto images = noise_images(300);  // one whole batch of 256 and a part
+  images.classes = 7;
+  const at::Tensor logits =
+      model.program.run({normalised(images, 0, 300)}, model.weights, program::Mode::kEval).front();
+  at::Tensor counts = at::zeros({7, 7}, at::kLong);
+  int64_t in_top_5 = 0, wrong = 0;
+  double worst = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const auto label = images.labels[i].item<int64_t>(), answer = logits[i].argmax().item<int64_t>();
+    counts[label][answer] += 1;
+    if (logits[i].gt(logits[i][label]).sum().item<int64_t>() < 5) ++in_top_5;
+    if (answer == label) continue;
+    ++wrong;
+    worst = std::max(worst, at::softmax(logits[i], 0)[answer].item<double>());
+  }
+  const Answers all = answers(model.program, model.weights, images, 1000);
+  EXPECT_TRUE(at::equal(all.counts, counts));
+  EXPECT_EQ(all.images(), 300);
+  EXPECT_EQ(all.in_top_5, in_top_5);
+  EXPECT_LT(all.in_top_5, 300);
+  ASSERT_EQ(static_cast<int64_t>(all.mistakes.size()), wrong);
+  EXPECT_NEAR(all.mistakes.front().confidence, worst, 1e-6);
+  for (size_t i = 1; i < all.mistakes.size(); ++i) {
+    EXPECT_GE(all.mistakes[i - 1].confidence, all.mistakes[i].confidence);
+  }
+
+  const Answers few = answers(model.program, model.weights, images, 3);
+  ASSERT_EQ(few.mistakes.size(), 3U);
+  EXPECT_EQ(few.mistakes[2].image, all.mistakes[2].image);
+}
+
+TEST(Answers, AgreeWithTheScore) {
+  const auto model = small_network();
+  const auto images = noise_images(270);
+  const Answers all = answers(model.program, model.weights, images);
+  const Score score = evaluate(model.program, model.weights, images);
+  EXPECT_DOUBLE_EQ(all.accuracy(), score.accuracy);
+  EXPECT_NEAR(all.loss, score.loss, 1e-6);
+  EXPECT_EQ(all.top_5(), 1);  // of five classes
+}
+
+TEST(Answers, AreWrittenWithoutEmptyPairs) {
+  data::Dataset images{.name = "two", .classes = 2, .class_names = {"cat", "dog"}};
+  Answers all{.loss = 0.5, .counts = at::zeros({2, 2}, at::kLong), .in_top_5 = 4};
+  all.counts[0][0] = 3;
+  all.counts[1][0] = 1;
+  all.mistakes = {{.image = 9, .label = 1, .answer = 0, .confidence = 0.75}};
+  EXPECT_EQ(nlohmann::json::parse(answers_json(all, images)),
+            nlohmann::json::parse(R"({"images": 4, "accuracy": 0.75, "loss": 0.5, "classes": ["cat", "dog"],
+      "counts": [[0, 0, 3], [1, 0, 1]], "mistakes": [{"image": 9, "label": 1, "answer": 0, "confidence": 0.75}]})"));
+}
+
+}  // namespace
+}  // namespace prunex::train
