@@ -68,6 +68,14 @@ void Gathered::pull(std::vector<at::Tensor>& gradients, const StepNumbers& numbe
   at::_foreach_add_(at_places(gradients, pulled), pulls);
 }
 
+void Gathered::approach_anchors(const StepNumbers& numbers) const {
+  if (pulled.empty()) return;
+  const auto own = at_places(theta, pulled), way = at::_foreach_sub(own, anchor);
+  const auto shares = (numbers.rho1 * numbers.rate).to(theta.front().scalar_type()).unbind();
+  at::_foreach_mul_(way, at_places(shares, rho1));
+  at::_foreach_sub_(own, way);
+}
+
 void Gathered::apply_masks(const std::vector<at::Tensor>& tensors) const {
   if (!masked.empty()) at::_foreach_mul_(at_places(tensors, masked), mask);
 }

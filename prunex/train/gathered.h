@@ -46,6 +46,8 @@ struct Gathered {
   void add(const at::Tensor& parameter, const std::vector<at::Tensor>& its_states, const Terms& terms);
   /// gradients += rho1 (theta - anchor), each product rounded before it is added.
   void pull(std::vector<at::Tensor>& gradients, const StepNumbers& numbers) const;
+  /// theta -= rate rho1 (theta - anchor)
+  void approach_anchors(const StepNumbers& numbers) const;
   void apply_masks(const std::vector<at::Tensor>& tensors) const;
   /// To theta and the states.
   void apply_masks() const;

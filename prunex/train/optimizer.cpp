@@ -21,7 +21,7 @@ bool has_two_moments(Optimizer rule) {
 
 /// All parameters of one state are matrices of Muon's, or the rule is another one.
 void move_by_rule(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
-  all.pull(all.gradient, numbers);
+  all.approach_anchors(numbers);
   all.apply_masks(all.gradient);
   if (options.rule == Optimizer::kLamb) {
     lamb_update(all, options, numbers);

@@ -8,11 +8,13 @@
 
 namespace prunex::train {
 
-/// g is the gradient after clipping, plus rho1 (theta - anchor), under the mask; t counts steps from 1.
+/// Whether the anchor's pull rho1 (theta - anchor) and weight decay are parts of the gradient, as SGD has them, or move
+/// theta by themselves before the rule does, theta -= lr rho1 (theta - anchor): where a rule sets the length of the
+/// gradient, the pull would drown it (docs/recipes.md).
 enum class Optimizer {
-  kSgd,       ///< torch.optim.SGD: weight decay is part of g
+  kSgd,       ///< torch.optim.SGD
   kNesterov,  ///< the same with nesterov=True
-  kAdamW,     ///< torch.optim.AdamW: weight decay apart from g, as in those below
+  kAdamW,     ///< torch.optim.AdamW; pull and decay by themselves, as in those below
   kLamb,      ///< You et al., arXiv 1904.00962v5, algorithm 2, with phi(x) = x; every parameter is a layer
   kMuon,      ///< torch.optim.Muon, adjust_lr_fn="match_rms_adamw", for matrices; AdamW for the rest: fresh_state()
 };

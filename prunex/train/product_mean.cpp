@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "prunex/strategies/dictionaries.h"
 
@@ -37,9 +40,17 @@ void ProductMean::save(TensorDict& state) const {
   for (const auto& item : mean_) state.insert(kEma + item.key(), item.value());
 }
 
-void ProductMean::load(const TensorDict& state) {
-  for (const auto& item : state) {
-    if (item.key().starts_with(kEma)) mean_.insert(item.key().substr(kEma.size()), item.value());
+void ProductMean::load(const TensorDict& state, const TensorDict& params) {
+  at::NoGradGuard no_grad;
+  for (const auto& item : params) {
+    const std::string name = kEma + item.key();
+    const at::Tensor* saved = state.find(name);
+    if (saved == nullptr) continue;
+    if (saved->sizes() != item.value().sizes()) {
+      throw std::invalid_argument(fmt::format("tensor {} is [{}], wanted [{}]", name, fmt::join(saved->sizes(), ", "),
+                                              fmt::join(item.value().sizes(), ", ")));
+    }
+    mean_.insert(item.key(), at::empty_like(item.value().detach()).copy_(*saved));
   }
 }
 

@@ -24,7 +24,8 @@ class ProductMean {
 
   /// What the next steps depend on.
   void save(TensorDict& state) const;
-  void load(const TensorDict& state);
+  /// `params`: the network's as it is now. std::invalid_argument for tensors of other shapes.
+  void load(const TensorDict& state, const TensorDict& params);
 
  private:
   double decay_;

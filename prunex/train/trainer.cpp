@@ -224,12 +224,12 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   }
   try {
     load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+    mean_.load(checkpoint.node, network_.replica().weights.params);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(
         fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
   }
   pruning_.load(checkpoint, summary_.pruned);
-  mean_.load(checkpoint.node);
   last_step_ = summary_.steps;
 }
 

@@ -53,7 +53,7 @@ class OfEveryRule : public testing::TestWithParam<Optimizer> {
   }
 };
 
-TEST_P(OfEveryRule, TheAnchorsPullIsPartOfTheGradient) {
+TEST_P(OfEveryRule, TheAnchorPullsTheGradientOfSgdAndThetaOfTheOthers) {
   Replica ours = make_replica(), theirs = make_replica();
   const TensorDict anchors = random_tensors(at::kDouble, kFormat, 2);
   LocalTerms terms;
@@ -66,8 +66,11 @@ TEST_P(OfEveryRule, TheAnchorsPullIsPartOfTheGradient) {
     set_gradients(ours, gradients);
     set_gradients(theirs, gradients);
     for (size_t i = 0; i < terms.anchor.size(); ++i) {
+      at::NoGradGuard no_grad;
       at::Tensor& theta = theirs.weights.params[terms.anchor.keys()[i]];
-      theta.mutable_grad() += terms.rho1[i] * (theta.detach() - terms.anchor[i].value());
+      const at::Tensor pull = terms.rho1[i] * (theta - terms.anchor[i].value());
+      const bool sgd = GetParam() == Optimizer::kSgd || GetParam() == Optimizer::kNesterov;
+      (sgd ? theta.mutable_grad() : theta).add_(pull, sgd ? 1 : -at_step(step).learning_rate);
     }
     optimizer_step(ours, terms, at_step(step));
     optimizer_step(theirs, LocalTerms(), at_step(step));

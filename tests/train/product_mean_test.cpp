@@ -47,10 +47,16 @@ TEST(ProductMean, IsCutSavedAndLoaded) {
   const std::vector<sparsity::Group> groups{tests::groups_of_every_kind()[0]};
   sparsity::Masks masks;
   masks.insert("coupled", at::tensor({1, 0, 1, 0, 0, 1}, at::kLong).to(at::kBool));
-  mean.cut(sparsity::make_cut(groups, masks, sparsity::shapes_of(weights_of(1))));
+  const sparsity::Cut cut =
+      sparsity::make_cut(groups, masks, sparsity::shapes_of({weights_of(1).params, TensorDict()}));
+  mean.cut(cut);
   TensorDict state;
   mean.save(state);
-  other.load(state);
+  TensorDict now = weights_of(3).params;
+  EXPECT_THROW(other.load(state, now), std::invalid_argument);
+  sparsity::apply_cut(now, cut);
+  other = ProductMean(0.5);
+  other.load(state, now);
   const at::Tensor kept = weights_of(1).params["first"].index_select(0, at::tensor({0, 2, 5}, at::kLong));
   EXPECT_TRUE(other.of(weights_of(2)).params["first"].equal(kept));
 }
