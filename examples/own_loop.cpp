@@ -59,7 +59,7 @@ std::pair<at::Tensor, at::Tensor> draw_batch(at::Generator& random) {
 
 /// The optimizer's momentum, so that the strategy can clear that of pruned channels.
 TensorDict share_momentum(torch::optim::SGD& optimizer, const TensorDict& params) {
-  TensorDict momentum = train::zero_momentum(params);
+  TensorDict momentum = train::fresh_state(params)["momentum"];
   for (const auto& theta : params) {
     auto state = std::make_unique<torch::optim::SGDParamState>();
     state->momentum_buffer(momentum[theta.key()]);
@@ -74,7 +74,7 @@ void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
   torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
   Replica replica;  // other names of the same tensors
   replica.weights = {network->named_parameters(), network->named_buffers()};
-  replica.momentum = share_momentum(optimizer, replica.weights.params);
+  replica.optimizer.insert("momentum", share_momentum(optimizer, replica.weights.params));
 
   const auto strategy = strategies::make_hsadmm(replica, ranks, hsadmm_options());
 

@@ -17,10 +17,13 @@ struct Weights {
   TensorDict buffers;
 };
 
-/// What one rank trains: its weights and the optimizer's momentum, one tensor per parameter.
+/// An optimizer's memory by name, such as "momentum": tensors like parameters, of all or some of them.
+using OptimizerState = torch::OrderedDict<std::string, TensorDict>;
+
+/// What one rank trains: its weights, and what its optimizer remembers of them.
 struct Replica {
   Weights weights;
-  TensorDict momentum;
+  OptimizerState optimizer;
 };
 
 }  // namespace prunex

@@ -24,6 +24,9 @@ class Random {
   /// Uniform in low … high, both included.
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
 
+  /// Uniform in (0, 1).
+  double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
+
   /// Fisher and Yates'.
   void shuffle(std::vector<int64_t>& numbers) {
     for (auto i = static_cast<int64_t>(numbers.size()) - 1; i > 0; --i) std::swap(numbers[i], numbers[below(i + 1)]);

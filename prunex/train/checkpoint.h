@@ -59,7 +59,7 @@ class Checkpoints {
   comm::Hierarchy& ranks_;
 };
 
-/// The strategy's state by role, and the replica's parameters and momentum. Buffers are not in it: between exchanges
+/// The strategy's state by role, and the replica's parameters and optimizer. Buffers are not in it: between exchanges
 /// they are z's.
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);
 

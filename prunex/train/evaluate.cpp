@@ -152,8 +152,8 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   return estimated;
 }
 
-Weights Evaluator::product(const strategies::Strategy& strategy) const {
-  return with_estimated_statistics(network_.program(), strategy.product(), calibration_, world_);
+Weights Evaluator::product(const Weights& weights) const {
+  return with_estimated_statistics(network_.program(), weights, calibration_, world_);
 }
 
 Score Evaluator::score(const Weights& weights, const data::Dataset& dataset) const {

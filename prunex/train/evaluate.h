@@ -48,8 +48,9 @@ class Evaluator {
   Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Communicator& world)
       : network_(network), calibration_(calibration), world_(world) {}
 
-  /// The strategy's product with its own statistics.
-  Weights product(const strategies::Strategy& strategy) const;
+  /// The strategy's product, or other weights, with statistics of their own.
+  Weights product(const strategies::Strategy& strategy) const { return product(strategy.product()); }
+  Weights product(const Weights& weights) const;
   Score score(const Weights& weights, const data::Dataset& dataset) const;
   const data::Dataset& calibration() const { return calibration_; }
   comm::Communicator& world() const { return world_; }

@@ -64,12 +64,16 @@ class Tf32 {
 };
 
 /// In fp32 at least.
-at::Tensor loss_of(const program::Program& program, Replica& replica, const data::Batch& batch, Arithmetic arithmetic) {
+at::Tensor loss_of(const program::Program& program, Replica& replica, const data::Batch& batch, Arithmetic arithmetic,
+                   const LossOptions& loss) {
   std::optional<Bf16Autocast> autocast;
   if (arithmetic == Arithmetic::kBf16) autocast.emplace(batch.images.device().type());
-  const at::Tensor logits = program.run({batch.images}, replica.weights, program::Mode::kTrain).front();
-  const bool reduced = at::isReducedFloatingType(logits.scalar_type());
-  return at::cross_entropy_loss(reduced ? logits.to(at::kFloat) : logits, batch.labels);
+  const at::Tensor images = loss.mix.defined() ? mixed(batch.images, loss.mix) : batch.images;
+  at::Tensor logits = program.run({images}, replica.weights, program::Mode::kTrain).front();
+  if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
+  at::Tensor labels = batch.labels;
+  if (loss.mix.defined()) labels = mixed_labels(labels, loss.mix, logits.size(1), logits.scalar_type());
+  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, loss.label_smoothing);
 }
 
 }  // namespace
@@ -90,21 +94,21 @@ void multiply_in_fp32() {
 }
 
 at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
-                             Arithmetic arithmetic) {
+                             Arithmetic arithmetic, const LossOptions& loss_options) {
   const Tf32 products(arithmetic == Arithmetic::kTf32);
-  const at::Tensor loss = loss_of(program, replica, batch, arithmetic);
+  const at::Tensor loss = loss_of(program, replica, batch, arithmetic, loss_options);
   loss.backward();
   return loss.detach();
 }
 
 at::Tensor take_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
-                          Arithmetic arithmetic) {
+                          Arithmetic arithmetic, const LossOptions& loss_options) {
   const Tf32 products(arithmetic == Arithmetic::kTf32);
   std::vector<at::Tensor> trained;
   for (const auto& theta : replica.weights.params) {
     if (theta.value().requires_grad()) trained.push_back(theta.value());
   }
-  const at::Tensor loss = loss_of(program, replica, batch, arithmetic);
+  const at::Tensor loss = loss_of(program, replica, batch, arithmetic, loss_options);
   const auto gradients = torch::autograd::grad({loss}, trained, {}, std::nullopt, false, /*allow_unused=*/true);
   for (size_t i = 0; i < trained.size(); ++i) trained[i].mutable_grad() = gradients[i];
   return loss.detach();

@@ -8,6 +8,8 @@
 #include "prunex/program/program.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
+#include "prunex/train/mixing.h"
+#include "prunex/train/optimizer.h"
 
 namespace prunex::train {
 
@@ -26,11 +28,11 @@ const char* name_of(Arithmetic arithmetic);
 /// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns
 /// the loss, which lies there, too: nobody has waited for it.
 at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
-                             Arithmetic arithmetic);
+                             Arithmetic arithmetic, const LossOptions& loss = {});
 
 /// The same without the hooks of parameters, whose gradients must be undefined: what a graph may record.
 at::Tensor take_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
-                          Arithmetic arithmetic);
+                          Arithmetic arithmetic, const LossOptions& loss = {});
 
 /// Losses added up where they lie; those of a GPU reach the host when the sum is taken.
 class LossSum {
@@ -57,37 +59,6 @@ void multiply_in_fp32();
 
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();
-
-struct SgdOptions {
-  double learning_rate = 0.1;
-  double momentum = 0.9;
-  double weight_decay = 0;
-};
-
-/// What of an update changes from step to step or from exchange to exchange, as tensors on a device: a step that was
-/// recorded reads them anew.
-struct StepNumbers {
-  at::Tensor rate;  ///< of no dimension, double
-  at::Tensor rho1;  ///< LocalTerms', double; undefined without an anchor
-};
-
-/// Of this step; returns before they are there.
-StepNumbers numbers_on(const c10::Device& device, const strategies::LocalTerms& terms, const SgdOptions& options);
-
-/// One step of every parameter that has a gradient, in one pass over its memory:
-///   g = grad + weight_decay theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
-/// Without terms this is torch.optim.SGD. Momentum, anchors and masks have the memory layout of their parameter;
-/// gradients may have any. Releases the gradients. On a device `numbers`, where they are given, stand in for the
-/// learning rate and rho1.
-void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const SgdOptions& options,
-              const StepNumbers* numbers = nullptr);
-
-/// For loops with an optimizer of their own: adds the proximal term to the gradients and masks them. After the freeze
-/// such a loop must also mask its momentum once.
-void add_local_terms(Weights& weights, const strategies::LocalTerms& terms);
-
-/// Zero momentum for every parameter, in its memory layout.
-TensorDict zero_momentum(const TensorDict& params);
 
 // Where a run computes.
 

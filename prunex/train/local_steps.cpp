@@ -27,16 +27,32 @@ GraphMaker usable(GraphMaker make_graph, const c10::Device& device) {
 
 }  // namespace
 
-LocalSteps::LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph)
+LocalSteps::LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph,
+                       double label_smoothing)
     : network_(network),
       feed_(feed),
       arithmetic_(arithmetic),
-      make_graph_(usable(std::move(make_graph), device_of(network.replica().weights))) {}
+      make_graph_(usable(std::move(make_graph), device_of(network.replica().weights))),
+      loss_options_{.label_smoothing = label_smoothing, .mix = {}} {}
+
+/// The page-locked copy is kept by whoever allocates such memory until it was read.
+void LocalSteps::set_mix(const Mix& mix) {
+  const auto device = device_of(network_.replica().weights);
+  at::Tensor& numbers = loss_options_.mix;
+  if (device.is_cpu()) {
+    numbers = mix.numbers();
+  } else if (!numbers.defined()) {
+    numbers = on_device(mix.numbers(), device);
+  } else {
+    numbers.copy_(mix.numbers().pin_memory(), true);
+  }
+}
 
 LocalSteps::Identity LocalSteps::identity_of(const std::vector<const TensorDict*>& more) const {
   const Replica& replica = network_.replica();
   Identity identity;
   for (const auto& input : feed_.inputs()) add(input, identity);
+  if (loss_options_.mix.defined()) add(loss_options_.mix, identity);
   std::vector<const TensorDict*> all{&replica.weights.params, &replica.weights.buffers};
   all.insert(all.end(), more.begin(), more.end());
   for (const auto* tensors : all) {
@@ -77,38 +93,44 @@ void LocalSteps::run(Identity identity, const std::function<void()>& work) {
 
 at::Tensor LocalSteps::gradients() {
   Replica& replica = network_.replica();
-  if (!has_graphs()) return compute_gradients(network_.program(), replica, feed_.batch(), arithmetic_);
-  run(identity_of({}), [&] { loss_ = take_gradients(network_.program(), replica, feed_.batch(), arithmetic_); });
+  const auto& program = network_.program();
+  if (!has_graphs()) return compute_gradients(program, replica, feed_.batch(), arithmetic_, loss_options_);
+  run(identity_of({}), [&] { loss_ = take_gradients(program, replica, feed_.batch(), arithmetic_, loss_options_); });
   for (size_t p = 0; p < gradients_.size(); ++p) replica.weights.params[p].value().mutable_grad() = gradients_[p];
   return loss_;
 }
 
-void LocalSteps::set_numbers(const strategies::LocalTerms& terms, const SgdOptions& sgd) {
+void LocalSteps::set_numbers(const strategies::LocalTerms& terms, const OptimizerOptions& options) {
   const auto device = device_of(network_.replica().weights);
   if (!numbers_.rate.defined() || numbers_.rho1.defined() == terms.rho1.empty() || rho1_.size() != terms.rho1.size()) {
-    numbers_ = numbers_on(device, terms, sgd);
+    numbers_ = numbers_on(device, terms, options);
   } else {
-    numbers_.rate.fill_(sgd.learning_rate);
-    if (rho1_ != terms.rho1) numbers_.rho1.copy_(numbers_on(device, terms, sgd).rho1);
+    numbers_.rate.fill_(options.learning_rate);
+    numbers_.step.fill_(static_cast<double>(options.step));
+    if (rho1_ != terms.rho1) numbers_.rho1.copy_(numbers_on(device, terms, options).rho1);
   }
   rho1_ = terms.rho1;
 }
 
-at::Tensor LocalSteps::step(const strategies::LocalTerms& terms, const SgdOptions& sgd) {
+at::Tensor LocalSteps::step(const strategies::LocalTerms& terms, const OptimizerOptions& options) {
   Replica& replica = network_.replica();
   if (!has_graphs()) {
     const at::Tensor loss = gradients();
-    sgd_step(replica, terms, sgd);
+    optimizer_step(replica, terms, options);
     return loss;
   }
-  set_numbers(terms, sgd);
-  Identity identity = identity_of({&replica.momentum, &terms.anchor, &terms.masks});
-  for (const double setting : {sgd.momentum, sgd.weight_decay}) identity.push_back(std::bit_cast<int64_t>(setting));
-  add(numbers_.rate, identity);
+  set_numbers(terms, options);
+  std::vector<const TensorDict*> more{&terms.anchor, &terms.masks};
+  for (const auto& state : replica.optimizer) more.push_back(&state.value());
+  Identity identity = identity_of(more);
+  for (const double setting : {options.momentum, options.weight_decay, options.clip_norm}) {
+    identity.push_back(std::bit_cast<int64_t>(setting));
+  }
+  for (const auto& number : {numbers_.rate, numbers_.step}) add(number, identity);
   if (numbers_.rho1.defined()) add(numbers_.rho1, identity);
   run(std::move(identity), [&] {
-    loss_ = take_gradients(network_.program(), replica, feed_.batch(), arithmetic_);
-    sgd_step(replica, terms, sgd, &numbers_);
+    loss_ = take_gradients(network_.program(), replica, feed_.batch(), arithmetic_, loss_options_);
+    optimizer_step(replica, terms, options, &numbers_);
   });
   return loss_;
 }

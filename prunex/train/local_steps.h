@@ -19,15 +19,20 @@ namespace prunex::train {
 class LocalSteps {
  public:
   /// Borrows network and feed. `make_graph` null, or making none: kernel by kernel.
-  LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph);
+  LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph,
+             double label_smoothing = 0);
+
+  /// How the batches of the next steps are mixed, from the first step on if ever.
+  void set_mix(const Mix& mix);
 
   /// Whether step() launches forward, backward and update as one, once they were recorded.
   bool has_graphs() const { return make_graph_ != nullptr; }
 
-  /// Of the feed's batch, in the parameters; for who does something with them before sgd_step(). Returns the loss.
+  /// Of the feed's batch, in the parameters; for who does something with them before optimizer_step(). Returns the
+  /// loss.
   at::Tensor gradients();
-  /// gradients() and sgd_step().
-  at::Tensor step(const strategies::LocalTerms& terms, const SgdOptions& sgd);
+  /// gradients() and optimizer_step().
+  at::Tensor step(const strategies::LocalTerms& terms, const OptimizerOptions& options);
 
   /// Graphs that were recorded.
   int64_t captures() const { return captures_; }
@@ -37,12 +42,13 @@ class LocalSteps {
 
   Identity identity_of(const std::vector<const TensorDict*>& more) const;
   void run(Identity identity, const std::function<void()>& work);
-  void set_numbers(const strategies::LocalTerms& terms, const SgdOptions& sgd);
+  void set_numbers(const strategies::LocalTerms& terms, const OptimizerOptions& options);
 
   TrainedNetwork& network_;
   BatchFeed& feed_;
   const Arithmetic arithmetic_;
   const GraphMaker make_graph_;
+  LossOptions loss_options_;
 
   std::unique_ptr<DeviceGraph> graph_;
   Identity identity_;  // of the last step

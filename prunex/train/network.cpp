@@ -182,10 +182,10 @@ sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
 
 }  // namespace
 
-TrainedNetwork::TrainedNetwork(program::Model model, channels::Analysis analysis)
+TrainedNetwork::TrainedNetwork(program::Model model, channels::Analysis analysis, Optimizer optimizer)
     : program_(std::move(model.program)),
       analysis_(std::move(analysis)),
-      replica_{model.weights, zero_momentum(model.weights.params)},
+      replica_{model.weights, fresh_state(model.weights.params, optimizer)},
       size_(size_of(graph(), replica_.weights)) {}
 
 const channels::Analysis& TrainedNetwork::analysis() const {
@@ -199,7 +199,7 @@ void TrainedNetwork::cut(const sparsity::Cut& step) {
   program_ = channels::cut_program(analysis(), step);
   analysis_.reset();
   sparsity::apply_cut(replica_.weights, step);
-  sparsity::apply_cut(replica_.momentum, step);
+  for (auto& state : replica_.optimizer) sparsity::apply_cut(state.value(), step);
   total_ = sparsity::compose(*total_, step);
   size_ = size_of(graph(), replica_.weights);
 }

@@ -38,7 +38,7 @@ void load_weights(Weights& weights, const std::string& path);
 class TrainedNetwork {
  public:
   /// Trains the model's own tensors; `analysis` is of its program.
-  TrainedNetwork(program::Model model, channels::Analysis analysis);
+  TrainedNetwork(program::Model model, channels::Analysis analysis, Optimizer optimizer = Optimizer::kSgd);
 
   const program::Program& program() const { return program_; }
   const program::Graph& graph() const { return program_.graph(); }
@@ -53,7 +53,7 @@ class TrainedNetwork {
   const std::optional<sparsity::Cut>& total() const { return total_; }
   bool is_smaller() const { return total_ && !total_->empty(); }
 
-  /// Program, weights and momentum lose what `step` removes from the network as it is now.
+  /// Program, weights and optimizer lose what `step` removes from the network as it is now.
   void cut(const sparsity::Cut& step);
 
  private:

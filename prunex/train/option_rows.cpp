@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "prunex/models/models.h"
-#include "prunex/prune/regularizer.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -93,17 +92,6 @@ text::OptionValue checkpoints(TrainOptions& o) {
   return {.type = "INT|TIME|auto", .read = read, .write = write, .check = check};
 }
 
-const std::vector<std::pair<std::string, LearningRateSchedule>> kSchedules{
-    {"cosine", LearningRateSchedule::kCosine},
-    {"step", LearningRateSchedule::kStep},
-    {"constant", LearningRateSchedule::kConstant}};
-
-text::OptionValue phase_schedule(std::optional<LearningRateSchedule>& field) {
-  std::vector<std::pair<std::string, std::optional<LearningRateSchedule>>> words{{"auto", std::nullopt}};
-  words.insert(words.end(), kSchedules.begin(), kSchedules.end());
-  return text::choice(field, words);
-}
-
 void describe_partition(OptionList& list, TrainOptions& o) {
   for (const char* name : {"dataset", "test", "data-dir"}) {
     list.find(name)->help += "; {node} in it is the node's number";
@@ -165,11 +153,7 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
   list.add("local-steps", number(o.local_steps, between(1, kMostExchanges)), "optimizer steps between exchanges (H)")
       .basic();
   list.add("batch-size", number(o.batch_size, text::at_least(1)), "images per rank and step").basic();
-  list.add("lr", number(o.learning_rate, text::above_zero()), "peak learning rate").basic();
-  list.add("lr-schedule", text::choice(o.schedule, kSchedules), "of the learning rate").basic();
-  list.add("warmup-epochs", number(o.warmup_epochs, text::at_least(0)), "linear rise to the peak").basic();
-  list.add("momentum", number(o.momentum, text::below_one()), "of the local SGD");
-  list.add("weight-decay", number(o.weight_decay, text::at_least(0)), "of the local SGD");
+  describe_recipe(list, o);
   list.add("precision",
            text::choice(o.precision, {{"auto", Precision::kAuto},
                                       {"fp32", Precision::kFp32},
@@ -182,52 +166,6 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
            {{"`device` cuda", [&o] { return o.ranks.device == "cuda" ? "" : "a CPU has no CUDA graphs"; }}})
       .resumable();
   list.add("seed", number(o.seed), "of weights, order and augmentation").basic().is_identity = false;
-}
-
-std::string no_penalty(const TrainOptions& o) {
-  return with_defaults(o).sparse.penalty == "none" ? "nothing is penalised without `sparse`" : "";
-}
-
-void describe_sparse_training(OptionList& list, TrainOptions& o) {
-  auto& sparse = o.sparse;
-  const text::Condition penalty{"`sparse`", [&o] { return no_penalty(o); }};
-  const text::Condition own_phase{
-      "`sparse_epochs`",
-      [&o] { return o.sparse.epochs > 0 ? "" : "there is no phase of its own without `sparse_epochs`"; }};
-  const text::Condition finetuning{
-      "`finetune_epochs`",
-      [&o] { return o.finetune.epochs > 0 ? "" : "there is no such phase without `finetune_epochs`"; }};
-  const auto is_penalty = [&o](const char* name) {
-    return text::Condition{fmt::format("`sparse` {}", name), [&o, name] {
-                             const std::string penalty = with_defaults(o).sparse.penalty;
-                             return penalty == name ? "" : fmt::format("`sparse` {} does not read it", penalty);
-                           }};
-  };
-  list.topic("Sparse training");
-  list.add("sparse", text::one_of(sparse.penalty, prune::penalty_names()), "what is added to the gradients");
-  list.add("sparse-reg", number(sparse.strength, text::above_zero(), "auto"),
-           "its strength; auto: what is usual for it", {penalty});
-  list.add("sparse-epochs", number(sparse.epochs, text::at_least(0)),
-           "of a phase of its own after the training; 0 = during the training", {penalty});
-  list.add("sparse-growth", number(sparse.growth, text::at_least(0)),
-           "growing: by so much per epoch for the weakest unit", {is_penalty("growing")});
-  list.add("sparse-share", number(sparse.loss_share, text::inner_share()),
-           "group_lasso without `sparse_reg`: its share of the loss at the start",
-           {is_penalty("group_lasso"), {"`sparse_reg` auto", [&o] {
-                                          return o.sparse.strength ? std::string("`sparse_reg` is the strength") : "";
-                                        }}});
-  list.add("sparse-warmup", number(sparse.warmup_epochs, text::at_least(0)),
-           "epochs in which the strength rises from 0", {penalty});
-  list.add("sparse-refresh", number(sparse.refresh_every, between(1, kMostExchanges)),
-           "exchanges between new coefficients", {penalty});
-  list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as `lr`",
-           {own_phase});
-  list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as `lr_schedule`",
-           {own_phase});
-  list.add("sparse-weight-decay", number(sparse.weight_decay, text::at_least(0)), "of the own phase", {own_phase});
-  list.add("finetune-epochs", number(o.finetune.epochs, text::at_least(0)), "after the cuts of `prune_to`");
-  list.add("finetune-lr", number(o.finetune.learning_rate, text::above_zero(), "auto"), "auto: as `lr`", {finetuning});
-  list.add("finetune-lr-schedule", phase_schedule(o.finetune.schedule), "auto: as `lr_schedule`", {finetuning});
 }
 
 void describe_run(OptionList& list, TrainOptions& o) {

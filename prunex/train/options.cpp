@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <functional>
 #include <stdexcept>
 
 #include "prunex/admm/residuals.h"
@@ -47,6 +49,18 @@ void validate_phases(const TrainOptions& options) {
                                           : "`sparse`"));
 }
 
+void validate_recipe(const TrainOptions& options) {
+  const auto& milestones = options.milestones;
+  refuse_if(options.optimizer == Optimizer::kNesterov && optimizer_of(options).momentum == 0,
+            "`momentum`: got 0, nesterov needs a number above 0");
+  refuse_if(options.schedule == LearningRateSchedule::kMilestones && milestones.empty(),
+            "`lr_milestones`: got none, wanted epochs such as 30,60,80 for `lr_schedule` milestones");
+  refuse_if(std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) != milestones.end(),
+            fmt::format("`lr_milestones`: got {}, wanted ascending epochs", fmt::join(milestones, ",")));
+  refuse_if(options.warmup_steps > 0 && options.warmup_epochs > 0,
+            "`warmup_steps`: got some besides `warmup_epochs`, wanted one of them");
+}
+
 }  // namespace
 
 void validate(const TrainOptions& given) {
@@ -57,6 +71,7 @@ void validate(const TrainOptions& given) {
             "`precision`: got tf32, which GPUs have, for `device` cpu; wanted auto, fp32 or bf16");
   validate_strategy(options);
   validate_phases(options);
+  validate_recipe(options);
   admm::check(options.consensus.penalty);
 }
 

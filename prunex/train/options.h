@@ -15,6 +15,8 @@
 #include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
+#include "prunex/train/mixing.h"
+#include "prunex/train/optimizer.h"
 
 namespace prunex::train {
 
@@ -22,6 +24,7 @@ enum class LearningRateSchedule {
   kCosine,  ///< half a cosine to 0
   kStep,    ///< a tenth after half and after three quarters of the steps
   kConstant,
+  kMilestones,  ///< times a factor at each of them; of the training alone
 };
 
 /// Arithmetic of the local steps; weights, state and evaluation are fp32.
@@ -116,11 +119,18 @@ struct TrainOptions {
   int64_t local_steps = 50;  ///< H: optimizer steps between exchanges
   int64_t batch_size = 128;  ///< images per rank and step
 
-  double learning_rate = 0.1;
+  Optimizer optimizer = Optimizer::kSgd;
+  std::optional<double> learning_rate, momentum, weight_decay, eps;  ///< without: what is usual, see optimizer_of()
+  double beta1 = 0.9, beta2 = 0.999;
+  double clip_norm = 0;  ///< of a rank's gradient; 0: off
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  std::vector<double> milestones;  ///< epochs from the start of the training
+  double milestone_factor = 0.1;
   double warmup_epochs = 0;  ///< linear from 0
-  double momentum = 0.9;
-  double weight_decay = 5e-4;
+  int64_t warmup_steps = 0;  ///< instead
+  double label_smoothing = 0;
+  MixOptions mix;
+  double ema = 0;  ///< decay per step of the mean of products that ships; 0: off
 
   std::string strategy = "hsadmm";
   std::string preset;  ///< "paper", or empty: what it sets unless told otherwise, see with_preset()
@@ -168,6 +178,8 @@ struct TrainOptions {
 /// Every option by name, bound to the fields of `options`: the one place where an option is declared.
 text::OptionList describe(TrainOptions& options);
 /// Parts of it, some for other commands, too.
+void describe_recipe(text::OptionList& list, TrainOptions& options);
+void describe_sparse_training(text::OptionList& list, TrainOptions& options);
 void describe_strategies(text::OptionList& list, TrainOptions& options);
 void describe_data(text::OptionList& list, data::DataOptions& data);
 void describe_links(text::OptionList& list, RankOptions& ranks);

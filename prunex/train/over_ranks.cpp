@@ -81,4 +81,21 @@ void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {
   }
 }
 
+void add_traffic(std::map<std::string, comm::Traffic>& sums, const comm::Hierarchy& ranks) {
+  sums["node"] += ranks.node->traffic();
+  sums["rail"] += ranks.rail->traffic();
+  sums["flat"] += ranks.flat->traffic();
+  if (!ranks.site) return;
+  sums["site"] += ranks.site->traffic();
+  sums["cross"] += ranks.cross->traffic();
+}
+
+void add_by_node(comm::NodeInterfaceBytes& sums, const comm::NodeInterfaceBytes& more) {
+  for (auto& [name, nodes] : sums) {
+    const auto found = more.find(name);
+    if (found == more.end() || found->second.size() != nodes.size()) continue;
+    for (size_t node = 0; node < nodes.size(); ++node) nodes[node] += found->second[node];
+  }
+}
+
 }  // namespace prunex::train

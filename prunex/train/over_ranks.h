@@ -1,6 +1,7 @@
 // What ranks tell each other besides the exchanges of the strategy. All are collective; the counts leave them out.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct Wishes {
 /// Loss and seconds become means over ranks, bytes the sums over node 0's ranks, wishes those of all; `moved`: by this
 /// rank. Some 100 bytes.
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks);
+
+/// Adds what this rank's groups have moved, by group; and what counters of the same nodes say. Not collective.
+void add_traffic(std::map<std::string, comm::Traffic>& sums, const comm::Hierarchy& ranks);
+void add_by_node(comm::NodeInterfaceBytes& sums, const comm::NodeInterfaceBytes& more);
 
 /// By rank.
 std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world);

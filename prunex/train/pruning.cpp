@@ -188,13 +188,19 @@ void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
   if (plan_.sparse) plan_.sparse->add_to_gradients(params, step);
 }
 
-bool Pruning::after_exchange(const strategies::Exchange& exchange, int64_t step, strategies::Strategy& strategy) {
+std::optional<sparsity::Cut> Pruning::after_exchange(const strategies::Exchange& exchange, int64_t step,
+                                                     strategies::Strategy& strategy) {
   const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !plan_.schedule;
   const bool due = plan_.schedule && plan_.schedule->due(exchange.index);
-  if (by_masks) cut(removable(strategy.masks()), strategy);
-  if (due) cut_on_schedule(exchange.index, strategy);
+  std::optional<sparsity::Cut> lost;
+  if (by_masks) {
+    lost = removable(strategy.masks());
+    cut(*lost, strategy);
+  } else if (due) {
+    lost = cut_on_schedule(exchange.index, strategy);
+  }
   if (plan_.sparse) plan_.sparse->refresh(strategy.product(), exchange.index, step);
-  return by_masks || due;
+  return lost;
 }
 
 bool Pruning::is_over(const strategies::Exchange& exchange) const {
@@ -218,7 +224,7 @@ double Pruning::milliseconds(const Weights& weights) const {
   return milliseconds_per_batch(network_.program(), weights, data_.test, kTimedImages);
 }
 
-void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) {
+sparsity::Cut Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) {
   const Weights before = plan_.schedule->has_target() ? evaluator_.product(strategy) : strategy.product();
   if (plan_.schedule->is_first(exchange)) {
     const Size& size = network_.size();
@@ -231,7 +237,7 @@ void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) 
   const sparsity::Cut step = plan_.schedule->cut(exchange, {network_.program(), before}, network_.analysis(),
                                                  network_.total(), images, evaluator_.world());
   cut(step, strategy);
-  if (!plan_.schedule->is_last(exchange)) return;
+  if (!plan_.schedule->is_last(exchange)) return step;
   Weights after = before;
   sparsity::apply_cut(after, step);
   const Size& size = network_.size();
@@ -241,6 +247,7 @@ void Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) 
   record_->accuracy_after = evaluator_.score(after, data_.test).accuracy;
   record_->accuracy_after_statistics = evaluator_.score(evaluator_.product(strategy), data_.test).accuracy;
   record_->milliseconds_after = milliseconds(after);
+  return step;
 }
 
 void Pruning::save(Checkpoint& checkpoint) const {

@@ -117,8 +117,10 @@ class Pruning {
   /// Between backward and the optimizer.
   void add_to_gradients(TensorDict& params, int64_t step) const;
   /// Cuts what is due after an exchange, and renews what depends on weights; once before the first step, too.
-  /// Collective. Whether the network was cut, if only by nothing.
-  bool after_exchange(const strategies::Exchange& exchange, int64_t step, strategies::Strategy& strategy);
+  /// Collective. What the network lost, if it was cut, if only by nothing.
+  std::optional<sparsity::Cut> after_exchange(const strategies::Exchange& exchange, int64_t step,
+                                              strategies::Strategy& strategy);
+  bool masks_are_final(const strategies::Exchange& exchange) const { return plan_.groups.empty() || exchange.frozen; }
   /// No exchange after this one changes the structure.
   bool is_over(const strategies::Exchange& exchange) const;
   /// What a strategy's masks allow to remove from the network as it was before any cut.
@@ -131,9 +133,8 @@ class Pruning {
   void load(const Checkpoint& checkpoint, const std::optional<PrunedRecord>& record);
 
  private:
-  bool masks_are_final(const strategies::Exchange& exchange) const { return plan_.groups.empty() || exchange.frozen; }
   void cut(const sparsity::Cut& cut, strategies::Strategy& strategy);
-  void cut_on_schedule(int64_t exchange, strategies::Strategy& strategy);
+  sparsity::Cut cut_on_schedule(int64_t exchange, strategies::Strategy& strategy);
   double milliseconds(const Weights& weights) const;
 
   const TrainOptions options_;

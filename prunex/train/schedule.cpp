@@ -7,6 +7,8 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "prunex/train/strategy_choice.h"
+
 namespace prunex::train {
 namespace {
 
@@ -25,27 +27,46 @@ int64_t steps_of_exchanges(const TrainOptions& options, const RunLength& length)
                                           options.exchanges, options.local_steps, most_steps(length)));
 }
 
+/// In steps.
+std::vector<int64_t> milestones_of(const TrainOptions& options, const RunLength& length) {
+  std::vector<int64_t> steps;
+  if (options.schedule != LearningRateSchedule::kMilestones) return steps;
+  for (const double epochs : options.milestones) steps.push_back(steps_of("`lr_milestones`", epochs, length));
+  return steps;
+}
+
+/// Of another phase, for which nothing was asked.
+LearningRateSchedule schedule_after(const TrainOptions& options) {
+  const bool own = options.schedule == LearningRateSchedule::kMilestones;
+  return own ? LearningRateSchedule::kConstant : options.schedule;
+}
+
 /// The phases that have steps, one after the other.
 std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
   const auto& sparse = options.sparse;
+  const OptimizerOptions usual = optimizer_of(options);
+  const int64_t warmup =
+      options.warmup_steps > 0 ? options.warmup_steps : steps_of("`warmup_epochs`", options.warmup_epochs, length);
   const int64_t training =
       options.exchanges > 0 ? steps_of_exchanges(options, length) : steps_of("`epochs`", options.epochs, length);
   std::vector<Phase> all{{.name = "train",
                           .steps = training,
-                          .learning_rate = options.learning_rate,
+                          .learning_rate = usual.learning_rate,
                           .schedule = options.schedule,
-                          .warmup = steps_of("`warmup_epochs`", options.warmup_epochs, length),
-                          .weight_decay = options.weight_decay},
+                          .warmup = warmup,
+                          .weight_decay = usual.weight_decay,
+                          .milestones = milestones_of(options, length),
+                          .milestone_factor = options.milestone_factor},
                          {.name = "sparse",
                           .steps = steps_of("`sparse_epochs`", sparse.epochs, length),
-                          .learning_rate = sparse.learning_rate.value_or(options.learning_rate),
-                          .schedule = sparse.schedule.value_or(options.schedule),
+                          .learning_rate = sparse.learning_rate.value_or(usual.learning_rate),
+                          .schedule = sparse.schedule.value_or(schedule_after(options)),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
                           .steps = steps_of("`finetune_epochs`", options.finetune.epochs, length),
-                          .learning_rate = options.finetune.learning_rate.value_or(options.learning_rate),
-                          .schedule = options.finetune.schedule.value_or(options.schedule),
-                          .weight_decay = options.weight_decay}};
+                          .learning_rate = options.finetune.learning_rate.value_or(usual.learning_rate),
+                          .schedule = options.finetune.schedule.value_or(schedule_after(options)),
+                          .weight_decay = usual.weight_decay}};
   if (all[1].steps + all[2].steps == 0) all[0].steps = std::max<int64_t>(1, all[0].steps);
   std::vector<Phase> phases;
   int64_t begin = 0;
@@ -96,8 +117,14 @@ RunLength run_length(const TrainOptions& options, int64_t training_images) {
   length.phases = phases_of(options, length);
   for (const Phase& phase : length.phases) {
     if (phase.warmup >= phase.steps) {
+      throw std::invalid_argument(fmt::format("{}: got {} steps of warm-up, the run has {}",
+                                              options.warmup_steps > 0 ? "`warmup_steps`" : "`warmup_epochs`",
+                                              phase.warmup, phase.steps));
+    }
+    if (!phase.milestones.empty() && phase.milestones.back() >= phase.steps) {
       throw std::invalid_argument(
-          fmt::format("`warmup_epochs`: got {} steps of warm-up, the run has {}", phase.warmup, phase.steps));
+          fmt::format("`lr_milestones`: got {} epochs, {} steps, which the training of {} steps never passes",
+                      options.milestones.back(), phase.milestones.back(), phase.steps));
     }
   }
   length.steps = length.phases.back().end();
@@ -124,6 +151,11 @@ double learning_rate_at(const Phase& phase, int64_t step) {
       return phase.learning_rate * (done < 0.5 ? 1 : done < 0.75 ? 0.1 : 0.01);
     case LearningRateSchedule::kConstant:
       return phase.learning_rate;
+    case LearningRateSchedule::kMilestones: {
+      const auto passed = std::upper_bound(phase.milestones.begin(), phase.milestones.end(), own - 1);
+      return phase.learning_rate *
+             std::pow(phase.milestone_factor, static_cast<double>(passed - phase.milestones.begin()));
+    }
   }
   return phase.learning_rate;
 }

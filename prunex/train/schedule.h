@@ -18,6 +18,8 @@ struct Phase {
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   int64_t warmup = 0;  ///< steps
   double weight_decay = 0;
+  std::vector<int64_t> milestones = {};  ///< steps before each
+  double milestone_factor = 0.1;
 
   int64_t end() const { return begin + steps; }
 };

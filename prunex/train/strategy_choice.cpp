@@ -102,11 +102,37 @@ strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& p
   return {options.local_steps, plan.length.steps};
 }
 
+struct UsualNumbers {
+  double learning_rate, momentum, weight_decay, eps;
+};
+
+/// Where PyTorch has the optimizer, its defaults, but SGD's; Muon shares AdamW's rate and weight decay (Optimizer).
+UsualNumbers usual_of(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+    case Optimizer::kNesterov:
+      return {0.1, 0.9, 5e-4, 1e-8};
+    case Optimizer::kAdamW:
+      return {1e-3, 0.9, 0.01, 1e-8};
+    case Optimizer::kLamb:
+      return {5e-3, 0.9, 0.01, 1e-6};
+    case Optimizer::kMuon:
+      return {1e-3, 0.95, 0.01, 1e-8};
+  }
+  return {};
+}
+
+/// By which a steady gradient moves theta 1 / (1 - momentum) times as far; the other rules take means.
+double amplifying_momentum(const TrainOptions& options) {
+  const bool sums = options.optimizer == Optimizer::kSgd || options.optimizer == Optimizer::kNesterov;
+  return sums ? options.momentum.value_or(usual_of(options.optimizer).momentum) : 0;
+}
+
 strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& plan) {
   return {.steps = options.local_steps,
           .total_steps = plan.length.steps,
           .learning_rate = plan.learning_rate,
-          .momentum = options.momentum,
+          .momentum = amplifying_momentum(options),
           .exchanges_before = options.local_after};
 }
 
@@ -166,7 +192,7 @@ Made make_scaffold(const TrainOptions& options, const RunPlan& plan, Replica& re
 Made make_top_k(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
   auto top_k = options.top_k;
   top_k.reporting = reporting_of(options, plan);
-  top_k.dgc_options.momentum = options.momentum;
+  top_k.dgc_options.momentum = amplifying_momentum(options);
   top_k.dgc_options.warmup_steps = steps_of("`dgc_warmup_epochs`", options.dgc_warmup_epochs, plan.length);
   return strategies::make_top_k(replica, ranks, top_k);
 }
@@ -252,6 +278,13 @@ void validate_strategy(const TrainOptions& options) {
          fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
                      "`kappa` 0, which goes without",
                      name));
+  const bool dgc = name == "top_k" && options.top_k.dgc;
+  refuse(dgc && options.optimizer != Optimizer::kSgd,
+         "`optimizer`: got another one than sgd beside `dgc`, which is SGD with a momentum of its own; wanted sgd");
+  refuse(dgc && options.clip_norm > 0,
+         "`clip_grad_norm`: got one beside `dgc`, which clips what it gathers; wanted `dgc_clip`");
+  refuse(options.ema > 0 && group_words(options) != "none" && options.freeze_after == strategies::kNever,
+         "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
 }
@@ -261,8 +294,25 @@ std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options,
   return kind_of(options.strategy).make(options, plan, replica, ranks);
 }
 
-double local_momentum(const TrainOptions& options) {
-  return options.strategy == "top_k" && options.top_k.dgc ? 0 : options.momentum;
+OptimizerOptions optimizer_of(const TrainOptions& options) {
+  const UsualNumbers usual = usual_of(options.optimizer);
+  const bool theirs = options.strategy == "top_k" && options.top_k.dgc;
+  return {.learning_rate = options.learning_rate.value_or(usual.learning_rate),
+          .momentum = theirs ? 0 : options.momentum.value_or(usual.momentum),
+          .weight_decay = options.weight_decay.value_or(usual.weight_decay),
+          .rule = options.optimizer,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .eps = options.eps.value_or(usual.eps),
+          .clip_norm = options.clip_norm};
+}
+
+OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, int64_t step) {
+  OptimizerOptions now = optimizer_of(options);
+  now.learning_rate = learning_rate_at(phase, step);
+  now.weight_decay = phase.weight_decay;
+  now.step = step;
+  return now;
 }
 
 }  // namespace prunex::train

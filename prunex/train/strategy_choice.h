@@ -74,8 +74,11 @@ struct RunPlan {
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
                                                     comm::Hierarchy& ranks);
 
-/// Momentum of the local optimizer: none where the strategy has it.
-double local_momentum(const TrainOptions& options);
+/// The local optimizer at the peak of the learning rate, with what is usual where nothing was said; without momentum
+/// where the strategy has it.
+OptimizerOptions optimizer_of(const TrainOptions& options);
+/// In a step of the run, which the phase holds.
+OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, int64_t step);
 
 // What ranks and chooses the units that masks keep (mask_choice.cpp).
 

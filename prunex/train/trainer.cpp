@@ -15,6 +15,7 @@
 #include "prunex/train/batch_feed.h"
 #include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
+#include "prunex/train/product_mean.h"
 #include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
 #include "prunex/train/strategy_choice.h"
@@ -42,6 +43,7 @@ class Trainer {
   void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
   void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
+  Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
   program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
   void summarise(const Run& run);
   void ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run);
@@ -63,6 +65,7 @@ class Trainer {
   const Arithmetic arithmetic_;
   LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
+  ProductMean mean_;
   std::vector<std::string> remarks_;
 
   Stopwatch lap_;
@@ -84,7 +87,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const Grap
       interfaces_(ranks.interfaces),
       images_(std::move(run.images)),
       data_(images_.sets),
-      network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis)),
+      network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis),
+               options.optimizer),
       length_(std::move(run.length)),
       division_(std::move(run.division)),
       loader_(make_loader(options, ranks.layout, data_.train, division_)),
@@ -93,9 +97,11 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const Grap
       evaluator_(network_, calibration_, *ranks.world),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
-      steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr),
+      steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
+             options.label_smoothing),
+      mean_(options.ema),
       remarks_(std::move(run.remarks)),
-      losses_(options.learning_rate) {
+      losses_(optimizer_of(options).learning_rate) {
   const Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
@@ -177,7 +183,9 @@ void Trainer::train_steps(Run& run) {
 
 void Trainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
   const double begin = Stopwatch::now();
-  if (!pruning_.after_exchange(exchange, step, *strategy_)) return;
+  const auto lost = pruning_.after_exchange(exchange, step, *strategy_);
+  if (!lost) return;
+  mean_.cut(*lost);
   run.trace({"cut", begin, Stopwatch::now() - begin}, exchange.index);
   scored_.reset();
   summary_.pruned = pruning_.record();
@@ -187,19 +195,9 @@ void Trainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run
 /// What all parts of the run have moved and taken, this one and those before it.
 void Trainer::add_up() {
   summary_.traffic = resumed_.traffic;
-  summary_.traffic["node"] += ranks_.node->traffic();
-  summary_.traffic["rail"] += ranks_.rail->traffic();
-  summary_.traffic["flat"] += ranks_.flat->traffic();
-  if (ranks_.site) {
-    summary_.traffic["site"] += ranks_.site->traffic();
-    summary_.traffic["cross"] += ranks_.cross->traffic();
-  }
+  add_traffic(summary_.traffic, ranks_);
   summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
-  for (auto& [name, nodes] : summary_.interface_bytes) {
-    const auto before = resumed_.interface_bytes.find(name);
-    if (before == resumed_.interface_bytes.end() || before->second.size() != nodes.size()) continue;
-    for (size_t node = 0; node < nodes.size(); ++node) nodes[node] += before->second[node];
-  }
+  add_by_node(summary_.interface_bytes, resumed_.interface_bytes);
   summary_.wall_seconds = resumed_.wall_seconds + Stopwatch::now() - begin_;
 }
 
@@ -211,6 +209,7 @@ Checkpoint Trainer::snapshot() {
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
   pruning_.save(checkpoint);
+  mean_.save(checkpoint.node);
   return checkpoint;
 }
 
@@ -226,6 +225,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   }
   try {
     load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+    mean_.load(checkpoint.node, network_.replica().weights.params);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(
         fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
@@ -243,21 +243,25 @@ void Trainer::restart_speed() {
 void Trainer::local_step(int64_t step) {
   scored_.reset();
   const int64_t steps_per_epoch = loader_.steps_per_epoch();  // of the node's own images, where it has some
-  feed_->load((step - 1) / steps_per_epoch, (step - 1) % steps_per_epoch);
+  const int64_t epoch = (step - 1) / steps_per_epoch, of_epoch = (step - 1) % steps_per_epoch;
+  feed_->load(epoch, of_epoch);
+  if (options_.mix.any()) {
+    const auto image = input_shape(network_.graph());
+    steps_.set_mix(draw_mix(options_.mix, {options_.seed, epoch, of_epoch, ranks_.layout.rank}, image[2], image[3]));
+  }
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
-  const Phase& phase = length_.phase_of(step);
-  const SgdOptions sgd{.learning_rate = learning_rate_at(phase, step),
-                       .momentum = local_momentum(options_),
-                       .weight_decay = phase.weight_decay};
-  if (steps_.has_graphs() && !changes_gradients()) return losses_.add(steps_.step(strategy_->local_terms(), sgd), step);
+  const OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
+  if (steps_.has_graphs() && !changes_gradients()) {
+    return losses_.add(steps_.step(strategy_->local_terms(), optimizer), step);
+  }
   losses_.add(steps_.gradients(), step);
   if (facts_of(options_.strategy).gradients) wait_for(ranks_.device);
   since_exchange_.local += lap_.lap();
   strategy_->before_update(replica);
   gradient_seconds_ += lap_.lap();
   pruning_.add_to_gradients(replica.weights.params, step);
-  sgd_step(replica, strategy_->local_terms(), sgd);
+  optimizer_step(replica, strategy_->local_terms(), optimizer);
 }
 
 /// Whether somebody wants gradients between backward and the update.
@@ -280,6 +284,7 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
                   .macs = size.macs,
                   .exchange = exchange,
                   .seconds = since_exchange_};
+  if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);
   if (metrics.accuracy) run.trace({"evaluate", begin, Stopwatch::now() - begin}, exchange.index);
@@ -320,7 +325,7 @@ void Trainer::evaluate_into(Metrics& metrics) {
   const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
   const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
   if (!due && !ends && exchange != length_.exchanges) return;
-  const Weights product = evaluator_.product(*strategy_);
+  const Weights product = this->product();
   scored_ = evaluator_.score(product, data_.test);
   metrics.accuracy = scored_->accuracy;
   if (data_.validation.size() == 0) return;
@@ -340,7 +345,7 @@ program::Model Trainer::compact_model(const Weights& product, const sparsity::Cu
 
 void Trainer::summarise(const Run& run) {
   summary_.graph_captures = steps_.captures();
-  const Weights product = evaluator_.product(*strategy_);
+  const Weights product = this->product();
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;
   if (division_) {

@@ -94,7 +94,7 @@ class LoopStrategy {
   LoopStrategy(const std::string& name, const nb::dict& params, const nb::dict& buffers, const Settings& settings,
                int64_t local_steps, int64_t total_steps, double momentum, std::vector<double> learning_rates,
                std::shared_ptr<Ranks> ranks, const std::optional<nb::bytes>& program)
-      : ranks_(std::move(ranks)), replica_{weights_of(params, buffers), TensorDict()} {
+      : ranks_(std::move(ranks)), replica_{weights_of(params, buffers), OptimizerState()} {
     const comm::Layout& layout = ranks_->hierarchy().layout;
     options_.strategy = name;
     options_.local_steps = local_steps;

@@ -32,7 +32,7 @@ Replica replica_on(const c10::Device& device, program::Model model) {
     theta.value() = theta.value().detach().to(device).set_requires_grad(true);
   }
   for (auto& buffer : model.weights.buffers) buffer.value() = buffer.value().to(device);
-  return {model.weights, zero_momentum(model.weights.params)};
+  return {model.weights, fresh_state(model.weights.params)};
 }
 
 class TrainingRank {
@@ -68,7 +68,8 @@ class TrainingRank {
   void train() {
     compute_gradients(model_.program, replica_, batch_, Arithmetic::kFp32);
     strategy_->before_update(replica_);
-    sgd_step(replica_, strategy_->local_terms(), {.learning_rate = 0.05, .momentum = local_momentum(options_)});
+    optimizer_step(replica_, strategy_->local_terms(),
+                   {.learning_rate = 0.05, .momentum = optimizer_of(options_).momentum});
   }
 
   /// What all ranks do between two barriers.

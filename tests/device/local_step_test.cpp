@@ -21,7 +21,7 @@ using tests::host_traffic;
 using tests::HostTraffic;
 using tests::pretend_device;
 
-constexpr SgdOptions kSgd{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 5e-4};
+constexpr OptimizerOptions kSgd{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 5e-4};
 
 /// A rank that trains resnet8 on images of noise.
 class Rank {
@@ -37,7 +37,7 @@ class Rank {
       theta.value() = theta.value().detach().contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
     }
     model_ = on_device(std::move(model_), device);
-    replica_ = {model_.weights, zero_momentum(model_.weights.params)};
+    replica_ = {model_.weights, fresh_state(model_.weights.params)};
   }
 
   Replica& replica() { return replica_; }
@@ -48,7 +48,7 @@ class Rank {
     const auto batch = on_device(loader_.batch(0, number % loader_.steps_per_epoch()), device_);
     losses_.add(compute_gradients(model_.program, replica_, batch, arithmetic_), number);
     if (penalty != nullptr) penalty->add_to_gradients(replica_.weights.params, 0.5);
-    sgd_step(replica_, terms, kSgd);
+    optimizer_step(replica_, terms, kSgd);
   }
 
   double losses() { return losses_.take(); }
@@ -83,7 +83,7 @@ void expect_same(Rank& here, Rank& there) {
   EXPECT_EQ(here.losses(), there.losses());
   expect_same_bits(here.replica().weights.params, there.replica().weights.params);
   expect_same_bits(here.replica().weights.buffers, there.replica().weights.buffers);
-  expect_same_bits(here.replica().momentum, there.replica().momentum);
+  expect_same_bits(here.replica().optimizer["momentum"], there.replica().optimizer["momentum"]);
 }
 
 class LocalStepOnDevice : public testing::Test {

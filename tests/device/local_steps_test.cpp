@@ -123,7 +123,7 @@ class SteppingRank {
     load(number);
     losses_.add(steps_.gradients(), number);
     for (auto& theta : replica().weights.params) theta.value().mutable_grad().mul_(0.5);
-    sgd_step(replica(), terms_, sgd(number, 0));
+    optimizer_step(replica(), terms_, sgd(number, 0));
   }
 
  private:
@@ -134,7 +134,7 @@ class SteppingRank {
     }
     return copy;
   }
-  static SgdOptions sgd(int64_t step, double weight_decay) {
+  static OptimizerOptions sgd(int64_t step, double weight_decay) {
     return {.learning_rate = 0.1 / static_cast<double>(step), .momentum = 0.9, .weight_decay = weight_decay};
   }
   void load(int64_t step) {
@@ -155,7 +155,7 @@ void expect_same_ranks(SteppingRank& here, SteppingRank& there) {
   EXPECT_EQ(here.losses(), there.losses());
   expect_same_bits(here.replica().weights.params, there.replica().weights.params);
   expect_same_bits(here.replica().weights.buffers, there.replica().weights.buffers);
-  expect_same_bits(here.replica().momentum, there.replica().momentum);
+  expect_same_bits(here.replica().optimizer["momentum"], there.replica().optimizer["momentum"]);
 }
 
 class RecordedSteps : public testing::Test {

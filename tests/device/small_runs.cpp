@@ -112,6 +112,34 @@ void add_rules(std::vector<SmallRun>& runs) {
                   }});
 }
 
+SmallRun of_optimizer(const char* name, train::Optimizer rule) {
+  return {std::string("optimizer_") + name, [rule](TrainOptions& options) {
+            options.optimizer = rule;
+            options.clip_norm = 0.5;
+            options.label_smoothing = 0.1;
+            options.mix = {.mixup = 0.5, .cutmix = 1};
+            options.ema = 0.9;
+          }};
+}
+
+void add_recipes(std::vector<SmallRun>& runs) {
+  using train::Optimizer;
+  runs.push_back(of_optimizer("sgd", Optimizer::kSgd));
+  runs.push_back(of_optimizer("nesterov", Optimizer::kNesterov));
+  runs.push_back(of_optimizer("adamw", Optimizer::kAdamW));
+  runs.push_back(of_optimizer("lamb", Optimizer::kLamb));
+  runs.push_back(of_optimizer("muon", Optimizer::kMuon));
+  runs.push_back({"muon_masked_after_the_freeze", [](TrainOptions& options) {
+                    options.optimizer = Optimizer::kMuon;
+                    options.shrink = false;
+                  }});
+  runs.push_back({"ddp_lamb_clipped", [](TrainOptions& options) {
+                    options.strategy = "ddp";
+                    options.optimizer = Optimizer::kLamb;
+                    options.clip_norm = 0.5;
+                  }});
+}
+
 void add_cuts(std::vector<SmallRun>& runs) {
   for (const char* importance : {"l2", "taylor", "hessian", "obdc", "activation", "lamp"}) {
     runs.push_back({std::string("cut_by_") + importance, [importance](TrainOptions& options) {
@@ -140,6 +168,7 @@ std::vector<SmallRun> small_runs() {
   std::vector<SmallRun> runs;
   add_strategies(runs);
   add_rules(runs);
+  add_recipes(runs);
   add_cuts(runs);
   return runs;
 }

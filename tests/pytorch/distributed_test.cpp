@@ -24,7 +24,7 @@ using strategies::Strategy;
 constexpr int64_t kRanks = 2, kSteps = 20, kBatch = 8, kSide = 32;
 constexpr int64_t kPeriod = 5, kStart = 2, kFactors = 2;  // as in train_distributed.py
 constexpr strategies::Reporting kReporting{.steps = kSteps, .total_steps = kSteps};
-constexpr train::SgdOptions kSgd{.learning_rate = 0.0005, .momentum = 0.9, .weight_decay = 5e-4};
+constexpr train::OptimizerOptions kSgd{.learning_rate = 0.0005, .momentum = 0.9, .weight_decay = 5e-4};
 
 using Make = std::function<std::unique_ptr<Strategy>(Replica&, comm::Hierarchy&)>;
 
@@ -62,7 +62,7 @@ Losses run_ours(const Make& make) {
       replica.weights.params.insert(theta.key(), theta.value().detach().clone().set_requires_grad(true));
     }
     replica.weights.buffers = model.weights.buffers;
-    replica.momentum = train::zero_momentum(replica.weights.params);
+    replica.optimizer = train::fresh_state(replica.weights.params);
     const auto strategy = make(replica, h);
     for (int64_t step = 0; step < kSteps; ++step) {
       if (step == kStart) run.sent_after_start[rank] = comm::moved_by_exchanges(h).sent;
@@ -70,7 +70,7 @@ Losses run_ours(const Make& make) {
       run.losses[rank].push_back(
           train::compute_gradients(model.program, replica, batch, train::Arithmetic::kFp32).item<double>());
       strategy->before_update(replica);
-      train::sgd_step(replica, strategy->local_terms(), kSgd);
+      train::optimizer_step(replica, strategy->local_terms(), kSgd);
       strategy->after_update(replica, step + 1);
     }
     run.sent_after_start[rank] = comm::moved_by_exchanges(h).sent - run.sent_after_start[rank];

@@ -22,7 +22,7 @@ void backward(TensorDict& params, const TensorDict& gradients) {
 void update(Replica& replica, double momentum, int64_t step) {
   at::NoGradGuard no_grad;
   for (auto& theta : replica.weights.params) {
-    sgd_step(theta.value(), replica.momentum[theta.key()], theta.value().grad(), momentum, step);
+    sgd_step(theta.value(), replica.optimizer["momentum"][theta.key()], theta.value().grad(), momentum, step);
     theta.value().mutable_grad().reset();
   }
 }

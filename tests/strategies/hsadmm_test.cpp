@@ -54,7 +54,7 @@ class ReferenceComparison {
     for (const auto& z : reference_.z().params) {
       expect_close(ours.state["z/" + z.key()], z.value(), "z " + z.key());
       expect_close(ours.theta[z.key()], rank.replica.weights.params[z.key()], "theta " + z.key());
-      expect_close(ours.momentum[z.key()], rank.replica.momentum[z.key()], "momentum " + z.key());
+      expect_close(ours.momentum[z.key()], rank.replica.optimizer["momentum"][z.key()], "momentum " + z.key());
     }
     for (const auto& buffer : reference_.z().buffers) {
       expect_close(ours.state["z/" + buffer.key()].to(at::kDouble), buffer.value().to(at::kDouble), buffer.key());

@@ -110,11 +110,13 @@ Problem::Problem(const json& oracle, int node, int local_rank) : oracle_(oracle)
 
 Replica Problem::initial_replica() const {
   Replica replica;
+  TensorDict momentum;
   for (const auto& [name, shape] : oracle_["shapes"].items()) {
     const at::Tensor theta = read_tensor(oracle_["init"][name], shape.get<std::vector<int64_t>>());
-    replica.momentum.insert(name, at::zeros_like(theta));
+    momentum.insert(name, at::zeros_like(theta));
     replica.weights.params.insert(name, theta.clone().set_requires_grad(true));
   }
+  replica.optimizer.insert("momentum", momentum);
   for (const auto& [name, entries] : oracle_["init_buffers"].items()) {
     at::Tensor buffer = read_tensor(entries, {static_cast<int64_t>(entries.size())});
     const bool counter = name.ends_with("num_batches_tracked");
@@ -190,7 +192,7 @@ void Problem::train_network(Replica& replica, const LocalTerms& terms) const {
       const auto [rho, anchor] = pull_of(terms, theta, item.key());
       const at::Tensor gradient = item.value().grad() + decay * theta + rho * (theta - anchor);
       const at::Tensor mask = mask_of(terms, theta, item.key());
-      at::Tensor& velocity = replica.momentum[item.key()];
+      at::Tensor& velocity = replica.optimizer["momentum"][item.key()];
       velocity.mul_(momentum).add_(gradient).mul_(mask);
       theta.sub_(velocity, lr).mul_(mask);
     }

@@ -44,7 +44,7 @@ class Comparison {
     for (const json& expected : oracle_["iterations"]) {
       const int64_t k = expected["k"];
       if (!oracle_["cfg"].value("keep_momentum", true)) {
-        for (auto& velocity : replica_.momentum) velocity.value().zero_();
+        for (auto& velocity : replica_.optimizer["momentum"]) velocity.value().zero_();
       }
       problem_.local_phase(replica_, strategy_->local_terms());
       before_exchange_ = {};

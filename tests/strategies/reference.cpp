@@ -45,7 +45,8 @@ Reference::Reference(HsadmmOptions options, const comm::Layout& shape, at::Scala
                  .v = clones(zero),
                  .masks = masks_};
     for (int j = 0; j < shape.node_sizes[i]; ++j) {
-      const Replica replica{{clones(z_.params), clones(z_.buffers)}, clones(zero)};
+      Replica replica{{clones(z_.params), clones(z_.buffers)}, OptimizerState()};
+      replica.optimizer.insert("momentum", clones(zero));
       ranks_[i].push_back({SmallProblem(shape.first_rank(i) + j, type), replica, clones(zero)});
     }
   }
@@ -191,7 +192,7 @@ void Reference::freeze() {
       at::Tensor& v = nodes_[i].v[name];
       v = drops ? at::zeros_like(v) : masked(v, name, masks_);
       for (Rank& rank : ranks_[i]) {
-        rank.replica.momentum[name] = masked(rank.replica.momentum[name], name, masks_);
+        rank.replica.optimizer["momentum"][name] = masked(rank.replica.optimizer["momentum"][name], name, masks_);
         if (options_.masks.mask_theta) {
           rank.replica.weights.params[name] = masked(rank.replica.weights.params[name], name, masks_);
           rank.u[name] = masked(rank.u[name], name, masks_);

@@ -27,7 +27,7 @@ class RankComparison {
     EXPECT_EQ(ours_.exchange.frozen, reference_.frozen());
     EXPECT_EQ(sparsity::count_changes(ours_.masks, reference_.masks()), 0);
     expect_close(rank_.replica.weights.params, ours_.theta, "");
-    expect_close(rank_.replica.momentum, ours_.momentum, "");
+    expect_close(rank_.replica.optimizer["momentum"], ours_.momentum, "");
     expect_close(reference_.z().params, ours_.state, "z/");
     expect_close(reference_.rounded_mean().sent(node_), ours_.state, "feedback_sent/");
     expect_close(reference_.rounded_mean().returned(node_), ours_.state, "feedback_returned/");
@@ -194,7 +194,7 @@ Replica wide_replica() {
   replica.weights.params.insert("first", at::ones({150, 100}));
   replica.weights.params.insert("second", at::ones({60, 50}));
   replica.weights.params.insert("bias", at::ones({90}));
-  replica.momentum = zeros_like(replica.weights.params);
+  replica.optimizer.insert("momentum", zeros_like(replica.weights.params));
   return replica;
 }
 

@@ -44,7 +44,7 @@ Snapshot snapshot_of(const Replica& replica, const Strategy& strategy) {
   Snapshot snapshot;
   snapshot.theta = clones(replica.weights.params);
   snapshot.buffers = clones(replica.weights.buffers);
-  snapshot.momentum = clones(replica.momentum);
+  snapshot.momentum = clones(replica.optimizer["momentum"]);
   snapshot.state = clones(merged(strategy.state()));
   snapshot.next_rho1 = strategy.local_terms().rho1;
   for (const auto& mask : strategy.masks()) snapshot.masks.insert(mask.key(), mask.value().clone());
@@ -55,7 +55,7 @@ void cut_all(const HsadmmOptions& options, SmallProblem& problem, Replica& repli
   const sparsity::Cut cut = cut_of(options, strategy.masks(), replica.weights);
   problem.cut(cut);
   sparsity::apply_cut(replica.weights, cut);
-  sparsity::apply_cut(replica.momentum, cut);
+  sparsity::apply_cut(replica.optimizer["momentum"], cut);
   strategy.cut(cut, replica);
 }
 
@@ -147,10 +147,12 @@ SmallProblem::SmallProblem(int rank, at::ScalarType type)
 Replica SmallProblem::initial_replica() const {
   const auto type = centre_.front().value().scalar_type();
   Replica replica;
+  TensorDict momentum;
   for (const auto& tensor : random_tensors(type, at::MemoryFormat::ChannelsLast, 300 + rank_)) {
     replica.weights.params.insert(tensor.key(), tensor.value());
-    replica.momentum.insert(tensor.key(), at::zeros_like(tensor.value()));
+    momentum.insert(tensor.key(), at::zeros_like(tensor.value()));
   }
+  replica.optimizer.insert("momentum", momentum);
   replica.weights.buffers.insert("mean", at::full({6}, 0.5 * rank_, type));
   replica.weights.buffers.insert("counter", at::zeros({}, at::kLong));
   return replica;
@@ -171,7 +173,7 @@ void SmallProblem::train(Replica& replica, const LocalTerms& terms, int64_t firs
     const TensorDict gradient_of_f = gradients(replica.weights.params);
     for (auto& item : replica.weights.params) {
       at::Tensor& theta = item.value();
-      at::Tensor& velocity = replica.momentum[item.key()];
+      at::Tensor& velocity = replica.optimizer["momentum"][item.key()];
       const OwnTerms own = terms_on(item.key(), theta, terms);
       const at::Tensor gradient = gradient_of_f[item.key()] + own.rho1 * (theta - own.anchor);
       velocity.copy_((kMomentum * velocity + gradient) * own.mask);

@@ -125,7 +125,7 @@ TEST(LocalSgd, IsPlainAveraging) {
     }
     for (int r = 0; r < 4; ++r) {
       expect_close(ours[r][k].theta, "", mean, 1e-14);
-      expect_close(ours[r][k].momentum, "", replicas[r].momentum, 1e-13);
+      expect_close(ours[r][k].momentum, "", replicas[r].optimizer["momentum"], 1e-13);
       EXPECT_TRUE(at::allclose(ours[r][k].buffers["mean"], statistic, 0, 1e-14));
       EXPECT_EQ(ours[r][k].buffers["counter"].item<int64_t>(), step);
       EXPECT_TRUE(ours[r][k].exchange.residuals.empty());
@@ -217,7 +217,7 @@ TEST(DiLoCo, BesideLocalStepsIsDiLoCoWithLateMeans) {
       EXPECT_EQ(snapshot.exchange.overlapped, step - sent.step);
       expect_close(snapshot.state, "z/", z, 1e-13);
       expect_close(snapshot.theta, "", replicas[r].weights.params, 1e-13);
-      expect_close(snapshot.momentum, "", replicas[r].momentum, 1e-12);
+      expect_close(snapshot.momentum, "", replicas[r].optimizer["momentum"], 1e-12);
     }
     ++k;
   }

@@ -76,6 +76,20 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
   for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(two_node_run(""), exchange);
 }
 
+/// Optimizers with all else that a recipe has: in the middle of the training, and after the cut.
+TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithEveryOptimizer) {
+  for (const auto rule :
+       {Optimizer::kSgd, Optimizer::kNesterov, Optimizer::kAdamW, Optimizer::kLamb, Optimizer::kMuon}) {
+    TrainOptions options = two_node_run("");
+    options.optimizer = rule;
+    options.clip_norm = 1;
+    options.label_smoothing = 0.1;
+    options.mix = {.mixup = 0.5, .cutmix = 1};
+    options.ema = 0.9;
+    for (const int64_t exchange : {3, 5}) expect_resumed_equals_whole(options, exchange);
+  }
+}
+
 /// What resuming says if `change` has been made to the tensors of rank 0.
 std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change) {
   const tests::Scratch scratch;

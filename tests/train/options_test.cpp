@@ -51,6 +51,19 @@ TEST(Options, RefuseNumbersOutOfRange) {
   refused(&TrainOptions::warmup_epochs, {-1.0, kNan}, "`warmup_epochs`");
   refused(&TrainOptions::momentum, {1.0, -0.1, kNan}, "`momentum`");
   refused(&TrainOptions::weight_decay, {-0.1, kNan, kInfinity}, "`weight_decay`");
+  refused(&TrainOptions::beta1, {1.0, -0.1}, "`beta1`");
+  refused(&TrainOptions::beta2, {1.0, -0.1}, "`beta2`");
+  refused(&TrainOptions::eps, {0.0, -1.0}, "`eps`");
+  refused(&TrainOptions::clip_norm, {-1.0, kNan}, "`clip_grad_norm`");
+  refused(&TrainOptions::warmup_steps, {-1}, "`warmup_steps`");
+  refused(&TrainOptions::milestone_factor, {0.0}, "`lr_gamma`");
+  refused(&TrainOptions::label_smoothing, {-0.1, 1.1}, "`label_smoothing`");
+  refused(&TrainOptions::mix, {MixOptions{.mixup = -1}, MixOptions{.mixup = 1e-9}}, "`mixup`");
+  refused(&TrainOptions::mix, {MixOptions{.cutmix = 1e9}}, "`cutmix`");
+  refused(&TrainOptions::ema, {1.0, -0.1}, "`ema`");
+  refused(&TrainOptions::milestones, {std::vector<double>{2, 1}, std::vector<double>{1, 1}, std::vector<double>{0, 1}},
+          "`lr_milestones`");
+  refused(&TrainOptions::schedule, {LearningRateSchedule::kMilestones}, "`lr_milestones`");
   refused(&TrainOptions::keep, {0.0, 1.5, -1.0, kNan}, "`keep`");
   refused(&TrainOptions::prune_start, {0}, "`prune_start`");
   refused(&TrainOptions::prune_end, {1, -2}, "`prune_end`");  // before the default start

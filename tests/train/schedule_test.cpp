@@ -117,6 +117,48 @@ TEST(LearningRate, WarmsUpInALine) {
   expect_rates(rates(options, 12), {0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1, 0.1, 0.1, 0.01, 0.01});
 }
 
+TEST(LearningRate, WarmsUpInSteps) {
+  TrainOptions options;
+  options.learning_rate = 1;
+  options.warmup_steps = 4;
+  options.schedule = LearningRateSchedule::kConstant;
+  expect_rates(rates(options, 6), {0.2, 0.4, 0.6, 0.8, 1, 1});
+  options.warmup_steps = 6;
+  EXPECT_THAT([&] { rates(options, 6); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`warmup_steps`: got 6 steps of warm-up, the run has 6")));
+}
+
+/// torch.optim.lr_scheduler.MultiStepLR([1, 2], gamma=0.5), stepped after every epoch of two steps.
+TEST(LearningRate, FallsAtMilestones) {
+  TrainOptions options;
+  options.schedule = LearningRateSchedule::kMilestones;
+  options.milestones = {1, 2};
+  options.milestone_factor = 0.5;
+  expect_rates(rates(options, 6, 2), {0.1, 0.1, 0.05, 0.05, 0.025, 0.025});
+  EXPECT_THAT([&] { rates(options, 4, 2); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`lr_milestones`: got 2 epochs")));
+}
+
+TEST(LearningRate, OfLaterPhasesIsConstantUnlessToldWhereTheTrainingHasMilestones) {
+  TrainOptions options;
+  options.schedule = LearningRateSchedule::kMilestones;
+  options.milestones = {1};
+  options.epochs = 2;
+  options.finetune.epochs = 1;
+  const RunLength length = run_length(options, 2 * options.batch_size);
+  EXPECT_EQ(learning_rate_at(length.phase_of(4), 4), 0.1 * 0.1);
+  EXPECT_EQ(learning_rate_at(length.phase_of(6), 6), 0.1);
+}
+
+TEST(LearningRate, IsWhatIsUsualForTheOptimizerUnlessTold) {
+  TrainOptions options;
+  options.schedule = LearningRateSchedule::kConstant;
+  options.optimizer = Optimizer::kAdamW;
+  expect_rates(rates(options, 1), {0.001});
+  options.learning_rate = 0.3;
+  expect_rates(rates(options, 1), {0.3});
+}
+
 TEST(LearningRate, RefusesAWarmUpThatNeverEnds) {
   TrainOptions options;
   options.warmup_epochs = 1;

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using tests::random_tensors;
 
-constexpr SgdOptions kOptions{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01};
+constexpr OptimizerOptions kOptions{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01};
 
 /// Parameters in `format`, gradients row-major.
 Replica make_replica(at::ScalarType type, at::MemoryFormat format) {
@@ -24,7 +24,7 @@ Replica make_replica(at::ScalarType type, at::MemoryFormat format) {
   for (const auto& item : random_tensors(type, format, 1)) {
     replica.weights.params.insert(item.key(), item.value().set_requires_grad(true));
   }
-  replica.momentum = zero_momentum(replica.weights.params);
+  replica.optimizer = fresh_state(replica.weights.params);
   return replica;
 }
 
@@ -83,14 +83,15 @@ void expect_naive(at::ScalarType type, at::MemoryFormat format, bool with_terms)
     for (const auto& item : replica.weights.params) {
       gradients.insert(item.key(), item.value().grad().to(at::kDouble));
     }
-    sgd_step(replica, terms, kOptions);
+    optimizer_step(replica, terms, kOptions);
     naive_step(params, momentum, gradients, wide);
   }
   const double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
   for (const auto& item : replica.weights.params) {
     const at::Tensor theta = item.value().detach().to(at::kDouble);
     EXPECT_TRUE(at::allclose(theta, params[item.key()], tolerance, tolerance)) << item.key();
-    EXPECT_TRUE(at::allclose(replica.momentum[item.key()].to(at::kDouble), momentum[item.key()], tolerance, tolerance));
+    EXPECT_TRUE(at::allclose(replica.optimizer["momentum"][item.key()].to(at::kDouble), momentum[item.key()], tolerance,
+                             tolerance));
     EXPECT_FALSE(item.value().grad().defined()) << item.key();
   }
 }
@@ -115,7 +116,7 @@ TEST(SgdStep, TakesExpandedGradients) {
   Replica replica = make_replica(at::kDouble, at::MemoryFormat::ChannelsLast);
   const at::Tensor before = replica.weights.params["first"].detach().clone();
   replica.weights.params["first"].mutable_grad() = at::full({1, 1, 1, 1}, 2.0, at::kDouble).expand({6, 3, 3, 3});
-  sgd_step(replica, LocalTerms(), {.learning_rate = 0.5, .momentum = 0, .weight_decay = 0});
+  optimizer_step(replica, LocalTerms(), {.learning_rate = 0.5, .momentum = 0, .weight_decay = 0});
   EXPECT_TRUE(at::allclose(replica.weights.params["first"].detach(), before - 1, 0, 1e-15));
 }
 
@@ -125,7 +126,7 @@ TEST(SgdStep, LeavesParametersWithoutAGradientAlone) {
   replica.weights.params["first"].mutable_grad().reset();
   const at::Tensor first = replica.weights.params["first"].detach().clone();
   const at::Tensor linear = replica.weights.params["linear"].detach().clone();
-  sgd_step(replica, some_terms(at::kDouble, at::MemoryFormat::Contiguous), kOptions);
+  optimizer_step(replica, some_terms(at::kDouble, at::MemoryFormat::Contiguous), kOptions);
   EXPECT_TRUE(at::equal(replica.weights.params["first"].detach(), first));
   EXPECT_FALSE(at::equal(replica.weights.params["linear"].detach(), linear));  // still finds its anchor
 }
@@ -133,11 +134,11 @@ TEST(SgdStep, LeavesParametersWithoutAGradientAlone) {
 TEST(SgdStep, RefusesStateOfAnotherMemoryLayout) {
   Replica replica = make_replica(at::kFloat, at::MemoryFormat::ChannelsLast);
   set_gradients(replica, 10);
-  const auto step = [&](const LocalTerms& terms) { return [&] { sgd_step(replica, terms, kOptions); }; };
+  const auto step = [&](const LocalTerms& terms) { return [&] { optimizer_step(replica, terms, kOptions); }; };
   EXPECT_THAT(step(some_terms(at::kFloat, at::MemoryFormat::Contiguous)),
               ThrowsMessage<c10::Error>(HasSubstr("memory layout")));
   set_gradients(replica, 10);
-  replica.momentum["first"] = replica.momentum["first"].contiguous();
+  replica.optimizer["momentum"]["first"] = replica.optimizer["momentum"]["first"].contiguous();
   EXPECT_THAT(step(LocalTerms()), ThrowsMessage<c10::Error>(HasSubstr("momentum of 'first'")));
 }
 
@@ -148,14 +149,14 @@ TEST(LocalTermsOf, NoParameterAreRefused) {
   terms.rho1.push_back(1);
   set_gradients(replica, 10);
   EXPECT_THAT([&] { add_local_terms(replica.weights, terms); }, ThrowsMessage<c10::Error>(HasSubstr("'other'")));
-  EXPECT_THAT([&] { sgd_step(replica, terms, kOptions); }, ThrowsMessage<c10::Error>(HasSubstr("'other'")));
+  EXPECT_THAT([&] { optimizer_step(replica, terms, kOptions); }, ThrowsMessage<c10::Error>(HasSubstr("'other'")));
 }
 
 /// theta and momentum of a plain SGD loop that knows nothing of terms.
 void plain_step(Replica& replica) {
   at::NoGradGuard no_grad;
   for (auto& item : replica.weights.params) {
-    at::Tensor& v = replica.momentum[item.key()];
+    at::Tensor& v = replica.optimizer["momentum"][item.key()];
     v.mul_(0.9).add_(item.value().grad());
     item.value().sub_(v, 0.1);
   }
@@ -172,13 +173,15 @@ TEST(AddLocalTerms, GivesAnyOptimizerTheTermsOfOurs) {
     for (uint64_t step = 0; step < 3; ++step) {
       set_gradients(fused, 10 + step);
       set_gradients(plain, 10 + step);
-      sgd_step(fused, terms, {.learning_rate = 0.1, .momentum = 0.9});
+      optimizer_step(fused, terms, {.learning_rate = 0.1, .momentum = 0.9});
       add_local_terms(plain.weights, terms);
       plain_step(plain);
     }
     for (const auto& item : fused.weights.params) {
       EXPECT_TRUE(at::allclose(item.value(), plain.weights.params[item.key()], 1e-14, 1e-14)) << item.key();
-      EXPECT_TRUE(at::allclose(fused.momentum[item.key()], plain.momentum[item.key()], 1e-14, 1e-14)) << item.key();
+      EXPECT_TRUE(
+          at::allclose(fused.optimizer["momentum"][item.key()], plain.optimizer["momentum"][item.key()], 1e-14, 1e-14))
+          << item.key();
     }
   }
 }
@@ -189,9 +192,9 @@ TEST(AddLocalTerms, SkipsParametersWithoutAGradient) {
   for (const auto& item : replica.weights.params) EXPECT_FALSE(item.value().grad().defined());
 }
 
-TEST(ZeroMomentum, HasTheLayoutOfItsParameter) {
+TEST(FreshState, HasTheLayoutOfItsParameter) {
   const Replica replica = make_replica(at::kFloat, at::MemoryFormat::ChannelsLast);
-  for (const auto& item : replica.momentum) {
+  for (const auto& item : replica.optimizer["momentum"]) {
     EXPECT_EQ(item.value().strides(), replica.weights.params[item.key()].strides());
     EXPECT_FALSE(item.value().requires_grad());
     EXPECT_EQ(item.value().count_nonzero().item<int64_t>(), 0);

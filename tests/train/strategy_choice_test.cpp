@@ -239,9 +239,9 @@ TEST(Strategies, PruneByThemselvesOrWhenTold) {
 
 TEST(Strategies, MomentumIsDgcsWhereThereIsDgc) {
   TrainOptions options = small_run_of("top_k");
-  EXPECT_EQ(local_momentum(options), 0.9);
+  EXPECT_EQ(optimizer_of(options).momentum, 0.9);
   options.top_k.dgc = true;
-  EXPECT_EQ(local_momentum(options), 0);
+  EXPECT_EQ(optimizer_of(options).momentum, 0);
 }
 
 void expect_refused(const std::string& strategy, const std::function<void(TrainOptions&)>& change,

@@ -219,6 +219,25 @@ TEST(Train, LearnsTheSameOnTheCutNetworkAsUnderMasks) {
   }
 }
 
+/// A batch is the same however ranks divide it, and so must be the length of its gradient.
+TEST(Train, ClipsTheMeanOfAllRanksGradients) {
+  const tests::Scratch scratch;
+  std::vector<TensorDict> products;
+  for (const int ranks : {1, 2}) {
+    TrainOptions options = tiny_run(64, 3);
+    options.strategy = "ddp";
+    options.norm = models::Norm::kGroup;  // batch norm would see which images are together
+    options.batch_size = 16 / ranks;
+    options.clip_norm = 0.1;
+    options.run_dir = scratch / std::to_string(ranks);
+    run_on(options, ranks, 1);
+    products.push_back(io::read_safetensors(options.run_dir + "/model.safetensors").tensors);
+  }
+  for (const auto& item : products[0]) {
+    EXPECT_TRUE(at::allclose(item.value(), products[1][item.key()], 1e-4, 1e-5)) << item.key();
+  }
+}
+
 TEST(Train, TracesThePhasesOfAllRanks) {
   const tests::Scratch scratch;
   auto options = evaluated_run(scratch / "run");

@@ -248,7 +248,7 @@ void Hsadmm::freeze(Replica& replica) {
   frozen_ = true;
   set_support();
   if (duals_) duals_->mask(support_, options_.masks.mask_theta);
-  sparsity::apply_supports(replica.momentum, support_);
+  for (auto& state : replica.optimizer) sparsity::apply_supports(state.value(), support_);
   if (options_.masks.mask_theta) {
     sparsity::apply_supports(replica.weights.params, support_);
     terms_.masks = gradient_masks(support_, z_.params);
