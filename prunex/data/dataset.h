@@ -10,10 +10,19 @@
 
 namespace prunex::data {
 
-/// What the loader does to training images at random.
+/// What the loader does to training images at random, in this order; each as torchvision.transforms.v2 does it.
 struct Augmentation {
-  int64_t padding = 0;  ///< zeros around the image before a crop of its size at a random place; 0 = no crop
-  bool flip = false;    ///< mirror every other image left to right
+  int64_t padding = 0;     ///< zeros around the image before a crop of its size at a random place; 0 = no crop
+  int64_t crop_size = 0;   ///< RandomResizedCrop to a square of this side; 0 = none
+  bool flip = false;       ///< mirror every other image left to right
+  double color = 0;        ///< ColorJitter of brightness, contrast and saturation by so much
+  int64_t operations = 0;  ///< RandAugment: so many operations per image
+  int64_t magnitude = 0;   ///< of them, 0 … 30
+  double erase = 0;        ///< RandomErasing: the share of images of which a part gets the mean colour
+
+  /// Nothing but the crop of a padded image and the mirror.
+  bool is_shift() const { return crop_size == 0 && color == 0 && operations == 0 && erase == 0; }
+  bool operator==(const Augmentation&) const = default;
 };
 
 struct Dataset {
@@ -27,6 +36,8 @@ struct Dataset {
   std::vector<std::string> class_names{};  ///< by label; empty if they are not known
 
   int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
+  /// Channels, height, width.
+  std::vector<int64_t> image_shape() const { return images.sizes().slice(1).vec(); }
 };
 
 /// Per channel: what a pixel from 0 to 255 is multiplied by, and what is added then.

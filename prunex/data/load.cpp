@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "prunex/data/augment.h"
+
 namespace prunex::data {
 namespace {
 
@@ -72,6 +74,10 @@ std::vector<std::string> set_names(bool in_folder_alone) {
 Datasets load_datasets(const DataOptions& options) {
   TrainAndTest all = read(options);
   Datasets result{.train = all.train, .validation = {}, .test = all.test};
+  if (options.augment) {
+    check_augmentation(*options.augment, result.train);
+    result.train.augmentation = *options.augment;
+  }
   if (options.train_limit != 0) result.train = take_first(result.train, options.train_limit, "`train_limit`");
   if (options.test_limit != 0) result.test = take_first(result.test, options.test_limit, "`test_limit`");
   if (options.validation != 0)

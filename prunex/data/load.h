@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,14 @@
 namespace prunex::data {
 
 struct DataOptions {
-  std::string dataset = "synthetic";  ///< one of set_names(), or a FILE.safetensors for training
-  std::string test;                   ///< FILE.safetensors to test on; with a file as dataset only
-  std::string data_dir = "data";      ///< folder of the sets that are read from one
-  int64_t samples = 10000;            ///< training images of synthetic; a fifth of it for testing
-  int64_t train_limit = 0;            ///< use the first N training images; 0 = all
-  int64_t test_limit = 0;             ///< use the first N test images; 0 = all
-  int64_t validation = 0;             ///< hold out the last N of the training images used; 0 = none
+  std::string dataset = "synthetic";    ///< one of set_names(), or a FILE.safetensors for training
+  std::string test;                     ///< FILE.safetensors to test on; with a file as dataset only
+  std::string data_dir = "data";        ///< folder of the sets that are read from one
+  int64_t samples = 10000;              ///< training images of synthetic; a fifth of it for testing
+  int64_t train_limit = 0;              ///< use the first N training images; 0 = all
+  int64_t test_limit = 0;               ///< use the first N test images; 0 = all
+  int64_t validation = 0;               ///< hold out the last N of the training images used; 0 = none
+  std::optional<Augmentation> augment;  ///< of training images; nothing: what is usual for the set
 };
 
 struct Datasets {
@@ -56,7 +58,8 @@ TrainAndTest read_cifar100(const std::string& folder);
 
 /// Both files hold `images` (uint8, N x C x H x W) and `labels` (int64, N), with images of one shape. There are as
 /// many classes as the largest label of the training file says, and the test file has no others; mean and std are those
-/// of the training images. A std::invalid_argument or std::runtime_error names the file that is not so.
+/// of the training images, which are not augmented: nobody knows what they show. A std::invalid_argument or
+/// std::runtime_error names the file that is not so.
 TrainAndTest read_image_files(const std::string& train, const std::string& test);
 
 /// One such file by itself, without mean and std: a test set for a network that brings its own.

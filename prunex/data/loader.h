@@ -49,7 +49,7 @@ class Loader {
   Batch batch(int64_t epoch, int64_t step);
   /// The same before normalisation, into tensors of the CPU: images uint8, channels_last.
   void pixels(int64_t epoch, int64_t step, Batch& into);
-  /// The same before augmentation: what it is made of, kDraws x B, int64.
+  /// The same before augmentation: what it is made of, kDraws x B, int64. Where augmentation is_shift() only.
   at::Tensor draws(int64_t epoch, int64_t step);
 
   const Dataset& dataset() const { return dataset_; }
@@ -57,6 +57,10 @@ class Loader {
 
  private:
   void shuffle(int64_t epoch);
+  std::vector<int64_t> numbers(int64_t epoch, int64_t step);
+  int64_t first_position(int64_t step) const;
+  template <class Make>
+  void make_batch(int64_t epoch, int64_t step, Batch& batch, const Make& make);
   int64_t size() const { return images_.empty() ? dataset_.size() : static_cast<int64_t>(images_.size()); }
 
   Dataset dataset_;
@@ -69,8 +73,8 @@ class Loader {
 /// The order of epoch `epoch`: a permutation of 0 … size - 1, drawn from (seed, epoch).
 std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch);
 
-/// The first `n` images of epoch 0's order (all, if there are fewer) as training sees them: cropped and flipped by the
-/// draws that Loader takes there.
+/// The first `n` images of epoch 0's order (all, if there are fewer) as training sees them: augmented by the draws that
+/// Loader takes there.
 Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n);
 
 /// Images begin … end - 1 in the order of the set, without augmentation.

@@ -24,6 +24,12 @@ class Random {
   /// Uniform in low … high, both included.
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
 
+  /// In low … high, without high itself.
+  double uniform(double low, double high) {
+    constexpr double kStepOfUnit = 0x1p-53;
+    return low + (high - low) * (static_cast<double>(next() >> 11) * kStepOfUnit);
+  }
+
   /// Fisher and Yates'.
   void shuffle(std::vector<int64_t>& numbers) {
     for (auto i = static_cast<int64_t>(numbers.size()) - 1; i > 0; --i) std::swap(numbers[i], numbers[below(i + 1)]);

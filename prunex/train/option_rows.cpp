@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "prunex/data/augment.h"
 #include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/train/options.h"
@@ -57,6 +58,16 @@ text::OptionValue partition_value(data::Partition& field) {
                 field = *partition;
               },
           .write = [&field] { return data::to_string(field); }};
+}
+
+/// Words of augmentation, or auto.
+text::OptionValue augment_value(std::optional<data::Augmentation>& field) {
+  return {.type = "auto|none|WORDS",
+          .read =
+              [&field](const std::string& words) {
+                field = words == "auto" ? std::nullopt : std::optional(data::parse_augmentation(words));
+              },
+          .write = [&field] { return field ? data::to_string(*field) : "auto"; }};
 }
 
 std::optional<double> seconds_in(const std::string& text) {
@@ -300,6 +311,15 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   list.add("validation", number(data.validation), "hold out the last N training images and score them too", {any});
 }
 
+void describe_augmentation(OptionList& list, data::DataOptions& data) {
+  list.add("augment", augment_value(data.augment),
+           fmt::format(
+               "training images at random: {}; auto: crop:4,flip for CIFAR, crop:2,flip for synthetic, else none",
+               data::kAugmentationWords),
+           {{"", [&data] { return data.dataset.empty() ? "no `dataset` is named" : ""; }}})
+      .basic();
+}
+
 void describe_links(OptionList& list, RankOptions& ranks) {
   list.add("interface", text::text_list(ranks.interfaces),
            "network interface, such as eth0; rails take turns on several: a,b")
@@ -323,6 +343,7 @@ void describe_links(OptionList& list, RankOptions& ranks) {
 OptionList describe(TrainOptions& options) {
   OptionList list;
   describe_data(list, options.data);
+  describe_augmentation(list, options.data);
   describe_partition(list, options);
   describe_network(list, options);
   describe_ranks(list, options);
