@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,19 +27,31 @@ struct Augmentation {
   bool operator==(const Augmentation&) const = default;
 };
 
+class ImageStream;
+
+/// Where images come from that do not lie in memory.
+struct Streamed {
+  std::shared_ptr<const ImageStream> stream;
+  std::shared_ptr<const std::vector<int64_t>> order;  ///< numbers of the stream; null: all, as they are
+  int64_t first = 0;                                  ///< place in the order at which the set begins
+  std::optional<uint64_t> augmented_by;               ///< seed: image i is what training sees at place i of epoch 0
+};
+
 struct Dataset {
   std::string name;
-  at::Tensor images;  ///< uint8, N x C x H x W, channels_last
+  at::Tensor images;  ///< uint8, N x C x H x W, channels_last; undefined if they are `streamed`
   at::Tensor labels;  ///< int64, N, each in 0 … classes - 1
   int64_t classes = 0;
   std::vector<double> mean;  ///< per channel, of pixels scaled to 0 … 1; of the training images, also in a test set
   std::vector<double> std;
   Augmentation augmentation;
   std::vector<std::string> class_names{};  ///< by label; empty if they are not known
+  Streamed streamed{};
 
   int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
   /// Channels, height, width.
-  std::vector<int64_t> image_shape() const { return images.sizes().slice(1).vec(); }
+  std::vector<int64_t> image_shape() const;
+  bool is_streamed() const { return streamed.stream != nullptr; }
 };
 
 /// Per channel: what a pixel from 0 to 255 is multiplied by, and what is added then.
@@ -56,6 +70,12 @@ void check_dataset(const Dataset& dataset, const std::string& source);
 
 /// Sets mean and std from the images. A channel without variation gets the std of one grey level.
 void set_statistics(Dataset& dataset);
+
+/// CRC-32 of the names and labels of images that are streamed, in their order, and of the classes.
+int64_t listing_checksum(const Dataset& dataset);
+
+/// Image i is image order[i] of the set, which is streamed.
+Dataset in_order(const Dataset& dataset, const std::vector<int64_t>& order);
 
 /// The first `n` images, sharing memory. `option` is named in the std::invalid_argument if n is not in 1 … size.
 Dataset take_first(const Dataset& dataset, int64_t n, const std::string& option);

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "prunex/data/augment.h"
+#include "prunex/data/image_stream.h"
 #include "prunex/data/pixels.h"
+#include "prunex/data/prefetch.h"
 #include "prunex/data/random.h"
 
 namespace prunex::data {
@@ -17,11 +20,28 @@ namespace {
 
 constexpr uint64_t kPermutation = 1;  // one seed serves independent streams
 
-Batch empty_batch(const Dataset& dataset, int64_t size) {
-  auto shape = dataset.image_shape();
-  shape.insert(shape.begin(), size);
-  return {at::empty(shape, at::kFloat, at::kStrided, at::kCPU, false, at::MemoryFormat::ChannelsLast),
-          at::empty({size}, at::kLong)};
+Batch normalised(const Pixels& pixels, const Batch& bytes, const Dataset& dataset) {
+  const Batch batch{empty_batch(dataset, bytes.labels.size(0), at::kFloat).images, bytes.labels};
+  for (int64_t i = 0; i < bytes.labels.size(0); ++i) {
+    pixels.normalise(bytes.images.const_data_ptr<uint8_t>() + i * pixels.image_bytes(),
+                     batch.images.data_ptr<float>() + i * pixels.image_bytes());
+  }
+  return batch;
+}
+
+/// Normalised by the threads that decode, which live as long as that takes.
+Batch decoded(const Dataset& dataset, int64_t begin, int64_t end) {
+  const Pixels pixels(dataset);
+  const Batch batch = empty_batch(dataset, end - begin, at::kFloat);
+  Workers workers(std::min(dataset.streamed.stream->options().threads, end - begin));
+  const auto job = workers.start(end - begin, [&](int64_t i) {
+    std::vector<uint8_t> image(static_cast<size_t>(pixels.image_bytes()));
+    const int64_t taken = pixels.plain(begin + i, image.data());
+    pixels.normalise(image.data(), batch.images.data_ptr<float>() + i * pixels.image_bytes());
+    batch.labels.data_ptr<int64_t>()[i] = dataset.labels.const_data_ptr<int64_t>()[taken];
+  });
+  workers.wait(*job);
+  return batch;
 }
 
 void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& options) {
@@ -42,7 +62,7 @@ void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& op
 Loader::Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images)
     : dataset_(std::move(dataset)), images_(std::move(images)), options_(options) {
   check_options(dataset_, size(), options_);
-  dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
+  if (!dataset_.is_streamed()) dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
   dataset_.labels = dataset_.labels.contiguous();
 }
 
@@ -64,74 +84,80 @@ void Loader::shuffle(int64_t epoch) {
   epoch_ = epoch;
 }
 
-/// Where this rank's part of the step begins in the order of the epoch.
-int64_t Loader::first_position(int64_t step) const {
-  return (step * options_.ranks + options_.rank) * options_.batch_size;
-}
-
-std::vector<int64_t> Loader::numbers(int64_t epoch, int64_t step) {
+std::vector<Part> Loader::parts(int64_t epoch, int64_t step) {
   TORCH_CHECK(epoch >= 0 && step >= 0 && step < steps_per_epoch(), "[data] no step ", step, " in epoch ", epoch, ": ",
               steps_per_epoch(), " steps per epoch");
   shuffle(epoch);
-  std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
-    const int64_t place = permutation_[first_position(step) + i];
-    numbers.push_back(images_.empty() ? place : images_[place]);
+  const int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
+  std::vector<Part> parts;
+  for (int64_t position = first; position < first + options_.batch_size; ++position) {
+    const int64_t place = permutation_[position];
+    parts.push_back({images_.empty() ? place : images_[place],
+                     augmentation_draws(dataset_.augmentation, options_.seed, epoch, position)});
   }
-  return numbers;
+  return parts;
 }
 
 at::Tensor Loader::draws(int64_t epoch, int64_t step) {
   TORCH_CHECK(dataset_.augmentation.is_shift(), "[data] `augment` ", to_string(dataset_.augmentation),
               ": more than a batch's draws say");
-  const auto images = numbers(epoch, step);
   at::Tensor draws = at::empty({kDraws, options_.batch_size}, at::kLong);
   auto drawn = draws.accessor<int64_t, 2>();
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
-    const Draws of_image = augmentation_draws(dataset_.augmentation, options_.seed, epoch, first_position(step) + i);
-    drawn[kImage][i] = images[i];
+  int64_t i = 0;
+  for (const auto& [number, of_image] : parts(epoch, step)) {
+    drawn[kImage][i] = number;
     drawn[kDown][i] = of_image.down;
     drawn[kRight][i] = of_image.right;
-    drawn[kFlip][i] = of_image.flip;
+    drawn[kFlip][i++] = of_image.flip;
   }
   return draws;
 }
 
-/// make(pixels, i, number, draws) for every image of a step returns the number of the image that it took.
-template <class Make>
-void Loader::make_batch(int64_t epoch, int64_t step, Batch& batch, const Make& make) {
-  const Pixels pixels(dataset_);
-  const auto images = numbers(epoch, step);
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
-    const int64_t taken =
-        make(pixels, i, images[i],
-             augmentation_draws(dataset_.augmentation, options_.seed, epoch, first_position(step) + i));
-    batch.labels.data_ptr<int64_t>()[i] = dataset_.labels.const_data_ptr<int64_t>()[taken];
-  }
+/// Pixels and labels of images that are streamed.
+Batch Loader::streamed(int64_t epoch, int64_t step) {
+  if (!prefetch_) prefetch_ = std::make_shared<Prefetch>(dataset_);
+  return prefetch_->take({epoch, step}, steps_per_epoch(),
+                         [this](const Prefetch::Place& place) { return parts(place.epoch, place.step); });
 }
 
 Batch Loader::batch(int64_t epoch, int64_t step) {
-  Batch batch = empty_batch(dataset_, options_.batch_size);
-  std::vector<uint8_t> image;
-  make_batch(epoch, step, batch, [&](const Pixels& pixels, int64_t i, int64_t number, const Draws& draws) {
-    image.resize(static_cast<size_t>(pixels.image_bytes()));
-    const int64_t taken = pixels.augmented(number, draws, image.data());
+  const Pixels pixels(dataset_);
+  if (dataset_.is_streamed()) return normalised(pixels, streamed(epoch, step), dataset_);
+  Batch batch = empty_batch(dataset_, options_.batch_size, at::kFloat);
+  std::vector<uint8_t> image(static_cast<size_t>(pixels.image_bytes()));
+  int64_t i = 0;
+  for (const auto& [number, draws] : parts(epoch, step)) {
+    pixels.augmented(number, draws, image.data());
     pixels.normalise(image.data(), batch.images.data_ptr<float>() + i * pixels.image_bytes());
-    return taken;
-  });
+    batch.labels.data_ptr<int64_t>()[i++] = dataset_.labels.const_data_ptr<int64_t>()[number];
+  }
   return batch;
 }
 
 void Loader::pixels(int64_t epoch, int64_t step, Batch& into) {
   TORCH_CHECK(into.images.is_contiguous(at::MemoryFormat::ChannelsLast), "[data] images that are not channels_last");
-  make_batch(epoch, step, into, [&](const Pixels& pixels, int64_t i, int64_t number, const Draws& draws) {
-    return pixels.augmented(number, draws, into.images.data_ptr<uint8_t>() + i * pixels.image_bytes());
-  });
+  if (dataset_.is_streamed()) {
+    const Batch made = streamed(epoch, step);
+    std::memcpy(into.images.data_ptr(), made.images.const_data_ptr(), made.images.nbytes());
+    std::memcpy(into.labels.data_ptr(), made.labels.const_data_ptr(), made.labels.nbytes());
+    return;
+  }
+  const Pixels pixels(dataset_);
+  int64_t i = 0;
+  for (const auto& [number, draws] : parts(epoch, step)) {
+    pixels.augmented(number, draws, into.images.data_ptr<uint8_t>() + i * pixels.image_bytes());
+    into.labels.data_ptr<int64_t>()[i++] = dataset_.labels.const_data_ptr<int64_t>()[number];
+  }
 }
 
 Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n) {
   auto order = epoch_permutation(dataset.size(), seed, 0);
   order.resize(std::min(order.size(), static_cast<size_t>(n)));
+  if (dataset.is_streamed()) {
+    Dataset first = in_order(dataset, order);
+    first.streamed.augmented_by = seed;
+    return first;
+  }
   const at::Tensor index = at::tensor(order, at::kLong);
   const at::Tensor plain = dataset.images.index_select(0, index).contiguous(at::MemoryFormat::ChannelsLast);
   Dataset first = dataset;
@@ -150,16 +176,10 @@ Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n) {
 Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end) {
   TORCH_CHECK(0 <= begin && begin < end && end <= dataset.size(), "[data] no images ", begin, " to ", end, " of ",
               dataset.size());
-  Dataset part = dataset;
-  part.images = dataset.images.narrow(0, begin, end - begin).contiguous(at::MemoryFormat::ChannelsLast);
-  const Pixels pixels(part);
-  Batch batch = empty_batch(dataset, end - begin);
-  for (int64_t i = 0; i < end - begin; ++i) {
-    pixels.normalise(part.images.const_data_ptr<uint8_t>() + i * pixels.image_bytes(),
-                     batch.images.data_ptr<float>() + i * pixels.image_bytes());
-  }
-  batch.labels.copy_(dataset.labels.narrow(0, begin, end - begin));
-  return batch;
+  if (dataset.is_streamed()) return decoded(dataset, begin, end);
+  Batch part{dataset.images.narrow(0, begin, end - begin).contiguous(at::MemoryFormat::ChannelsLast),
+             dataset.labels.narrow(0, begin, end - begin).clone()};
+  return normalised(Pixels(dataset), part, dataset);
 }
 
 }  // namespace prunex::data

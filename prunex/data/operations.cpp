@@ -201,18 +201,23 @@ void flip(const Picture& picture) {
 }
 
 void resize(const Picture& picture, const Box& box, const Picture& out) {
-  const int64_t row = picture.width * picture.channels;
-  at::Tensor part = at::empty({1, box.height, box.width, picture.channels}, at::kByte);
-  for (int64_t y = 0; y < box.height; ++y) {
-    std::memcpy(part.data_ptr<uint8_t>() + y * box.width * picture.channels,
-                picture.pixels + (box.top + y) * row + box.left * picture.channels,
-                static_cast<size_t>(box.width * picture.channels));
+  const c10::InferenceMode without_autograd;
+  at::Tensor part;
+  if (box.height == picture.height && box.width == picture.width) {
+    part = at::from_blob(picture.pixels, {1, picture.height, picture.width, picture.channels}, at::kByte);
+  } else {
+    part = at::empty({1, box.height, box.width, picture.channels}, at::kByte);
+    const int64_t row = box.width * picture.channels;
+    for (int64_t y = 0; y < box.height; ++y) {
+      std::memcpy(part.data_ptr<uint8_t>() + y * row,
+                  picture.pixels + ((box.top + y) * picture.width + box.left) * picture.channels,
+                  static_cast<size_t>(row));
+    }
   }
   if (box.height == out.height && box.width == out.width) {
     std::memcpy(out.pixels, part.const_data_ptr(), static_cast<size_t>(out.bytes()));
     return;
   }
-  const c10::InferenceMode without_autograd;
   const at::Tensor scaled = at::_upsample_bilinear2d_aa(part.permute({0, 3, 1, 2}), {out.height, out.width}, false)
                                 .contiguous(at::MemoryFormat::ChannelsLast);
   std::memcpy(out.pixels, scaled.const_data_ptr(), static_cast<size_t>(out.bytes()));

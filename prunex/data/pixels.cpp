@@ -1,9 +1,14 @@
 #include "prunex/data/pixels.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+
+#include "prunex/data/decode.h"
+#include "prunex/data/image_stream.h"
 
 namespace prunex::data {
 
@@ -34,23 +39,63 @@ const uint8_t* Pixels::stored(int64_t number) const {
   return dataset_.images.const_data_ptr<uint8_t>() + number * image_bytes();
 }
 
+/// make(place in the stream's order, number there) of the image, or of the next one that can be read.
+template <class Make>
+int64_t Pixels::first_whole(int64_t number, const Make& make) const {
+  const auto& [stream, order, first, augmented_by] = dataset_.streamed;
+  for (int64_t i = 0; i < dataset_.size(); ++i) {
+    const int64_t taken = (number + i) % dataset_.size(), place = first + taken;
+    const int64_t stored_as = order ? (*order)[place] : place;
+    try {
+      make(place, stored_as);
+      return taken;
+    } catch (const BrokenImage& error) {
+      stream->report_broken(stored_as, error.what());
+    }
+  }
+  throw std::runtime_error(fmt::format("{}: none of its {} images can be read", dataset_.name, dataset_.size()));
+}
+
 int64_t Pixels::plain(int64_t number, uint8_t* out) const {
-  std::memcpy(out, stored(number), static_cast<size_t>(image_bytes()));
+  if (!dataset_.is_streamed()) {
+    std::memcpy(out, stored(number), static_cast<size_t>(image_bytes()));
+    return number;
+  }
+  return first_whole(number, [&](int64_t place, int64_t image) {
+    const auto seed = dataset_.streamed.augmented_by;
+    if (seed) return augment(image, augmentation_draws(dataset_.augmentation, *seed, 0, place), out);
+    dataset_.streamed.stream->plain(image, {out, height_, width_, channels_});
+  });
+}
+
+int64_t Pixels::augmented(int64_t number, const Draws& draws, uint8_t* out) const {
+  if (dataset_.is_streamed()) {
+    return first_whole(number, [&](int64_t, int64_t image) { augment(image, draws, out); });
+  }
+  augment(number, draws, out);
   return number;
 }
 
-int64_t Pixels::augmented(int64_t number, Draws draws, uint8_t* out) const {
+/// `image`: its number in the stream or the tensor.
+void Pixels::augment(int64_t image, Draws draws, uint8_t* out) const {
   const Augmentation& augmentation = dataset_.augmentation;
+  const ImageStream* stream = dataset_.streamed.stream.get();
   const Picture picture{out, height_, width_, channels_};
-  if (augmentation.crop_size > 0) {
-    const Picture whole{const_cast<uint8_t*>(stored(number)), height_, width_, channels_};  // is only read
-    resize(whole, resized_crop_box(height_, width_, draws.rest), picture);
+  if (augmentation.crop_size > 0 && stream != nullptr) {
+    stream->resized_crop(image, draws.rest.split(), picture);
+  } else if (augmentation.crop_size > 0) {
+    const Picture whole{const_cast<uint8_t*>(stored(image)), height_, width_, channels_};  // is only read
+    Random box = draws.rest.split();
+    resize(whole, resized_crop_box(height_, width_, box), picture);
+  } else if (stream != nullptr) {
+    std::vector<uint8_t> plain(static_cast<size_t>(image_bytes()));
+    stream->plain(image, {plain.data(), height_, width_, channels_});
+    shift(plain.data(), draws, out);
   } else {
-    shift(stored(number), draws, out);
+    shift(stored(image), draws, out);
   }
   if (draws.flip) flip(picture);
   augment_colours(picture, augmentation, mean_, draws.rest);
-  return number;
 }
 
 /// The image, moved up and left; what lies outside of it is black.

@@ -16,16 +16,19 @@ class Pixels {
 
   int64_t image_bytes() const { return height_ * row_; }
 
-  /// Into `out`: height x width x channels. Return the number of the image that it is: another one than `number` where
-  /// that cannot be read.
+  /// Into `out`: height x width x channels. Return the number of the image that it is: where that is broken the next
+  /// one of the set that is not.
   int64_t plain(int64_t number, uint8_t* out) const;
-  int64_t augmented(int64_t number, Draws draws, uint8_t* out) const;
+  int64_t augmented(int64_t number, const Draws& draws, uint8_t* out) const;
 
   void normalise(const uint8_t* image, float* out) const;
 
  private:
   void shift(const uint8_t* image, const Draws& draws, uint8_t* out) const;
   const uint8_t* stored(int64_t number) const;
+  template <class Make>
+  int64_t first_whole(int64_t number, const Make& make) const;
+  void augment(int64_t image, Draws draws, uint8_t* out) const;
 
   const Dataset& dataset_;
   const int64_t channels_, height_, width_, row_;  // row_: bytes

@@ -18,6 +18,9 @@ class Random {
 
   uint64_t next() { return mix(state_ += kStep); }
 
+  /// A stream of its own, whatever is drawn from it.
+  Random split() { return Random({next()}); }
+
   /// Uniform in 0 … n - 1, for 1 <= n <= 2^32; no value is favoured by more than n / 2^32.
   int64_t below(int64_t n) { return static_cast<int64_t>(((next() >> 32) * static_cast<uint64_t>(n)) >> 32); }
 

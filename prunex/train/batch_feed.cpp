@@ -122,7 +122,7 @@ size_t free_memory(const c10::Device& device) {
 std::unique_ptr<BatchFeed> make_batch_feed(data::Loader loader, const c10::Device& device) {
   if (device.is_cpu()) return std::make_unique<HostFeed>(std::move(loader));
   const auto& set = loader.dataset();
-  if (set.augmentation.is_shift() &&
+  if (!set.is_streamed() && set.augmentation.is_shift() &&
       set.images.nbytes() + set.labels.nbytes() <= free_memory(device) / kShareOfFreeMemory) {
     return std::make_unique<ResidentFeed>(std::move(loader), device);
   }
