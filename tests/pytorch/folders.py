@@ -89,7 +89,8 @@ def check():
         plain = torch.from_numpy(numpy.array(test(Image.fromarray(pixels[f"decoded:{i}"].numpy())))).int()
         difference = (pixels[f"plain:{i}"].int() - plain).abs()
         share = (difference > 0).float().mean()
-        assert difference.max() <= 1 and share < 0.1, (name, difference.max(), share)
+        twice = (difference > 1).float().mean()  # both round after each of two passes
+        assert difference.max() <= 2 and twice < 0.001 and share < 0.1, (name, difference.max(), twice, share)
         batch = normalise(pixels[f"plain:{i}"].permute(2, 0, 1) / 255)
         assert (pixels["batch"][i] - batch).abs().max() < 1e-5, name
 
