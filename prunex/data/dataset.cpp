@@ -3,17 +3,24 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+
+#include "prunex/data/image_stream.h"
 
 namespace prunex::data {
 namespace {
 
 Dataset range(const Dataset& dataset, int64_t begin, int64_t size) {
   Dataset result = dataset;
-  result.images = dataset.images.narrow(0, begin, size);
+  if (dataset.is_streamed()) {
+    result.streamed.first += begin;
+  } else {
+    result.images = dataset.images.narrow(0, begin, size);
+  }
   result.labels = dataset.labels.narrow(0, begin, size);
   return result;
 }
@@ -25,6 +32,34 @@ void require(bool condition, const std::string& source, const std::string& wante
 }
 
 }  // namespace
+
+std::vector<int64_t> Dataset::image_shape() const {
+  if (!is_streamed()) return images.sizes().slice(1).vec();
+  return {3, streamed.stream->options().size, streamed.stream->options().size};
+}
+
+Dataset in_order(const Dataset& dataset, const std::vector<int64_t>& order) {
+  const auto& [stream, before, first, augmented_by] = dataset.streamed;
+  auto numbers = std::make_shared<std::vector<int64_t>>();
+  for (const int64_t i : order) numbers->push_back(before ? (*before)[first + i] : first + i);
+  Dataset result = dataset;
+  result.labels = dataset.labels.index_select(0, at::tensor(order, at::kLong));
+  result.streamed = {stream, std::move(numbers), 0, augmented_by};
+  return result;
+}
+
+int64_t listing_checksum(const Dataset& dataset) {
+  uLong sum = 0;
+  const auto add = [&](const std::string& text) {
+    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(text.c_str()), text.size() + 1);
+  };
+  for (const std::string& name : dataset.class_names) add(name);
+  const auto& [stream, order, first, augmented_by] = dataset.streamed;
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    add(stream->images().short_name(order ? (*order)[first + i] : first + i));
+  const at::Tensor labels = dataset.labels.contiguous();
+  return static_cast<int64_t>(crc32_z(sum, static_cast<const Bytef*>(labels.const_data_ptr()), labels.nbytes()));
+}
 
 ChannelScales channel_scales(const Dataset& dataset) {
   ChannelScales scales;

@@ -78,7 +78,7 @@ Description describe(const Dataset& dataset) {
 }
 
 void normalise_by(Dataset& dataset, const Description& description, const std::string& source) {
-  const auto channels = static_cast<size_t>(dataset.images.size(1));
+  const auto channels = static_cast<size_t>(dataset.image_shape()[0]);
   if (description.mean.size() != channels) {
     throw std::invalid_argument(fmt::format("{}: normalises {} channels, the images of {} have {}", source,
                                             description.mean.size(), dataset.name, channels));

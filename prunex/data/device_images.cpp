@@ -19,6 +19,7 @@ DeviceImages::DeviceImages(const Dataset& dataset, const c10::Device& device)
       augments_(dataset.augmentation.padding > 0 || dataset.augmentation.flip),
       images_(dataset.images.permute({0, 2, 3, 1}).contiguous().to(device)),
       labels_(dataset.labels.to(device)) {
+  TORCH_CHECK(dataset.augmentation.is_shift(), "[data] images on a device can be cropped and mirrored alone");
   const auto numbers = at::TensorOptions().dtype(at::kLong).device(device);
   rows_ = at::arange(images_.size(1), numbers);
   columns_ = at::arange(images_.size(2), numbers);

@@ -22,7 +22,7 @@ class Normalisation {
   at::Tensor scale_, shift_;  // C x 1 x 1
 };
 
-/// A set's images and labels on a device.
+/// A set's images and labels on a device. Its augmentation is_shift().
 class DeviceImages {
  public:
   DeviceImages(const Dataset& dataset, const c10::Device& device);

@@ -44,7 +44,7 @@ Dataset read_image_file(const std::string& path) {
                   .classes = 0,
                   .mean = {},
                   .std = {},
-                  .augmentation = {.padding = 4, .flip = true}};
+                  .augmentation = {}};
   if (dataset.labels.numel() > 0) dataset.classes = dataset.labels.max().item().toLong() + 1;
   check_dataset(dataset, path);
   check_plausible(dataset, path);

@@ -7,6 +7,9 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "prunex/data/augment.h"
+#include "prunex/data/loader.h"
+
 namespace prunex::data {
 namespace {
 
@@ -41,22 +44,31 @@ const NamedSet kNamedSets[] = {
 
 TrainAndTest read_named(const DataOptions& options) {
   if (!options.test.empty()) {
-    throw std::invalid_argument(fmt::format("`test` {}: goes with `dataset` FILE.safetensors, got `dataset` {}",
-                                            options.test, options.dataset));
+    throw std::invalid_argument(
+        fmt::format("`test` {}: goes with `dataset` FILE.safetensors a folder or shards, got `dataset` {}",
+                    options.test, options.dataset));
   }
   for (const auto& set : kNamedSets) {
     if (set.name == options.dataset) return set.load(options);
   }
-  throw std::invalid_argument(fmt::format("`dataset`: got {}, wanted one of {}, FILE.safetensors", options.dataset,
-                                          fmt::join(set_names(), ", ")));
+  throw std::invalid_argument(fmt::format(
+      "`dataset`: got {}, wanted one of {}, FILE.safetensors, a folder, shards such as train-{{00..99}}.tar",
+      options.dataset, fmt::join(set_names(), ", ")));
 }
 
 TrainAndTest read(const DataOptions& options) {
+  if (is_streamed(options.dataset)) return open_streams(options);
   if (!options.dataset.ends_with(".safetensors")) return read_named(options);
   if (options.test.empty()) {
     throw std::invalid_argument(fmt::format("`dataset` {}: `test` FILE.safetensors is wanted too", options.dataset));
   }
   return read_image_files(options.dataset, options.test);
+}
+
+/// What is listed by class in an order of its own, so that the first N are of all classes.
+Dataset mixed(const Dataset& dataset) {
+  constexpr uint64_t kSeed = 0;
+  return dataset.is_streamed() ? in_order(dataset, epoch_permutation(dataset.size(), kSeed, 0)) : dataset;
 }
 
 }  // namespace
@@ -69,11 +81,20 @@ std::vector<std::string> set_names(bool in_folder_alone) {
   return names;
 }
 
+Dataset limited(const Dataset& dataset, int64_t n, const std::string& option) {
+  return n == 0 ? dataset : take_first(mixed(dataset), n, option);
+}
+
 Datasets load_datasets(const DataOptions& options) {
   TrainAndTest all = read(options);
   Datasets result{.train = all.train, .validation = {}, .test = all.test};
+  if (options.augment) {
+    check_augmentation(*options.augment, result.train);
+    result.train.augmentation = *options.augment;
+  }
+  if (options.train_limit != 0 || options.validation != 0) result.train = mixed(result.train);
   if (options.train_limit != 0) result.train = take_first(result.train, options.train_limit, "`train_limit`");
-  if (options.test_limit != 0) result.test = take_first(result.test, options.test_limit, "`test_limit`");
+  result.test = limited(result.test, options.test_limit, "`test_limit`");
   if (options.validation != 0)
     std::tie(result.train, result.validation) = split_validation(result.train, options.validation);
   return result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,19 @@
 namespace prunex::data {
 
 struct DataOptions {
-  std::string dataset = "synthetic";  ///< one of set_names(), or a FILE.safetensors for training
-  std::string test;                   ///< FILE.safetensors to test on; with a file as dataset only
-  std::string data_dir = "data";      ///< folder of the sets that are read from one
-  int64_t samples = 10000;            ///< training images of synthetic; a fifth of it for testing
-  int64_t train_limit = 0;            ///< use the first N training images; 0 = all
-  int64_t test_limit = 0;             ///< use the first N test images; 0 = all
-  int64_t validation = 0;             ///< hold out the last N of the training images used; 0 = none
+  std::string dataset = "synthetic";    ///< one of set_names(), FILE.safetensors, a folder or shards.tar
+  std::string test;                     ///< what to test on, as `dataset` is one
+  std::string data_dir = "data";        ///< folder of the sets that are read from one
+  int64_t samples = 10000;              ///< training images of synthetic; a fifth of it for testing
+  int64_t train_limit = 0;              ///< use the first N training images; 0 = all
+  int64_t test_limit = 0;               ///< use the first N test images; 0 = all
+  int64_t validation = 0;               ///< hold out the last N of the training images used; 0 = none
+  std::optional<Augmentation> augment;  ///< of training images; nothing: what is usual for the set
+  int64_t image_size = 0;               ///< of folders: side of the images; 0 = what `augment` says, else 224
+  int64_t resize = 0;                   ///< of folders: shorter side before the middle is tested; 0 = 8/7 of the size
+  int64_t data_threads = 4;             ///< that decode
+  int64_t prefetch = 4;                 ///< batches that are decoded ahead
+  int64_t max_broken = 10;              ///< files of a set that may be broken
 };
 
 struct Datasets {
@@ -27,6 +34,13 @@ struct Datasets {
 
 /// Data sets that have a name instead of a file: all, or those that are read from `data_dir`.
 std::vector<std::string> set_names(bool in_folder_alone = false);
+
+/// Whether the words name images that are decoded when they are wanted.
+bool is_streamed(const std::string& dataset);
+
+/// The first `n` images, of what is streamed in a random order that is the same in all runs; all if `n` is 0. Throws
+/// as take_first() does.
+Dataset limited(const Dataset& dataset, int64_t n, const std::string& option);
 
 /// Reads or draws what the options name. The synthetic images are the same in every run, whatever the run's seed.
 /// std::invalid_argument names the wrong option; std::runtime_error the file that is damaged.
@@ -56,10 +70,21 @@ TrainAndTest read_cifar100(const std::string& folder);
 
 /// Both files hold `images` (uint8, N x C x H x W) and `labels` (int64, N), with images of one shape. There are as
 /// many classes as the largest label of the training file says, and the test file has no others; mean and std are those
-/// of the training images. A std::invalid_argument or std::runtime_error names the file that is not so.
+/// of the training images, which are not augmented: nobody knows what they show. A std::invalid_argument or
+/// std::runtime_error names the file that is not so.
 TrainAndTest read_image_files(const std::string& train, const std::string& test);
 
 /// One such file by itself, without mean and std: a test set for a network that brings its own.
 Dataset read_image_file(const std::string& path);
+
+// Folders of images, one per class, and tar shards: decoded when they are wanted, normalised by ImageNet's usual
+// numbers: mean 0.485, 0.456, 0.406 and std 0.229, 0.224, 0.225.
+
+/// `dataset`/train/CLASS/… and `dataset`/val/CLASS/… or `test`/CLASS/…; or the shards `dataset` and `test`. Throws as
+/// list_folder() and list_shards() do.
+TrainAndTest open_streams(const DataOptions& options);
+
+/// `test`/CLASS/… or the shards `test` by themselves; classes are those of a network, or its own if it knows none.
+Dataset open_test_stream(const DataOptions& options, const Description& description);
 
 }  // namespace prunex::data

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "prunex/data/dataset.h"
@@ -14,6 +15,9 @@ struct Batch {
   at::Tensor images;  ///< float, B x C x H x W, channels_last, normalised
   at::Tensor labels;  ///< int64, B
 };
+
+struct Part;
+class Prefetch;
 
 /// Rows of Loader's draws.
 enum Draw : int64_t {
@@ -35,7 +39,9 @@ struct LoaderOptions {
 /// ranks x batch_size positions, one disjoint stretch per rank. The images beyond the last whole step sit out this
 /// epoch. How an image is augmented depends on (seed, epoch, position) only. So batches are a function of
 /// (epoch, step): that pair is all there is to resume from, and ranks x batch_size decides what a step sees, not how
-/// it is divided. Where nodes have images of their own, all this holds for the ranks and images of a node.
+/// it is divided. Images that are streamed are decoded ahead by threads, on which batches do not depend; copies of a
+/// loader that made a batch share them, and may not be used at the same time. Where nodes have images of their own, all
+/// this holds for the ranks and images of a node.
 class Loader {
  public:
   /// `images`: the numbers of those that are the set; empty: all.
@@ -49,7 +55,7 @@ class Loader {
   Batch batch(int64_t epoch, int64_t step);
   /// The same before normalisation, into tensors of the CPU: images uint8, channels_last.
   void pixels(int64_t epoch, int64_t step, Batch& into);
-  /// The same before augmentation: what it is made of, kDraws x B, int64.
+  /// The same before augmentation: what it is made of, kDraws x B, int64. Where augmentation is_shift() only.
   at::Tensor draws(int64_t epoch, int64_t step);
 
   const Dataset& dataset() const { return dataset_; }
@@ -57,6 +63,8 @@ class Loader {
 
  private:
   void shuffle(int64_t epoch);
+  std::vector<Part> parts(int64_t epoch, int64_t step);
+  Batch streamed(int64_t epoch, int64_t step);
   int64_t size() const { return images_.empty() ? dataset_.size() : static_cast<int64_t>(images_.size()); }
 
   Dataset dataset_;
@@ -64,13 +72,14 @@ class Loader {
   LoaderOptions options_;
   int64_t epoch_ = -1;  // which permutation_ is of
   std::vector<int64_t> permutation_;
+  std::shared_ptr<Prefetch> prefetch_;  // once a batch was asked for, of images that are streamed
 };
 
 /// The order of epoch `epoch`: a permutation of 0 … size - 1, drawn from (seed, epoch).
 std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch);
 
-/// The first `n` images of epoch 0's order (all, if there are fewer) as training sees them: cropped and flipped by the
-/// draws that Loader takes there.
+/// The first `n` images of epoch 0's order (all, if there are fewer) as training sees them: augmented by the draws that
+/// Loader takes there.
 Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n);
 
 /// Images begin … end - 1 in the order of the set, without augmentation.

@@ -18,6 +18,9 @@ class Random {
 
   uint64_t next() { return mix(state_ += kStep); }
 
+  /// A stream of its own, whatever is drawn from it.
+  Random split() { return Random({next()}); }
+
   /// Uniform in 0 … n - 1, for 1 <= n <= 2^32; no value is favoured by more than n / 2^32.
   int64_t below(int64_t n) { return static_cast<int64_t>(((next() >> 32) * static_cast<uint64_t>(n)) >> 32); }
 
@@ -26,6 +29,12 @@ class Random {
 
   /// Uniform in (0, 1).
   double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
+
+  /// In low … high, without high itself.
+  double uniform(double low, double high) {
+    constexpr double kStepOfUnit = 0x1p-53;
+    return low + (high - low) * (static_cast<double>(next() >> 11) * kStepOfUnit);
+  }
 
   /// Fisher and Yates'.
   void shuffle(std::vector<int64_t>& numbers) {

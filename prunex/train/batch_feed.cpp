@@ -48,8 +48,8 @@ class ResidentFeed final : public BatchFeed {
 };
 
 data::Batch empty_pixels(const data::Loader& loader, at::TensorOptions options) {
-  auto shape = loader.dataset().images.sizes().vec();
-  shape[0] = loader.batch_size();
+  auto shape = loader.dataset().image_shape();
+  shape.insert(shape.begin(), loader.batch_size());
   return {at::empty(shape, options.dtype(at::kByte), at::MemoryFormat::ChannelsLast),
           at::empty({shape[0]}, options.dtype(at::kLong))};
 }
@@ -122,7 +122,8 @@ size_t free_memory(const c10::Device& device) {
 std::unique_ptr<BatchFeed> make_batch_feed(data::Loader loader, const c10::Device& device) {
   if (device.is_cpu()) return std::make_unique<HostFeed>(std::move(loader));
   const auto& set = loader.dataset();
-  if (set.images.nbytes() + set.labels.nbytes() <= free_memory(device) / kShareOfFreeMemory) {
+  if (!set.is_streamed() && set.augmentation.is_shift() &&
+      set.images.nbytes() + set.labels.nbytes() <= free_memory(device) / kShareOfFreeMemory) {
     return std::make_unique<ResidentFeed>(std::move(loader), device);
   }
   return std::make_unique<StreamedFeed>(std::move(loader), device);

@@ -24,8 +24,9 @@ class BatchFeed {
 };
 
 /// On the CPU the loader's own batches. Elsewhere the whole set lies on the device as bytes where it takes at most a
-/// quarter of the memory that is free there, and a step sends its draws; else a step sends bytes, through two
-/// page-locked buffers and on a stream of their own. Either way batches have the loader's bits.
+/// quarter of the memory that is free there and is cropped and mirrored alone, and a step sends its draws; else a step
+/// sends bytes, through two page-locked buffers and on a stream of their own. Either way batches have the loader's
+/// bits.
 std::unique_ptr<BatchFeed> make_batch_feed(data::Loader loader, const c10::Device& device);
 
 }  // namespace prunex::train

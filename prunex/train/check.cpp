@@ -88,8 +88,7 @@ Plan check(const TrainOptions& options) {
   const TrainOptions whole = with_defaults(options);
   const program::Model& model = run.network.model;
   const data::Datasets& data = run.images.sets;
-  const auto shape = data.train.images.sizes();
-  Plan plan{.image = {shape.begin() + 1, shape.end()},
+  Plan plan{.image = data.train.image_shape(),
             .classes = data.train.classes,
             .size = size_of(model.program.graph(), model.weights),
             .training_images = run.training_images,

@@ -1,12 +1,17 @@
 #include "prunex/train/images.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <stdexcept>
 
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
 
 namespace prunex::train {
 namespace {
+
+constexpr const char* kImages = "images";  // among a rank's tensors
 
 std::optional<std::string> text_in_weights(const std::string& path) {
   if (path.empty()) return std::nullopt;
@@ -36,6 +41,32 @@ std::string normalization_remark(const Carried& carried, const data::Dataset& ow
   if (!data::normalise_differently(carried.description, numbers)) return "";
   return fmt::format("images are normalised as {} says ({}), not as {} says ({})", carried.file,
                      data::normalization_text(carried.description), own.name, data::normalization_text(numbers));
+}
+
+void expect_same_images(const data::Dataset& training, comm::Communicator& ranks) {
+  if (!training.is_streamed()) return;
+  at::Tensor all = at::empty({ranks.size(), 1}, at::kLong);
+  ranks.all_gather(all, at::tensor({data::listing_checksum(training)}, at::kLong));
+  for (int rank = 1; rank < ranks.size(); ++rank) {
+    if (all[rank].equal(all[0])) continue;
+    throw std::invalid_argument(
+        fmt::format("`dataset` {}: rank {} sees other images there than rank 0: wanted the same files on all machines",
+                    training.name, rank));
+  }
+}
+
+void remember_images(const data::Dataset& training, Checkpoint& checkpoint) {
+  if (!training.is_streamed()) return;
+  checkpoint.rank.insert(kImages, at::tensor({data::listing_checksum(training)}, at::kLong));
+}
+
+void expect_remembered_images(const data::Dataset& training, const Checkpoint& checkpoint) {
+  const at::Tensor* before = checkpoint.rank.find(kImages);
+  if (!training.is_streamed() || before == nullptr) return;
+  if (before->item<int64_t>() == data::listing_checksum(training)) return;
+  throw std::invalid_argument(
+      fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
+                  training.name));
 }
 
 RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried) {

@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/data/load.h"
+#include "prunex/train/checkpoint.h"
 
 namespace prunex::train {
 
@@ -27,6 +29,15 @@ struct RunImages {
 
 /// The images that the options name: normalised by what `carried` says, else by the numbers of the data set.
 RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried);
+
+// Folders and shards may be others on another rank, or when a run goes on: then batches would be others, too. Sets in
+// memory are not looked at.
+
+/// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`. Collective.
+void expect_same_images(const data::Dataset& training, comm::Communicator& ranks);
+void remember_images(const data::Dataset& training, Checkpoint& checkpoint);
+/// Throws std::invalid_argument if these are not the images of remember_images().
+void expect_remembered_images(const data::Dataset& training, const Checkpoint& checkpoint);
 
 /// "images are normalised as FILE says (…), not as SET says (…)"; empty where these are the same.
 std::string normalization_remark(const Carried& carried, const data::Dataset& own);

@@ -27,11 +27,11 @@ constexpr int64_t kLargestStructure = 64 << 20;  // bytes
 
 program::Model named_model(const TrainOptions& options, const data::Dataset& training) {
   if (options.model.ends_with(".pt2")) return program::read_pt2(options.model, options.max_model_size << 20);
-  const auto& images = training.images;
+  const auto shape = training.image_shape();
   return models::make_model(options.model, {.classes = training.classes,
-                                            .channels = images.size(1),
-                                            .height = images.size(2),
-                                            .width = images.size(3),
+                                            .channels = shape[0],
+                                            .height = shape[1],
+                                            .width = shape[2],
                                             .multiplier = options.width,
                                             .norm = options.norm,
                                             .seed = options.seed});
@@ -120,7 +120,7 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
   if (input.dtype != at::kFloat) {
     throw std::invalid_argument(fmt::format("{}: its input is {}, wanted Float", source, at::toString(input.dtype)));
   }
-  const auto wanted = dataset.images.sizes().slice(1).vec();
+  const auto wanted = dataset.image_shape();
   if (input.shape.size() != 4 || sizes_after_batch(input.shape) != wanted) {
     throw std::invalid_argument(fmt::format("{}: its input is [batch, {}], the images of {} are [batch, {}]", source,
                                             fmt::join(sizes_after_batch(input.shape), ", "), dataset.name,
@@ -131,6 +131,12 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
     throw std::invalid_argument(fmt::format("{}: its output is [batch, {}], {} has {} classes", source,
                                             fmt::join(logits, ", "), dataset.name, dataset.classes));
   }
+}
+
+int64_t image_size_of(const program::Graph& graph) {
+  if (graph.inputs.size() != 1) return 0;
+  const auto sizes = sizes_after_batch(graph.values[graph.inputs.front()].shape);
+  return sizes.size() == 3 && sizes[1] == sizes[2] ? sizes[1] : 0;
 }
 
 void load_weights(Weights& weights, const std::string& path) {

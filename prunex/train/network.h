@@ -32,6 +32,9 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
 /// size and returns logits for at least its classes.
 void check_fits(const program::Graph& graph, const data::Dataset& dataset, const std::string& source);
 
+/// Side of the square images that the program takes; 0 if these are no squares.
+int64_t image_size_of(const program::Graph& graph);
+
 /// Copies a safetensors file into the weights; names and shapes must match.
 void load_weights(Weights& weights, const std::string& path);
 

@@ -27,6 +27,7 @@ data::DataOptions options_of(data::DataOptions options, int node) {
 
 /// CRC-32 of bytes in the order in which they lie; sets are read alike everywhere.
 int64_t checksum(const data::Dataset& dataset) {
+  if (dataset.is_streamed()) return data::listing_checksum(dataset);
   uLong sum = 0;
   for (const at::Tensor& tensor : {dataset.images, dataset.labels}) {
     const at::Tensor bytes = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
@@ -39,8 +40,8 @@ enum Fact { kChannels, kHeight, kWidth, kClasses, kTestImages, kTestSum };
 using Facts = std::vector<int64_t>;
 
 Facts facts_about(const data::Datasets& sets) {
-  const auto shape = sets.train.images.sizes();
-  return {shape[1], shape[2], shape[3], sets.train.classes, sets.test.size(), checksum(sets.test)};
+  const auto shape = sets.train.image_shape();
+  return {shape[0], shape[1], shape[2], sets.train.classes, sets.test.size(), checksum(sets.test)};
 }
 
 std::string where_of(const data::DataOptions& options) {

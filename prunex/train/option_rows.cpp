@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "prunex/data/augment.h"
 #include "prunex/models/models.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
@@ -56,6 +57,31 @@ text::OptionValue partition_value(data::Partition& field) {
                 field = *partition;
               },
           .write = [&field] { return data::to_string(field); }};
+}
+
+/// Words of augmentation, or auto.
+text::OptionValue augment_value(std::optional<data::Augmentation>& field) {
+  return {.type = "auto|none|WORDS",
+          .read =
+              [&field](const std::string& words) {
+                field = words == "auto" ? std::nullopt : std::optional(data::parse_augmentation(words));
+              },
+          .write = [&field] { return field ? data::to_string(*field) : "auto"; }};
+}
+
+/// A word, a file's name, or that of a folder.
+text::OptionValue dataset_value(std::string& field) {
+  auto words = data::set_names();
+  words.insert(words.end(), {"DIR", "SHARDS.tar"});  // shown: what they stand for is_streamed()
+  text::OptionValue value = text::one_of(field, words, ".safetensors");
+  value.read = [&field, read = value.read](const std::string& word) {
+    if (!data::is_streamed(word)) return read(word);
+    field = word;
+  };
+  value.check = [&field, check = value.check] {
+    if (!data::is_streamed(field)) check();
+  };
+  return value;
 }
 
 std::optional<double> seconds_in(const std::string& text) {
@@ -211,6 +237,34 @@ constexpr std::pair<const char*, const char*> kPaper[] = {
     {"warmup-epochs", "0"},   {"momentum", "0.9"},     {"weight-decay", "0.0001"},
     {"batch-size", "128"}};
 
+void describe_streams(OptionList& list, data::DataOptions& data) {
+  const text::Condition streamed{"folders, shards", [&data] {
+                                   const std::string& set = data.dataset.empty() ? data.test : data.dataset;
+                                   return data::is_streamed(set) || set.find("{node}") != std::string::npos
+                                              ? ""
+                                              : "it is for folders and shards of images";
+                                 }};
+  const text::Condition size_is_open{"no resized-crop in `augment`", [&data] {
+                                       return data.augment && data.augment->crop_size > 0
+                                                  ? "`augment` says it: " + data::to_string(*data.augment)
+                                                  : "";
+                                     }};
+  list.add("image-size", number(data.image_size, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
+           "side of the images; 0: what `augment` or, in `prunex eval` and `prune`, the model says, else 224",
+           {streamed, size_is_open});
+  list.add("resize", number(data.resize, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
+           "shorter side of tested images, before their middle is cut out; 0: 8/7 of the size, 256 for 224",
+           {streamed});
+  list.add("data-threads", number(data.data_threads, between(1, kMostThreads)), "threads per rank that decode images",
+           {streamed})
+      .circumstance();
+  list.add("prefetch", number(data.prefetch, between(1, 1024)), "batches that are decoded ahead", {streamed})
+      .circumstance();
+  list.add("max-broken", number(data.max_broken, text::at_least(0)),
+           "broken files of a set that a rank replaces by the next ones before it gives up", {streamed})
+      .circumstance();
+}
+
 }  // namespace
 
 void describe_data(OptionList& list, data::DataOptions& data) {
@@ -225,10 +279,14 @@ void describe_data(OptionList& list, data::DataOptions& data) {
       "", [&data] { return data.dataset.empty() && data.test.empty() ? "no `dataset` is named" : ""; }};
   const auto folders = data::set_names(true);
   list.topic("Data");
-  list.add("dataset", text::one_of(data.dataset, data::set_names(), ".safetensors"),
-           "built-in or CIFAR images, or a file with images and labels")
+  list.add("dataset", dataset_value(data.dataset),
+           "built-in or CIFAR images, a file with images and labels, a folder DIR/train/CLASS/*.jpg, DIR/val/CLASS/…, "
+           "or "
+           "shards-{0000..0099}.tar")
       .basic();
-  list.add("test", text::text_value(data.test), "test set when `dataset` is a file").basic();
+  list.add("test", text::text_value(data.test),
+           "test set as `dataset` is one: FILE.safetensors, DIR/CLASS/*.jpg, SHARDS.tar")
+      .basic();
   list.add("data-dir", text::text_value(data.data_dir),
            fmt::format("folder of {} in their official binary layout", fmt::join(folders, " and ")),
            {of_set(fmt::format("{}", fmt::join(folders, ", ")), folders)})
@@ -238,6 +296,16 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   list.add("train-limit", number(data.train_limit), "use the first N training images; 0 = all", {any});
   list.add("test-limit", number(data.test_limit), "use the first N test images; 0 = all", {any});
   list.add("validation", number(data.validation), "hold out the last N training images and score them too", {any});
+  describe_streams(list, data);
+}
+
+void describe_augmentation(OptionList& list, data::DataOptions& data) {
+  list.add("augment", augment_value(data.augment),
+           fmt::format("training images at random: {}; auto: resized-crop:SIZE,flip for folders, crop:4,flip for "
+                       "CIFAR, crop:2,flip for synthetic, else none",
+                       data::kAugmentationWords),
+           {{"", [&data] { return data.dataset.empty() ? "no `dataset` is named" : ""; }}})
+      .basic();
 }
 
 void describe_links(OptionList& list, RankOptions& ranks) {
@@ -263,6 +331,7 @@ void describe_links(OptionList& list, RankOptions& ranks) {
 OptionList describe(TrainOptions& options) {
   OptionList list;
   describe_data(list, options.data);
+  describe_augmentation(list, options.data);
   describe_partition(list, options);
   describe_network(list, options);
   describe_ranks(list, options);

@@ -182,6 +182,8 @@ void describe_recipe(text::OptionList& list, TrainOptions& options);
 void describe_sparse_training(text::OptionList& list, TrainOptions& options);
 void describe_strategies(text::OptionList& list, TrainOptions& options);
 void describe_data(text::OptionList& list, data::DataOptions& data);
+/// What is done to the training images among them.
+void describe_augmentation(text::OptionList& list, data::DataOptions& data);
 void describe_links(text::OptionList& list, RankOptions& ranks);
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);

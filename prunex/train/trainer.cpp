@@ -130,6 +130,7 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
   Run run(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run.safe().load();
+  expect_same_images(data_.train, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
   const PruningPlan& masked = pruning_.plan();
   const RunPlan plan{.length = length_,
                      .learning_rate = learning_rates(length_),
@@ -208,12 +209,14 @@ Checkpoint Trainer::snapshot() {
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
+  remember_images(data_.train, checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
   return checkpoint;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
+  expect_remembered_images(data_.train, checkpoint);
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;
   std::optional<sparsity::Cut> cut;

@@ -13,6 +13,7 @@
 
 #include "command.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::cli {
 namespace {

@@ -72,6 +72,13 @@ TEST_F(Refusals, OfCommandsAndOptionsThatDoNotExist) {
   refused(2, {"graph"}, {"--model"});
 }
 
+TEST_F(Refusals, OfAugmentationThatIsNone) {
+  refused(2, train({"--augment", "crop:4,flop"}), {"--augment", "'flop'", "wanted none, or of crop:PIXELS"});
+  refused(2, train({"--augment", "erase:2"}), {"--augment", "got 'erase:2', wanted a share in (0, 1]"});
+  refused(2, train({"--augment", "resized-crop:224"}), {"--augment: got resized-crop:224", "wanted resized-crop:32"});
+  refused(2, {"eval", "--model", "net.pt2", "--dataset", "synthetic", "--augment", "flip"}, {"--augment"});
+}
+
 TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--keep", "0"}), {"--keep", "0", "(0, 1]"});
   refused(2, train({"--keep", "1.5"}), {"--keep", "1.5", "(0, 1]"});

@@ -110,7 +110,8 @@ TEST(LoadDatasets, NamesTheWrongOption) {
   auto refused = [](const DataOptions& options, const std::string& reason) {
     EXPECT_THAT([&] { load_datasets(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(reason)));
   };
-  refused({.dataset = "mnist"}, "`dataset`: got mnist, wanted one of synthetic, cifar10, cifar100, FILE.safetensors");
+  refused({.dataset = "mnist"},
+          "`dataset`: got mnist, wanted one of synthetic, cifar10, cifar100, FILE.safetensors, a folder, shards");
   refused({.dataset = "cats.safetensors"}, "`dataset` cats.safetensors: `test` FILE.safetensors is wanted too");
   refused({.dataset = "cifar10", .test = "a.safetensors"}, "`test` a.safetensors: goes with `dataset`");
   refused({.samples = 9}, "`samples`: got 9");

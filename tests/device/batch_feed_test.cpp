@@ -36,7 +36,12 @@ class DeviceFeed : public testing::TestWithParam<bool> {
 
 TEST_P(DeviceFeed, HasTheLoadersBits) {
   for (const data::Augmentation& augmentation :
-       {data::Augmentation{}, {.padding = 2}, {.flip = true}, {.padding = 3, .flip = true}, {.padding = 9}}) {
+       {data::Augmentation{},
+        {.padding = 2},
+        {.flip = true},
+        {.padding = 3, .flip = true},
+        {.padding = 9},
+        {.flip = true, .color = 0.4, .operations = 2, .magnitude = 9, .erase = 0.5}}) {
     for (const int64_t channels : {1, 3}) {
       data::Loader loader = loader_of(channels, 5, 8, augmentation);
       const auto feed = make_batch_feed(loader, pretend_device());
@@ -86,6 +91,14 @@ TEST(BatchFeed, LiesOnTheDeviceIfItTakesAQuarterOfItsFreeMemory) {
   EXPECT_EQ(inputs_at(4 * bytes), 1U) << "draws";
   EXPECT_EQ(inputs_at(4 * bytes - 1), 2U) << "images and labels";
   memory.set_free(size_t{1} << 30);
+}
+
+TEST(BatchFeed, StreamsImagesThatAreMoreThanCroppedAndMirrored) {
+  const auto inputs_with = [](const data::Augmentation& augmentation) {
+    return make_batch_feed(loader_of(3, 8, 8, augmentation), pretend_device())->inputs().size();
+  };
+  EXPECT_EQ(inputs_with({.padding = 2, .flip = true}), 1U) << "draws";
+  EXPECT_EQ(inputs_with({.flip = true, .erase = 0.5}), 2U) << "images and labels";
 }
 
 TEST(BatchFeed, IsTheLoaderOnTheCpu) {

@@ -266,6 +266,7 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
   add_predict(*app, status);
   add_graph(*app, status);
   add_prune(*app, status);
+  add_data(*app, status);
   add_bench(*app, {argv}, status);
   add_compare(*app, status);
   add_report(*app, status);

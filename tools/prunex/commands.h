@@ -49,6 +49,7 @@ void add_predict(CLI::App& app, int& status);
 void add_graph(CLI::App& app, int& status);
 void add_prune(CLI::App& app, int& status);
 void add_bench(CLI::App& app, Invocation invocation, int& status);
+void add_data(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 

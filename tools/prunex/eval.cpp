@@ -37,13 +37,14 @@ data::Dataset test_file(const data::DataOptions& options, const std::optional<tr
                         const std::string& model) {
   if (!carried) {
     throw std::invalid_argument(
-        fmt::format("`test` {}: {} does not say how images are normalised: `dataset` FILE.safetensors, what it was "
+        fmt::format("`test` {}: {} does not say how images are normalised: `dataset`, what it was "
                     "trained on, is wanted too",
                     options.test, model));
   }
-  data::Dataset test = data::read_image_file(options.test);
+  data::Dataset test = data::is_streamed(options.test) ? data::open_test_stream(options, carried->description)
+                                                       : data::read_image_file(options.test);
   data::normalise_by(test, carried->description, carried->file);
-  return options.test_limit == 0 ? test : data::take_first(test, options.test_limit, "`test_limit`");
+  return data::limited(test, options.test_limit, "`test_limit`");
 }
 
 /// A test set of as many classes that are other ones.
@@ -63,13 +64,14 @@ data::Dataset test_images(const EvalCommand& command) {
   return images.sets.test;
 }
 
-int run_eval(const EvalCommand& command) {
+int run_eval(EvalCommand command) {
   if (!command.json.empty() && !command.answers.empty()) {
     refuse_same_file("answers", command.answers, "json", command.json);
   }
   at::set_num_threads(command.threads);
-  const auto test = test_images(command);
   const auto model = program::read_pt2(command.model, command.max_model_size << 20);
+  if (command.data.image_size == 0) command.data.image_size = train::image_size_of(model.program.graph());
+  const auto test = test_images(command);
   train::check_fits(model.program.graph(), test, "`model` " + command.model);
   const auto answers = train::answers(model.program, model.weights, test);
   const int64_t batch_size = std::min(command.batch_size, test.size());

@@ -4,9 +4,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <vector>
 
+#include "prunex/data/decode.h"
+#include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/train/images.h"
@@ -46,6 +52,43 @@ at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command) {
   return data::evaluation_batch(images, 0, images.size()).images.contiguous();
 }
 
+/// Images whose files are read, instead of a tensor.
+bool names_images(const std::string& input) {
+  const auto ends_so = [&](const char* ending) { return input.ends_with(ending); };
+  const auto endings = {".jpg", ".jpeg", ".JPEG", ".png", ".webp"};
+  return std::filesystem::is_directory(input) || std::any_of(endings.begin(), endings.end(), ends_so);
+}
+
+constexpr int64_t kBatch = 64;
+
+/// Logits of all images of the folder, cut as test images are, in the order of `names`.
+at::Tensor predict_images(const PredictCommand& command, const program::Model& model, std::vector<std::string>& names) {
+  const auto& graph = model.program.graph();
+  const int64_t size = train::image_size_of(graph);
+  const auto wanted = graph.values[graph.inputs.at(0)].shape;
+  if (size == 0 || wanted[1].factor != 3) {
+    throw std::invalid_argument(fmt::format("`input` {}: {} takes no square RGB images: wanted FILE.safetensors",
+                                            command.input, command.model.model));
+  }
+  const data::ImageStream stream(data::list_images(command.input, "`input`"), {.size = size, .resize = size * 8 / 7});
+  std::vector<at::Tensor> logits;
+  for (int64_t first = 0; first < stream.images().size(); first += kBatch) {
+    const int64_t count = std::min(kBatch, stream.images().size() - first);
+    const at::Tensor pixels = at::empty({count, size, size, 3}, at::kByte);
+    for (int64_t i = 0; i < count; ++i) {
+      names.push_back(stream.images().name(first + i));
+      try {
+        stream.plain(first + i, {pixels[i].data_ptr<uint8_t>(), size, size, 3});
+      } catch (const data::BrokenImage& error) {
+        throw std::invalid_argument(fmt::format("`input` {}: {}", names.back(), error.what()));
+      }
+    }
+    const at::Tensor input = normalised(pixels.permute({0, 3, 1, 2}), command);
+    logits.push_back(model.program.run({input}, model.weights, program::Mode::kEval).front());
+  }
+  return at::cat(logits);
+}
+
 /// The tensor `input` of the file, checked against what the program takes: floats as they are, bytes as pixels.
 at::Tensor read_input(const PredictCommand& command, const program::Graph& graph) {
   const auto file = io::read_safetensors(command.input);
@@ -78,8 +121,14 @@ int run_predict(const PredictCommand& command) {
   if (!command.weights.empty()) refuse_same_file("output", command.output, "weights", command.weights);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
-  const at::Tensor input = read_input(command, model.program.graph());
   TensorDict result;
+  if (names_images(command.input)) {
+    std::vector<std::string> names;
+    result.insert("output", predict_images(command, model, names));
+    io::write_safetensors(command.output, result, {{"files", nlohmann::json(names).dump()}});
+    return 0;
+  }
+  const at::Tensor input = read_input(command, model.program.graph());
   result.insert("output", model.program.run({input}, model.weights, program::Mode::kEval).front());
   io::write_safetensors(command.output, result);
   return 0;
@@ -90,7 +139,9 @@ text::OptionList describe(PredictCommand& command) {
   describe_model(list, command.model);
   list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
   list.add("input", text::text_value(command.input),
-           "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised")
+           "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised; or an image file, or a folder "
+           "of "
+           "them: 'files' in the metadata of `output` names them in order")
       .must();
   list.add("output", text::text_value(command.output), "FILE.safetensors to write, with a tensor 'output'").must();
   list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
@@ -106,7 +157,7 @@ void add_predict(CLI::App& app, int& status) {
   auto command = std::make_shared<PredictCommand>();
   add_command(app,
               {.name = "predict",
-               .help = "run a model on the tensor 'input' of a safetensors file",
+               .help = "run a model on images, or on the tensor 'input' of a safetensors file",
                .options = describe(*command),
                .run = [command] { return run_predict(*command); }},
               status);

@@ -169,6 +169,7 @@ text::OptionList describe(PruneCommand& command) {
   describe_plan(list, command);
   command.data.dataset.clear();
   train::describe_data(list, command.data);
+  train::describe_augmentation(list, command.data);
   return list;
 }
 
@@ -179,7 +180,11 @@ constexpr int64_t kTimedImages = 128;
 std::optional<data::Datasets> load_data(const PruneCommand& command, const std::optional<train::Carried>& carried,
                                         const program::Graph& graph) {
   if (command.data.dataset.empty()) return std::nullopt;
-  const train::RunImages images = train::load_images(command.data, carried);
+  data::DataOptions data = command.data;
+  if (data.image_size == 0 && !(data.augment && data.augment->crop_size > 0)) {
+    data.image_size = train::image_size_of(graph);
+  }
+  const train::RunImages images = train::load_images(data, carried);
   if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
   train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
   return images.sets;

@@ -1,0 +1,72 @@
+#include "prunex/data/image_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "prunex/data/augment.h"
+#include "prunex/data/decode.h"
+#include "prunex/say.h"
+
+namespace prunex::data {
+namespace {
+
+Box whole(int64_t height, int64_t width) {
+  return {.height = height, .width = width};
+}
+
+/// Sizes whose shorter one is `shortest`, as torchvision rounds them.
+std::pair<int64_t, int64_t> resized(int64_t height, int64_t width, int64_t shortest) {
+  const auto longest =
+      static_cast<int64_t>(static_cast<double>(shortest) * static_cast<double>(std::max(height, width)) /
+                           static_cast<double>(std::min(height, width)));
+  return height <= width ? std::pair{shortest, longest} : std::pair{longest, shortest};
+}
+
+int64_t middle(int64_t all, int64_t part) {
+  return static_cast<int64_t>(std::nearbyint(static_cast<double>(all - part) / 2));
+}
+
+}  // namespace
+
+ImageStream::ImageStream(std::unique_ptr<EncodedImages> images, const StreamOptions& options)
+    : images_(std::move(images)), options_(options) {}
+
+void ImageStream::plain(int64_t number, const Picture& out) const {
+  DecodedImage image = decode_image(images_->read(number), whole);
+  const auto [height, width] = resized(image.height, image.width, options_.resize);
+  check_image_size(height, width);  // a strip becomes long
+  std::vector<uint8_t> pixels(static_cast<size_t>(height * width * 3));
+  const Picture scaled{pixels.data(), height, width, 3};
+  resize(image.picture(), whole(image.height, image.width), scaled);
+  resize(scaled, {middle(height, out.height), middle(width, out.width), out.height, out.width}, out);
+}
+
+void ImageStream::resized_crop(int64_t number, Random random, const Picture& out) const {
+  DecodedImage image = decode_image(
+      images_->read(number), [&](int64_t height, int64_t width) { return resized_crop_box(height, width, random); });
+  resize(image.picture(), whole(image.height, image.width), out);
+}
+
+void ImageStream::report_broken(int64_t number, const std::string& why) const {
+  const std::lock_guard lock(mutex_);
+  if (!broken_.emplace(number, why).second) return;
+  const auto count = static_cast<int64_t>(broken_.size());
+  const std::string line = fmt::format("{}: {}", images_->name(number), why);
+  if (count > options_.max_broken) {
+    throw std::runtime_error(
+        fmt::format("{}: broken file number {}, `max_broken` allows {}", line, count, options_.max_broken));
+  }
+  say(fmt::format("prunex: warning: {}: the next image takes its place (broken: {})\n", line, count));
+}
+
+int64_t ImageStream::broken() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(broken_.size());
+}
+
+}  // namespace prunex::data

@@ -1,0 +1,125 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "prunex/data/augment.h"
+#include "prunex/data/image_stream.h"
+#include "prunex/data/load.h"
+#include "prunex/data/shards.h"
+
+namespace prunex::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kUsualSize = 224;
+
+StreamOptions stream_options(const DataOptions& options) {
+  const int64_t said = options.augment ? options.augment->crop_size : 0;
+  StreamOptions stream{.size = options.image_size != 0 ? options.image_size
+                               : said != 0             ? said
+                                                       : kUsualSize,
+                       .threads = options.data_threads,
+                       .prefetch = options.prefetch,
+                       .max_broken = options.max_broken};
+  stream.resize = options.resize != 0 ? options.resize : stream.size * 8 / 7;
+  if (stream.resize < stream.size) {
+    throw std::invalid_argument(fmt::format(
+        "`resize`: got {}, wanted {} or more, the side of the square that is cut out", stream.resize, stream.size));
+  }
+  return stream;
+}
+
+std::string name_of(const std::string& path) {
+  const fs::path folder = fs::path(path).lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+bool are_shards(const std::string& path) {
+  return path.ends_with(".tar");
+}
+
+Dataset dataset_of(Listing listing, const std::string& name, const StreamOptions& stream) {
+  const auto named = static_cast<int64_t>(listing.classes.size());
+  return {.name = name,
+          .images = {},
+          .labels = listing.labels,
+          .classes = named > 0 ? named : listing.labels.max().item<int64_t>() + 1,
+          .mean = {0.485, 0.456, 0.406},
+          .std = {0.229, 0.224, 0.225},
+          .augmentation = {.crop_size = stream.size, .flip = true},
+          .class_names = listing.classes,
+          .streamed = {.stream = std::make_shared<ImageStream>(std::move(listing.images), stream)}};
+}
+
+std::string part_of(const std::string& folder, const char* name) {
+  const std::string part = (fs::path(folder) / name).string();
+  if (fs::is_directory(part)) return part;
+  throw std::invalid_argument(fmt::format("`dataset` {}: no folder {} in it: wanted {}/CLASS/*.jpg{}", folder, name,
+                                          part, std::string(name) == "val" ? ", or `test`" : ""));
+}
+
+Dataset shards_of(const std::string& pattern, const std::string& option, const StreamOptions& stream) {
+  return dataset_of(list_shards(pattern, option), fs::path(pattern).stem().string(), stream);
+}
+
+/// Labels of training are all that there are.
+void check_classes(const Dataset& test, int64_t classes, const std::string& what) {
+  if (test.classes <= classes) return;
+  throw std::invalid_argument(fmt::format("{}: labels go up to {}, wanted up to {}: no others to test on", what,
+                                          test.classes - 1, classes - 1));
+}
+
+TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream) {
+  if (!are_shards(options.test)) {
+    throw std::invalid_argument(
+        fmt::format("`test`: got {}, wanted shards such as val-{{00..07}}.tar, as `dataset` {} is",
+                    options.test.empty() ? "none" : options.test, options.dataset));
+  }
+  TrainAndTest sets{shards_of(options.dataset, "`dataset`", stream), shards_of(options.test, "`test`", stream)};
+  check_classes(sets.test, sets.train.classes, "`test` " + options.test);
+  sets.test.classes = sets.train.classes;
+  return sets;
+}
+
+}  // namespace
+
+bool is_streamed(const std::string& dataset) {
+  const auto names = set_names();
+  if (std::find(names.begin(), names.end(), dataset) != names.end()) return false;
+  return are_shards(dataset) || fs::is_directory(dataset);
+}
+
+TrainAndTest open_streams(const DataOptions& options) {
+  const StreamOptions stream = stream_options(options);
+  if (are_shards(options.dataset)) return open_shards(options, stream);
+  const std::string train = part_of(options.dataset, "train");
+  const std::string test = options.test.empty() ? part_of(options.dataset, "val") : options.test;
+  Listing training = list_folder(train, {}, "`dataset`");
+  const auto classes = training.classes;
+  TrainAndTest sets;
+  sets.train = dataset_of(std::move(training), name_of(options.dataset), stream);
+  sets.test = dataset_of(list_folder(test, classes, options.test.empty() ? "`dataset`" : "`test`"),
+                         name_of(options.test.empty() ? options.dataset : test), stream);
+  return sets;
+}
+
+Dataset open_test_stream(const DataOptions& options, const Description& description) {
+  if (are_shards(options.test)) {
+    Dataset test = shards_of(options.test, "`test`", stream_options(options));
+    const auto classes = static_cast<int64_t>(description.classes.size());
+    if (classes == 0) return test;
+    check_classes(test, classes, "`test` " + options.test);
+    test.classes = classes;
+    return test;
+  }
+  return dataset_of(list_folder(options.test, description.classes, "`test`"), name_of(options.test),
+                    stream_options(options));
+}
+
+}  // namespace prunex::data

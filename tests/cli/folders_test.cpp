@@ -1,0 +1,133 @@
+// The command on folders and shards of images.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.h"
+#include "tests/data_tests/encoded.h"
+#include "tests/scratch.h"
+
+namespace prunex::cli {
+namespace {
+
+using testing::HasSubstr;
+
+/// Two classes of twelve images to train on, of four to test on.
+class ImageFolders : public testing::Test {
+ protected:
+  ImageFolders() {
+    int seed = 0;
+    for (const char* part : {"train", "val"}) {
+      for (const char* name : {"ant", "bee"}) {
+        const std::string folder = fmt::format("set/{}/{}", part, name);
+        std::filesystem::create_directories(scratch_ / folder);
+        for (int i = 0; i < (folder.find("val") == std::string::npos ? 12 : 4); ++i) {
+          write(fmt::format("{}/{}.jpg", folder, i), data::jpeg_of(data::waves(30, 40, 3, seed++), 30, 40));
+        }
+      }
+    }
+  }
+  void write(const std::string& name, const std::string& bytes) {
+    std::ofstream(scratch_ / name, std::ios::binary) << bytes;
+  }
+  std::string text_of(const std::string& name) {
+    std::ifstream file(scratch_ / name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  Result train(const std::string& run, const std::vector<std::string>& more, const std::string& set = "set") {
+    std::vector<std::string> words{"train",   "--dataset",    set,        "--image-size",  "32", "--model",
+                                   "resnet8", "--batch-size", "4",        "--local-steps", "2",  "--exchanges",
+                                   "2",       "--precision",  "fp32",     "--run-dir",     run,  "--groups",
+                                   "none",    "--strategy",   "local_sgd"};
+    words.insert(words.end(), more.begin(), more.end());
+    return cli::run(scratch_.path(), words);
+  }
+  /// The losses of all exchanges.
+  std::vector<double> losses(const std::string& run) {
+    std::vector<double> all;
+    std::ifstream file(scratch_ / (run + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line).at("loss"));
+    return all;
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
+  const Result result = train("one", {"--nodes", "2", "--validation", "4", "--data-threads", "1"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  const auto summary = nlohmann::json::parse(text_of("one/summary.json"));
+  EXPECT_EQ(summary.at("classes"), (std::vector<std::string>{"ant", "bee"}));
+  EXPECT_EQ(summary.at("normalization").at("mean"), (std::vector<double>{0.485, 0.456, 0.406}));
+  const Result eval =
+      cli::run(scratch_.path(), {"eval", "--model", "one/model.pt2", "--test", "set/val", "--json", "e.json"});
+  ASSERT_EQ(eval.status, 0) << eval.errors;
+  EXPECT_EQ(nlohmann::json::parse(text_of("e.json")).at("accuracy"), summary.at("accuracy"));
+  const Result predict = cli::run(
+      scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output", "o.safetensors"});
+  ASSERT_EQ(predict.status, 0) << predict.errors;
+  EXPECT_THAT(text_of("o.safetensors"), HasSubstr("set/val/bee/3.jpg"));
+}
+
+TEST_F(ImageFolders, GiveTheSameRunWhateverTheThreadsAndTheParts) {
+  ASSERT_EQ(train("one", {"--data-threads", "1", "--prefetch", "1"}).status, 0);
+  ASSERT_EQ(train("many", {"--data-threads", "3", "--prefetch", "5"}).status, 0);
+  EXPECT_EQ(losses("one"), losses("many"));
+}
+
+TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
+  write("set/train/ant/0.jpg", "<html>404</html>");
+  const Result some = train("some", {"--augment", "none"});
+  EXPECT_EQ(some.status, 0);
+  EXPECT_THAT(some.errors, HasSubstr("prunex: warning: set/train/ant/0.jpg: neither JPEG nor PNG nor WebP"));
+  const Result none = train("none", {"--augment", "none", "--max-broken", "0"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.errors, HasSubstr("broken file number 1, --max-broken allows 0"));
+  const Result check = cli::run(scratch_.path(), {"data", "check", "set/train"});
+  EXPECT_EQ(check.status, 1);
+  EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
+}
+
+TEST_F(ImageFolders, AsShardsAreIndexedAndTrainedOn) {
+  for (const char* part : {"train", "val"}) {
+    for (const char* name : {"ant", "bee"}) {
+      for (int i = 0; i < 4; ++i)
+        write(fmt::format("set/{}/{}/{}.cls", part, name, i), name == std::string("ant") ? "0" : "1");
+      for (int i = 4; i < 12; ++i) std::filesystem::remove(scratch_ / fmt::format("set/{}/{}/{}.jpg", part, name, i));
+    }
+    ASSERT_EQ(std::system(fmt::format("tar -C '{}/set/{}' --sort=name -cf '{}/{}-0.tar' ant bee", scratch_.path(), part,
+                                      scratch_.path(), part)
+                              .c_str()),
+              0);
+  }
+  const Result index = cli::run(scratch_.path(), {"data", "index", "train-{0..0}.tar"});
+  EXPECT_EQ(index.output, "8 samples in 1 shards, an index beside each\n") << index.errors;
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "train-0.tar.index"));
+  EXPECT_EQ(cli::run(scratch_.path(), {"data", "check", "val-0.tar"}).output, "8 images of 2 classes, 0 broken\n");
+  const Result result = train("shards", {"--test", "val-{0..0}.tar"}, "train-{0..0}.tar");
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(cli::run(scratch_.path(), {"data", "index", "set"}).status, 2);
+}
+
+TEST_F(ImageFolders, ThatChangedAreNotResumed) {
+  ASSERT_EQ(train("run", {"--checkpoint-every", "1"}).status, 0);
+  const auto before = losses("run");
+  const std::vector<std::string> resume{"train", "--resume", "run", "--resume-exchange", "1"};
+  std::filesystem::remove(scratch_ / "run/summary.json");
+  ASSERT_EQ(cli::run(scratch_.path(), resume).status, 0);
+  EXPECT_EQ(losses("run"), before);
+  std::filesystem::remove(scratch_ / "run/summary.json");
+  std::filesystem::rename(scratch_ / "set/train/ant/0.jpg", scratch_ / "set/train/ant/x.jpg");
+  const Result changed = cli::run(scratch_.path(), resume);
+  EXPECT_EQ(changed.status, 2);
+  EXPECT_THAT(changed.errors, HasSubstr("--dataset set: the images are not those with which the run began"));
+}
+
+}  // namespace
+}  // namespace prunex::cli

@@ -1,0 +1,181 @@
+// Tar shards: what lies where, their indices, what is damaged.
+#include "prunex/data/shards.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "prunex/data/image_stream.h"
+#include "prunex/data/load.h"
+#include "prunex/data/loader.h"
+#include "prunex/data/tar.h"
+#include "tests/data_tests/encoded.h"
+#include "tests/scratch.h"
+
+namespace prunex::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// A member as POSIX' ustar has it.
+std::string member(const std::string& name, const std::string& bytes) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, fmt::format("{:011o}", bytes.size()));
+  header[156] = '0';
+  header.replace(257, 8,
+                 std::string("ustar\0"
+                             "00",
+                             8));
+  header.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+  return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+}
+
+std::string image(int seed) {
+  return jpeg_of(waves(20, 24, 3, seed), 20, 24);
+}
+
+class ShardFiles : public testing::Test {
+ protected:
+  ShardFiles() {
+    for (int shard = 0; shard < 3; ++shard) {
+      std::string tar;
+      for (int i = 0; i < 4; ++i) {
+        const std::string key = fmt::format("{}/sample{}", shard, i);
+        if (i == 2) tar += member(key + ".json", "{}");
+        tar +=
+            member(key + ".jpg", image(4 * shard + i)) + member(key + ".cls", std::to_string((shard + i) % 3) + "\n");
+      }
+      write(fmt::format("s-{:02}.tar", shard), tar + std::string(1024, '\0'));
+    }
+  }
+  void write(const std::string& name, const std::string& bytes) {
+    std::ofstream(scratch_ / name, std::ios::binary) << bytes;
+  }
+  std::string pattern() const { return scratch_ / "s-{00..02}.tar"; }
+  void refused(const std::string& name, const std::string& reason) {
+    EXPECT_THAT([&] { list_shards(scratch_ / name, "`dataset`"); },
+                ThrowsMessage<std::invalid_argument>(
+                    testing::AllOf(HasSubstr("`dataset`: " + (scratch_ / name)), HasSubstr(reason))));
+  }
+
+  const tests::Scratch scratch_;
+};
+
+TEST(Braces, AreWrittenOut) {
+  EXPECT_THAT(expand_braces("a.tar", ""), ElementsAre("a.tar"));
+  EXPECT_THAT(expand_braces("s-{08..11}.tar", ""), ElementsAre("s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"));
+  EXPECT_THAT(expand_braces("{a,b}/{1..2}.tar", ""), ElementsAre("a/1.tar", "a/2.tar", "b/1.tar", "b/2.tar"));
+  for (const char* wrong :
+       {"{}.tar", "{1..}.tar", "{3..1}.tar", "{0..99999999999}.tar", "{a.tar", "{0..9999}{0..9999}.tar", "{x}.tar"}) {
+    EXPECT_THAT([&] { expand_braces(wrong, "`test`"); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("`test`: got ")))
+        << wrong;
+  }
+}
+
+TEST_F(ShardFiles, AreListedInOrder) {
+  const Listing listing = list_shards(pattern(), "");
+  EXPECT_TRUE(listing.labels.equal(at::tensor({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, at::kLong)));
+  EXPECT_EQ(listing.images->size(), 12);
+  EXPECT_EQ(listing.images->short_name(6), "1/sample2");
+  EXPECT_EQ(listing.images->read(6), image(6));
+  EXPECT_EQ(listing.images->name(6), scratch_ / "s-01.tar" + ": 1/sample2");
+}
+
+TEST_F(ShardFiles, HaveIndicesThatSayTheSame) {
+  const Listing before = list_shards(pattern(), "");
+  EXPECT_EQ(write_shard_indices(pattern(), ""), 12);
+  const Listing after = list_shards(pattern(), "");
+  EXPECT_TRUE(after.labels.equal(before.labels));
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(after.images->name(i), before.images->name(i));
+    EXPECT_EQ(after.images->read(i), before.images->read(i));
+  }
+}
+
+TEST_F(ShardFiles, RefuseAnIndexOfOtherShards) {
+  write_shard_indices(pattern(), "");
+  std::filesystem::copy_file(scratch_ / "s-00.tar", scratch_ / "s-01.tar",
+                             std::filesystem::copy_options::overwrite_existing);
+  refused("s-01.tar", "s-01.tar.index: not of the s-01.tar beside it: `prunex data index` makes it anew");
+  std::ifstream file(scratch_ / "s-02.tar.index");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  write("s-02.tar.index", text + "9 99999999 0 key\n");
+  refused("s-02.tar", "damaged: '9 99999999 0 key'");
+  write("s-02.tar.index", text + "9");
+  refused("s-02.tar", "cut short");
+}
+
+TEST_F(ShardFiles, AreTrainedOnLikeFolders) {
+  DataOptions options;
+  options.dataset = pattern();
+  options.test = scratch_ / "s-02.tar";
+  options.image_size = 16;
+  const Datasets sets = load_datasets(options);
+  EXPECT_EQ(sets.train.classes, 3);
+  EXPECT_EQ(sets.test.size(), 4);
+  const Batch batch = Loader(sets.train, {.batch_size = 12, .seed = 1}).batch(0, 0);
+  EXPECT_EQ(batch.images.sizes(), (std::vector<int64_t>{12, 3, 16, 16}));
+  EXPECT_TRUE(std::get<0>(batch.labels.sort()).equal(std::get<0>(sets.train.labels.sort())));
+  options.test.clear();
+  EXPECT_THAT([&] { load_datasets(options); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("wanted shards such as val-")));
+  write("more.tar", member("a.jpg", image(0)) + member("a.cls", "3"));
+  options.test = scratch_ / "more.tar";
+  EXPECT_THAT([&] { load_datasets(options); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("labels go up to 3, wanted up to 2")));
+}
+
+TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
+  const std::string good = member("a.jpg", image(0)) + member("a.cls", "1");
+  refused("nowhere.tar", "No such file");
+  write("a.tar", "no tar file");
+  refused("a.tar", "the tar file is cut short, at byte 0");
+  write("b.tar", std::string(600, 'x'));
+  refused("b.tar", "no tar header, or a damaged one");
+  write("c.tar", good.substr(0, 700));
+  refused("c.tar", "the tar file is cut short, at byte 0");
+  write("d.tar", member("a.jpg", image(0)));
+  refused("d.tar", "a has no label");
+  write("e.tar", member("a.cls", "1"));
+  refused("e.tar", "a has no image");
+  write("f.tar", member("a.jpg", image(0)) + member("a.cls", "cat"));
+  refused("f.tar", "a.cls: wanted a label");
+  write("g.tar", member("README", "text"));
+  refused("g.tar", "no samples in it");
+  write("h.tar", "");
+  refused("h.tar", "no files in it");
+}
+
+TEST_F(ShardFiles, OfGnuTarWithLongNamesAreRead) {
+  const std::string folder = std::string(60, 'd') + "/" + std::string(60, 'e');
+  std::filesystem::create_directories(scratch_ / folder);
+  write(folder + "/k.jpeg", image(1));
+  write(folder + "/k.cls", "7");
+  for (const char* format : {"gnu", "pax", "ustar"}) {
+    const std::string tar = scratch_ / (std::string(format) + ".tar");
+    ASSERT_EQ(std::system(fmt::format("tar -C '{}' --sort=name --format={} -cf '{}' '{}'", scratch_.path(), format, tar,
+                                      std::string(60, 'd'))
+                              .c_str()),
+              0);
+    const Listing listing = list_shards(tar, "");
+    EXPECT_EQ(listing.images->short_name(0), folder + "/k") << format;
+    EXPECT_EQ(listing.images->read(0), image(1));
+    EXPECT_EQ(listing.labels.item<int64_t>(), 7);
+  }
+}
+
+}  // namespace
+}  // namespace prunex::data

@@ -1,0 +1,93 @@
+// prunex data: what lies in folders and shards of images
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+
+#include "prunex/data/decode.h"
+#include "prunex/data/load.h"
+#include "prunex/data/shards.h"
+#include "prunex/data/workers.h"
+#include "prunex/train/options.h"
+#include "tools/prunex/commands.h"
+
+namespace prunex::tools {
+namespace {
+
+struct DataCommand {
+  std::string images;
+  int64_t threads = 4;
+};
+
+int run_index(const DataCommand& command) {
+  if (!command.images.ends_with(".tar")) {
+    throw std::invalid_argument(fmt::format(
+        "`IMAGES`: got {}, wanted shards such as train-{{0000..0099}}.tar: a folder needs no index", command.images));
+  }
+  const auto shards = data::expand_braces(command.images, "`IMAGES`").size();
+  const int64_t samples = data::write_shard_indices(command.images, "`IMAGES`");
+  fmt::print("{} samples in {} shards, an index beside each\n", samples, shards);
+  return 0;
+}
+
+data::Listing listing_of(const std::string& images) {
+  if (images.ends_with(".tar")) return data::list_shards(images, "`IMAGES`");
+  return data::list_folder(images, {}, "`IMAGES`");
+}
+
+/// Every image is decoded whole.
+int run_check(const DataCommand& command) {
+  const data::Listing listing = listing_of(command.images);
+  const data::EncodedImages& images = *listing.images;
+  std::mutex mutex;
+  int64_t broken = 0;
+  data::Workers workers(command.threads);
+  const auto job = workers.start(images.size(), [&](int64_t i) {
+    try {
+      data::decode_image(images.read(i),
+                         [](int64_t height, int64_t width) { return data::Box{.height = height, .width = width}; });
+    } catch (const data::BrokenImage& error) {
+      const std::lock_guard lock(mutex);
+      ++broken;
+      fmt::print("{}: {}\n", images.name(i), error.what());
+    }
+  });
+  workers.wait(*job);
+  const auto classes =
+      listing.classes.empty() ? listing.labels.max().item<int64_t>() + 1 : static_cast<int64_t>(listing.classes.size());
+  fmt::print("{} images of {} classes, {} broken\n", images.size(), classes, broken);
+  return broken == 0 ? 0 : 1;
+}
+
+text::OptionList describe(DataCommand& command, const std::string& help, bool decodes) {
+  text::OptionList list;
+  list.add("IMAGES", text::text_value(command.images), help).must().positional();
+  if (decodes) {
+    list.add("data-threads", text::number(command.threads, text::between(1, kMostThreads)), "threads that decode");
+  }
+  return list;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, int& status) {
+  auto* sub = app.add_subcommand("data", "check folders and shards of images");
+  sub->require_subcommand(1);
+  auto index = std::make_shared<DataCommand>(), check = std::make_shared<DataCommand>();
+  add_command(*sub,
+              {.name = "index",
+               .help = "write SHARD.index beside tar shards, which then start without being read",
+               .options = describe(*index, "shards such as 'train-{0000..0099}.tar'", false),
+               .run = [index] { return run_index(*index); }},
+              status);
+  add_command(*sub,
+              {.name = "check",
+               .help = "decode every image of a folder DIR/CLASS/*.jpg or of shards, and name those that are broken",
+               .options = describe(*check, "DIR, or shards such as 'train-{0000..0099}.tar'", true),
+               .run = [check] { return run_check(*check); }},
+              status);
+}
+
+}  // namespace prunex::tools
