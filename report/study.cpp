@@ -21,7 +21,9 @@ const std::set<std::string> kNotIdentity = {"seed",         "run-dir",
                                             "config",       "check",
                                             "log",          "max-model-size",
                                             "join-timeout", "checkpoint-every",
-                                            "comm-timeout", "heartbeat-timeout"};
+                                            "comm-timeout", "heartbeat-timeout",
+                                            "data-threads", "prefetch",
+                                            "max-broken"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},

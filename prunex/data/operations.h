@@ -45,7 +45,8 @@ void rotate(const Picture& picture, double degrees);
 void erase(const Picture& picture, const Box& box, const std::vector<uint8_t>& value);
 void flip(const Picture& picture);
 
-/// The box of the picture, scaled by anti-aliased bilinear interpolation into `out`. Levels are Pillow's or one beside, rarely two.
+/// The box of the picture, scaled by anti-aliased bilinear interpolation into `out`. Levels are Pillow's or one beside,
+/// rarely two.
 void resize(const Picture& picture, const Box& box, const Picture& out);
 
 }  // namespace prunex::data

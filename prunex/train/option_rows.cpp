@@ -250,7 +250,7 @@ void describe_streams(OptionList& list, data::DataOptions& data) {
                                                   : "";
                                      }};
   list.add("image-size", number(data.image_size, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
-           "side of the images; 0: what `augment` or, in `prunex eval` and `prune`, the model says, else 224",
+           "side of the images; 0: what `augment` or, of prunex eval and prune, the model says, else 224",
            {streamed, size_is_open});
   list.add("resize", number(data.resize, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
            "shorter side of tested images, before their middle is cut out; 0: 8/7 of the size, 256 for 224",
@@ -280,7 +280,8 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   const auto folders = data::set_names(true);
   list.topic("Data");
   list.add("dataset", dataset_value(data.dataset),
-           "built-in or CIFAR images, a file with images and labels, a folder DIR/train/CLASS/*.jpg, DIR/val/CLASS/…, "
+           "built-in or CIFAR images, a file with images and labels, a folder DIR/train/CLASS/*.jpg, "
+           "DIR/val/CLASS/*.jpg, "
            "or "
            "shards-{0000..0099}.tar")
       .basic();
