@@ -22,11 +22,21 @@ print(*(s.getsockname()[1] for s in sockets))
 PYTHON
 }
 
-stop() {
-  local status=$?
-  for daemon in slurmd slurmctld munged; do
-    [[ ! -s $folder/$daemon.pid ]] || kill "$(cat "$folder/$daemon.pid")" 2>/dev/null || true
+# A daemon that ends writes its state: who removes the folder must not meet it there.
+stop_daemon() {
+  local pid tries
+  pid=$(cat "$folder/$1.pid" 2>/dev/null) || return 0
+  kill "$pid" 2>/dev/null || return 0
+  for ((tries = 0; tries < 200; ++tries)); do
+    kill -0 "$pid" 2>/dev/null || return 0
+    sleep 0.1
   done
+  kill -KILL "$pid" 2>/dev/null || true
+}
+
+stop() {
+  local status=$? daemon
+  for daemon in slurmd slurmctld munged; do stop_daemon "$daemon"; done
   ((status == 0)) || tail -n 30 "$folder"/*.log >&2 || true
 }
 
