@@ -8,7 +8,7 @@
 namespace prunex::report {
 namespace {
 
-constexpr size_t kMostClasses = 40, kMostMatrices = 4, kMostPairs = 25;
+constexpr size_t kMostClasses = 40, kMostMatrices = 4, kMostPairs = 25, kMostPictures = 18;
 
 /// Of every class the share of its images that is taken for each.
 std::vector<std::vector<double>> shares_of(const Answers& answers) {
@@ -38,18 +38,60 @@ void add_pairs(Table& table, const std::string& name, const Answers& answers) {
   }
 }
 
+/// Those with an image, as pictures and as rows of the table.
+std::vector<Picture> add_mistakes(Table& table, const std::string& name, const Answers& answers) {
+  std::vector<Picture> pictures;
+  for (const auto& mistake : answers.mistakes) {
+    if (mistake.png.empty() || pictures.size() == kMostPictures) continue;
+    const auto& label = answers.classes[static_cast<size_t>(mistake.label)];
+    const auto& answer = answers.classes[static_cast<size_t>(mistake.answer)];
+    pictures.push_back(
+        {mistake.png, "is " + label, "not " + answer, fmt::format("{} taken for {} {}", label, answer, mistake.file)});
+    table.rows.push_back({name, label, answer, mistake.confidence, mistake.file});
+  }
+  return pictures;
+}
+
+/// The first of a variant's runs that has some.
+const Run* with_answers(const Variant& variant) {
+  const auto run = std::find_if(variant.runs.begin(), variant.runs.end(),
+                                [](const Run* r) { return r->answers && !r->answers->counts.empty(); });
+  return run == variant.runs.end() ? nullptr : *run;
+}
+
+std::string title_of(const Variant& variant, const Run& run) {
+  return fmt::format("{}, seed {}", variant.name, run.option("seed"));
+}
+
 }  // namespace
+
+Figure mistakes_figure(const Task& task) {
+  Figure figure{.id = "mistakes", .title = "The most confident mistakes"};
+  Table table{{{"run", {}}, {"image of", {}}, {"taken for", {}}, {"sure", Unit::kShare}, {"file", {}}}, {}};
+  for (const auto& variant : task.variants) {
+    const Run* run = with_answers(variant);
+    if (run == nullptr || figure.drawings.size() == kMostMatrices) continue;
+    const auto pictures = add_mistakes(table, variant.name, *run->answers);
+    if (!pictures.empty()) figure.drawings.push_back(draw_pictures(title_of(variant, *run), pictures));
+  }
+  if (figure.drawings.empty()) {
+    figure.missing = "no run has an answers.json with images";
+    return figure;
+  }
+  figure.tables = {std::move(table)};
+  figure.text = "Test images that the network that shipped is wrong about and sure of, the surest first.";
+  return figure;
+}
 
 Figure answers_figure(const Task& task) {
   Figure figure{.id = "answers", .title = "What is taken for what"};
   Table table{{{"run", {}}, {"images of", {}}, {"taken for", {}}, {"number", {}, 7}}, {}};
   for (const auto& variant : task.variants) {
-    const auto run = std::find_if(variant.runs.begin(), variant.runs.end(),
-                                  [](const Run* r) { return r->answers && !r->answers->counts.empty(); });
-    if (run == variant.runs.end() || figure.drawings.size() == kMostMatrices) continue;
-    const Answers& answers = *(*run)->answers;
-    const auto title = fmt::format("{}, seed {}", variant.name, (*run)->option("seed")) +
-                       (answers.top_5 ? ", among its first five " + percent(*answers.top_5) : "");
+    const Run* run = with_answers(variant);
+    if (run == nullptr || figure.drawings.size() == kMostMatrices) continue;
+    const Answers& answers = *run->answers;
+    const auto title =
+        title_of(variant, *run) + (answers.top_5 ? ", among its first five " + percent(*answers.top_5) : "");
     if (answers.classes.size() <= kMostClasses) {
       figure.drawings.push_back(draw_matrix(title, answers.classes, shares_of(answers)));
     }

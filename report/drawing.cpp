@@ -195,6 +195,13 @@ void Canvas::rectangle(Pixel corner, Pixel size, std::string_view css_class, std
                        corner.x, corner.y, size.x, size.y, css_class, title(hint));
 }
 
+void Canvas::picture(Pixel corner, Pixel size, std::string_view png, std::string_view hint) {
+  body_ += fmt::format(
+      "<image x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" class=\"px\" "
+      "href=\"data:image/png;base64,{}\">{}</image>\n",
+      corner.x, corner.y, size.x, size.y, png, title(hint));
+}
+
 void Canvas::mark(Pixel at, const Style& style, std::string_view hint) {
   constexpr std::array<std::string_view, 5> kShapes{"M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z", "M-3.6,-3.6h7.2v7.2h-7.2z",
                                                     "M0,-4.8L4.6,3.6H-4.6z", "M0,-5L5,0L0,5L-5,0z",

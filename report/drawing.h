@@ -113,6 +113,8 @@ class Canvas {
   void area(const std::vector<Pixel>& outline, const Style& style);
   /// `hint` is shown where a pointer rests; may be empty.
   void rectangle(Pixel corner, Pixel size, std::string_view css_class, std::string_view hint);
+  /// A PNG in base64; its pixels stay squares.
+  void picture(Pixel corner, Pixel size, std::string_view png, std::string_view hint);
   void mark(Pixel at, const Style& style, std::string_view hint);
   /// `anchor`: start, middle or end.
   void text(Pixel at, std::string_view anchor, std::string_view text, std::string_view css_class = "t");

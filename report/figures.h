@@ -77,6 +77,8 @@ std::vector<Figure> residual_figures(const Task& task);
 std::vector<Figure> network_figures(const Task& task);
 /// What products take images of one class for.
 Figure answers_figure(const Task& task);
+/// Images that they are sure of, and wrong.
+Figure mistakes_figure(const Task& task);
 /// What every rank did when.
 Figure timeline_figure(const Task& task);
 /// Computed time at a bandwidth, fronts and cross-over points.

@@ -300,6 +300,22 @@ std::string draw_matrix(const std::string& title, const std::vector<std::string>
   return canvas.finish("answers of " + title);
 }
 
+std::string draw_pictures(const std::string& title, const std::vector<Picture>& pictures) {
+  constexpr size_t kInRow = 6, kLetters = 15;
+  constexpr double kEdge = 8, kStep = 104, kSide = 64, kHeightOfRow = 106, kFirst = kBarsTop + 20;
+  const size_t rows = (pictures.size() + kInRow - 1) / kInRow;
+  Canvas canvas(kWidth, kFirst + kHeightOfRow * static_cast<double>(rows));
+  canvas.text({kEdge, kBarsTop + 8}, "start", title);
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    const double left = kEdge + kStep * static_cast<double>(i % kInRow);
+    const double top = kFirst + kHeightOfRow * static_cast<double>(i / kInRow);
+    canvas.picture({left, top}, {kSide, kSide}, pictures[i].png, pictures[i].hint);
+    canvas.text({left, top + kSide + 14}, "start", shortened(pictures[i].first, kLetters), "t small");
+    canvas.text({left, top + kSide + 28}, "start", shortened(pictures[i].second, kLetters), "t small");
+  }
+  return canvas.finish("images of " + title);
+}
+
 std::string draw_rows(const Axis& time, const std::vector<std::string>& rows, const std::vector<Stretch>& stretches) {
   const double bottom = kBarsTop + kRow * static_cast<double>(rows.size());
   Canvas canvas(kWidth, bottom + 46);

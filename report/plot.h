@@ -70,6 +70,13 @@ std::string draw_strips(const std::string& title, const std::vector<Strip>& stri
 std::string draw_matrix(const std::string& title, const std::vector<std::string>& names,
                         const std::vector<std::vector<double>>& shares);
 
+/// An image with two lines below it.
+struct Picture {
+  std::string png;  ///< in base64
+  std::string first, second, hint;
+};
+std::string draw_pictures(const std::string& title, const std::vector<Picture>& pictures);
+
 /// A value with its interval, in a row of its own.
 struct Estimate {
   std::string label;

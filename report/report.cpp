@@ -24,6 +24,7 @@ std::vector<Chapter> chapters_of(const Task& task) {
   time.push_back(timeline_figure(task));
   auto network = network_figures(task);
   network.push_back(answers_figure(task));
+  network.push_back(mistakes_figure(task));
   return {{"Accuracy and what it costs", accuracy_figures(task)},
           {"At other bandwidths", bandwidth_figures(task)},
           {"What is sent", traffic_figures(task)},

@@ -192,6 +192,29 @@ std::vector<KeptUnits> parse_groups(const json& structure) {
   return groups;
 }
 
+bool is_base64(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
+           c == '=';
+  });
+}
+
+int64_t parse_class(const json& object, const char* key, size_t classes) {
+  const int64_t number = required_whole(object, key);
+  if (number >= 0 && number < static_cast<int64_t>(classes)) return number;
+  throw std::invalid_argument(fmt::format("{}: got {} of {} classes", key, number, classes));
+}
+
+Answers::Mistake parse_mistake(const json& mistake, size_t classes) {
+  Answers::Mistake parsed{.label = parse_class(mistake, "label", classes),
+                          .answer = parse_class(mistake, "answer", classes),
+                          .confidence = required<double>(mistake, "confidence"),
+                          .file = word(mistake, "file"),
+                          .png = word(mistake, "png")};
+  if (!is_base64(parsed.png)) throw std::invalid_argument("png: no base64");
+  return parsed;
+}
+
 Answers parse_answers(const json& file) {
   Answers answers{.classes = required<std::vector<std::string>>(file, "classes"), .top_5 = maybe(file, "top_5")};
   const auto classes = static_cast<int64_t>(answers.classes.size());
@@ -204,6 +227,9 @@ Answers parse_answers(const json& file) {
       throw std::invalid_argument(fmt::format("got [{}, {}, {}] of {} classes", label, answer, images, classes));
     }
   });
+  if (!file.contains("mistakes")) return answers;
+  each(file, "mistakes",
+       [&](const json& mistake) { answers.mistakes.push_back(parse_mistake(mistake, answers.classes.size())); });
   return answers;
 }
 

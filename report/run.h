@@ -107,8 +107,16 @@ struct Answers {
   struct Count {
     int64_t label = 0, answer = 0, images = 0;
   };
+  /// A wrong answer with an image to look at.
+  struct Mistake {
+    int64_t label = 0, answer = 0;
+    double confidence = 0;
+    std::string file;
+    std::string png;  ///< in base64
+  };
   std::vector<std::string> classes;  ///< their names
   std::vector<Count> counts;
+  std::vector<Mistake> mistakes;
   std::optional<double> top_5;  ///< absent where there are no more than five classes
 };
 

@@ -43,7 +43,7 @@ stroke-linejoin:round}
 .l{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
 .b{fill:currentColor;opacity:.16}.m{fill:currentColor;stroke:var(--paper);stroke-width:1}
 .w{stroke:currentColor;stroke-width:1.5}.f{fill:currentColor;stroke:var(--paper);stroke-width:.7}
-.q1{opacity:.2}.q2{opacity:.4}.q3{opacity:.6}.q4{opacity:.8}
+.px{image-rendering:pixelated}.q1{opacity:.2}.q2{opacity:.4}.q3{opacity:.6}.q4{opacity:.8}
 .on{fill:var(--c0);stroke:var(--paper);stroke-width:.6}.off{fill:var(--off);stroke:var(--paper);stroke-width:.6}
 @media print{:root{--paper:#fff;--ink:#000;--faint:#444;--grid:#ddd;--box:#fff;--off:#ddd;--other:#999;--c0:#0068a8;--c1:#c94f00;
 --c2:#00805e;--c3:#b0467f;--c4:#a87400;--c5:#3d94cf;--c6:#6b5b4e}tr{break-inside:avoid}details{display:none}

@@ -1,9 +1,11 @@
 #include "prunex/data/decode.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <spng.h>
 #include <webp/decode.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -52,6 +54,26 @@ DecodedImage decode_png(std::string_view bytes, const ChooseBox& choose) {
   DecodedImage image{header.height, header.width, std::vector<uint8_t>(size)};
   check_png(spng_decode_image(context.get(), image.pixels.data(), size, SPNG_FMT_RGB8, 0));
   return part_of(std::move(image), choose(header.height, header.width));
+}
+
+std::string encode_png(const Picture& picture) {
+  TORCH_CHECK(picture.channels == 1 || picture.channels == 3, "[data] a PNG of ", picture.channels, " channels");
+  const PngContext context(spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free);
+  if (!context) throw std::bad_alloc();
+  check_png(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
+  spng_ihdr header{};
+  header.height = static_cast<uint32_t>(picture.height);
+  header.width = static_cast<uint32_t>(picture.width);
+  header.bit_depth = 8;
+  header.color_type = picture.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
+  check_png(spng_set_ihdr(context.get(), &header));
+  check_png(spng_encode_image(context.get(), picture.pixels, static_cast<size_t>(picture.bytes()), SPNG_FMT_PNG,
+                              SPNG_ENCODE_FINALIZE));
+  size_t size = 0;
+  int status = SPNG_OK;
+  const std::unique_ptr<void, decltype(&std::free)> file(spng_get_png_buffer(context.get(), &size, &status), std::free);
+  check_png(status);
+  return {static_cast<const char*>(file.get()), size};
 }
 
 DecodedImage decode_webp(std::string_view bytes, const ChooseBox& choose) {

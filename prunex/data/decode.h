@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,9 @@ DecodedImage decode_image(std::string_view bytes, const ChooseBox& choose);
 DecodedImage decode_jpeg(std::string_view bytes, const ChooseBox& choose);
 DecodedImage decode_png(std::string_view bytes, const ChooseBox& choose);
 DecodedImage decode_webp(std::string_view bytes, const ChooseBox& choose);
+
+/// The picture, of one channel or three, as a PNG file.
+std::string encode_png(const Picture& picture);
 
 /// Throws BrokenImage if there are too many pixels, or none.
 void check_image_size(int64_t height, int64_t width);

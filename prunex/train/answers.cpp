@@ -4,8 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "prunex/data/decode.h"
+#include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/train/local_step.h"
 
@@ -31,6 +34,51 @@ void add_mistakes(std::vector<Mistake>& mistakes, const at::Tensor& logits, cons
 int64_t among_largest(const at::Tensor& logits, const at::Tensor& labels) {
   const auto largest = std::get<1>(logits.topk(std::min(kTopAnswers, logits.size(1)), 1));
   return largest.eq(labels.unsqueeze(1)).sum().item<int64_t>();
+}
+
+/// RFC 4648's.
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t three = 0;
+    for (size_t j = i; j < i + 3; ++j) three = three << 8 | (j < bytes.size() ? static_cast<uint8_t>(bytes[j]) : 0U);
+    for (size_t digit = 0; digit < 4; ++digit) {
+      text += i + digit <= bytes.size() ? kDigits[three >> (18 - 6 * digit) & 63] : '=';
+    }
+  }
+  return text;
+}
+
+/// The image of a normalised batch as it was before, made smaller.
+std::string picture_of(const at::Tensor& image, const data::Dataset& dataset) {
+  constexpr int64_t kSide = 64;
+  const auto channels = image.size(0);
+  if (channels != 1 && channels != 3) return "";
+  const at::Tensor mean = at::tensor(dataset.mean).view({-1, 1, 1}), std = at::tensor(dataset.std).view({-1, 1, 1});
+  at::Tensor levels = image * std + mean;
+  const double scale = static_cast<double>(kSide) / static_cast<double>(std::max(image.size(1), image.size(2)));
+  if (scale < 1) {
+    const auto side = [&](int64_t axis) {
+      return std::max<int64_t>(1, std::lround(static_cast<double>(image.size(axis)) * scale));
+    };
+    levels = at::_upsample_bilinear2d_aa(levels.unsqueeze(0), {side(1), side(2)}, false)[0];
+  }
+  const at::Tensor pixels = (levels * 255).round().clamp(0, 255).to(at::kByte).permute({1, 2, 0}).contiguous();
+  return base64(data::encode_png({pixels.data_ptr<uint8_t>(), pixels.size(0), pixels.size(1), channels}));
+}
+
+std::string file_of(const data::Dataset& dataset, int64_t image) {
+  if (!dataset.is_streamed()) return "";
+  const auto& streamed = dataset.streamed;
+  const int64_t place = streamed.first + image;
+  return streamed.stream->images().short_name(streamed.order ? (*streamed.order)[static_cast<size_t>(place)] : place);
+}
+
+void show(Mistake& mistake, const data::Dataset& dataset) {
+  const auto batch = data::evaluation_batch(dataset, mistake.image, mistake.image + 1);
+  mistake.file = file_of(dataset, mistake.image);
+  mistake.png = picture_of(batch.images[0].contiguous(), dataset);
 }
 
 }  // namespace
@@ -63,6 +111,7 @@ Answers answers(const program::Program& program, const Weights& weights, const d
     std::sort(all.mistakes.begin(), all.mistakes.end(), is_worse);
     all.mistakes.resize(std::min(all.mistakes.size(), static_cast<size_t>(most)));
   }
+  for (auto& mistake : all.mistakes) show(mistake, dataset);
   all.loss /= static_cast<double>(dataset.size());
   all.counts = all.counts.view({dataset.classes, dataset.classes});
   return all;
@@ -80,8 +129,14 @@ std::string answers_json(const Answers& answers, const data::Dataset& dataset) {
     }
   }
   json["mistakes"] = nlohmann::ordered_json::array();
-  for (const auto& [image, label, answer, confidence] : answers.mistakes) {
-    json["mistakes"].push_back({{"image", image}, {"label", label}, {"answer", answer}, {"confidence", confidence}});
+  for (const auto& mistake : answers.mistakes) {
+    nlohmann::ordered_json one{{"image", mistake.image},
+                               {"label", mistake.label},
+                               {"answer", mistake.answer},
+                               {"confidence", mistake.confidence}};
+    if (!mistake.file.empty()) one["file"] = mistake.file;
+    if (!mistake.png.empty()) one["png"] = mistake.png;
+    json["mistakes"].push_back(std::move(one));
   }
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

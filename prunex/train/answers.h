@@ -21,6 +21,8 @@ struct Mistake {
   int64_t image = 0;  ///< its number in the set
   int64_t label = 0, answer = 0;
   double confidence = 0;  ///< softmax of the answer
+  std::string file{};     ///< where the image is; empty for sets in memory
+  std::string png{};      ///< in base64, at most 64 pixels a side; empty but for one channel or three
 };
 
 struct Answers {
@@ -39,8 +41,8 @@ Answers answers(const program::Program& program, const Weights& weights, const d
                 int64_t most = 24);
 
 /// {"images", "accuracy", "loss", "top_5", "classes": [names], "counts": [[label, answer, images], …], "mistakes":
-/// [{"image", "label", "answer", "confidence"}]}: pairs without images are left out, top_5 where there are no more than
-/// five.
+/// [{"image", "label", "answer", "confidence", "file", "png"}]}: what is empty is left out, top_5 where there are no
+/// more than five classes.
 std::string answers_json(const Answers& answers, const data::Dataset& dataset);
 
 }  // namespace prunex::train

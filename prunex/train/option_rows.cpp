@@ -222,7 +222,6 @@ void describe_run(OptionList& list, TrainOptions& o) {
            text::choice(o.log,
                         {{"plain", LogForm::kPlain}, {"timestamps", LogForm::kTimestamps}, {"json", LogForm::kJson}}),
            "form of the progress: lines, lines with the time, or JSON objects")
-      .basic()
       .circumstance();
 }
 

@@ -11,7 +11,6 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "prunex/train/answers.h"
 #include "prunex/train/batch_feed.h"
 #include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
@@ -382,10 +381,7 @@ void Trainer::ship(const program::Model& compact, const sparsity::Cut& cut, cons
     if (const auto problem = run.problem(); !problem.empty()) throw std::runtime_error(problem);
     write_product(run.directory(), compact, images_.description);
     write_structure(run.directory(), {options_.model, input_shape(compact.program.graph()), cut});
-    const auto shipped = on_device(read_product(run.directory()), ranks_.device);
-    const Answers answered = answers(shipped.program, shipped.weights, data_.test);
-    io::write_file_atomically(run.directory() + "/answers.json", answers_json(answered, data_.test));
-    accuracy.fill_(answered.accuracy());
+    accuracy.fill_(write_answers(run.directory(), data_.test, ranks_.device));
   }
   ranks_.world->broadcast(accuracy);
   summary_.accuracy_compact = accuracy.item<double>();

@@ -55,7 +55,8 @@ TEST(Help, ExistsForEveryCommand) {
 
 TEST(Help, ShowsDefaults) {
   const std::string text = run(".", {"train", "--help-all"}).output;
-  for (const char* part : {"--lr FLOAT=0.1", "--kappa FLOAT=0.3", "--mask-rule", "joint", "--config"}) {
+  for (const char* part :
+       {"--lr FLOAT|auto=auto", "--epochs FLOAT=10", "--kappa FLOAT=0.3", "--mask-rule", "joint", "--config"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

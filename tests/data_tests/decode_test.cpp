@@ -54,6 +54,19 @@ TEST(Decode, IsCloseToWhatWasEncoded) {
   EXPECT_LT(difference, 8) << "of 75 % quality, with noise of 32 levels";
 }
 
+/// encode_png() of the pixels, read again.
+std::vector<uint8_t> there_and_back(std::vector<uint8_t> pixels, int64_t channels) {
+  return decode_image(encode_png({pixels.data(), 40, 50, channels}), everything).pixels;
+}
+
+TEST(Decode, ReadsWhatIsEncoded) {
+  const auto pixels = waves(40, 50, 3), grey = waves(40, 50, 1);
+  EXPECT_EQ(there_and_back(pixels, 3), pixels);
+  const auto read = there_and_back(grey, 1);
+  ASSERT_EQ(read.size(), 3 * grey.size());
+  for (size_t i = 0; i < read.size(); ++i) ASSERT_EQ(read[i], grey[i / 3]) << i;
+}
+
 TEST(Decode, NamesWhatIsBroken) {
   const std::string jpeg = jpeg_of(waves(40, 50, 3), 40, 50), png = png_of(waves(40, 50, 3), 40, 50);
   broken("", "an empty file");

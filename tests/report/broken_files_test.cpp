@@ -141,6 +141,12 @@ TEST(BrokenFiles, NumbersThatNoRunHasAreNamedByKey) {
             "groups: entry 1: size: got -1, wanted 0 to 1000000");
   EXPECT_EQ(problem_with("answers.json", R"({"classes": ["a", "b"], "counts": [[0, 1, 5], [2, 0, 5]]})"),
             "counts: entry 2: got [2, 0, 5] of 2 classes");
+  EXPECT_EQ(
+      problem_with("answers.json", R"({"classes": ["a"], "counts": [], "mistakes": [{"label": 1, "answer": 0}]})"),
+      "mistakes: entry 1: label: got 1 of 1 classes");
+  EXPECT_EQ(problem_with("answers.json", R"({"classes": ["a"], "counts": [], "mistakes": [{"label": 0, "answer": 0,
+              "confidence": 1, "png": "\"><script>"}]})"),
+            "mistakes: entry 1: png: no base64");
   EXPECT_EQ(problem_with("answers.json", R"({"classes": ["a", "b"], "counts": [[0, 1]]})"),
             "counts: entry 1: got 2 numbers, wanted 3");
   EXPECT_EQ(problem_with("trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 1e99}]})"),

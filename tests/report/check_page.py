@@ -19,10 +19,13 @@ for figure in figures:
         assert len(figure.findall("details//table")) == plots, f"{figure.get('id')}: {plots} plots"
 assert not re.search(r"url\(|@import|//", page.find(".//style").text), "a style from elsewhere"
 allowed = set("html head meta title style body main h1 h2 h3 h4 p ul li a code section div table thead tbody tr th td "
-              "figure figcaption details summary footer svg line polyline polygon path rect text".split())
+              "figure figcaption details summary footer svg line polyline polygon path rect text image".split())
 for element in page.iter():
     assert element.tag in allowed, f"an element {element.tag}"
     assert not {name for name in element.attrib if name.startswith("on") or name in ("src", "style")}, element.attrib
+for image in page.findall(".//image"):
+    assert re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/]+={0,2}", image.get("href")), image.get("href")
+    del image.attrib["href"]
 for link in page.findall(".//a"):
     assert re.fullmatch(r"(#[\w-]+|[\w.~%-][\w.~%/-]*)", link.get("href")), f"a link to {link.get('href')}"
 for table in page.findall(".//table"):

@@ -50,6 +50,8 @@ TEST(Answers, CountWhatEveryImageIsTakenFor) {
     EXPECT_GE(all.mistakes[i - 1].confidence, all.mistakes[i].confidence);
   }
 
+  EXPECT_TRUE(all.mistakes.front().png.starts_with("iVBORw0KGgo"));  // a PNG's first eight bytes
+
   const Answers few = answers(model.program, model.weights, images, 3);
   ASSERT_EQ(few.mistakes.size(), 3U);
   EXPECT_EQ(few.mistakes[2].image, all.mistakes[2].image);
