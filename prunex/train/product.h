@@ -27,7 +27,8 @@ struct Size {
 };
 Size size_of(const program::Graph& graph, const Weights& weights);
 
-/// Writes DIR/answers.json: what DIR/model.pt2, computing on `device`, answers to the test images. Returns its accuracy.
+/// Writes DIR/answers.json: what DIR/model.pt2, computing on `device`, answers to the test images. Returns its
+/// accuracy.
 double write_answers(const std::string& directory, const data::Dataset& test, const c10::Device& device);
 
 struct Structure {
