@@ -66,8 +66,14 @@ def replace_last_layer(model, classes):
     model.set_submodule(name, new)
 
 
+# Vision transformers without weights in torchvision, by the numbers of arXiv 2010.11929 and 2106.04560.
+TRANSFORMERS = {"vit_s_16": {"patch_size": 16, "num_layers": 12, "num_heads": 6, "hidden_dim": 384, "mlp_dim": 1536}}
+
+
 def make_network(name, classes, weights, sizes):
     from torchvision import models
+    if name in TRANSFORMERS:
+        return models.VisionTransformer(image_size=sizes[2], num_classes=classes, **TRANSFORMERS[name])
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") and not weights else {}
     if name.startswith("vit") and not weights:
         options["image_size"] = sizes[2]
@@ -99,6 +105,10 @@ def save(program, path):
 
 
 def check_names(parser, options, models):
+    if options.name in TRANSFORMERS:
+        if options.weights:
+            parser.error(f"argument --weights: torchvision has none of {options.name}")
+        return
     if options.name not in models.list_models(module=models):
         parser.error(f"name: got {options.name}, wanted one of those that --list prints")
     weights = list(models.get_model_weights(options.name).__members__)
@@ -112,7 +122,8 @@ def main():
     import torch
     from torchvision import models
     if options.list:
-        print("\n".join(name for name in models.list_models(module=models) if name.startswith(FAMILIES)))
+        print("\n".join([name for name in models.list_models(module=models) if name.startswith(FAMILIES)]
+                        + list(TRANSFORMERS)))
         return
     check_names(parser, options, models)
     torch.manual_seed(options.seed)

@@ -292,8 +292,8 @@ Axes analyze(const Graph& graph, GroupOptions options) {
 }
 
 struct Analysis::State {
-  State(std::shared_ptr<const Graph> held, GroupOptions options)
-      : graph(std::move(held)), axes(analyze(*graph, options)), roles(weight_roles(*graph)) {
+  State(std::shared_ptr<const Graph> held, GroupOptions how)
+      : graph(std::move(held)), options(how), axes(analyze(*graph, options)), roles(weight_roles(*graph)) {
     Collector collector(axes);
     groups = collector.collect();
     removable_of = collector.removable_of();
@@ -303,6 +303,7 @@ struct Analysis::State {
   }
 
   std::shared_ptr<const Graph> graph;
+  GroupOptions options;
   Axes axes;
   WeightRoles roles;
   std::vector<DependencyGroup> groups;
@@ -320,6 +321,10 @@ Analysis::Analysis(const Graph& graph, GroupOptions options)
 
 const Graph& Analysis::graph() const {
   return *state_->graph;
+}
+
+const GroupOptions& Analysis::options() const {
+  return state_->options;
 }
 
 const Axes& Analysis::axes() const {

@@ -87,6 +87,7 @@ class Analysis {
   Analysis(const Graph& graph, GroupOptions options = {});
 
   const Graph& graph() const;
+  const GroupOptions& options() const;
   const Axes& axes() const;
 
   /// Exact: removing one unit of a prunable group from all its slices leaves every other unit's arithmetic as it was,

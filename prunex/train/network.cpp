@@ -100,6 +100,18 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
 }
 
+/// The option would do nothing.
+void expect_heads(const channels::Analysis& analysis, const std::string& source) {
+  const channels::Analysis without(analysis.graph());
+  const auto sizes = [](const channels::Analysis& of) {
+    std::vector<std::pair<std::string, int64_t>> all;
+    for (const auto& group : of.removable()) all.emplace_back(group.name, group.size);
+    return all;
+  };
+  if (sizes(analysis) != sizes(without)) return;
+  throw std::invalid_argument(fmt::format("`heads`: {} has no attention of several heads that could go", source));
+}
+
 std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
   const std::string words = group_words(options);
   const bool masks_nothing = words != "none" && groups_to_prune(analysis, options).empty();
@@ -171,7 +183,8 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
     about(source, [&] { program::check_shapes(model.program); });
   }
   if (!options.weights.empty()) load_weights(model.weights, options.weights);
-  channels::Analysis analysis(model.program);
+  channels::Analysis analysis(model.program, {.heads = options.heads});
+  if (options.heads) expect_heads(analysis, source);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
@@ -190,12 +203,13 @@ sparsity::Cut cut_of_nothing(const TrainedNetwork& network) {
 
 TrainedNetwork::TrainedNetwork(program::Model model, channels::Analysis analysis, Optimizer optimizer)
     : program_(std::move(model.program)),
+      group_options_(analysis.options()),
       analysis_(std::move(analysis)),
       replica_{model.weights, fresh_state(model.weights.params, optimizer)},
       size_(size_of(graph(), replica_.weights)) {}
 
 const channels::Analysis& TrainedNetwork::analysis() const {
-  if (!analysis_) analysis_.emplace(program_);
+  if (!analysis_) analysis_.emplace(program_, group_options_);
   return *analysis_;
 }
 

@@ -61,6 +61,7 @@ class TrainedNetwork {
 
  private:
   program::Program program_;
+  const channels::GroupOptions group_options_;
   mutable std::optional<channels::Analysis> analysis_;
   Replica replica_;
   Size size_;

@@ -138,6 +138,7 @@ struct TrainOptions {
   FinetuneOptions finetune;
   ScheduledPruningOptions pruning;
   std::string groups = "auto";  ///< coupled-inner where the strategy prunes by itself, else none
+  bool heads = false;           ///< attention loses whole heads instead of equal positions of all heads
   double keep = 0.5;            ///< share of units kept per group
   std::string budget;  ///< instead: "macs=M", "parameters=P" or "speed-up=X" of the whole network; empty: `keep`
   std::string mask_importance = "norm";  ///< what ranks the units of groups: of all their weights, or by another name

@@ -74,6 +74,9 @@ struct Conditions {
   Condition masks_or_target() const {
     return of("masks or `prune_to`", [](const auto& all) { return either(no_masks(all), no_target(all)); });
   }
+  Condition cuts() const {
+    return of("masks or cuts", [](const auto& all) { return all.pruning.any() ? "" : no_masks(all); });
+  }
   /// One-shot pruning has a schedule of its own.
   Condition gradual() const {
     return of("masks that come step by step", [](const TrainOptions& all) {
@@ -134,6 +137,8 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
            "coupled-inner, coupled, filter, channel, shape, none; joined by +, each with :KEEP; auto: coupled-inner "
            "where the strategy prunes by itself, else none")
       .basic();
+  list.add("heads", text::flag(o.heads), "attention loses whole heads instead of equal positions of all heads",
+           {with.cuts()});
   list.add("keep", keep_value(o),
            "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) or "
            "speed-up=X, met by masks as `scope` and limits say",

@@ -108,7 +108,7 @@ class LoopStrategy {
     if (program) {
       const auto model =
           program::parse_pt2({program->c_str(), program->size()}, "the exported module", 0, program::Batch::kAny);
-      analysis_.emplace(model.program);
+      analysis_.emplace(model.program, channels::GroupOptions{.heads = options_.heads});
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);
       plan.groups = groups_;

@@ -11,6 +11,7 @@
 
 #include "tests/cli/command.h"
 #include "tests/data_tests/encoded.h"
+#include "tests/python.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {
@@ -127,6 +128,52 @@ TEST_F(ImageFolders, ThatChangedAreNotResumed) {
   const Result changed = cli::run(scratch_.path(), resume);
   EXPECT_EQ(changed.status, 2);
   EXPECT_THAT(changed.errors, HasSubstr("--dataset set: the images are not those with which the run began"));
+}
+
+/// A preset for clusters, on two ranks of this machine and images of 32 pixels.
+std::vector<std::string> preset(const std::string& name, const std::vector<std::string>& more) {
+  std::vector<std::string> words{"train",
+                                 "--config",
+                                 PRUNEX_SOURCE_DIR "/examples/" + name + ".toml",
+                                 "--dataset",
+                                 "set",
+                                 "--nodes",
+                                 "2",
+                                 "--ranks-per-node",
+                                 "1",
+                                 "--device",
+                                 "cpu",
+                                 "--precision",
+                                 "fp32",
+                                 "--batch-size",
+                                 "2",
+                                 "--exchanges",
+                                 "4",
+                                 "--local-steps",
+                                 "1",
+                                 "--run-dir",
+                                 name};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(ImageFolders, TrainByThePresetOfResnet50) {
+  const Result result =
+      cli::run(scratch_.path(),
+               preset("imagenet_resnet50", {"--augment", "resized-crop:32,flip", "--lr-milestones", "0.2,0.4"}));
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "imagenet_resnet50/model.pt2"));
+}
+
+TEST_F(ImageFolders, TrainByThePresetOfVitS) {
+  PRUNEX_RUN_PYTHON("tests/cli/vit.py", scratch_ / "vit_s_16.pt2");
+  const Result result =
+      cli::run(scratch_.path(), preset("imagenet_vit_s", {"--augment", "resized-crop:32,flip,randaugment:2:10",
+                                                          "--warmup-steps", "1", "--round-to", "1"}));
+  ASSERT_EQ(result.status, 0) << result.errors;
+  const auto summary = nlohmann::json::parse(text_of("imagenet_vit_s/summary.json"));
+  EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+  EXPECT_GT(summary.at("units_removed"), 0);
 }
 
 }  // namespace
