@@ -101,14 +101,19 @@ void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const
   for (auto& [type, all] : gathered) move_by_rule(all, options, own);
 }
 
-void add_local_terms(Weights& weights, const strategies::LocalTerms& terms) {
+void add_local_terms(Weights& weights, const strategies::LocalTerms& terms,
+                     const std::map<std::string, double>* rates) {
   at::NoGradGuard no_grad;
   TermsInOrder in_order(terms);
   for (auto& item : weights.params) {
     const Terms own = in_order.of(item.key());
     at::Tensor& gradient = item.value().mutable_grad();
     if (!gradient.defined()) continue;
-    if (own.anchor != nullptr) gradient.add_(item.value() - *own.anchor, own.rho1);
+    if (own.anchor != nullptr) {
+      const at::Tensor pull = item.value().detach() - *own.anchor;
+      if (rates == nullptr) gradient.add_(pull, own.rho1);
+      if (rates != nullptr) item.value().sub_(pull, own.rho1 * rates->at(item.key()));
+    }
     if (own.mask != nullptr) gradient.mul_(*own.mask);
   }
   in_order.check_all_used();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
@@ -56,8 +58,10 @@ void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const
 /// torch.nn.utils.clip_grad_norm_ of the parameters' gradients under the masks; on the device where they lie.
 void clip_gradients(TensorDict& params, const TensorDict& masks, double most);
 
-/// For loops with an optimizer of their own: adds the proximal term to the gradients and masks them. After the freeze
-/// such a loop must also mask its momentum once.
-void add_local_terms(Weights& weights, const strategies::LocalTerms& terms);
+/// For loops with an optimizer of their own: adds the proximal term to the gradients and masks them. `rates`, the
+/// learning rate of every parameter, is for rules other than SGD: the pull moves theta by itself then, see Optimizer.
+/// After the freeze such a loop must also mask its momentum once.
+void add_local_terms(Weights& weights, const strategies::LocalTerms& terms,
+                     const std::map<std::string, double>* rates = nullptr);
 
 }  // namespace prunex::train

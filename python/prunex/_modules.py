@@ -44,6 +44,12 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         raise ValueError("`optimizer`: it moves no parameter of the model")
 
 
+def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """Of the parameters that the optimizer moves, by name."""
+    rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+    return {name: rates.get(id(p), 0.0) for name, p in trained(model).items()}
+
+
 def buffers(model: nn.Module) -> dict[str, Tensor]:
     """Those that are saved, by name."""
     saved = model.state_dict(keep_vars=True)

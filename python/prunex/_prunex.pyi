@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -190,7 +190,7 @@ class Exchange:
 class Strategy:
     def __init__(self, name: str, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], settings: list[tuple[str, str]], local_steps: int, total_steps: int, momentum: float, learning_rates: list[float], ranks: Ranks, program: bytes | None) -> None: ...
 
-    def before_update(self) -> None: ...
+    def before_update(self, rates: Mapping[str, float] | None) -> None: ...
 
     def after_update(self, arg: int, /) -> Exchange | None: ...
 

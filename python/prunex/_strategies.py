@@ -88,7 +88,9 @@ class _Strategy:
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
         steps = total_steps or 0
-        momentum = float(optimizer.param_groups[0].get("momentum", 0.0))
+        sums = isinstance(optimizer, torch.optim.SGD)
+        self._pulls_apart = self._name == "hsadmm" and not sums
+        momentum = float(optimizer.param_groups[0]["momentum"]) if sums else 0.0
         self._strategy = library.Strategy(
             self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
             sync_every, steps, momentum, _learning_rates(learning_rate, optimizer, steps),
@@ -97,7 +99,7 @@ class _Strategy:
             warnings.warn(doubt, stacklevel=3)
 
     def __enter__(self) -> Self:
-        self._handles = [self.optimizer.register_step_pre_hook(lambda *_: self._strategy.before_update()),
+        self._handles = [self.optimizer.register_step_pre_hook(lambda *_: self._before_update()),
                          self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
         return self
 
@@ -108,6 +110,10 @@ class _Strategy:
         self._handles = []
         if kind is None:
             self.finish()
+
+    def _before_update(self) -> None:
+        rates = _modules.learning_rates(self.model, self.optimizer) if self._pulls_apart else None
+        self._strategy.before_update(rates)
 
     def _after_update(self) -> None:
         self.step += 1

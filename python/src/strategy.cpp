@@ -119,11 +119,13 @@ class LoopStrategy {
     ranks_->run([&] { strategy_ = train::make_strategy(options_, plan, replica_, ranks_->hierarchy()); });
   }
 
-  void before_update() {
+  void before_update(const std::optional<std::map<std::string, double>>& rates) {
     ranks_->run([&] {
       strategy_->before_update(replica_);
       const auto& terms = strategy_->local_terms();
-      if (!terms.anchor.is_empty() || !terms.masks.is_empty()) train::add_local_terms(replica_.weights, terms);
+      if (!terms.anchor.is_empty() || !terms.masks.is_empty()) {
+        train::add_local_terms(replica_.weights, terms, rates ? &*rates : nullptr);
+      }
     });
   }
 
@@ -267,7 +269,7 @@ void bind_strategies(nb::module_& module) {
           nb::sig("def __init__(self, name: str, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], "
                   "settings: list[tuple[str, str]], local_steps: int, total_steps: int, momentum: float, "
                   "learning_rates: list[float], ranks: Ranks, program: bytes | None) -> None"))
-      .def("before_update", &LoopStrategy::before_update)
+      .def("before_update", &LoopStrategy::before_update, nb::arg("rates").none())
       .def("after_update", &LoopStrategy::after_update)
       .def("finish", &LoopStrategy::finish)
       .def("product", &LoopStrategy::product,

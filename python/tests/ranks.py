@@ -302,6 +302,8 @@ LIKE_THE_COMMAND = [
     ("DiLoCo", {"exchanges": 8, "groups": "coupled", "round_to": 1}),
     ("HSADMM", {"exchanges": 8, "groups": "coupled", "keep": "macs=0.6", "round_to": 1, "payload": "int8"}),
     ("HSADMM", {"exchanges": 8, "groups": "coupled-inner", "round_to": 1}),
+    ("HSADMM", {"exchanges": 8, "groups": "coupled-inner", "round_to": 1, "optimizer": "adamw",
+                "lr": 0.002}),
 ]
 
 
@@ -309,10 +311,13 @@ def trains_like_the_command(strategy, settings):
     """The same loop, written in Python: z, and bytes sent to other nodes."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     net = classifier().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(net.parameters(), COMMAND["lr"], momentum=COMMAND["momentum"],
-                                weight_decay=COMMAND["weight-decay"])
-    loader = prunex._library.library.Loader("synthetic", "", COMMAND["samples"], COMMAND["batch-size"], rank, ranks, 0)
     options = dict(settings)
+    if options.pop("optimizer", "sgd") == "adamw":
+        optimizer = torch.optim.AdamW(net.parameters(), options.pop("lr"), weight_decay=COMMAND["weight-decay"])
+    else:
+        optimizer = torch.optim.SGD(net.parameters(), COMMAND["lr"], momentum=COMMAND["momentum"],
+                                    weight_decay=COMMAND["weight-decay"])
+    loader = prunex._library.library.Loader("synthetic", "", COMMAND["samples"], COMMAND["batch-size"], rank, ranks, 0)
     steps = COMMAND["local-steps"] * options.pop("exchanges")
     if "groups" in options:
         options["example"] = loader.batch(0, 0)[0]
