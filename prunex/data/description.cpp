@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "prunex/data/image_stream.h"
+
 namespace prunex::data {
 namespace {
 
@@ -36,8 +38,17 @@ std::vector<Value> list(const ordered_json& json, const char* key, const std::st
   }
 }
 
+int64_t pixels(const ordered_json& json, const char* key, const std::string& source) {
+  constexpr int64_t kMost = 100'000;
+  if (!json.contains(key)) return 0;
+  const auto& value = json[key];
+  if (value.is_number_unsigned() && value >= 1 && value <= kMost) return value.get<int64_t>();
+  refuse(source, fmt::format("'{}' is no number of pixels from 1 to {}", key, kMost));
+}
+
 void check_numbers(const Description& description, const std::string& source) {
-  const auto& [mean, std, classes] = description;
+  const auto& mean = description.mean;
+  const auto& std = description.std;
   if (mean.size() != std.size()) {
     refuse(source, fmt::format("'mean' has {} numbers, 'std' {}: wanted one per channel", mean.size(), std.size()));
   }
@@ -56,10 +67,11 @@ bool differ(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 std::string description_json(const Description& description) {
-  return ordered_json{{"normalization", {{"mean", description.mean}, {"std", description.std}}},
-                      {"classes", description.classes},
-                      {"input", "float, N x C x H x W, (pixels / 255 - mean) / std"}}
-      .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  ordered_json json{{"normalization", {{"mean", description.mean}, {"std", description.std}}},
+                    {"classes", description.classes}};
+  if (description.resize > 0) json["resize"] = description.resize;
+  json["input"] = "float, N x C x H x W, (pixels / 255 - mean) / std";
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 Description parse_description(const std::string& text, const std::string& source) {
@@ -68,13 +80,17 @@ Description parse_description(const std::string& text, const std::string& source
   if (!numbers.is_object()) refuse(source, "'normalization' is not a JSON object");
   Description description{.mean = list<double>(numbers, "mean", source, "numbers"),
                           .std = list<double>(numbers, "std", source, "numbers"),
-                          .classes = list<std::string>(json, "classes", source, "names")};
+                          .classes = list<std::string>(json, "classes", source, "names"),
+                          .resize = pixels(json, "resize", source)};
   check_numbers(description, source);
   return description;
 }
 
 Description describe(const Dataset& dataset) {
-  return {.mean = dataset.mean, .std = dataset.std, .classes = dataset.class_names};
+  return {.mean = dataset.mean,
+          .std = dataset.std,
+          .classes = dataset.class_names,
+          .resize = dataset.is_streamed() ? dataset.streamed.stream->options().resize : 0};
 }
 
 void normalise_by(Dataset& dataset, const Description& description, const std::string& source) {

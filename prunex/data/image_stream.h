@@ -21,6 +21,11 @@ struct StreamOptions {
   int64_t max_broken = 10;  ///< files that may be broken
 };
 
+/// The shorter side for images of `size`: 256 for 224.
+constexpr int64_t usual_resize(int64_t size) {
+  return size * 8 / 7;
+}
+
 /// Calls are const and may come from several threads.
 class ImageStream {
  public:

@@ -27,7 +27,7 @@ StreamOptions stream_options(const DataOptions& options) {
                        .threads = options.data_threads,
                        .prefetch = options.prefetch,
                        .max_broken = options.max_broken};
-  stream.resize = options.resize != 0 ? options.resize : stream.size * 8 / 7;
+  stream.resize = options.resize != 0 ? options.resize : usual_resize(stream.size);
   if (stream.resize < stream.size) {
     throw std::invalid_argument(fmt::format(
         "`resize`: got {}, wanted {} or more, the side of the square that is cut out", stream.resize, stream.size));

@@ -7,6 +7,7 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
+#include "prunex/train/network.h"
 
 namespace prunex::train {
 namespace {
@@ -67,6 +68,13 @@ void expect_remembered_images(const data::Dataset& training, const Checkpoint& c
   throw std::invalid_argument(
       fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
                   training.name));
+}
+
+void complete_sizes(data::DataOptions& options, const program::Graph& graph, const std::optional<Carried>& carried) {
+  const bool augment_says = options.augment && options.augment->crop_size > 0;
+  if (options.image_size == 0 && !augment_says) options.image_size = image_size_of(graph);
+  const int64_t resize = carried ? carried->description.resize : 0;
+  if (options.resize == 0 && resize >= options.image_size) options.resize = resize;
 }
 
 RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried) {

@@ -7,6 +7,7 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/data/load.h"
+#include "prunex/program/program.h"
 #include "prunex/train/checkpoint.h"
 
 namespace prunex::train {
@@ -20,6 +21,10 @@ struct Carried {
 /// Of `weights`, FILE.safetensors, if it says something, else of `model`, FILE.pt2; either may be empty, and `model` a
 /// built-in name. Files of other programs say nothing. Throws std::invalid_argument for what is no description.
 std::optional<Carried> carried_description(const std::string& model, const std::string& weights);
+
+/// What the options leave open of images from files: their size is that of the network, and they are scaled before
+/// their middle is tested as its file says.
+void complete_sizes(data::DataOptions& options, const program::Graph& graph, const std::optional<Carried>& carried);
 
 struct RunImages {
   data::Datasets sets;

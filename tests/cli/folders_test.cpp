@@ -61,11 +61,12 @@ class ImageFolders : public testing::Test {
 };
 
 TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
-  const Result result = train("one", {"--nodes", "2", "--validation", "4", "--data-threads", "1"});
+  const Result result = train("one", {"--nodes", "2", "--validation", "4", "--data-threads", "1", "--resize", "50"});
   ASSERT_EQ(result.status, 0) << result.errors;
   const auto summary = nlohmann::json::parse(text_of("one/summary.json"));
   EXPECT_EQ(summary.at("classes"), (std::vector<std::string>{"ant", "bee"}));
   EXPECT_EQ(summary.at("normalization").at("mean"), (std::vector<double>{0.485, 0.456, 0.406}));
+  EXPECT_THAT(text_of("one/model.safetensors"), HasSubstr(R"(\"resize\":50)"));
   const Result eval =
       cli::run(scratch_.path(), {"eval", "--model", "one/model.pt2", "--test", "set/val", "--json", "e.json"});
   ASSERT_EQ(eval.status, 0) << eval.errors;

@@ -46,6 +46,17 @@ TEST(Description, OfNamesThatAreNotUtf8IsWrittenAllTheSame) {
   EXPECT_EQ(parse_description(text, "net.pt2").classes, std::vector<std::string>{"caf\uFFFD"});
 }
 
+TEST(Description, SaysHowImagesAreScaledIfThatIsKnown) {
+  const Description said{.mean = {0.5}, .std = {0.5}, .classes = {}, .resize = 73};
+  EXPECT_EQ(parse_description(description_json(said), "net.pt2").resize, 73);
+  EXPECT_EQ(parse_description(description_json(kDescription), "net.pt2").resize, 0);
+  for (const char* wrong : {"0", "-3", "1.5", "\"a\"", "[3]", "1e300", "100001"}) {
+    EXPECT_THAT([&] { parse_description(std::string(R"({"resize": )") + wrong + "}", "net.pt2"); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("'resize' is no number of pixels from 1 to 100000")))
+        << wrong;
+  }
+}
+
 TEST(Description, MayLeaveEverythingOut) {
   const Description read = parse_description(R"({"author": "someone", "tags": [["a"]]})", "net.pt2");
   EXPECT_TRUE(read.mean.empty() && read.std.empty() && read.classes.empty());

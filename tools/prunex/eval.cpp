@@ -55,8 +55,9 @@ void mention_other_classes(const train::Carried& carried, const data::Dataset& t
                   test.name, train::some_of(test.class_names)));
 }
 
-data::Dataset test_images(const EvalCommand& command) {
+data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
   const auto carried = train::carried_description(command.model, "");
+  train::complete_sizes(command.data, graph, carried);
   if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
   const train::RunImages images = train::load_images(command.data, carried);
   if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
@@ -64,14 +65,13 @@ data::Dataset test_images(const EvalCommand& command) {
   return images.sets.test;
 }
 
-int run_eval(EvalCommand command) {
+int run_eval(const EvalCommand& command) {
   if (!command.json.empty() && !command.answers.empty()) {
     refuse_same_file("answers", command.answers, "json", command.json);
   }
   at::set_num_threads(command.threads);
   const auto model = program::read_pt2(command.model, command.max_model_size << 20);
-  if (command.data.image_size == 0) command.data.image_size = train::image_size_of(model.program.graph());
-  const auto test = test_images(command);
+  const auto test = test_images(command, model.program.graph());
   train::check_fits(model.program.graph(), test, "`model` " + command.model);
   const auto answers = train::answers(model.program, model.weights, test);
   const int64_t batch_size = std::min(command.batch_size, test.size());

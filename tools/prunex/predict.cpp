@@ -36,7 +36,7 @@ train::Carried normalization_of(const PredictCommand& command) {
       throw std::invalid_argument(fmt::format("`std`: got {} numbers, wanted {}, as many as `mean` has",
                                               command.std.size(), command.mean.size()));
     }
-    return {{command.mean, command.std, {}}, "`mean`"};
+    return {data::Description{.mean = command.mean, .std = command.std, .classes = {}}, "`mean`"};
   }
   if (auto carried = train::carried_description(command.model.model, command.weights)) return *carried;
   throw std::invalid_argument(
@@ -70,7 +70,9 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
     throw std::invalid_argument(fmt::format("`input` {}: {} takes no square RGB images: wanted FILE.safetensors",
                                             command.input, command.model.model));
   }
-  const data::ImageStream stream(data::list_images(command.input, "`input`"), {.size = size, .resize = size * 8 / 7});
+  const int64_t said = normalization_of(command).description.resize;
+  const data::ImageStream stream(data::list_images(command.input, "`input`"),
+                                 {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
   std::vector<at::Tensor> logits;
   for (int64_t first = 0; first < stream.images().size(); first += kBatch) {
     const int64_t count = std::min(kBatch, stream.images().size() - first);

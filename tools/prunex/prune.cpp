@@ -181,9 +181,7 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const std::
                                         const program::Graph& graph) {
   if (command.data.dataset.empty()) return std::nullopt;
   data::DataOptions data = command.data;
-  if (data.image_size == 0 && !(data.augment && data.augment->crop_size > 0)) {
-    data.image_size = train::image_size_of(graph);
-  }
+  train::complete_sizes(data, graph, carried);
   const train::RunImages images = train::load_images(data, carried);
   if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
   train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
