@@ -47,23 +47,26 @@ void watch_scans(j_common_ptr info) {
 /// A decompressor whose errors become exceptions.
 class JpegReader {
  public:
-  explicit JpegReader(std::string_view bytes) {
+  JpegReader() {
     info_.err = jpeg_std_error(&errors_.base);
     errors_.base.error_exit = leave;
     errors_.base.emit_message = take_message;
     guarded([&] { jpeg_create_decompress(&info_); });
     progress_.progress_monitor = watch_scans;
     info_.progress = &progress_;
-    guarded([&] {
-      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-      jpeg_read_header(&info_, TRUE);
-    });
   }
   ~JpegReader() { jpeg_destroy_decompress(&info_); }
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
   jpeg_decompress_struct& info() { return info_; }
+
+  void read_header(std::string_view bytes) {
+    guarded([&] {
+      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+      jpeg_read_header(&info_, TRUE);
+    });
+  }
 
   /// Calls of libjpeg alone: errors jump over what is in between.
   template <class Calls>
@@ -108,7 +111,8 @@ void take_row(const uint8_t* row, int64_t channels, int64_t width, uint8_t* out)
 DecodedImage decode_jpeg(std::string_view bytes, const ChooseBox& choose) {
   constexpr int64_t kBeside = 8;
   if (is_cut(bytes)) throw BrokenImage("JPEG: no end marker, the file is truncated");
-  JpegReader reader(bytes);
+  JpegReader reader;
+  reader.read_header(bytes);
   jpeg_decompress_struct& info = reader.info();
   check_image_size(info.image_height, info.image_width);
   if (info.num_components != 1 && info.num_components != 3 && info.num_components != 4) {
