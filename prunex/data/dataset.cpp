@@ -39,12 +39,12 @@ std::vector<int64_t> Dataset::image_shape() const {
 }
 
 Dataset in_order(const Dataset& dataset, const std::vector<int64_t>& order) {
-  const auto& [stream, before, first, augmented_by] = dataset.streamed;
   auto numbers = std::make_shared<std::vector<int64_t>>();
-  for (const int64_t i : order) numbers->push_back(before ? (*before)[first + i] : first + i);
+  for (const int64_t i : order) numbers->push_back(dataset.streamed.number_of(i));
   Dataset result = dataset;
   result.labels = dataset.labels.index_select(0, at::tensor(order, at::kLong));
-  result.streamed = {stream, std::move(numbers), 0, augmented_by};
+  result.streamed.order = std::move(numbers);
+  result.streamed.first = 0;
   return result;
 }
 
@@ -54,9 +54,8 @@ int64_t listing_checksum(const Dataset& dataset) {
     sum = crc32_z(sum, reinterpret_cast<const Bytef*>(text.c_str()), text.size() + 1);
   };
   for (const std::string& name : dataset.class_names) add(name);
-  const auto& [stream, order, first, augmented_by] = dataset.streamed;
-  for (int64_t i = 0; i < dataset.size(); ++i)
-    add(stream->images().short_name(order ? (*order)[first + i] : first + i));
+  const auto& streamed = dataset.streamed;
+  for (int64_t i = 0; i < dataset.size(); ++i) add(streamed.stream->images().short_name(streamed.number_of(i)));
   const at::Tensor labels = dataset.labels.contiguous();
   return static_cast<int64_t>(crc32_z(sum, static_cast<const Bytef*>(labels.const_data_ptr()), labels.nbytes()));
 }

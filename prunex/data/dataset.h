@@ -35,6 +35,9 @@ struct Streamed {
   std::shared_ptr<const std::vector<int64_t>> order;  ///< numbers of the stream; null: all, as they are
   int64_t first = 0;                                  ///< place in the order at which the set begins
   std::optional<uint64_t> augmented_by;               ///< seed: image i is what training sees at place i of epoch 0
+
+  /// In the stream, of image i of the set.
+  int64_t number_of(int64_t i) const { return order ? (*order)[static_cast<size_t>(first + i)] : first + i; }
 };
 
 struct Dataset {

@@ -30,6 +30,10 @@ struct DecodedImage {
 
 /// Which part of an image of this size is wanted; within it, not empty.
 using ChooseBox = std::function<Box(int64_t height, int64_t width)>;
+/// All of it.
+inline Box whole_image(int64_t height, int64_t width) {
+  return {.height = height, .width = width};
+}
 
 /// The part of the image that `choose` wants, which has the pixels that it has in the whole. What the bytes begin with
 /// says what they are, not a name. Greyscale, CMYK and YCCK become RGB, palettes are looked up, of 16 bits per channel

@@ -15,10 +15,6 @@
 namespace prunex::data {
 namespace {
 
-Box whole(int64_t height, int64_t width) {
-  return {.height = height, .width = width};
-}
-
 /// Sizes whose shorter one is `shortest`, as torchvision rounds them.
 std::pair<int64_t, int64_t> resized(int64_t height, int64_t width, int64_t shortest) {
   const auto longest =
@@ -37,19 +33,19 @@ ImageStream::ImageStream(std::unique_ptr<EncodedImages> images, const StreamOpti
     : images_(std::move(images)), options_(options) {}
 
 void ImageStream::plain(int64_t number, const Picture& out) const {
-  DecodedImage image = decode_image(images_->read(number), whole);
+  DecodedImage image = decode_image(images_->read(number), whole_image);
   const auto [height, width] = resized(image.height, image.width, options_.resize);
   check_image_size(height, width);  // a strip becomes long
   std::vector<uint8_t> pixels(static_cast<size_t>(height * width * 3));
   const Picture scaled{pixels.data(), height, width, 3};
-  resize(image.picture(), whole(image.height, image.width), scaled);
+  resize(image.picture(), whole_image(image.height, image.width), scaled);
   resize(scaled, {middle(height, out.height), middle(width, out.width), out.height, out.width}, out);
 }
 
 void ImageStream::resized_crop(int64_t number, Random random, const Picture& out) const {
   DecodedImage image = decode_image(
       images_->read(number), [&](int64_t height, int64_t width) { return resized_crop_box(height, width, random); });
-  resize(image.picture(), whole(image.height, image.width), out);
+  resize(image.picture(), whole_image(image.height, image.width), out);
 }
 
 void ImageStream::report_broken(int64_t number, const std::string& why) const {

@@ -36,21 +36,22 @@ void Pixels::normalise(const uint8_t* image, float* out) const {
 }
 
 const uint8_t* Pixels::stored(int64_t number) const {
+  TORCH_CHECK(dataset_.images.is_contiguous(at::MemoryFormat::ChannelsLast),
+              "[data] images that are not channels_last");
   return dataset_.images.const_data_ptr<uint8_t>() + number * image_bytes();
 }
 
 /// make(place in the stream's order, number there) of the image, or of the next one that can be read.
 template <class Make>
 int64_t Pixels::first_whole(int64_t number, const Make& make) const {
-  const auto& [stream, order, first, augmented_by] = dataset_.streamed;
+  const auto& streamed = dataset_.streamed;
   for (int64_t i = 0; i < dataset_.size(); ++i) {
-    const int64_t taken = (number + i) % dataset_.size(), place = first + taken;
-    const int64_t stored_as = order ? (*order)[place] : place;
+    const int64_t taken = (number + i) % dataset_.size(), stored_as = streamed.number_of(taken);
     try {
-      make(place, stored_as);
+      make(streamed.first + taken, stored_as);
       return taken;
     } catch (const BrokenImage& error) {
-      stream->report_broken(stored_as, error.what());
+      streamed.stream->report_broken(stored_as, error.what());
     }
   }
   throw std::runtime_error(fmt::format("{}: none of its {} images can be read", dataset_.name, dataset_.size()));

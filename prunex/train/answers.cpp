@@ -10,6 +10,7 @@
 #include "prunex/data/decode.h"
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
+#include "prunex/data/pixels.h"
 #include "prunex/train/local_step.h"
 
 namespace prunex::train {
@@ -50,35 +51,28 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-/// The image of a normalised batch as it was before, made smaller.
-std::string picture_of(const at::Tensor& image, const data::Dataset& dataset) {
+/// As a PNG in base64, made smaller.
+std::string text_of(const data::Picture& image) {
   constexpr int64_t kSide = 64;
-  const auto channels = image.size(0);
-  if (channels != 1 && channels != 3) return "";
-  const at::Tensor mean = at::tensor(dataset.mean).view({-1, 1, 1}), std = at::tensor(dataset.std).view({-1, 1, 1});
-  at::Tensor levels = image * std + mean;
-  const double scale = static_cast<double>(kSide) / static_cast<double>(std::max(image.size(1), image.size(2)));
-  if (scale < 1) {
-    const auto side = [&](int64_t axis) {
-      return std::max<int64_t>(1, std::lround(static_cast<double>(image.size(axis)) * scale));
-    };
-    levels = at::_upsample_bilinear2d_aa(levels.unsqueeze(0), {side(1), side(2)}, false)[0];
-  }
-  const at::Tensor pixels = (levels * 255).round().clamp(0, 255).to(at::kByte).permute({1, 2, 0}).contiguous();
-  return base64(data::encode_png({pixels.data_ptr<uint8_t>(), pixels.size(0), pixels.size(1), channels}));
+  if (image.channels != 1 && image.channels != 3) return "";
+  const double scale =
+      std::min(1.0, static_cast<double>(kSide) / static_cast<double>(std::max(image.height, image.width)));
+  const auto scaled = [&](int64_t side) {
+    return std::max<int64_t>(1, std::lround(static_cast<double>(side) * scale));
+  };
+  std::vector<uint8_t> pixels(static_cast<size_t>(scaled(image.height) * scaled(image.width) * image.channels));
+  const data::Picture small{pixels.data(), scaled(image.height), scaled(image.width), image.channels};
+  data::resize(image, data::whole_image(image.height, image.width), small);
+  return base64(data::encode_png(small));
 }
 
-std::string file_of(const data::Dataset& dataset, int64_t image) {
-  if (!dataset.is_streamed()) return "";
-  const auto& streamed = dataset.streamed;
-  const int64_t place = streamed.first + image;
-  return streamed.stream->images().short_name(streamed.order ? (*streamed.order)[static_cast<size_t>(place)] : place);
-}
-
-void show(Mistake& mistake, const data::Dataset& dataset) {
-  const auto batch = data::evaluation_batch(dataset, mistake.image, mistake.image + 1);
-  mistake.file = file_of(dataset, mistake.image);
-  mistake.png = picture_of(batch.images[0].contiguous(), dataset);
+void show(Mistake& mistake, const data::Dataset& dataset, const data::Pixels& pixels) {
+  const auto shape = dataset.image_shape();
+  std::vector<uint8_t> image(static_cast<size_t>(pixels.image_bytes()));
+  const int64_t taken = pixels.plain(mistake.image, image.data());
+  mistake.png = text_of({image.data(), shape[1], shape[2], shape[0]});
+  if (!dataset.is_streamed()) return;
+  mistake.file = dataset.streamed.stream->images().short_name(dataset.streamed.number_of(taken));
 }
 
 }  // namespace
@@ -111,7 +105,8 @@ Answers answers(const program::Program& program, const Weights& weights, const d
     std::sort(all.mistakes.begin(), all.mistakes.end(), is_worse);
     all.mistakes.resize(std::min(all.mistakes.size(), static_cast<size_t>(most)));
   }
-  for (auto& mistake : all.mistakes) show(mistake, dataset);
+  const data::Pixels pixels(dataset);
+  for (auto& mistake : all.mistakes) show(mistake, dataset, pixels);
   all.loss /= static_cast<double>(dataset.size());
   all.counts = all.counts.view({dataset.classes, dataset.classes});
   return all;

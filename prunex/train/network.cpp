@@ -213,6 +213,13 @@ const channels::Analysis& TrainedNetwork::analysis() const {
   return *analysis_;
 }
 
+program::Model TrainedNetwork::compact(const Weights& product, const sparsity::Cut& cut) const {
+  if (is_smaller()) return {program_, product};
+  Weights small = product;
+  sparsity::apply_cut(small, cut);
+  return {channels::cut_program(analysis(), cut), small};
+}
+
 void TrainedNetwork::cut(const sparsity::Cut& step) {
   if (!total_) total_ = cut_of_nothing(*this);
   if (step.empty()) return;

@@ -56,6 +56,9 @@ class TrainedNetwork {
   const std::optional<sparsity::Cut>& total() const { return total_; }
   bool is_smaller() const { return total_ && !total_->empty(); }
 
+  /// The model that ships: `product` without what `cut` removes, whether or not it was trained small.
+  program::Model compact(const Weights& product, const sparsity::Cut& cut) const;
+
   /// Program, weights and optimizer lose what `step` removes from the network as it is now.
   void cut(const sparsity::Cut& step);
 

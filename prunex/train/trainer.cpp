@@ -43,7 +43,6 @@ class Trainer {
   void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
   Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
-  program::Model compact_model(const Weights& product, const sparsity::Cut& cut);
   void summarise(const Run& run);
   void ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run);
   void restart_speed();
@@ -337,14 +336,6 @@ void Trainer::evaluate_into(Metrics& metrics) {
   summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
 }
 
-/// The model that ships: small whether or not it was trained small.
-program::Model Trainer::compact_model(const Weights& product, const sparsity::Cut& cut) {
-  if (network_.is_smaller()) return {network_.program(), product};
-  Weights compact = product;
-  sparsity::apply_cut(compact, cut);
-  return {channels::cut_program(network_.analysis(), cut), compact};
-}
-
 void Trainer::summarise(const Run& run) {
   summary_.graph_captures = steps_.captures();
   const Weights product = this->product();
@@ -359,7 +350,7 @@ void Trainer::summarise(const Run& run) {
     summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
   }
   const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
-  const program::Model compact = compact_model(product, cut);
+  const program::Model compact = network_.compact(product, cut);
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
   summary_.macs_compact = size.macs;

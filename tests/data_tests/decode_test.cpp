@@ -14,16 +14,12 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Box everything(int64_t height, int64_t width) {
-  return {.height = height, .width = width};
-}
-
 std::vector<uint8_t> decoded(const std::string& bytes, const Box& box) {
   return decode_image(bytes, [&](int64_t, int64_t) { return box; }).pixels;
 }
 
 void broken(const std::string& bytes, const std::string& why) {
-  EXPECT_THAT([&] { decode_image(bytes, everything); }, ThrowsMessage<BrokenImage>(HasSubstr(why)));
+  EXPECT_THAT([&] { decode_image(bytes, whole_image); }, ThrowsMessage<BrokenImage>(HasSubstr(why)));
 }
 
 TEST(Decode, APartHasThePixelsOfTheWhole) {
@@ -32,7 +28,7 @@ TEST(Decode, APartHasThePixelsOfTheWhole) {
                                JpegForm{.across = 1, .down = 2}, JpegForm{.across = 4, .down = 1},
                                JpegForm{.progressive = true}, JpegForm{.channels = 1}, JpegForm{.channels = 4}}) {
     const std::string bytes = jpeg_of(waves(kHeight, kWidth, form.channels), kHeight, kWidth, form);
-    DecodedImage whole = decode_image(bytes, everything);
+    DecodedImage whole = decode_image(bytes, whole_image);
     ASSERT_EQ(whole.height, kHeight);
     ASSERT_EQ(whole.width, kWidth);
     for (const Box& box : {Box{0, 0, 83, 117}, Box{16, 32, 20, 20}, Box{17, 33, 1, 1}, Box{1, 1, 81, 115},
@@ -45,9 +41,9 @@ TEST(Decode, APartHasThePixelsOfTheWhole) {
 
 TEST(Decode, IsCloseToWhatWasEncoded) {
   const auto pixels = waves(40, 50, 3);
-  EXPECT_EQ(decode_image(png_of(pixels, 40, 50), everything).pixels, pixels);
+  EXPECT_EQ(decode_image(png_of(pixels, 40, 50), whole_image).pixels, pixels);
   EXPECT_EQ(decoded(png_of(pixels, 40, 50), {39, 49, 1, 1}), std::vector<uint8_t>(pixels.end() - 3, pixels.end()));
-  const auto grey = decode_image(jpeg_of(waves(40, 50, 1), 40, 50, {.channels = 1}), everything).pixels;
+  const auto grey = decode_image(jpeg_of(waves(40, 50, 1), 40, 50, {.channels = 1}), whole_image).pixels;
   const auto was = waves(40, 50, 1);
   double difference = 0;
   for (size_t i = 0; i < was.size(); ++i) difference += std::abs(was[i] - grey[3 * i + 1]) / 2000.0;
@@ -56,7 +52,7 @@ TEST(Decode, IsCloseToWhatWasEncoded) {
 
 /// encode_png() of the pixels, read again.
 std::vector<uint8_t> there_and_back(std::vector<uint8_t> pixels, int64_t channels) {
-  return decode_image(encode_png({pixels.data(), 40, 50, channels}), everything).pixels;
+  return decode_image(encode_png({pixels.data(), 40, 50, channels}), whole_image).pixels;
 }
 
 TEST(Decode, ReadsWhatIsEncoded) {
@@ -95,7 +91,7 @@ TEST(Decode, EndsOnAnyDamage) {
         std::string bad = good;
         bad[at] = value;
         try {
-          const auto image = decode_image(bad, everything);
+          const auto image = decode_image(bad, whole_image);
           EXPECT_EQ(image.pixels.size(), static_cast<size_t>(image.height * image.width * 3));
         } catch (const BrokenImage& error) {
           EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);

@@ -142,7 +142,7 @@ TEST_F(Folders, AreHeldOutAcrossClasses) {
   std::set<std::string> names;
   for (const Dataset* set : {&sets.train, &sets.validation}) {
     for (int64_t i = 0; i < set->size(); ++i) {
-      const int64_t number = (*set->streamed.order)[set->streamed.first + i];
+      const int64_t number = set->streamed.number_of(i);
       names.insert(set->streamed.stream->images().name(number));
       EXPECT_EQ(number / 8, set->labels[i].item<int64_t>());
     }

@@ -23,8 +23,7 @@ void write_all(const Dataset& set, const std::string& folder) {
   TensorDict tensors;
   for (int64_t i = 0; i < set.size(); ++i) {
     names << stream.images().name(i) << "\t" << set.labels[i].item<int64_t>() << "\n";
-    const DecodedImage image = decode_image(
-        stream.images().read(i), [](int64_t height, int64_t width) { return Box{.height = height, .width = width}; });
+    const DecodedImage image = decode_image(stream.images().read(i), whole_image);
     tensors.insert(fmt::format("decoded:{}", i),
                    at::tensor(image.pixels, at::kByte).view({image.height, image.width, 3}));
     at::Tensor plain = at::empty({stream.options().size, stream.options().size, 3}, at::kByte);

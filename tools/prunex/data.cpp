@@ -46,8 +46,7 @@ int run_check(const DataCommand& command) {
   data::Workers workers(command.threads);
   const auto job = workers.start(images.size(), [&](int64_t i) {
     try {
-      data::decode_image(images.read(i),
-                         [](int64_t height, int64_t width) { return data::Box{.height = height, .width = width}; });
+      data::decode_image(images.read(i), data::whole_image);
     } catch (const data::BrokenImage& error) {
       const std::lock_guard lock(mutex);
       ++broken;
