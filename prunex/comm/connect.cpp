@@ -151,6 +151,7 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& o
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }
+  hierarchy.address = networks.rail.address;
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed

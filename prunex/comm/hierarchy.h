@@ -43,6 +43,7 @@ struct Hierarchy {
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
+  std::string address;                  ///< numeric, where other ranks reach this one; empty if there is none
   c10::Device device = c10::kCPU;       ///< where this rank computes; its groups serve tensors there and on the CPU
   /// Why tensors on the device go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;

@@ -28,7 +28,9 @@ namespace {
 
 [[noreturn]] void fail_socket(const std::string& what, int error) {
   const char* cure = error == EMFILE ? ": raise ulimit -n" : "";
-  throw std::runtime_error(fmt::format("[comm] {}: {}{}", what, std::generic_category().message(error), cure));
+  const auto text = fmt::format("[comm] {}: {}{}", what, std::generic_category().message(error), cure);
+  if (error == ECONNREFUSED) throw ConnectionRefused(text);
+  throw std::runtime_error(text);
 }
 
 struct SocketAddress {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,10 @@ Socket listen_on(const Endpoint& endpoint, int backlog);
 uint16_t port_of(const Socket& socket);
 /// Of who has come already; no socket if nobody has.
 Socket accept_from(const Socket& listener);
+/// The machine answers that nobody listens: whoever did has ended.
+struct ConnectionRefused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
 /// All of the bytes, or false by the deadline or if the connection broke.

@@ -1,0 +1,79 @@
+// Where a rank can be reached as long as its process lives, whatever becomes of its groups.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prunex/comm/elastic/agreement.h"
+#include "prunex/comm/meet/socket.h"
+#include "prunex/comm/watch/peer_link.h"
+
+namespace prunex::comm {
+
+/// What a rank learns at another one's door.
+enum class Presence { kThere, kEnded, kSilent };
+
+/// A thread that listens on a port of its own. Callers who know the token and bring a report are kept, and hear every
+/// now and then that this process lives; so do those who ask just that. Who is not in the newest roster is told so and
+/// sent away. Others are turned away; those who say nothing make room for others.
+class Door {
+ public:
+  /// `pause`: between two signs of life.
+  Door(const std::string& address, std::string token, std::chrono::milliseconds pause);
+  ~Door();
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  /// Of the callers that are kept, the newest report of each.
+  std::vector<Report> reports() const;
+  /// Those in the roster hear `message`, the others that they are out of it. None of them is lost if this rank ends.
+  void tell(const Roster& roster, const std::string& message);
+  /// Ends the conversations with those who are kept: they have to call again.
+  void dismiss();
+  /// The newest roster in which all ranks have met.
+  void set_formed(const Roster& roster);
+
+ private:
+  class Loop;
+  Endpoint endpoint_;
+  std::unique_ptr<Loop> loop_;
+};
+
+/// A conversation at another rank's door.
+class Call {
+ public:
+  struct Answer {
+    Presence presence = Presence::kThere;
+    std::string message = {};  ///< what Door::tell() said; empty if it said nothing
+    bool is_out = false;       ///< the others went on in a roster without this rank
+  };
+
+  /// `report`: null to ask for a sign of life alone. Waits for the connection up to `patience`, which is also the
+  /// silence that ends the conversation.
+  Call(const Endpoint& door, const std::string& token, const Report* report, std::chrono::milliseconds patience);
+
+  /// What has been heard, having waited up to `wait` for something; nothing if it was nothing, or a sign of life.
+  std::optional<Answer> hear(std::chrono::milliseconds wait);
+  /// Whether a sign of life has come.
+  bool lives() const { return lives_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::optional<PeerLink> link_;
+  Presence presence_ = Presence::kThere;
+  const std::chrono::milliseconds patience_;
+  Clock::time_point heard_ = Clock::now();
+  bool lives_ = false;
+};
+
+/// Whether the process behind the door lives.
+Presence presence_at(const Endpoint& door, const std::string& token, std::chrono::milliseconds patience);
+
+}  // namespace prunex::comm
