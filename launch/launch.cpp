@@ -31,6 +31,7 @@ using Clock = ErrorLines::Clock;
 // Ranks that lost another one fail too, perhaps earlier than the one that is the reason: how long to wait for that.
 constexpr std::chrono::milliseconds kUntilReason{1000};
 constexpr std::chrono::milliseconds kFromTerminateToKill{700};
+constexpr std::chrono::milliseconds kUntilStragglers{3000};
 
 std::vector<int> supervised_signals() {
   std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
@@ -52,7 +53,8 @@ struct Failure {
 
 class Supervisor {
  public:
-  Supervisor(const BlockedSignals& signals, const comm::Layout& shape) : signals_(signals), shape_(shape) {}
+  Supervisor(const BlockedSignals& signals, const LaunchOptions& options)
+      : signals_(signals), shape_(options.shape), elastic_(options.elastic) {}
   ~Supervisor() { signal_all(SIGKILL); }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -89,7 +91,7 @@ class Supervisor {
     for (const auto& rank : ranks_) {
       if (rank.process.descriptor() >= 0) descriptors.push_back({rank.process.descriptor(), POLLIN, 0});
     }
-    const bool timed = !failures_.empty() || !lines_.empty();
+    const bool timed = !failures_.empty() || !lines_.empty() || (elastic_ && done_at_);
     poll(descriptors.data(), descriptors.size(), timed ? 50 : -1);
   }
 
@@ -129,12 +131,20 @@ class Supervisor {
     const int status = rank.process.status();
     read_errors(rank);
     if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
-    if (status == 0 || ended_on_request(status)) return;
+    if (status == 0 || ended_on_request(status)) {
+      if (!done_at_) done_at_ = Clock::now();
+      return;
+    }
+    if (elastic_ && WIFSIGNALED(status) && interrupted_by_ == 0) {
+      say(fmt::format("prunex: rank {} was killed by signal {}{}\n", rank.number, WTERMSIG(status),
+                      node_of(rank.number)));
+    }
     if (failures_.empty()) failed_at_ = Clock::now();
     if (!terminated_at_) failures_.push_back({rank.number, status});
   }
 
   void end_others() {
+    if (elastic_) return end_stragglers();
     if (failures_.empty()) return;
     const auto now = Clock::now();
     const bool decided = blame(reason()) > 0 || now - failed_at_ >= kUntilReason;
@@ -144,6 +154,11 @@ class Supervisor {
       signal_all(SIGTERM);
     }
     if (terminated_at_ && now - *terminated_at_ >= kFromTerminateToKill) signal_all(SIGKILL);
+  }
+
+  // Once the first rank of an elastic run is done all are, but those that the others have given up.
+  void end_stragglers() {
+    if (done_at_ && Clock::now() - *done_at_ >= kUntilStragglers) signal_all(SIGKILL);
   }
 
   void signal_all(int signal) {
@@ -161,7 +176,7 @@ class Supervisor {
   }
 
   int conclude() {
-    if (failures_.empty()) {
+    if (failures_.empty() || (elastic_ && done_at_)) {
       lines_.show_all();
       return stopped_;
     }
@@ -191,20 +206,26 @@ class Supervisor {
 
   void report(const Failure& failure, const std::string& what) const {
     const auto others = ranks_.size() - 1;
+    const auto end =
+        elastic_ ? "none is left" : fmt::format("ended the other {} rank{}", others, others == 1 ? "" : "s");
+    say(fmt::format("prunex: rank {} {}{}; {}\n", failure.rank, what, node_of(failure.rank), end));
+  }
+
+  std::string node_of(int rank) const {
     comm::Layout place = shape_;
-    place.rank = failure.rank;
-    const auto node = shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
-    say(fmt::format("prunex: rank {} {}{}; ended the other {} rank{}\n", failure.rank, what, node, others,
-                    others == 1 ? "" : "s"));
+    place.rank = rank;
+    return shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
   }
 
   const BlockedSignals& signals_;
   const comm::Layout shape_;
+  const bool elastic_;
   std::vector<Rank> ranks_;
   ErrorLines lines_;
   std::vector<Failure> failures_;  // until the others were asked to end
   Clock::time_point failed_at_;
   std::optional<Clock::time_point> terminated_at_;
+  std::optional<Clock::time_point> done_at_;  // of the first rank that ended well
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
@@ -249,7 +270,7 @@ int launch_ranks(const LaunchOptions& options, char** argv) {
   const auto secret = random_secret();
   const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  Supervisor supervisor(signals, options.shape);
+  Supervisor supervisor(signals, options);
   std::vector<std::string> words;
   for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
   comm::Layout layout = options.shape;

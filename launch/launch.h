@@ -13,8 +13,9 @@
 namespace prunex::launch {
 
 struct LaunchOptions {
-  comm::Layout shape;  ///< of virtual nodes; its rank does not matter
-  int threads = 1;     ///< per rank: OMP_NUM_THREADS
+  comm::Layout shape;    ///< of virtual nodes; its rank does not matter
+  int threads = 1;       ///< per rank: OMP_NUM_THREADS
+  bool elastic = false;  ///< the ranks go on when some of them fail, and end well if one does
 };
 
 /// Throws std::invalid_argument if the shape has far more ranks than this machine has processors: such as a mistyped

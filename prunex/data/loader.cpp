@@ -70,6 +70,32 @@ int64_t Loader::steps_per_epoch() const {
   return size() / (options_.ranks * options_.batch_size);
 }
 
+int64_t Loader::steps_in(int64_t epoch) const {
+  if (epoch != divided_.epoch) return steps_per_epoch();
+  return divided_.step + (size() - divided_first_) / (options_.ranks * options_.batch_size);
+}
+
+Cursor Loader::after(Cursor at) const {
+  return at.step + 1 < steps_in(at.epoch) ? Cursor{at.epoch, at.step + 1} : Cursor{at.epoch + 1, 0};
+}
+
+int64_t Loader::first_position(int64_t epoch, int64_t step) const {
+  const bool divided = epoch == divided_.epoch;
+  const int64_t steps = step - (divided ? divided_.step : 0);
+  return (divided ? divided_first_ : 0) + steps * options_.ranks * options_.batch_size;
+}
+
+Cursor Loader::divide(int64_t rank, int64_t ranks, Cursor from) {
+  const int64_t first = first_position(from.epoch, from.step);
+  options_.rank = rank;
+  options_.ranks = ranks;
+  check_options(dataset_, size(), options_);
+  divided_ = from;
+  divided_first_ = first;
+  prefetch_.reset();
+  return from.step < steps_in(from.epoch) ? from : Cursor{from.epoch + 1, 0};
+}
+
 // Shuffled from the identity: an epoch's permutation does not depend on the one before.
 std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> permutation(static_cast<size_t>(size));
@@ -85,10 +111,10 @@ void Loader::shuffle(int64_t epoch) {
 }
 
 std::vector<Part> Loader::parts(int64_t epoch, int64_t step) {
-  TORCH_CHECK(epoch >= 0 && step >= 0 && step < steps_per_epoch(), "[data] no step ", step, " in epoch ", epoch, ": ",
-              steps_per_epoch(), " steps per epoch");
+  TORCH_CHECK(epoch >= 0 && step >= 0 && step < steps_in(epoch), "[data] no step ", step, " in epoch ", epoch,
+              ": it has ", steps_in(epoch));
   shuffle(epoch);
-  const int64_t first = (step * options_.ranks + options_.rank) * options_.batch_size;
+  const int64_t first = first_position(epoch, step) + options_.rank * options_.batch_size;
   std::vector<Part> parts;
   for (int64_t position = first; position < first + options_.batch_size; ++position) {
     const int64_t place = permutation_[position];
@@ -116,8 +142,7 @@ at::Tensor Loader::draws(int64_t epoch, int64_t step) {
 /// Pixels and labels of images that are streamed.
 Batch Loader::streamed(int64_t epoch, int64_t step) {
   if (!prefetch_) prefetch_ = std::make_shared<Prefetch>(dataset_);
-  return prefetch_->take({epoch, step}, steps_per_epoch(),
-                         [this](const Prefetch::Place& place) { return parts(place.epoch, place.step); });
+  return prefetch_->take({epoch, step}, *this, [this](Cursor at) { return parts(at.epoch, at.step); });
 }
 
 Batch Loader::batch(int64_t epoch, int64_t step) {

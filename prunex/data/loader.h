@@ -35,6 +35,12 @@ struct LoaderOptions {
   uint64_t seed = 0;         ///< equal on all ranks
 };
 
+/// A step of an epoch.
+struct Cursor {
+  int64_t epoch = 0, step = 0;
+  bool operator==(const Cursor&) const = default;
+};
+
 /// Training batches. Every epoch is a permutation of the whole set, drawn from (seed, epoch); step s of it is the next
 /// ranks x batch_size positions, one disjoint stretch per rank. The images beyond the last whole step sit out this
 /// epoch. How an image is augmented depends on (seed, epoch, position) only. So batches are a function of
@@ -48,10 +54,18 @@ class Loader {
   /// std::invalid_argument if the set is smaller than one step or an option is out of range.
   Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images = {});
 
-  /// floor(N / (ranks x batch_size)), at least 1.
+  /// floor(N / (ranks x batch_size)), at least 1; of epochs that divide() did not touch.
   int64_t steps_per_epoch() const;
+  int64_t steps_in(int64_t epoch) const;
+  /// The step after this one.
+  Cursor after(Cursor at) const;
 
-  /// `epoch` >= 0, 0 <= `step` < steps_per_epoch(), in any order; going through one epoch at a time is cheapest.
+  /// From this step on, the images that follow are divided among so many ranks: none twice, none left out. The step to
+  /// go on with: `from`, or the next epoch's first one where the rest is less than a step. Throws std::invalid_argument
+  /// as the constructor does.
+  Cursor divide(int64_t rank, int64_t ranks, Cursor from);
+
+  /// `epoch` >= 0, 0 <= `step` < steps_in(epoch), in any order; going through one epoch at a time is cheapest.
   Batch batch(int64_t epoch, int64_t step);
   /// The same before normalisation, into tensors of the CPU: images uint8, channels_last.
   void pixels(int64_t epoch, int64_t step, Batch& into);
@@ -63,6 +77,7 @@ class Loader {
 
  private:
   void shuffle(int64_t epoch);
+  int64_t first_position(int64_t epoch, int64_t step) const;
   std::vector<Part> parts(int64_t epoch, int64_t step);
   Batch streamed(int64_t epoch, int64_t step);
   int64_t size() const { return images_.empty() ? dataset_.size() : static_cast<int64_t>(images_.size()); }
@@ -70,7 +85,9 @@ class Loader {
   Dataset dataset_;
   std::vector<int64_t> images_;
   LoaderOptions options_;
-  int64_t epoch_ = -1;  // which permutation_ is of
+  Cursor divided_{-1, 0};      // where divide() has begun
+  int64_t divided_first_ = 0;  // the first position of that step
+  int64_t epoch_ = -1;         // which permutation_ is of
   std::vector<int64_t> permutation_;
   std::shared_ptr<Prefetch> prefetch_;  // once a batch was asked for, of images that are streamed
 };

@@ -18,7 +18,7 @@ Batch empty_batch(const Dataset& dataset, int64_t size, at::ScalarType type) {
 Prefetch::Prefetch(const Dataset& dataset)
     : dataset_(dataset), pixels_(dataset_), workers_(dataset.streamed.stream->options().threads) {}
 
-void Prefetch::begin(Place place, const PartsOf& parts_of) {
+void Prefetch::begin(Cursor place, const PartsOf& parts_of) {
   auto parts = parts_of(place);
   const auto size = static_cast<int64_t>(parts.size());
   const Batch batch = empty_batch(dataset_, size, at::kByte);
@@ -30,17 +30,14 @@ void Prefetch::begin(Place place, const PartsOf& parts_of) {
   ahead_.push_back({place, batch, workers_.start(size, make)});
 }
 
-Batch Prefetch::take(Place place, int64_t steps_per_epoch, const PartsOf& parts_of) {
+Batch Prefetch::take(Cursor place, const Loader& loader, const PartsOf& parts_of) {
   if (!ahead_.empty() && !(ahead_.front().place == place)) {
     workers_.clear();
     ahead_.clear();
   }
-  const auto next_of = [&](Place at) {
-    return at.step + 1 < steps_per_epoch ? Place{at.epoch, at.step + 1} : Place{at.epoch + 1, 0};
-  };
   if (ahead_.empty()) begin(place, parts_of);
   const auto wanted = static_cast<size_t>(dataset_.streamed.stream->options().prefetch) + 1;
-  while (ahead_.size() < wanted) begin(next_of(ahead_.back().place), parts_of);
+  while (ahead_.size() < wanted) begin(loader.after(ahead_.back().place), parts_of);
   const Ahead first = std::move(ahead_.front());
   ahead_.pop_front();
   workers_.wait(*first.job);

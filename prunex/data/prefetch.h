@@ -26,26 +26,22 @@ Batch empty_batch(const Dataset& dataset, int64_t size, at::ScalarType type);
 /// Of images that are streamed. Holds options().prefetch batches of bytes and the one that was taken last.
 class Prefetch {
  public:
-  struct Place {
-    int64_t epoch, step;
-    bool operator==(const Place&) const = default;
-  };
-  using PartsOf = std::function<std::vector<Part>(Place)>;
+  using PartsOf = std::function<std::vector<Part>(Cursor)>;
 
   explicit Prefetch(const Dataset& dataset);
 
-  /// Pixels and labels of the batch there; `parts_of` says of what batches are made, also of those that follow. What is
-  /// made does not depend on threads.
-  Batch take(Place place, int64_t steps_per_epoch, const PartsOf& parts_of);
+  /// Pixels and labels of the batch there; `parts_of` says of what batches are made, also of those that follow in
+  /// `loader`. What is made does not depend on threads.
+  Batch take(Cursor place, const Loader& loader, const PartsOf& parts_of);
 
  private:
   struct Ahead {
-    Place place;
+    Cursor place;
     Batch batch;
     std::shared_ptr<Workers::Job> job;
   };
 
-  void begin(Place place, const PartsOf& parts_of);
+  void begin(Cursor place, const PartsOf& parts_of);
 
   const Dataset dataset_;
   const Pixels pixels_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,10 @@ class Strategy {
   /// Makes a new strategy, made of the whole replica, one that saved `state`. `cut`: all that it had been given, as
   /// one, which the replica has lost already; or null.
   virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;
+  /// Undoes an after_update() that a lost rank ended: `before` is what state() was then, copied. The groups of its
+  /// ranks have been made anew meanwhile, where they were, for the nodes that are left; what those that are gone had is
+  /// gone. The replica is the caller's. Throws std::logic_error where a strategy does not outlive ranks.
+  virtual void go_back(const State& /*before*/) { throw std::logic_error("[strategies] it does not outlive ranks"); }
 };
 
 /// `first` until it has reported `switch_after` exchanges, then what `make_second` makes of the weights as they are

@@ -18,21 +18,20 @@ constexpr size_t kShareOfFreeMemory = 4;  // one part of so many
 
 class HostFeed final : public BatchFeed {
  public:
-  explicit HostFeed(data::Loader loader) : loader_(std::move(loader)) {}
+  using BatchFeed::BatchFeed;
 
   void load(int64_t epoch, int64_t step) override { batch_ = loader_.batch(epoch, step); }
   data::Batch batch() const override { return batch_; }
   std::vector<at::Tensor> inputs() const override { return {batch_.images, batch_.labels}; }
 
  private:
-  data::Loader loader_;
   data::Batch batch_;
 };
 
 class ResidentFeed final : public BatchFeed {
  public:
   ResidentFeed(data::Loader loader, const c10::Device& device)
-      : loader_(std::move(loader)),
+      : BatchFeed(std::move(loader)),
         images_(loader_.dataset(), device),
         draws_(at::empty({data::kDraws, loader_.batch_size()}, at::TensorOptions(at::kLong).device(device))) {}
 
@@ -42,7 +41,6 @@ class ResidentFeed final : public BatchFeed {
   std::vector<at::Tensor> inputs() const override { return {draws_}; }
 
  private:
-  data::Loader loader_;
   const data::DeviceImages images_;
   const at::Tensor draws_;
 };
@@ -62,7 +60,7 @@ void copy(const data::Batch& from, const data::Batch& to) {
 class StreamedFeed final : public BatchFeed {
  public:
   StreamedFeed(data::Loader loader, const c10::Device& device)
-      : loader_(std::move(loader)),
+      : BatchFeed(std::move(loader)),
         backend_(device.type()),
         device_(device),
         stream_(backend_.getStreamFromGlobalPool(device)),
@@ -103,7 +101,6 @@ class StreamedFeed final : public BatchFeed {
     c10::Event arrived, taken;  // there; where steps read
   };
 
-  data::Loader loader_;
   const c10::impl::VirtualGuardImpl backend_;
   const c10::Device device_;
   const c10::Stream stream_;

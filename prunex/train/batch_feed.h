@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "prunex/data/loader.h"
@@ -13,7 +14,10 @@ namespace prunex::train {
 
 class BatchFeed {
  public:
+  explicit BatchFeed(data::Loader loader) : loader_(std::move(loader)) {}
   virtual ~BatchFeed() = default;
+
+  data::Loader& loader() { return loader_; }
 
   /// Sends what the batch of the step is made of. Returns before it is there.
   virtual void load(int64_t epoch, int64_t step) = 0;
@@ -21,6 +25,9 @@ class BatchFeed {
   virtual data::Batch batch() const = 0;
   /// The tensors that load() fills and batch() reads, the same in all steps.
   virtual std::vector<at::Tensor> inputs() const = 0;
+
+ protected:
+  data::Loader loader_;
 };
 
 /// On the CPU the loader's own batches. Elsewhere the whole set lies on the device as bytes where it takes at most a

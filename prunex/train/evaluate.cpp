@@ -153,11 +153,11 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
 }
 
 Weights Evaluator::product(const Weights& weights) const {
-  return with_estimated_statistics(network_.program(), weights, calibration_, world_);
+  return with_estimated_statistics(network_.program(), weights, calibration_, world());
 }
 
 Score Evaluator::score(const Weights& weights, const data::Dataset& dataset) const {
-  return evaluate(network_.program(), weights, dataset, world_);
+  return evaluate(network_.program(), weights, dataset, world());
 }
 
 }  // namespace prunex::train

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/strategies/strategy.h"
@@ -45,20 +46,20 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
 class Evaluator {
  public:
   /// Borrows all.
-  Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Communicator& world)
-      : network_(network), calibration_(calibration), world_(world) {}
+  Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Hierarchy& ranks)
+      : network_(network), calibration_(calibration), ranks_(ranks) {}
 
   /// The strategy's product, or other weights, with statistics of their own.
   Weights product(const strategies::Strategy& strategy) const { return product(strategy.product()); }
   Weights product(const Weights& weights) const;
   Score score(const Weights& weights, const data::Dataset& dataset) const;
   const data::Dataset& calibration() const { return calibration_; }
-  comm::Communicator& world() const { return world_; }
+  comm::Communicator& world() const { return *ranks_.world; }
 
  private:
   const TrainedNetwork& network_;
   const data::Dataset& calibration_;
-  comm::Communicator& world_;
+  comm::Hierarchy& ranks_;
 };
 
 }  // namespace prunex::train

@@ -194,6 +194,8 @@ std::string progress_json(const Summary& summary) {
                     {"steps", summary.steps},
                     {"samples", summary.samples},
                     {"overlapped_steps", summary.overlapped_steps},
+                    {"nodes_lost", summary.nodes_lost},
+                    {"images_lost", summary.images_lost},
                     {"frozen", summary.frozen},
                     {"inter_node", summary.bytes.inter_node},
                     {"inter_node_bound", summary.bytes.inter_node_bound},
@@ -215,6 +217,8 @@ void restore_progress(Summary& summary, const std::string& text) try {
   summary.steps = json.at("steps");
   summary.samples = json.at("samples");
   summary.overlapped_steps = json.at("overlapped_steps");
+  summary.nodes_lost = json.value("nodes_lost", int64_t{0});
+  summary.images_lost = json.value("images_lost", int64_t{0});
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
   summary.samples_per_second_before_cut = json.at("rate_before_cut");
@@ -257,6 +261,7 @@ std::string to_json(const Metrics& metrics) {
   json["inter_node_bytes"] = metrics.bytes.inter_node;
   json["inter_node_bytes_bound"] = metrics.bytes.inter_node_bound;
   json["intra_node_bytes"] = metrics.bytes.intra_node;
+  if (metrics.z_hash) json["z_hash"] = fmt::format("{:016x}", *metrics.z_hash);
   return json.dump();
 }
 
@@ -306,6 +311,10 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
+  if (summary.elastic) {
+    json["nodes_lost"] = summary.nodes_lost;
+    json["images_lost"] = summary.images_lost;
+  }
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

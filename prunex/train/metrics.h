@@ -58,6 +58,7 @@ struct Metrics {
   std::vector<admm::Residuals> residuals_by_rank;  ///< Exchange::own of all ranks; empty without duals
   Seconds seconds;
   Bytes bytes;
+  std::optional<uint64_t> z_hash;  ///< of z's parameters and the masks, equal on all ranks; of elastic runs
 };
 
 /// The network around cuts to a target: before the first, after the last. Accuracies are on the test set, with
@@ -106,6 +107,9 @@ struct Summary {
   int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out
   int64_t units_removed = 0;  ///< channels that are gone from the network
   std::vector<Leftover> not_removed;
+  bool elastic = false;  ///< the run goes on when nodes are lost
+  int64_t nodes_lost = 0;
+  int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/admm/residuals.h"
+#include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -70,6 +71,7 @@ void validate(const TrainOptions& given) {
   refuse_if(options.precision == Precision::kTf32 && options.ranks.device == "cpu",
             "`precision`: got tf32, which GPUs have, for `device` cpu; wanted auto, fp32 or bf16");
   validate_strategy(options);
+  validate_elastic(options);
   validate_phases(options);
   validate_recipe(options);
   admm::check(options.consensus.penalty);

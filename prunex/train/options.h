@@ -110,6 +110,8 @@ struct TrainOptions {
   int sites = 1;                          ///< the nodes form so many equal shares, each behind one slow link
   int threads = 1;                        ///< per rank
   RankOptions ranks;
+  bool elastic = false;  ///< when a node is lost, the others go on
+  int min_nodes = 0;     ///< as long as so many are left; 0: as long as they are sure to be the only ones
   Precision precision = Precision::kAuto;
   bool cuda_graphs = true;  ///< local steps on a GPU as one CUDA graph, instead of kernel by kernel
   uint64_t seed = 0;

@@ -17,6 +17,12 @@ const std::string kEma = "ema/";  // in checkpoints
 
 }  // namespace
 
+ProductMean ProductMean::copy() const {
+  ProductMean copy(decay_);
+  copy.mean_ = strategies::clones(mean_);
+  return copy;
+}
+
 void ProductMean::add(const Weights& product, int64_t steps) {
   if (decay_ == 0) return;
   at::NoGradGuard no_grad;

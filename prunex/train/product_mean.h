@@ -16,6 +16,8 @@ class ProductMean {
   /// `decay`: D, in [0, 1); 0: there is no mean.
   explicit ProductMean(double decay) : decay_(decay) {}
 
+  ProductMean copy() const;
+
   void add(const Weights& product, int64_t steps);
   /// The network lost this.
   void cut(const sparsity::Cut& cut);

@@ -2,15 +2,18 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
+#include "prunex/train/outliving.h"
 
 namespace prunex::train {
 namespace {
@@ -155,7 +158,7 @@ std::string Trace::gather() const {
 }
 
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
-    : options_(options), ranks_(ranks) {
+    : options_(options), config_(config), ranks_(ranks) {
   open_directory(config);
   comm::write_hang_reports_to(ranks_, directory_);
   safe_.emplace(options_, directory_, config, ranks_, stop);
@@ -185,12 +188,35 @@ void Run::open_directory(const std::string& config) {
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
   if (writes()) {
     if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
-    metrics_file_ = std::make_unique<MetricsFile>(directory_, options_.tensorboard);
-    progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
-    progress_->start(directory_, precision);
+    open_record(summary, exchanges, precision);
   }
   if (options_.trace) trace_.emplace(ranks_);
   safe_->begin();
+}
+
+void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
+  metrics_file_ = std::make_unique<MetricsFile>(directory_, options_.tensorboard);
+  progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
+  progress_->start(directory_, precision);
+}
+
+void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision) {
+  comm::write_hang_reports_to(ranks_, directory_);
+  if (!writes()) return;
+  if (!metrics_file_) {
+    if (!std::filesystem::exists(directory_)) {
+      io::create_run_directory(directory_);
+      io::write_file_atomically(directory_ + "/config.toml", config_);
+    }
+    keep_exchanges(directory_, summary.exchanges, summary.steps);
+    open_record(summary, exchanges, precision);
+  }
+  std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
+  record << to_json(change) << "\n" << std::flush;
+  end_progress();
+  say(fmt::format("prunex: lost node{} {} after exchange {}; {} go{} on after {:.2f} s\n",
+                  change.lost.size() == 1 ? "" : "s", fmt::join(change.lost, ", "), change.exchange,
+                  change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
 }
 
 void Run::report(const Metrics& metrics, double seconds_so_far, double samples_per_second) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/comm/elastic/elastic.h"
 #include "prunex/comm/hierarchy.h"
 #include "prunex/io/files.h"
 #include "prunex/stopwatch.h"
@@ -124,6 +125,9 @@ class Run {
 
   /// Training begins: opens the record behind the exchanges of `summary`.
   void begin(const Summary& summary, int64_t exchanges, const char* precision);
+  /// Nodes were lost and the ranks have others: whoever is the first of them now goes on writing where the record ends,
+  /// in a directory that it makes if it does not see the run's.
+  void go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Does what ranks asked for after an exchange.
   void heed(const Wishes& wishes, const std::function<Checkpoint()>& snapshot);
@@ -142,8 +146,10 @@ class Run {
 
  private:
   void open_directory(const std::string& config);
+  void open_record(const Summary& summary, int64_t exchanges, const char* precision);
 
   const TrainOptions& options_;
+  const std::string config_;
   comm::Hierarchy& ranks_;
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0

@@ -33,6 +33,7 @@ struct StrategyFacts {
   bool one_node = false;    ///< takes all ranks for one node
   bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
   bool overlaps = false;    ///< exchanges while backward still runs
+  bool outlives = false;    ///< goes on when nodes are lost
   strategies::Payload narrowest = strategies::Payload::kFp32;  ///< the most rounded one it has
 
   /// Whether it exchanges weights and nothing else: only then are there masks and outer steps.

@@ -14,6 +14,7 @@
 #include "prunex/train/batch_feed.h"
 #include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
+#include "prunex/train/outliving.h"
 #include "prunex/train/product_mean.h"
 #include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
@@ -33,13 +34,23 @@ class Trainer {
   Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run);
   void say_remarks() const;
   void train_steps(Run& run);
+  /// An exchange, and what all ranks make known of it.
+  struct Round {
+    strategies::Exchange exchange = {};
+    Metrics metrics = {};
+    Wishes wishes = {};
+  };
+  Round exchange_after(int64_t step, Run& run);
+  void heed(const Wishes& wishes, Run& run);
+  bool regroup(Run& run);
+  void end(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   void local_step(int64_t step);
   bool changes_gradients() const;
-  void record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run);
+  void measure(Round& round, int64_t step, Run& run);
   void count(const Metrics& metrics, Run& run);
   void evaluate_into(Metrics& metrics);
   Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
@@ -55,24 +66,26 @@ class Trainer {
   TrainedNetwork network_;
   RunLength length_;
   const std::optional<Division> division_;
-  const data::Loader loader_;
   const std::unique_ptr<BatchFeed> feed_;
+  data::Cursor cursor_;  // of the next step
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;
   const Arithmetic arithmetic_;
   LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
+  std::unique_ptr<comm::Elastic> elastic_;  // null unless the run outlives nodes
   ProductMean mean_;
   std::vector<std::string> remarks_;
 
   Stopwatch lap_;
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
-  double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
-  LossSum losses_;               // since the last exchange
-  int64_t last_step_ = 0;
-  comm::Volume moved_;  // by exchanges, up to the last record
+  double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
+  LossSum losses_;                          // since the last exchange
+  std::optional<double> loss_;              // their sum, once it was asked for
+  int64_t steps_made_ = 0, last_step_ = 0;  // of which the last exchange was
+  comm::Volume moved_;                      // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
   std::optional<Score> scored_;  // the product as it is now, on the test set
@@ -89,10 +102,9 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const Grap
                options.optimizer),
       length_(std::move(run.length)),
       division_(std::move(run.division)),
-      loader_(make_loader(options, ranks.layout, data_.train, division_)),
-      feed_(make_batch_feed(loader_, ranks.device)),
+      feed_(make_batch_feed(make_loader(options, ranks.layout, data_.train, division_), ranks.device)),
       calibration_(std::move(run.calibration)),
-      evaluator_(network_, calibration_, *ranks.world),
+      evaluator_(network_, calibration_, ranks),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
       steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
@@ -112,7 +124,8 @@ Trainer::Trainer(const TrainOptions& options, comm::Hierarchy& ranks, const Grap
               .description = images_.description,
               .classes = data_.train.classes,
               .parameters_dense = size.parameters,
-              .macs_dense = size.macs};
+              .macs_dense = size.macs,
+              .elastic = options.elastic};
   for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
@@ -142,21 +155,37 @@ Summary Trainer::run(const std::string& config, StopRequest* stop) {
   } else {
     prune({}, 0, run);
   }
+  elastic_ = make_elastic(options_, ranks_, summary_.exchanges);
   run.begin(summary_, length_.exchanges, name_of(arithmetic_));
   lap_.lap();
   begin_ = Stopwatch::now();
   train_steps(run);
-  if (!summary_.frozen && !strategy_->masks().is_empty()) scored_.reset();  // finish() applies masks
-  strategy_->finish();
   run.end_progress();
   try {
-    run.traced("evaluate", summary_.exchanges, [&] { summarise(run); });
-    run.write_trace();
+    end(run);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(error.what() + run.safe().way_on());
   }
-  run.finish();
   return summary_;
+}
+
+/// Masks are final, the product is evaluated and written.
+void Trainer::end(Run& run) {
+  if (!summary_.frozen && !strategy_->masks().is_empty()) scored_.reset();  // finish() applies masks
+  const auto work = [&] {
+    strategy_->finish();
+    run.traced("evaluate", summary_.exchanges, [&] { summarise(run); });
+    run.write_trace();
+    run.finish();
+  };
+  for (;;) {
+    try {
+      return work();
+    } catch (const std::runtime_error&) {
+      if (!elastic_ || !elastic_->has_lost()) throw;
+      regroup(run);
+    }
+  }
 }
 
 void Trainer::train_steps(Run& run) {
@@ -166,18 +195,70 @@ void Trainer::train_steps(Run& run) {
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto exchange = strategy_->after_update(network_.replica(), step);
+    const auto [exchange, metrics, wishes] = exchange_after(step, run);
     if (!exchange.exchanged) continue;
     run.trace({"local", begin, end - begin}, exchange.index);
     run.trace(exchange.phases, exchange.index);
-    Wishes wishes = run.safe().wishes(exchange.index, step == length_.steps);
-    record(exchange, step, wishes, run);
+    count(metrics, run);
     prune(exchange, step, run);
-    run.heed(wishes, [this] { return snapshot(); });
+    heed(wishes, run);
     lap_.lap();
     if (exchange.converged) return;
     begin = Stopwatch::now();
   }
+}
+
+/// A loss meanwhile costs a checkpoint; the next exchange finds who is left.
+void Trainer::heed(const Wishes& wishes, Run& run) {
+  try {
+    run.heed(wishes, [this] { return snapshot(); });
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::runtime_error&) {
+    if (!elastic_ || !elastic_->has_lost()) throw;
+  }
+}
+
+Trainer::Round Trainer::exchange_after(int64_t step, Run& run) {
+  Round round;
+  const auto exchange = [&] {
+    round = {};
+    round.exchange = strategy_->after_update(network_.replica(), step);
+    if (round.exchange.exchanged) measure(round, step, run);
+  };
+  const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
+  if (!elastic_ || !is_due) {
+    exchange();
+    return round;
+  }
+  const Before before(*strategy_, network_.replica(), mean_);
+  for (;;) {
+    try {
+      exchange();
+      round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
+      elastic_->commit(round.exchange.index, *round.metrics.z_hash);
+      return round;
+    } catch (const std::runtime_error&) {
+      if (!elastic_->has_lost()) throw;
+      if (regroup(run)) return round;  // all who are left had it
+      before.bring_back(*strategy_, network_.replica(), mean_);
+    }
+  }
+}
+
+/// Goes on with the ranks that are left. Whether the exchange that this rank was in counts.
+bool Trainer::regroup(Run& run) {
+  add_traffic(resumed_.traffic, ranks_);
+  const comm::Change change = elastic_->regroup();
+  moved_ = {};
+  if (!division_) {
+    cursor_ = feed_->loader().divide(ranks_.layout.rank, ranks_.layout.world_size(), cursor_);
+  }
+  const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
+  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+  summary_.images_lost += ranks_lost * options_.batch_size * (steps_made_ - last_step_);
+  run.go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
+  return change.adopts;
 }
 
 void Trainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
@@ -232,7 +313,9 @@ void Trainer::restore(const Checkpoint& checkpoint) {
         fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
   }
   pruning_.load(checkpoint, summary_.pruned);
-  last_step_ = summary_.steps;
+  steps_made_ = last_step_ = summary_.steps;
+  const int64_t steps_per_epoch = feed_->loader().steps_per_epoch();  // of the node's own images, where it has some
+  cursor_ = {summary_.steps / steps_per_epoch, summary_.steps % steps_per_epoch};
 }
 
 /// Speeds count from the last cut on.
@@ -243,9 +326,10 @@ void Trainer::restart_speed() {
 
 void Trainer::local_step(int64_t step) {
   scored_.reset();
-  const int64_t steps_per_epoch = loader_.steps_per_epoch();  // of the node's own images, where it has some
-  const int64_t epoch = (step - 1) / steps_per_epoch, of_epoch = (step - 1) % steps_per_epoch;
+  const auto [epoch, of_epoch] = cursor_;
   feed_->load(epoch, of_epoch);
+  cursor_ = feed_->loader().after(cursor_);
+  steps_made_ = step;
   if (options_.mix.any()) {
     const auto image = input_shape(network_.graph());
     steps_.set_mix(draw_mix(options_.mix, {options_.seed, epoch, of_epoch, ranks_.layout.rank}, image[2], image[3]));
@@ -270,21 +354,25 @@ bool Trainer::changes_gradients() const {
   return !facts_of(options_.strategy).weights_alone() || options_.local_after > 0 || pruning_.plan().sparse;
 }
 
-/// Everyone measures and adds up; rank 0 writes.
-void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes& wishes, Run& run) {
+/// Everyone measures and adds up.
+void Trainer::measure(Round& round, int64_t step, Run& run) {
+  const strategies::Exchange& exchange = round.exchange;
+  round.wishes = run.safe().wishes(exchange.index, step == length_.steps);
+  if (!loss_) loss_ = losses_.take();
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
   const Size& size = network_.size();
-  Metrics metrics{.phase = phase.name,
-                  .step = step,
-                  .samples = step * options_.batch_size * ranks_.layout.world_size(),
-                  .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
-                  .loss = losses_.take() / static_cast<double>(step - last_step_),
-                  .learning_rate = learning_rate_at(phase, step),
-                  .parameters = size.parameters,
-                  .macs = size.macs,
-                  .exchange = exchange,
-                  .seconds = since_exchange_};
+  Metrics& metrics = round.metrics;
+  metrics = {.phase = phase.name,
+             .step = step,
+             .samples = summary_.samples + (step - last_step_) * options_.batch_size * ranks_.layout.world_size(),
+             .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
+             .loss = *loss_ / static_cast<double>(step - last_step_),
+             .learning_rate = learning_rate_at(phase, step),
+             .parameters = size.parameters,
+             .macs = size.macs,
+             .exchange = exchange,
+             .seconds = since_exchange_};
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);
@@ -294,17 +382,12 @@ void Trainer::record(const strategies::Exchange& exchange, int64_t step, Wishes&
   metrics.seconds.exchange.inter += gradient_seconds_;
   metrics.seconds.total = metrics.seconds.local + gradient_seconds_ + exchange_seconds + metrics.seconds.evaluate;
   const comm::Volume all = comm::moved_by_exchanges(ranks_);
-  average_over_ranks(metrics, all - moved_, wishes, ranks_);
+  average_over_ranks(metrics, all - moved_, round.wishes, ranks_);
   moved_ = all;
   if (!exchange.residuals.empty()) metrics.residuals_by_rank = gather(exchange.own, *ranks_.world);
-
-  count(metrics, run);
-  last_step_ = step;
-  gradient_seconds_ = 0;
-  since_exchange_ = {};
-  lap_.lap();
 }
 
+/// Rank 0 writes.
 void Trainer::count(const Metrics& metrics, Run& run) {
   summary_.exchanges = metrics.exchange.index;
   summary_.steps = metrics.step;
@@ -318,6 +401,11 @@ void Trainer::count(const Metrics& metrics, Run& run) {
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   run.report(metrics, summary_.seconds.total, rate);
+  last_step_ = metrics.step;
+  loss_.reset();
+  gradient_seconds_ = 0;
+  since_exchange_ = {};
+  lap_.lap();
 }
 
 /// Every so many exchanges, at the end of a phase, and at the end.

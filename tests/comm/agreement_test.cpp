@@ -1,5 +1,5 @@
-// Who goes on after a loss: the rules, and every interleaving of messages, deaths and cuts in a model of the protocol that
-// decides by the same function as the code (docs/communication.md, "Elastic runs").
+// Who goes on after a loss: the rules, and every interleaving of messages, deaths and cuts in a model of the protocol
+// that decides by the same function as the code (docs/communication.md, "Elastic runs").
 #include "prunex/comm/elastic/agreement.h"
 
 #include <fmt/format.h>
@@ -362,8 +362,8 @@ class Explorer {
       ASSERT_EQ(rosters.emplace(formed.epoch, formed).first->second, formed) << "split: " << key_of(world);
       ASSERT_GE(static_cast<int64_t>(node.values.size()), node.report.committed) << key_of(world);
       for (const Node& other : world.nodes) {
-        const bool together = !node.dead && !other.dead && epoch_of(node) <= epoch_of(other) &&
-                              other.report.formed.has(node.report.node);
+        const bool together =
+            !node.dead && !other.dead && epoch_of(node) <= epoch_of(other) && other.report.formed.has(node.report.node);
         if (together) expect_same(node, other, world);
       }
     }
@@ -383,8 +383,10 @@ class Explorer {
     const auto dead = std::count_if(world.nodes.begin(), world.nodes.end(), [](const Node& n) { return n.dead; });
     if (2 * static_cast<int64_t>(left.size()) <= kNodes - dead) return;
     // Who is cut off may be the one who has heard that a roster met.
-    const bool uncertain = std::any_of(left.begin(), left.end(), [](const Node* n) { return !n->report.agreed.empty(); });
-    const bool cut = std::any_of(world.nodes.begin(), world.nodes.end(), [](const Node& n) { return n.cut && !n.dead; });
+    const bool uncertain =
+        std::any_of(left.begin(), left.end(), [](const Node* n) { return !n->report.agreed.empty(); });
+    const bool cut =
+        std::any_of(world.nodes.begin(), world.nodes.end(), [](const Node& n) { return n.cut && !n.dead; });
     if (uncertain && cut) return;
     for (const Node* node : left) ASSERT_EQ(node->report.committed, exchanges_) << "stuck: " << key_of(world);
   }

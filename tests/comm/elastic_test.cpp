@@ -174,7 +174,8 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   door.set_formed({2, {0, 1}});
   const auto deadline = std::chrono::steady_clock::now() + 10s;
   std::vector<Socket> strangers;
-  for (const std::string& words : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'), std::string("")}) {
+  for (const std::string& words :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'), std::string("")}) {
     for (int i = 0; i < 50; ++i) {
       strangers.push_back(connect_to(door.endpoint(), deadline));
       send_all(strangers.back(), words.data(), words.size(), deadline);

@@ -18,6 +18,7 @@
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/text/read_file.h"
+#include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -147,7 +148,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
   if (!environment) launch::expect_room_for(shape);
-  comm::ConnectOptions connection = connect_options(options.ranks);
+  comm::ConnectOptions connection = train::connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     const train::Plan plan = train::check(options);
@@ -160,7 +161,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch::launch_ranks({shape, options.threads}, invocation.argv);
+    return launch::launch_ranks({shape, options.threads, options.elastic}, invocation.argv);
   }
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },

@@ -30,9 +30,8 @@ bool read(std::istringstream& text, Roster& roster) {
 
 /// The rosters that those who go on need a quorum of: what was agreed to before the newest formed one is history.
 std::vector<Roster> rosters_to_win(const std::vector<Report>& here) {
-  const auto newest = std::max_element(here.begin(), here.end(), [](const Report& a, const Report& b) {
-    return a.formed.epoch < b.formed.epoch;
-  });
+  const auto newest = std::max_element(
+      here.begin(), here.end(), [](const Report& a, const Report& b) { return a.formed.epoch < b.formed.epoch; });
   std::vector<Roster> rosters{newest->formed};
   for (const Report& report : here) {
     for (const Roster& roster : report.agreed) {
@@ -81,9 +80,10 @@ int64_t agreed_exchanges(const std::vector<Report>& here) {
   for (const Report& report : here) {
     const int64_t has = report.committed + (report.entered ? 1 : 0);
     if (has < most) {
-      throw std::runtime_error(fmt::format("[comm] rank {} of node {} has {} exchanges, another one {}: wanted at most "
-                                           "one less, and that begun",
-                                           report.local_rank, report.node, report.committed, most));
+      throw std::runtime_error(
+          fmt::format("[comm] rank {} of node {} has {} exchanges, another one {}: wanted at most "
+                      "one less, and that begun",
+                      report.local_rank, report.node, report.committed, most));
     }
     all_entered = all_entered && has > most;
   }

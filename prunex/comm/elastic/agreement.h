@@ -45,10 +45,10 @@ struct Missing {
 struct Verdict {
   enum class Kind { kWait, kGo, kNoQuorum, kTooFew };
   Kind kind = Kind::kWait;
-  std::string why;                 ///< of kNoQuorum and kTooFew, as a clause
-  Roster roster = {};              ///< of kGo: those who go on
-  int64_t committed = 0;           ///< of kGo: exchanges that they have, once who entered the next one has taken it
-  std::vector<int> waiting = {};   ///< of kWait: nodes that may yet come
+  std::string why;                ///< of kNoQuorum and kTooFew, as a clause
+  Roster roster = {};             ///< of kGo: those who go on
+  int64_t committed = 0;          ///< of kGo: exchanges that they have, once who entered the next one has taken it
+  std::vector<int> waiting = {};  ///< of kWait: nodes that may yet come
 };
 
 /// How many ranks the nodes hold, by their numbers.

@@ -90,8 +90,8 @@ class Door::Loop {
  private:
   struct Caller {
     PeerLink link;
-    bool known = false;                     // has said the token
-    std::optional<Report> report = {};      // of one that seeks
+    bool known = false;                 // has said the token
+    std::optional<Report> report = {};  // of one that seeks
   };
 
   void run() {
@@ -231,7 +231,8 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
     heard_ = Clock::now();
     if (message->kind != MessageKind::kNote) continue;
     if (message->text == kOut) return Answer{Presence::kThere, "", true};
-    if (starts_with(message->text, kSaid)) return Answer{Presence::kThere, message->text.substr(std::string(kSaid).size())};
+    if (starts_with(message->text, kSaid))
+      return Answer{Presence::kThere, message->text.substr(std::string(kSaid).size())};
   }
   if (ended) return Answer{Presence::kEnded};
   if (Clock::now() - heard_ > patience_) return Answer{Presence::kSilent};

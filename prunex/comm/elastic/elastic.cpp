@@ -23,9 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAskEvery{20};             // between two looks at who has come
-constexpr milliseconds kConnectWithin{5'000};       // for those who were told to connect, at least
-constexpr int64_t kCardBytes = 64;            // "address port"
+constexpr milliseconds kAskEvery{20};          // between two looks at who has come
+constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
+constexpr int64_t kCardBytes = 64;             // "address port"
 constexpr int64_t kTokenWords = 4;
 
 std::string random_words(int64_t count) {
@@ -89,7 +89,8 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       options_(options),
       node_(ranks.layout.node()),
       local_rank_(ranks.layout.local_rank()),
-      ranks_of_(ranks.layout.node_sizes) {
+      ranks_of_(ranks.layout.node_sizes),
+      committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
   token_ = broadcast(*ranks.world, random_words(kTokenWords));
   const auto silence = options_.connect.heartbeat_timeout;
@@ -108,8 +109,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
 Elastic::~Elastic() = default;
 
 void Elastic::commit(int64_t exchange, uint64_t hash) {
-  TORCH_CHECK(exchange == committed_ + 1 || committed_ == 0, "[comm] exchange ", exchange, " after ", committed_);
-  committed_ = exchange - 1;
+  TORCH_CHECK(exchange == committed_ + 1, "[comm] exchange ", exchange, " after ", committed_);
   entered_ = true;
   Communicator& world = *ranks_.world;
   at::Tensor mine = at::full({1}, static_cast<int64_t>(hash), at::kLong);
@@ -228,8 +228,8 @@ class Elastic::Lead {
   void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
     for (const int node : nodes) {
       for (int i = 0; i < of_.ranks_of_[static_cast<size_t>(node)]; ++i) {
-        const bool came = std::any_of(here.begin(), here.end(),
-                                      [&](const Report& r) { return r.node == node && r.local_rank == i; });
+        const bool came =
+            std::any_of(here.begin(), here.end(), [&](const Report& r) { return r.node == node && r.local_rank == i; });
         if (!came) ask(node, i);
       }
     }
@@ -277,7 +277,8 @@ Elastic::Decision Elastic::lead(Missing& missing) {
       case Verdict::Kind::kGo:
         return decided(verdict);
       case Verdict::Kind::kTooFew:
-        throw std::runtime_error(fmt::format("[comm] {}, fewer than `min_nodes` {}", verdict.why, options_.least_nodes));
+        throw std::runtime_error(
+            fmt::format("[comm] {}, fewer than `min_nodes` {}", verdict.why, options_.least_nodes));
       case Verdict::Kind::kWait:
         gives_up = kNever;
         if (Clock::now() - begin > options_.connect.timeout) {
@@ -291,8 +292,8 @@ Elastic::Decision Elastic::lead(Missing& missing) {
           say(fmt::format("{}; looking for them for {} s", verdict.why, options_.patience.count() / 1000));
         }
         if (Clock::now() > gives_up) {
-          throw std::runtime_error(fmt::format("[comm] {}: gave up after {} s", verdict.why,
-                                               options_.patience.count() / 1000));
+          throw std::runtime_error(
+              fmt::format("[comm] {}: gave up after {} s", verdict.why, options_.patience.count() / 1000));
         }
         const std::vector<int> silent(missing.silent.begin(), missing.silent.end());
         others.ask(silent, here);
@@ -326,6 +327,8 @@ Hierarchy Elastic::connect_in(const Decision& decision) {
   ConnectOptions options = options_.connect;
   options.join_timeout = std::max(kConnectWithin, 2 * options.heartbeat_timeout);
   options.announce = false;
+  options.reports = ranks_.watch->options().reports;
+  options.report_signal = ranks_.watch->options().report_signal;
   Join join(options.join_timeout);
   const Layout layout = layout_of(decision.roster);
   const auto store = layout.world_size() == 1 ? make_memory_store()

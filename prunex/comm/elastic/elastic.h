@@ -21,6 +21,7 @@ class StoreServer;
 struct ElasticOptions {
   ConnectOptions connect;  ///< of the groups to come; the heartbeat's timeout is the silence that loses a node
   int least_nodes = 0;     ///< fewer do not go on; 0: a quorum is enough
+  int64_t exchanges = 0;   ///< that all ranks have already
   /// How long a node that has no quorum looks for the others.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
   /// What is worth a line on standard error; may be null.

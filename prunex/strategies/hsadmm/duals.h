@@ -86,7 +86,7 @@ class Duals {
 
   const ConsensusOptions& options_;
   const LocalSgd& local_;
-  const comm::Layout layout_;
+  const comm::Layout& layout_;  // of the groups as they are now
   const RowShards& shards_;
   std::vector<std::string> names_;
   double largest_rate_ = 0;  // learning rate of the whole run

@@ -27,6 +27,7 @@ class Hsadmm final : public Strategy {
   const sparsity::Masks& masks() const override { return masks_.global(); }
   void cut(const sparsity::Cut& cut, Replica& replica) override;
   State state() const override;
+  void go_back(const State& before) override;
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
 
  private:
@@ -46,6 +47,8 @@ class Hsadmm final : public Strategy {
   void take_off(const Replica& replica, int64_t step);
   Exchange land(Replica& replica);
 
+  void make_duals();
+  void restore_tensors(const State& state);
   void freeze(Replica& replica);
   void set_support();
   void set_node_plan();
@@ -62,6 +65,7 @@ class Hsadmm final : public Strategy {
   PhaseClock clock_;
   int64_t k_ = 0;
   bool frozen_ = false;
+  bool is_cut_ = false;  // masks and groups are those of the network before
 
   Weights z_;
   TensorDict outer_;  // b of the outer step; empty before the first
@@ -95,12 +99,14 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
 
   for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
   for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
-  if (options_.consensus.penalty.kappa > 0) {
-    duals_.emplace(options_.consensus, options_.local, ranks_.layout(), work_.shards(),
-                   names_in_consensus(options_, z_.params), z_.params);
-  }
+  if (options_.consensus.penalty.kappa > 0) make_duals();
   set_node_plan();
   set_terms();
+}
+
+void Hsadmm::make_duals() {
+  duals_.emplace(options_.consensus, options_.local, ranks_.layout(), work_.shards(),
+                 names_in_consensus(options_, z_.params), z_.params);
 }
 
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
@@ -339,6 +345,7 @@ void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
   TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
   TORCH_CHECK(!flight_, "[strategies] a cut while an exchange is on its way");
   at::NoGradGuard no_grad;
+  is_cut_ = true;
   sparsity::apply_cut(z_, cut);
   sparsity::apply_cut(outer_, cut);
   if (duals_) duals_->cut(cut);
@@ -362,6 +369,34 @@ State Hsadmm::state() const {
   return state;
 }
 
+void Hsadmm::go_back(const State& before) {
+  TORCH_CHECK(!flight_ && !one_node_, "[strategies] hsadmm does not outlive ranks beside an exchange, or as one node");
+  at::NoGradGuard no_grad;
+  const int64_t* progress = before.global["progress"].const_data_ptr<int64_t>();
+  k_ = progress[0];
+  frozen_ = progress[1] != 0;
+  if (progress[2] != 0 && !duals_) make_duals();
+  if (!is_cut_) {
+    masks_.load(before, progress[3]);
+    set_support();
+    terms_.masks = frozen_ && options_.masks.mask_theta ? gradient_masks(support_, z_.params) : TensorDict();
+  }
+  const bool stepped = std::any_of(before.global.begin(), before.global.end(),
+                                   [](const auto& item) { return item.key().starts_with("outer/"); });
+  if (!stepped) outer_ = TensorDict();
+  restore_tensors(before);
+}
+
+/// What load() and go_back() have in common.
+void Hsadmm::restore_tensors(const State& state) {
+  restore(z_.params, state.global, "z/");
+  restore(z_.buffers, state.global, "z/");
+  restore(outer_, state.global, "outer/");
+  if (duals_) duals_->load(state);
+  work_.load(state);
+  set_terms();
+}
+
 void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
   at::NoGradGuard no_grad;
   const int64_t* progress = state.global["progress"].const_data_ptr<int64_t>();
@@ -375,13 +410,7 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
     if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
   }
   if (cut_before != nullptr) cut(*cut_before, replica);
-
-  restore(z_.params, state.global, "z/");
-  restore(z_.buffers, state.global, "z/");
-  restore(outer_, state.global, "outer/");
-  if (duals_) duals_->load(state);
-  work_.load(state);
-  set_terms();
+  restore_tensors(state);
 }
 
 }  // namespace

@@ -1,0 +1,118 @@
+#include "prunex/train/outliving.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "prunex/say.h"
+#include "prunex/strategies/dictionaries.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+namespace {
+
+void copy_into(TensorDict& tensors, const TensorDict& from) {
+  for (auto& item : tensors) item.value().detach().copy_(from[item.key()]);
+}
+
+/// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().cpu().contiguous();
+  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
+  const size_t size = dense.nbytes();
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + at, std::min(sizeof(word), size - at));
+    hash = mixed(hash, word);
+  }
+  return mixed(hash, size);
+}
+
+}  // namespace
+
+comm::ConnectOptions connect_options(const RankOptions& ranks) {
+  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
+  comm::ConnectOptions options{.interfaces = ranks.interfaces,
+                               .timeout = milliseconds(ranks.comm_timeout),
+                               .join_timeout = milliseconds(ranks.join_timeout),
+                               .shared_memory = ranks.shared_memory,
+                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
+                               .announce = true};
+  if (ranks.device == "cuda") {
+    comm::check_gpu();
+    options.device = at::kCUDA;
+  }
+  return options;
+}
+
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges) {
+  if (!options.elastic) return nullptr;
+  comm::ElasticOptions elastic{
+      .connect = connect_options(options.ranks), .least_nodes = options.min_nodes, .exchanges = exchanges};
+  elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
+  return std::make_unique<comm::Elastic>(ranks, elastic);
+}
+
+void validate_elastic(const TrainOptions& options) {
+  if (!options.elastic) return;
+  const auto refuse = [](bool condition, const std::string& message) {
+    if (condition) throw std::invalid_argument("`elastic`: " + message);
+  };
+  refuse(!facts_of(options.strategy).outlives,
+         fmt::format("{} does not go on without a node; hsadmm, diloco, local_sgd and one_shot do", options.strategy));
+  refuse(options.local_after > 0, "got `local_after`, whose gradients need all ranks; wanted none");
+  refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
+  refuse(options.sites > 1, "got `sites`, equal shares of the nodes; wanted one");
+  refuse(options.ranks_per_node.size() > 1, "got nodes of different sizes; wanted one number of `ranks_per_node`");
+  refuse(options.pruning.any(), "got cuts by `prune_to` or `prune_below`, which need all ranks; masks do not");
+  refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
+  refuse(options.min_nodes > options.nodes,
+         fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
+}
+
+Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
+    : mean_(mean.copy()) {
+  at::NoGradGuard no_grad;
+  const strategies::State now = strategy.state();
+  state_ = {strategies::clones(now.global), strategies::clones(now.node), strategies::clones(now.rank)};
+  weights_ = {strategies::clones(replica.weights.params), strategies::clones(replica.weights.buffers)};
+  for (const auto& part : replica.optimizer) optimizer_.push_back(strategies::clones(part.value()));
+}
+
+void Before::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
+  at::NoGradGuard no_grad;
+  copy_into(replica.weights.params, weights_.params);
+  copy_into(replica.weights.buffers, weights_.buffers);
+  size_t i = 0;
+  for (auto& part : replica.optimizer) copy_into(part.value(), optimizer_[i++]);
+  strategy.go_back(state_);
+  mean = mean_.copy();
+}
+
+uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
+  uint64_t hash = 0;
+  for (const TensorDict* tensors : {&params, &masks}) {
+    for (const auto& item : *tensors) hash = mixed(hash, item.value());
+  }
+  return hash;
+}
+
+std::string to_json(const comm::Change& change) {
+  return nlohmann::ordered_json{{"epoch", change.roster.epoch},     {"exchange", change.exchange},
+                                {"nodes", change.roster.nodes},     {"lost", change.lost},
+                                {"joined", std::vector<int>()},     {"seconds", change.seconds}}
+      .dump();
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,48 @@
+// Runs that go on when nodes are lost: what a rank keeps to make an exchange again, and who takes part.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prunex/comm/connect.h"
+#include "prunex/comm/elastic/elastic.h"
+#include "prunex/strategies/strategy.h"
+#include "prunex/tensors.h"
+#include "prunex/train/options.h"
+#include "prunex/train/product_mean.h"
+
+namespace prunex::train {
+
+/// How the options connect ranks. Throws std::invalid_argument for a GPU that is not there.
+comm::ConnectOptions connect_options(const RankOptions& ranks);
+
+/// Of `elastic`; null without it. `exchanges`: that the run has made before. Collective.
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges);
+
+/// Throws std::invalid_argument that names what does not go with `elastic`.
+void validate_elastic(const TrainOptions& options);
+
+/// Everything that an exchange changes, copied before it.
+class Before {
+ public:
+  Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean);
+
+  /// Once the ranks that are left have connected anew.
+  void bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const;
+
+ private:
+  strategies::State state_;
+  Weights weights_;
+  std::vector<TensorDict> optimizer_;
+  ProductMean mean_;
+};
+
+/// 64 bits of these contents, equal for equal ones in the same order.
+uint64_t hash_of(const TensorDict& params, const TensorDict& masks);
+
+/// One line of membership.jsonl.
+std::string to_json(const comm::Change& change);
+
+}  // namespace prunex::train
