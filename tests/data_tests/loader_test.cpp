@@ -196,5 +196,32 @@ TEST(EvaluationBatch, RefusesARangeOutsideTheSet) {
   EXPECT_THROW(evaluation_batch(numbered_images(20), 5, 5), std::exception);
 }
 
+/// Images of an epoch that three ranks begin and, from a step on, the two that are left divide.
+TEST(Loader, DividesWhatIsLeftOfAnEpochAmongFewerRanks) {
+  const Dataset dataset = numbered_images(100);
+  std::multiset<int64_t> seen;
+  const auto take = [&](Loader& loader, Cursor at) {
+    for (const int64_t label : values(loader.batch(at.epoch, at.step).labels)) seen.insert(label);
+  };
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    Loader loader(dataset, {.batch_size = 4, .rank = rank, .ranks = 3, .seed = 5});
+    Cursor at{1, 0};
+    for (; at.step < 3; at = loader.after(at)) take(loader, at);
+    if (rank == 1) continue;  // it is lost
+    at = loader.divide(rank / 2, 2, at);
+    EXPECT_EQ(at, (Cursor{1, 3}));
+    EXPECT_EQ(loader.steps_in(1), 3 + (100 - 36) / 8);
+    for (; at.epoch == 1; at = loader.after(at)) take(loader, at);
+    EXPECT_EQ(at, (Cursor{2, 0}));
+    EXPECT_EQ(loader.steps_in(2), 100 / 8);
+    Loader fresh(dataset, {.batch_size = 4, .rank = rank / 2, .ranks = 2, .seed = 5});
+    EXPECT_EQ(values(loader.batch(2, 7).labels), values(fresh.batch(2, 7).labels));
+    at = loader.divide(0, 1, {2, 5});
+    EXPECT_EQ(loader.divide(0, 1, {2, loader.steps_in(2)}), (Cursor{3, 0})) << "nothing is left of epoch 2";
+  }
+  EXPECT_EQ(seen.size(), 100U);
+  EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 100U) << "none twice";
+}
+
 }  // namespace
 }  // namespace prunex::data

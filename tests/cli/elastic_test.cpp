@@ -1,0 +1,96 @@
+// Nodes that die while a run trains: the others go on, and the run ends well.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+
+namespace prunex::cli {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using tests::text_of;
+
+class Elastic : public testing::Test {
+ protected:
+  /// Sends `signal` to some ranks once the run has made so many exchanges.
+  Result run_and(int signal, const std::vector<std::pair<int, int>>& exchange_and_rank,
+                 const std::vector<std::string>& more) {
+    auto words = prunex({"train", "--elastic", "--samples", "320", "--model", "resnet8", "--precision", "fp32",
+                         "--batch-size", "8", "--exchanges", "30", "--local-steps", "2", "--eval-every", "10",
+                         "--run-dir", "run"});
+    words.insert(words.end(), more.begin(), more.end());
+    Running training(scratch_.path(), words);
+    for (const auto& [exchange, rank] : exchange_and_rank) {
+      EXPECT_TRUE(training.wait_for("exchange " + std::to_string(exchange) + "/"));
+      if (ranks_.empty()) ranks_ = training.children();
+      kill(ranks_.at(static_cast<size_t>(rank)), signal);
+    }
+    return training.finish();
+  }
+
+  std::vector<json> lines_of(const std::string& file) const {
+    std::vector<json> lines;
+    std::ifstream stream(scratch_ / ("run/" + file));
+    for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+
+  void expect_whole_record(int64_t lost) const {
+    const auto lines = lines_of("metrics.jsonl");
+    ASSERT_EQ(lines.size(), 30U);
+    for (size_t k = 0; k < lines.size(); ++k) EXPECT_EQ(lines[k].at("exchange"), k + 1);
+    const json summary = json::parse(text_of(scratch_ / "run/summary.json"));
+    EXPECT_EQ(summary.at("nodes_lost"), lost);
+    EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+    EXPECT_EQ(summary.at("samples"), lines.back().at("samples"));
+    for (const int pid : ranks_) EXPECT_NE(kill(pid, 0), 0) << pid;
+  }
+
+  const tests::Scratch scratch_;
+  std::vector<int> ranks_;
+};
+
+TEST_F(Elastic, RunsOutliveRank0AndThenAnotherNode) {
+  const Result result = run_and(SIGKILL, {{3, 0}, {12, 2}}, {"--nodes", "3"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("prunex: lost node 0 after exchange "));
+  EXPECT_THAT(result.output, HasSubstr("accuracy"));
+  expect_whole_record(2);
+  const auto changes = lines_of("membership.jsonl");
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_THAT(changes[0].at("nodes"), ElementsAre(1, 2));
+  EXPECT_THAT(changes[1].at("lost"), ElementsAre(2));
+  EXPECT_EQ(changes[1].at("epoch"), 2);
+  EXPECT_GE(changes[1].at("exchange"), changes[0].at("exchange"));
+}
+
+TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {
+  const Result result = run_and(SIGKILL, {{20, 3}},
+                                {"--nodes", "3", "--ranks-per-node", "2", "--strategy", "diloco", "--payload", "int2"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(1);
+  EXPECT_THAT(lines_of("membership.jsonl").at(0).at("nodes"), ElementsAre(0, 2));
+}
+
+TEST_F(Elastic, RunsGoOnWithoutAStoppedNodeThatIsNotTheMajority) {
+  const Result result = run_and(SIGSTOP, {{3, 1}}, {"--nodes", "3", "--partition", "classes:4"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(1);
+}
+
+TEST_F(Elastic, RunsEndWhereFewerNodesAreLeftThanWanted) {
+  const Result result = run_and(SIGKILL, {{3, 1}}, {"--nodes", "2", "--min-nodes", "2"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.errors, HasSubstr("1 of 2 nodes are left, fewer than --min-nodes 2"));
+}
+
+}  // namespace
+}  // namespace prunex::cli

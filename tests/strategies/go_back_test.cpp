@@ -1,0 +1,102 @@
+// An exchange that a lost rank ended is undone and made again: as if it had been made once.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <vector>
+
+#include "prunex/comm/connect.h"
+#include "tests/strategies/small_problem.h"
+
+namespace prunex::strategies {
+namespace {
+
+void copy_into(TensorDict& tensors, const TensorDict& from) {
+  for (auto& item : tensors) item.value().detach().copy_(from[item.key()]);
+}
+
+State copy_of(const State& state) {
+  return {clones(state.global), clones(state.node), clones(state.rank)};
+}
+
+struct Copy {
+  TensorDict params, buffers, momentum;
+  explicit Copy(const Replica& replica)
+      : params(clones(replica.weights.params)),
+        buffers(clones(replica.weights.buffers)),
+        momentum(clones(replica.optimizer["momentum"])) {}
+  void into(Replica& replica) const {
+    at::NoGradGuard no_grad;
+    copy_into(replica.weights.params, params);
+    copy_into(replica.weights.buffers, buffers);
+    copy_into(replica.optimizer["momentum"], momentum);
+  }
+};
+
+/// Of rank 0 after every exchange: its state, and theta; each exchange made `times` times.
+std::vector<TensorDict> made(HsadmmOptions options, int times) {
+  std::vector<TensorDict> states;
+  comm::run_ranks(2, 2, [&](comm::Hierarchy& ranks) {
+    const SmallProblem problem(ranks.layout.rank, at::kFloat);
+    Replica replica = problem.initial_replica();
+    const auto strategy = make_hsadmm(replica, ranks, options);
+    for (int64_t step = 1; step <= options.local.total_steps; ++step) {
+      problem.train(replica, strategy->local_terms(), step, step);
+      const Copy weights(replica);
+      const State before = copy_of(strategy->state());
+      Exchange exchange = strategy->after_update(replica, step);
+      for (int i = 1; i < times && exchange.exchanged; ++i) {
+        weights.into(replica);
+        strategy->go_back(before);
+        exchange = strategy->after_update(replica, step);
+      }
+      if (!exchange.exchanged || ranks.layout.rank != 0) continue;
+      TensorDict state = clones(merged(strategy->state()));
+      for (const auto& item : replica.weights.params) state.insert("theta/" + item.key(), item.value().detach().clone());
+      for (const auto& item : strategy->local_terms().anchor) state.insert("anchor/" + item.key(), item.value().clone());
+      for (const auto& item : strategy->local_terms().masks) state.insert("masks/" + item.key(), item.value().clone());
+      states.push_back(state);
+    }
+  });
+  return states;
+}
+
+void expect_the_same_again(const HsadmmOptions& options) {
+  const auto once = made(options, 1), twice = made(options, 2);
+  ASSERT_EQ(once.size(), twice.size());
+  ASSERT_GE(once.size(), 6U);
+  for (size_t k = 0; k < once.size(); ++k) {
+    ASSERT_EQ(once[k].size(), twice[k].size()) << "exchange " << k + 1;
+    for (const auto& item : once[k]) {
+      EXPECT_TRUE(at::equal(item.value(), twice[k][item.key()])) << "exchange " << k + 1 << ": " << item.key();
+    }
+  }
+}
+
+TEST(GoBack, UndoesAnExchangeOfHsadmmAndItsFreeze) {
+  expect_the_same_again(default_options());
+}
+
+TEST(GoBack, UndoesAnExchangeOfThePapersForm) {
+  expect_the_same_again(paper_options());
+}
+
+TEST(GoBack, UndoesRoundedMessagesAndOuterSteps) {
+  HsadmmOptions options = default_options();
+  options.exchange.payload = Payload::kInt2;
+  options.outer.from = 2;
+  expect_the_same_again(options);
+  options.consensus.penalty.kappa = 0;
+  options.after_freeze = AfterFreeze::kNesterov;
+  expect_the_same_again(options);
+}
+
+TEST(GoBack, UndoesDualsAfterTheFreeze) {
+  HsadmmOptions options = default_options();
+  options.after_freeze = AfterFreeze::kAdmm;
+  expect_the_same_again(options);
+}
+
+}  // namespace
+}  // namespace prunex::strategies
