@@ -175,12 +175,13 @@ class Supervisor {
                              [&](const Failure& a, const Failure& b) { return blame(a) < blame(b); });
   }
 
+  // Of an elastic run the last one: it had outlived the others.
   int conclude() {
     if (failures_.empty() || (elastic_ && done_at_)) {
       lines_.show_all();
       return stopped_;
     }
-    const auto failure = reason();
+    const auto failure = elastic_ ? failures_.back() : reason();
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {

@@ -109,9 +109,9 @@ uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
 }
 
 std::string to_json(const comm::Change& change) {
-  return nlohmann::ordered_json{{"epoch", change.roster.epoch},     {"exchange", change.exchange},
-                                {"nodes", change.roster.nodes},     {"lost", change.lost},
-                                {"joined", std::vector<int>()},     {"seconds", change.seconds}}
+  return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", change.exchange},
+                                {"nodes", change.roster.nodes}, {"lost", change.lost},
+                                {"joined", std::vector<int>()}, {"seconds", change.seconds}}
       .dump();
 }
 

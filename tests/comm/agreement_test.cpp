@@ -135,20 +135,49 @@ struct World {
 constexpr int kNodes = 3;
 constexpr int kMostUnheard = 1;
 
+/// A byte per number; rosters as their nodes' bits.
+void add(std::string& key, int64_t number) {
+  key += static_cast<char>(number);
+}
+void add(std::string& key, const Roster& roster) {
+  int64_t bits = 0;
+  for (const int node : roster.nodes) bits |= int64_t{1} << node;
+  add(key, roster.epoch);
+  add(key, bits);
+}
+
 std::string key_of(const World& world) {
-  std::string key = fmt::format("{}{}{}", world.deaths, world.cuts, world.unheard);
+  std::string key;
+  for (const int count : {world.deaths, world.cuts, world.unheard}) add(key, count);
   for (const Node& node : world.nodes) {
-    key += fmt::format("|{:d}{:d}{:d}{:d}{:d}", node.dead, node.cut, node.seeking, node.joining, node.contributed);
-    key += node.report.text();
-    for (const auto value : node.values) key += fmt::format(",{}", value);
-    for (const auto& roster : node.met) key += fmt::format("e{}", roster.epoch);
+    const Report& report = node.report;
+    add(key, node.dead | node.cut << 1 | node.seeking << 2 | node.joining << 3 | node.contributed << 4 |
+                 report.entered << 5 | node.told.has_value() << 6);
+    add(key, report.committed);
+    add(key, report.seen);
+    add(key, report.formed);
+    for (const auto& roster : report.agreed) add(key, roster);
+    key += ',';
+    for (const auto value : node.values) add(key, value);
+    key += ',';
+    for (const auto& roster : node.met) add(key, roster);
+    key += ',';
     for (const Verdict* verdict : {node.told ? &*node.told : nullptr, node.joining ? &node.decision : nullptr}) {
       if (verdict == nullptr) continue;
-      key += fmt::format(";{} {}", verdict->committed, verdict->roster.epoch);
-      for (const int other : verdict->roster.nodes) key += static_cast<char>('0' + other);
+      add(key, verdict->committed);
+      add(key, verdict->roster);
     }
   }
   return key;
+}
+
+std::string text_of(const World& world) {
+  std::string text;
+  for (const Node& node : world.nodes) {
+    text += fmt::format("node {}: {}{}{}{}, {}; ", node.report.node, node.dead ? "dead " : "", node.cut ? "cut " : "",
+                        node.seeking ? "seeks " : "", node.joining ? "joins" : "", node.report.text());
+  }
+  return text;
 }
 
 bool reach(const Node& a, const Node& b) {
@@ -359,8 +388,8 @@ class Explorer {
     std::map<int64_t, Roster> rosters;
     for (const Node& node : world.nodes) {
       const Roster& formed = node.report.formed;
-      ASSERT_EQ(rosters.emplace(formed.epoch, formed).first->second, formed) << "split: " << key_of(world);
-      ASSERT_GE(static_cast<int64_t>(node.values.size()), node.report.committed) << key_of(world);
+      ASSERT_EQ(rosters.emplace(formed.epoch, formed).first->second, formed) << "split: " << text_of(world);
+      ASSERT_GE(static_cast<int64_t>(node.values.size()), node.report.committed) << text_of(world);
       for (const Node& other : world.nodes) {
         const bool together =
             !node.dead && !other.dead && epoch_of(node) <= epoch_of(other) && other.report.formed.has(node.report.node);
@@ -371,7 +400,7 @@ class Explorer {
 
   static void expect_same(const Node& a, const Node& b, const World& world) {
     const auto both = static_cast<size_t>(std::min(a.report.committed, b.report.committed));
-    for (size_t k = 0; k < both; ++k) ASSERT_EQ(a.values[k], b.values[k]) << "exchange " << k << ": " << key_of(world);
+    for (size_t k = 0; k < both; ++k) ASSERT_EQ(a.values[k], b.values[k]) << "exchange " << k << ": " << text_of(world);
   }
 
   /// Where nothing more needs to happen: everybody who is left and not cut off is done, unless too few are.
@@ -388,7 +417,7 @@ class Explorer {
     const bool cut =
         std::any_of(world.nodes.begin(), world.nodes.end(), [](const Node& n) { return n.cut && !n.dead; });
     if (uncertain && cut) return;
-    for (const Node* node : left) ASSERT_EQ(node->report.committed, exchanges_) << "stuck: " << key_of(world);
+    for (const Node* node : left) ASSERT_EQ(node->report.committed, exchanges_) << "stuck: " << text_of(world);
   }
 
   const int most_deaths_, most_cuts_;

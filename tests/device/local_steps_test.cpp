@@ -277,7 +277,7 @@ TEST_F(RecordedSteps, AreKernelByKernelOnADeviceWithoutGraphs) {
 /// Labels that the host has looked at.
 class CuriousFeed final : public BatchFeed {
  public:
-  explicit CuriousFeed(std::unique_ptr<BatchFeed> feed) : feed_(std::move(feed)) {}
+  explicit CuriousFeed(std::unique_ptr<BatchFeed> feed) : BatchFeed(feed->loader()), feed_(std::move(feed)) {}
 
   void load(int64_t epoch, int64_t step) override { feed_->load(epoch, step); }
   data::Batch batch() const override {

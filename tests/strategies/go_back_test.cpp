@@ -53,8 +53,10 @@ std::vector<TensorDict> made(HsadmmOptions options, int times) {
       }
       if (!exchange.exchanged || ranks.layout.rank != 0) continue;
       TensorDict state = clones(merged(strategy->state()));
-      for (const auto& item : replica.weights.params) state.insert("theta/" + item.key(), item.value().detach().clone());
-      for (const auto& item : strategy->local_terms().anchor) state.insert("anchor/" + item.key(), item.value().clone());
+      for (const auto& item : replica.weights.params)
+        state.insert("theta/" + item.key(), item.value().detach().clone());
+      for (const auto& item : strategy->local_terms().anchor)
+        state.insert("anchor/" + item.key(), item.value().clone());
       for (const auto& item : strategy->local_terms().masks) state.insert("masks/" + item.key(), item.value().clone());
       states.push_back(state);
     }
