@@ -127,22 +127,47 @@ std::vector<Exchange> exchanges_of(const json& record) {
   return exchanges;
 }
 
-UsualSeconds usual_seconds(const Run& run) {
+std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run) {
   const Speeds speeds(run.timed.empty() ? run.exchanges : run.timed);
-  if (speeds.empty() || run.exchanges.empty()) {
-    if (!run.summary) return {};
-    const Seconds& all = run.summary->seconds;
-    return {all.local, all.intra + all.project + all.dual};
-  }
-  UsualSeconds sum;
+  if (speeds.empty()) return {};
+  std::vector<UsualSeconds> all;
   int64_t before = 0;
   for (const auto& exchange : run.exchanges) {
     const Speed speed = speeds.at(exchange.macs);
-    sum.local += speed.per_image * static_cast<double>(exchange.samples - before);
-    sum.work += speed.per_exchange;
+    all.push_back({speed.per_image * static_cast<double>(exchange.samples - before), speed.per_exchange});
     before = exchange.samples;
   }
-  return sum;
+  return all;
+}
+
+UsualSeconds usual_seconds(const Run& run) {
+  UsualSeconds sum;
+  const auto all = usual_seconds_by_exchange(run);
+  for (const auto& [local, work] : all) {
+    sum.local += local;
+    sum.work += work;
+  }
+  if (!all.empty() || !run.summary) return sum;
+  const Seconds& seconds = run.summary->seconds;
+  return {seconds.local, seconds.intra + seconds.project + seconds.dual};
+}
+
+double timing_scatter(const Run& run) {
+  std::map<int64_t, std::vector<double>> sizes;
+  int64_t before = 0;
+  for (const auto& exchange : run.timed.empty() ? run.exchanges : run.timed) {
+    const int64_t images = exchange.samples - before;
+    before = exchange.samples;
+    if (images > 0) sizes[exchange.macs].push_back(exchange.seconds.local / static_cast<double>(images));
+  }
+  std::vector<double> most;
+  for (const auto& [macs, values] : sizes) {
+    if (values.size() > most.size()) most = values;
+  }
+  if (most.size() < 4) return 0;
+  std::sort(most.begin(), most.end());
+  const double middle = median(most);
+  return middle > 0 ? (most[most.size() * 3 / 4] - most[most.size() / 4]) / 2 / middle : 0;
 }
 
 }  // namespace prunex::report
