@@ -7,6 +7,7 @@
 
 #include "plan/prediction.h"
 #include "report/plot.h"
+#include "report/report.h"
 #include "report/run.h"
 
 namespace prunex::plan {
@@ -83,5 +84,6 @@ std::vector<std::string> caveats_of(const Plan& plan);
 /// Tables for a terminal of 100 columns; JSON; a page.
 std::string to_text(const Plan& plan);
 std::string to_json(const Plan& plan, const std::string& command);
+std::string to_html(const Plan& plan, const report::Origin& origin);
 
 }  // namespace prunex::plan

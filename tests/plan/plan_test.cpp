@@ -1,6 +1,7 @@
 // Rows, order, advice and scaling, by hand from the runs of recorded_runs.h.
 #include "plan/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -171,6 +172,16 @@ TEST(Plan, ScalesWithTheBatchOfARankOrOfAStep) {
   EXPECT_NEAR(*rate(plan.strong, 3), 640 / (15 + 4 * (0.5 + 1.4)), 1e-9);
   EXPECT_EQ(plan.strong.points.back().nodes, 32);
   EXPECT_EQ(rate(plan.strong, 5), std::nullopt);
+}
+
+TEST(Plan, MakesAPageWithItsFigures) {
+  const std::string page = to_html(make_plan(two_runs(), options_of(4)), {.command = "prunex plan"});
+  for (const char* figure : {"parts-0", "links-0", "weak-0", "strong-0"}) {
+    EXPECT_TRUE(page.find(fmt::format("<figure id=\"{}\"", figure)) != std::string::npos) << figure;
+  }
+  EXPECT_NE(page.find("diloco is the first at"), std::string::npos);
+  EXPECT_EQ(page.find("<h3>Runs</h3>"), std::string::npos);
+  EXPECT_NE(page.find("<td class=\"num\">25 Mbit/s</td>"), std::string::npos);
 }
 
 TEST(Plan, SaysWhatItDoesNotKnow) {

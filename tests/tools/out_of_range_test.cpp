@@ -220,6 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"compare", {"--only", ""}, {"--only: got ''"}},
         {"compare", {"second.toml"}, {"compare: got 'second.toml'"}},
         {"report", {"--output", "same", "--json", "same"}, {"--json: got same"}},
+        {"plan", {"--output", "same", "--json", "same"}, {"--json: got same"}},
         {"plan", {"--nodes", "0"}, {"--nodes: got 0"}},
         {"plan", {"--link", "0"}, {"--link: got 0"}},
         {"plan", {"--link", "100,-1"}, {"--link: got -1"}},

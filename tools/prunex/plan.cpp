@@ -13,6 +13,7 @@
 #include "report/report.h"
 #include "report/study.h"
 #include "tools/prunex/commands.h"
+#include "tools/prunex/version.h"
 
 namespace prunex::tools {
 namespace {
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 struct PlanCommand {
   std::vector<std::string> from;
-  std::string cluster_file, json;
+  std::string cluster_file, json, output;
   plan::PlanOptions options;
   bool quiet = false;
 };
@@ -58,6 +59,8 @@ report::Findings find_runs(const PlanCommand& command) {
 }
 
 int run_plan(const PlanCommand& command, const text::OptionList& list) {
+  if (!command.json.empty() && !command.output.empty())
+    refuse_same_file("json", command.json, "output", command.output);
   const auto findings = find_runs(command);
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {
@@ -65,7 +68,11 @@ int run_plan(const PlanCommand& command, const text::OptionList& list) {
     }
   }
   const auto plan = plan::make_plan(findings.runs, command.options);
-  if (!command.json.empty()) io::write_file_atomically(command.json, plan::to_json(plan, line_of(command, list)));
+  const std::string line = line_of(command, list);
+  if (!command.json.empty()) io::write_file_atomically(command.json, plan::to_json(plan, line));
+  if (!command.output.empty()) {
+    io::write_file_atomically(command.output, plan::to_html(plan, origin_of(line, command.output)));
+  }
   fmt::print("{}", plan::to_text(plan));
   return 0;
 }
@@ -118,6 +125,7 @@ text::OptionList describe(PlanCommand& command) {
   list.add("accuracy", number(options.accuracy, text::share()),
            "test accuracy, 0 to 1, to predict the time to; default: the best that all runs reach")
       .not_in_files();
+  list.add("output", text::text_value(command.output), "also write a page with figures: FILE.html").not_in_files();
   list.add("json", text::text_value(command.json), "also write the plan to this file").not_in_files();
   list.add("quiet", text::flag(command.quiet), "no word on what could not be read").not_in_files();
   describe_cluster(list, options.cluster);
