@@ -185,6 +185,12 @@ std::string seconds_caveat(const Plan& plan) {
       seconds_text(*plan.options.seconds_per_step));
 }
 
+std::string network_caveat(const Plan& plan) {
+  if (plan.options.network.empty()) return "";
+  return fmt::format("Link and latency were fitted to {}, whose times are {} (root mean square) from the fit.",
+                     plan.options.network, share_text(plan.network_gap));
+}
+
 std::string links_caveat(const Cluster& cluster) {
   return cluster.has_equal_links()
              ? ""
@@ -215,6 +221,7 @@ std::vector<std::string> caveats_of(const Plan& plan) {
   add(lines, single_seed_caveat(plan));
   add(lines, end_caveat(plan));
   add(lines, seconds_caveat(plan));
+  add(lines, network_caveat(plan));
   add(lines, links_caveat(plan.options.cluster));
   lines.emplace_back(
       "Not in the seconds: evaluation, starting, packing and rounding of messages, and that ranks wait for each "

@@ -9,6 +9,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "plan/measured.h"
+
 namespace prunex::plan {
 namespace {
 
@@ -53,6 +55,22 @@ void take_apart_all(Plan& plan, const std::vector<const report::Variant*>& varia
   if (plan.recorded.empty()) throw std::invalid_argument("`from`: " + plan.left_out.front());
 }
 
+/// What was measured elsewhere, in place of what was described and recorded.
+void take_measured(Plan& plan) {
+  PlanOptions& options = plan.options;
+  if (!options.network.empty()) {
+    const MeasuredNetwork network = read_network(options.network);
+    options.cluster.link = {network.link};
+    options.cluster.latency = network.latency;
+    options.cluster.goodput = 1;
+    plan.network_gap = network.gap;
+  }
+  if (!options.gpu_kit.empty()) {
+    const Recorded& run = plan.recorded.front();
+    options.seconds_per_step = run.batch / read_gpu_rate(options.gpu_kit, run.model);
+  }
+}
+
 class RowMaker {
  public:
   explicit RowMaker(const Plan& plan)
@@ -93,7 +111,7 @@ class RowMaker {
     report::Interval range{kAll, 0};
     for (const auto& seed : run.seeds) {
       const Prediction there = one(run, seed, setting, images(seed));
-      const double scatter = seed.scatter * there.compute * cluster_.straggler;
+      const double scatter = seed.scatter * there.compute * cluster_.straggler + plan_.network_gap * there.wire;
       range.low = std::min(range.low, there.seconds - scatter);
       range.high = std::max(range.high, there.seconds + scatter);
     }
@@ -229,10 +247,11 @@ Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options)
   const auto [title, variants] = choose(tasks, options.only);
   Plan plan{.options = options, .task = title};
   take_apart_all(plan, variants);
+  take_measured(plan);
   plan.target = options.accuracy ? *options.accuracy : best_that_all_reach(plan.recorded);
   const RowMaker maker(plan);
   for (size_t i = 0; i < plan.recorded.size(); ++i) {
-    for (const auto& setting : settings_of(options, plan.recorded[i])) plan.rows.push_back(maker.make(i, setting));
+    for (const auto& setting : settings_of(plan.options, plan.recorded[i])) plan.rows.push_back(maker.make(i, setting));
   }
   refuse_without_effect(plan);
   sort_rows(plan.rows);

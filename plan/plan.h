@@ -19,7 +19,9 @@ struct PlanOptions {
   std::vector<std::string> payloads;       ///< further payloads
   std::optional<double> batch_size;        ///< images per rank and step; else as recorded
   std::optional<double> seconds_per_step;  ///< of the dense network at the recorded batch; else as recorded
-  std::optional<double> accuracy;          ///< 0 to 1; else the best that all runs reach
+  std::string network;             ///< a file of `prunex bench all_reduce --json` in place of link, latency and goodput
+  std::string gpu_kit;             ///< gpu-kit/results/3-speed.txt in place of seconds per step
+  std::optional<double> accuracy;  ///< 0 to 1; else the best that all runs reach
 };
 
 /// Seconds until an accuracy.
@@ -66,6 +68,7 @@ struct Plan {
   std::optional<size_t> recommended;  ///< of rows
   std::vector<std::string> advice;    ///< sentences, the most important first
   std::vector<std::string> caveats;   ///< what is assumed, and what is not known
+  double network_gap = 0;             ///< relative, of measured messages; widens ranges
   Scaling weak;                       ///< the batch of every rank stays
   Scaling strong;                     ///< the images of a step stay, as recorded, divided among the ranks
 

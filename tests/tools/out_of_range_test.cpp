@@ -293,6 +293,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"eval", {"--samples", "40", "--test", "t.safetensors"}, {"--samples: no --dataset is named"}},
         {"compare", {"--time-load", "0.5"}, {"--time-load: needs --time-exchanges"}},
         {"plan", {"--site-link", "5"}, {"--site-link: there is one of --sites, wanted two or more"}},
+        {"plan", {"--link", "5", "--network", "n.json"}, {"--link: --network says it"}},
+        {"plan", {"--gpu-kit", "5", "--seconds-per-step", "1"}, {"--gpu-kit: --seconds-per-step says it"}},
         {"plan", {"--site-latency", "5"}, {"--site-latency: there is one of --sites"}},
         {"compare", {"--cluster", "x"}, {"--cluster: needs --verify"}}}),
     name_of);

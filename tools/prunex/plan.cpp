@@ -77,16 +77,24 @@ int run_plan(const PlanCommand& command, const text::OptionList& list) {
   return 0;
 }
 
-void describe_cluster(text::OptionList& list, plan::Cluster& cluster) {
+void describe_cluster(text::OptionList& list, plan::PlanOptions& options) {
+  auto& cluster = options.cluster;
   using text::number;
   list.topic("Cluster");
   const auto count = text::between(1, comm::kMostRanks);
   list.add("nodes", number(cluster.nodes, count), "machines");
   list.add("ranks-per-node", number(cluster.ranks_per_node, count), "processes, or GPUs, of each");
+  const text::Condition not_measured{"no `network`",
+                                     [&options] { return options.network.empty() ? "" : "`network` says it"; }};
   list.add("link", text::numbers(cluster.link, "MBIT,MBIT", text::above_zero()),
-           "Mbit/s, each way, of a node; or a list, node by node, the last of which holds for the rest");
-  list.add("latency", number(cluster.latency, text::at_least(0)), "milliseconds of a message between nodes");
-  list.add("goodput", number(cluster.goodput, text::share()), "share of a link that the headers of TCP/IP leave");
+           "Mbit/s, each way, of a node; or a list, node by node, the last of which holds for the rest",
+           {not_measured});
+  list.add("latency", number(cluster.latency, text::at_least(0)), "milliseconds of a message between nodes",
+           {not_measured});
+  list.add("goodput", number(cluster.goodput, text::share()), "share of a link that the headers of TCP/IP leave",
+           {not_measured});
+  list.add("network", text::text_value(options.network, "FILE.json"),
+           "what `prunex bench all_reduce --json` measured, in place of link and latency");
   list.add("memory", number(cluster.memory, text::above_zero()), "GB/s that a rank adds up or copies in its node");
   list.add("sites", number(cluster.sites, count), "equal shares of the nodes, each behind one link");
   const text::Condition several{
@@ -122,13 +130,18 @@ text::OptionList describe(PlanCommand& command) {
   list.add("seconds-per-step", number(options.seconds_per_step, text::above_zero()),
            "of the dense network with the recorded batch, on the processors of this cluster; default: as recorded")
       .not_in_files();
+  const text::Condition not_given{"no `seconds_per_step`",
+                                  [&options] { return options.seconds_per_step ? "`seconds_per_step` says it" : ""; }};
+  list.add("gpu-kit", text::text_value(options.gpu_kit, "FILE"),
+           "instead: the images per second of gpu-kit/results/3-speed.txt, of one GPU", {not_given})
+      .not_in_files();
   list.add("accuracy", number(options.accuracy, text::share()),
            "test accuracy, 0 to 1, to predict the time to; default: the best that all runs reach")
       .not_in_files();
   list.add("output", text::text_value(command.output), "also write a page with figures: FILE.html").not_in_files();
   list.add("json", text::text_value(command.json), "also write the plan to this file").not_in_files();
   list.add("quiet", text::flag(command.quiet), "no word on what could not be read").not_in_files();
-  describe_cluster(list, options.cluster);
+  describe_cluster(list, options);
   return list;
 }
 
