@@ -113,7 +113,7 @@ std::string interval_sentence(const Plan& plan, const Row& best) {
 std::string payload_sentence(const Plan& plan, const Row& best) {
   const Recorded& run = plan.of(best);
   if (run.sends_gradients || run.overlap > 0 || best.whole.wire == 0) return "";
-  const auto network = make_closed_form(plan.options.cluster);
+  const auto network = make_network(plan.options.cluster);
   for (const char* payload : {"fp32", "bf16", "int8", "int4", "int2"}) {
     if (!payload_ratio(run, payload)) continue;
     Setting setting = best.setting;
@@ -192,6 +192,7 @@ std::string network_caveat(const Plan& plan) {
 }
 
 std::string links_caveat(const Cluster& cluster) {
+  if (uses_flows(cluster)) return "Bytes on the network are flows that share links fairly (SimGrid).";
   return cluster.has_equal_links()
              ? ""
              : "Links differ: the slowest holds for all, since every step of a ring waits for it.";

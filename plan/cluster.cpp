@@ -30,6 +30,9 @@ void check(const Cluster& cluster) {
     throw std::invalid_argument(fmt::format("`link`: got {} links, wanted at most one for each of {} nodes",
                                             cluster.link.size(), cluster.nodes));
   }
+  if (cluster.other_flows > 0 && cluster.engine == Engine::kClosedForm) {
+    throw std::invalid_argument("`other_flows`: the closed form knows no other traffic: wanted `engine` flows");
+  }
   if (cluster.nodes % cluster.sites != 0) {
     throw std::invalid_argument(
         fmt::format("`sites`: got {}, wanted a number that divides {} nodes", cluster.sites, cluster.nodes));

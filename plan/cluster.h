@@ -9,6 +9,13 @@
 
 namespace prunex::plan {
 
+/// Who says what messages take.
+enum class Engine {
+  kAuto,  ///< flows where links differ, if the build has them, and where others send, too; else the closed form
+  kClosedForm,
+  kFlows,
+};
+
 /// In the units of the options.
 struct Cluster {
   int nodes = 2, ranks_per_node = 1;
@@ -21,6 +28,8 @@ struct Cluster {
   double site_latency = 10;           ///< milliseconds of a message between sites
   double straggler = 1;               ///< times as long as the others the slowest node takes for a step
   double price_per_hour = 0;          ///< of a node
+  int other_flows = 0;                ///< of others, both ways, over each link between sites, or else of each node
+  Engine engine = Engine::kAuto;
 
   int ranks() const { return nodes * ranks_per_node; }
   /// Mbit/s of a node.
@@ -48,5 +57,9 @@ class Network {
 
 /// comm/cost_model.h; of unequal links the slowest holds for all, since every step of a ring waits for it.
 std::unique_ptr<Network> make_closed_form(const Cluster& cluster);
+
+/// As the cluster's engine says. Throws std::invalid_argument for flows in a build without SimGrid.
+bool uses_flows(const Cluster& cluster);
+std::unique_ptr<Network> make_network(const Cluster& cluster);
 
 }  // namespace prunex::plan

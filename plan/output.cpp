@@ -70,7 +70,9 @@ ordered_json to_json(const Cluster& cluster) {
           {"site_link", or_null(cluster.site_link)},
           {"site_latency", cluster.site_latency},
           {"straggler", cluster.straggler},
-          {"price_per_hour", cluster.price_per_hour}};
+          {"price_per_hour", cluster.price_per_hour},
+          {"other_flows", cluster.other_flows},
+          {"flows", uses_flows(cluster)}};
 }
 
 ordered_json to_json(const Plan& plan, const Scaling& scaling) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
 #include <stdexcept>
 
@@ -73,8 +74,7 @@ void take_measured(Plan& plan) {
 
 class RowMaker {
  public:
-  explicit RowMaker(const Plan& plan)
-      : plan_(plan), cluster_(plan.options.cluster), network_(make_closed_form(cluster_)) {}
+  explicit RowMaker(const Plan& plan) : plan_(plan), cluster_(plan.options.cluster), network_(make_network(cluster_)) {}
 
   Row make(size_t recorded, const Setting& setting) const {
     Row row{.recorded = recorded, .setting = setting};
@@ -210,25 +210,40 @@ std::vector<int> node_counts(const Cluster& cluster) {
   return counts;
 }
 
-std::optional<double> rate_on(const Recorded& run, Setting setting, const Cluster& cluster, bool is_strong) {
-  if (is_strong) setting.batch = setting.batch * run.ranks / cluster.ranks();
+/// A cluster of fewer nodes, whose network all rows share.
+struct Smaller {
+  Cluster cluster;
+  std::unique_ptr<Network> network;
+};
+
+std::vector<Smaller> smaller_clusters(const Cluster& cluster) {
+  std::vector<Smaller> all;
+  for (const int nodes : node_counts(cluster)) {
+    all.push_back({with_nodes(cluster, nodes), nullptr});
+    all.back().network = make_network(all.back().cluster);
+  }
+  return all;
+}
+
+std::optional<double> rate_on(const Recorded& run, Setting setting, const Smaller& there, bool is_strong) {
+  if (is_strong) setting.batch = setting.batch * run.ranks / there.cluster.ranks();
   if (setting.batch < 1) return std::nullopt;
-  const auto network = make_closed_form(cluster);
   double seconds = 0;
-  for (const auto& seed : run.seeds) seconds += predict(run, seed, setting, cluster, *network, kAll).seconds;
+  for (const auto& seed : run.seeds) {
+    seconds += predict(run, seed, setting, there.cluster, *there.network, kAll).seconds;
+  }
   return run.images * static_cast<double>(run.seeds.size()) / seconds;
 }
 
-Scaling scaling_of(const Plan& plan, bool is_strong) {
+Scaling scaling_of(const Plan& plan, const std::vector<Smaller>& clusters, bool is_strong) {
   Scaling scaling;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     if (plan.rows[i].is_recorded) scaling.rows.push_back(i);
   }
-  for (const int nodes : node_counts(plan.options.cluster)) {
-    const Cluster cluster = with_nodes(plan.options.cluster, nodes);
-    ScalingPoint point{.nodes = nodes};
+  for (const auto& there : clusters) {
+    ScalingPoint point{.nodes = there.cluster.nodes};
     for (const size_t row : scaling.rows) {
-      point.images_per_second.push_back(rate_on(plan.of(plan.rows[row]), plan.rows[row].setting, cluster, is_strong));
+      point.images_per_second.push_back(rate_on(plan.of(plan.rows[row]), plan.rows[row].setting, there, is_strong));
     }
     scaling.points.push_back(std::move(point));
   }
@@ -256,8 +271,9 @@ Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options)
   refuse_without_effect(plan);
   sort_rows(plan.rows);
   if (plan.rows.front().reaching) plan.recommended = 0;
-  plan.weak = scaling_of(plan, false);
-  plan.strong = scaling_of(plan, true);
+  const auto clusters = smaller_clusters(plan.options.cluster);
+  plan.weak = scaling_of(plan, clusters, false);
+  plan.strong = scaling_of(plan, clusters, true);
   plan.advice = advice_of(plan);
   plan.caveats = caveats_of(plan);
   return plan;

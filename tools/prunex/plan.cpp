@@ -103,6 +103,13 @@ void describe_cluster(text::OptionList& list, plan::PlanOptions& options) {
            "Mbit/s, each way, that a site's nodes share to other sites", {several});
   list.add("site-latency", number(cluster.site_latency, text::at_least(0)), "milliseconds of a message between sites",
            {several});
+  list.add("other-flows", number(cluster.other_flows, text::between(0, 1000)),
+           "connections of others, both ways, that share every link between sites, or else every node's");
+  list.add("engine",
+           text::choice(cluster.engine, {{"auto", plan::Engine::kAuto},
+                                         {"closed-form", plan::Engine::kClosedForm},
+                                         {"flows", plan::Engine::kFlows}}),
+           "what messages take; flows: SimGrid; auto: flows where links differ or others send, else the closed form");
   list.add("straggler", number(cluster.straggler, text::at_least(1)),
            "times as long as the others the slowest node takes for a step");
   list.add("price-per-hour", number(cluster.price_per_hour, text::at_least(0)), "of a node, in any currency");
