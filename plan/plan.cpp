@@ -68,7 +68,7 @@ void take_measured(Plan& plan) {
   }
   if (!options.gpu_kit.empty()) {
     const Recorded& run = plan.recorded.front();
-    options.seconds_per_step = run.batch / read_gpu_rate(options.gpu_kit, run.model);
+    options.seconds_per_step = options.batch_size.value_or(run.batch) / read_gpu_rate(options.gpu_kit, run.model);
   }
 }
 
@@ -226,7 +226,11 @@ std::vector<Smaller> smaller_clusters(const Cluster& cluster) {
 }
 
 std::optional<double> rate_on(const Recorded& run, Setting setting, const Smaller& there, bool is_strong) {
-  if (is_strong) setting.batch = setting.batch * run.ranks / there.cluster.ranks();
+  if (is_strong) {
+    const double share = static_cast<double>(run.ranks) / there.cluster.ranks();
+    setting.batch *= share;
+    if (setting.seconds_per_step) *setting.seconds_per_step *= share;
+  }
   if (setting.batch < 1) return std::nullopt;
   double seconds = 0;
   for (const auto& seed : run.seeds) {

@@ -18,7 +18,7 @@ struct PlanOptions {
   std::vector<double> local_steps;         ///< further intervals, of what exchanges weights
   std::vector<std::string> payloads;       ///< further payloads
   std::optional<double> batch_size;        ///< images per rank and step; else as recorded
-  std::optional<double> seconds_per_step;  ///< of the dense network at the recorded batch; else as recorded
+  std::optional<double> seconds_per_step;  ///< of the dense network with that batch; else as recorded
   std::string network;             ///< a file of `prunex bench all_reduce --json` in place of link, latency and goodput
   std::string gpu_kit;             ///< gpu-kit/results/3-speed.txt in place of seconds per step
   std::optional<double> accuracy;  ///< 0 to 1; else the best that all runs reach

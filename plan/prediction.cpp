@@ -35,7 +35,9 @@ class Predictor {
     bytes_ratio_ = *ratio;
     if (setting.payload != "fp32" && !recorded.sends_gradients) form_ = comm::Form::kDirect;
     if (setting.payload == "fp32" && recorded.payload != "fp32") form_ = comm::Form::kSharded;
-    if (setting.seconds_per_step) speed_ = *setting.seconds_per_step / recorded.step_before();
+    if (setting.seconds_per_step) {
+      speed_ = *setting.seconds_per_step / (recorded.step_before() * setting.batch / recorded.batch);
+    }
     rank_share_ = recorded.knows_no_nodes ? cluster.ranks_per_node : 1;
   }
 

@@ -117,6 +117,8 @@ TEST(Prediction, TakesSecondsPerStepFromElsewhere) {
   Setting setting = as_recorded(taken.recorded);
   setting.seconds_per_step = 0.2;  // a tenth: after the cut 0.1 s, and 0.05 s of work in an exchange
   EXPECT_NEAR(taken.with(setting, cluster_of(4)).seconds, 3 + 2 * (0.05 + 1.206), 1e-9);
+  setting.batch = 16;  // 10 steps and one exchange, as long a step
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).compute, 1.5, 1e-9);
 }
 
 TEST(Prediction, OfGradientsIsAMessageInEveryStep) {

@@ -135,7 +135,7 @@ text::OptionList describe(PlanCommand& command) {
            "images per rank and step; default: as recorded")
       .not_in_files();
   list.add("seconds-per-step", number(options.seconds_per_step, text::above_zero()),
-           "of the dense network with the recorded batch, on the processors of this cluster; default: as recorded")
+           "of the dense network with that batch, on the processors of this cluster; default: as recorded")
       .not_in_files();
   const text::Condition not_given{"no `seconds_per_step`",
                                   [&options] { return options.seconds_per_step ? "`seconds_per_step` says it" : ""; }};
