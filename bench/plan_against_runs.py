@@ -68,10 +68,10 @@ def measured(directory):
     return sum(seconds[1:]) + seconds[1]
 
 
-def predicted(options, record, nodes, links):
+def predicted(options, record, nodes, links, *more):
     """The plan's row of the run as it was recorded."""
     file = f"{options.output}/plan.json"
-    subprocess.run([options.prunex, "plan", "--from", record, "--nodes", str(nodes), "--link", links, "--json", file],
+    subprocess.run([options.prunex, "plan", "--from", record, "--nodes", str(nodes), "--link", links, "--json", file, *more],
                    check=True, stdout=subprocess.DEVNULL)
     with open(file) as plan:
         return next(row for row in json.load(plan)["rows"] if row["is_recorded"])
@@ -85,7 +85,7 @@ def cell(options, row, nodes, mbit, first):
     train(options, row, min(options.nodes), 0, None, fewest)
     train(options, row, nodes, mbit, first, run)
     links = f"{mbit:g}" if first is None else f"{first:g},{mbit:g}"
-    plan, own = predicted(options, record, nodes, links), predicted(options, run, nodes, links)
+    plan, own = predicted(options, record, nodes, links, "--overhead"), predicted(options, run, nodes, links)
     of_fewest = predicted(options, fewest, nodes, f"{mbit:g}")
     lines = exchanges(run)
     there, bytes_there = measured(run), sum(line["inter_node_bytes"] for line in lines) / len(lines)

@@ -225,9 +225,12 @@ std::vector<std::string> caveats_of(const Plan& plan) {
   add(lines, network_caveat(plan));
   add(lines, links_caveat(plan.options.cluster));
   lines.emplace_back(
-      "Not in the seconds: evaluation, starting, packing and rounding of messages, and that ranks wait for each "
-      "other's "
-      "slower steps beyond --straggler.");
+      plan.options.overhead
+          ? "Not in the seconds: evaluation and starting. Packing, rounding and waiting for each other are those of "
+            "the "
+            "recorded runs, whose nodes must have been one machine."
+          : "Not in the seconds: evaluation, starting, packing and rounding of messages, and that ranks wait for each "
+            "other's slower steps beyond --straggler.");
   for (const auto& line : plan.left_out) lines.push_back("Left out: " + line + ".");
   return lines;
 }

@@ -142,6 +142,7 @@ Setting base_setting(const PlanOptions& options, const Recorded& recorded) {
   Setting setting = as_recorded(recorded);
   setting.batch = options.batch_size.value_or(setting.batch);
   setting.seconds_per_step = options.seconds_per_step;
+  setting.counts_overhead = options.overhead;
   return setting;
 }
 

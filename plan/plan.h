@@ -21,6 +21,7 @@ struct PlanOptions {
   std::optional<double> seconds_per_step;  ///< of the dense network with that batch; else as recorded
   std::string network;             ///< a file of `prunex bench all_reduce --json` in place of link, latency and goodput
   std::string gpu_kit;             ///< gpu-kit/results/3-speed.txt in place of seconds per step
+  bool overhead = false;           ///< Setting::counts_overhead
   std::optional<double> accuracy;  ///< 0 to 1; else the best that all runs reach
 };
 

@@ -59,7 +59,8 @@ class Predictor {
     sum.exchanges += exchanges;
     sum.compute += compute;
     sum.wire += waiting;
-    sum.seconds += local + exchanges * stretch.work_seconds * speed_ + waiting;
+    const double work = stretch.work_seconds + (setting_.counts_overhead ? stretch.inter_seconds : 0);
+    sum.seconds += local + exchanges * work * speed_ + waiting;
     sum.node_bytes += sends * node_bytes(stretch);
   }
 

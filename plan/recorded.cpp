@@ -98,7 +98,8 @@ std::vector<Stretch> equal_stretches(const Run& run, const Recorded& recorded) {
   const report::UsualSeconds usual = usual_seconds(run);
   Stretch stretch{.images = static_cast<double>(summary.samples) / exchanges,
                   .step_seconds = usual.local / steps,
-                  .work_seconds = usual.work / exchanges};
+                  .work_seconds = usual.work / exchanges,
+                  .inter_seconds = usual.inter / exchanges};
   Payloads(recorded, run)
       .set(stretch, static_cast<double>(summary.inter_node_bytes), recorded.sends_gradients ? steps : exchanges);
   return std::vector<Stretch>(static_cast<size_t>(summary.exchanges), stretch);
@@ -117,7 +118,10 @@ std::vector<Stretch> stretches_of(const Run& run, const Recorded& recorded) {
     images = exchange.samples;
     steps = exchange.step;
     if (seen <= 0 || taken <= 0) continue;
-    stretches.push_back({.images = seen, .step_seconds = usual[i].local / taken, .work_seconds = usual[i].work});
+    stretches.push_back({.images = seen,
+                         .step_seconds = usual[i].local / taken,
+                         .work_seconds = usual[i].work,
+                         .inter_seconds = usual[i].inter});
     payloads.set(stretches.back(), static_cast<double>(exchange.inter_node_bytes),
                  recorded.sends_gradients ? taken : 1);
   }

@@ -13,11 +13,12 @@ namespace prunex::plan {
 
 /// Between two exchanges, as one line of metrics.jsonl has it.
 struct Stretch {
-  double images = 0;        ///< of all ranks
-  double step_seconds = 0;  ///< of a local step, at the usual speed
-  double work_seconds = 0;  ///< of an exchange, in the nodes
-  double reduced = 0;       ///< bytes per rank that an exchange, or a step where gradients are sent, sums up
-  double gathered = 0;      ///< bytes of every rank that all get, likewise
+  double images = 0;         ///< of all ranks
+  double step_seconds = 0;   ///< of a local step, at the usual speed
+  double work_seconds = 0;   ///< of an exchange, in the nodes
+  double inter_seconds = 0;  ///< of an exchange, between nodes where it was recorded
+  double reduced = 0;        ///< bytes per rank that an exchange, or a step where gradients are sent, sums up
+  double gathered = 0;       ///< bytes of every rank that all get, likewise
 };
 
 /// Operations of one exchange, or one step where gradients are sent: how many wait for each other.

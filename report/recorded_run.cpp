@@ -48,24 +48,30 @@ double median(std::vector<double> values) {
 /// What a network of one size takes.
 struct Speed {
   double per_image = 0;  ///< local steps
-  double per_exchange = 0;
+  double per_exchange = 0, between_nodes = 0;
+};
+
+/// Of exchanges of one size.
+struct Timings {
+  std::vector<double> local, work, inter;
 };
 
 /// Between timed sizes on a straight line, beyond them as the next one.
 class Speeds {
  public:
   explicit Speeds(const std::vector<Exchange>& timed) {
-    std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> sizes;
+    std::map<int64_t, Timings> sizes;
     int64_t before = 0;
     for (const auto& exchange : timed) {
       const int64_t images = exchange.samples - before;
       before = exchange.samples;
       if (images <= 0) continue;
-      auto& [local, work] = sizes[exchange.macs];
+      auto& [local, work, inter] = sizes[exchange.macs];
       local.push_back(exchange.seconds.local / static_cast<double>(images));
       work.push_back(exchange.seconds.intra + exchange.seconds.project + exchange.seconds.dual);
+      inter.push_back(exchange.seconds.inter);
     }
-    for (auto& [macs, values] : sizes) by_macs_[macs] = {median(values.first), median(values.second)};
+    for (auto& [macs, all] : sizes) by_macs_[macs] = {median(all.local), median(all.work), median(all.inter)};
   }
 
   bool empty() const { return by_macs_.empty(); }
@@ -79,7 +85,7 @@ class Speeds {
     const auto between = [&](double Speed::*of) {
       return below->second.*of + share * (above->second.*of - below->second.*of);
     };
-    return {between(&Speed::per_image), between(&Speed::per_exchange)};
+    return {between(&Speed::per_image), between(&Speed::per_exchange), between(&Speed::between_nodes)};
   }
 
  private:
@@ -134,7 +140,8 @@ std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run) {
   int64_t before = 0;
   for (const auto& exchange : run.exchanges) {
     const Speed speed = speeds.at(exchange.macs);
-    all.push_back({speed.per_image * static_cast<double>(exchange.samples - before), speed.per_exchange});
+    all.push_back(
+        {speed.per_image * static_cast<double>(exchange.samples - before), speed.per_exchange, speed.between_nodes});
     before = exchange.samples;
   }
   return all;
@@ -143,13 +150,14 @@ std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run) {
 UsualSeconds usual_seconds(const Run& run) {
   UsualSeconds sum;
   const auto all = usual_seconds_by_exchange(run);
-  for (const auto& [local, work] : all) {
+  for (const auto& [local, work, inter] : all) {
     sum.local += local;
     sum.work += work;
+    sum.inter += inter;
   }
   if (!all.empty() || !run.summary) return sum;
   const Seconds& seconds = run.summary->seconds;
-  return {seconds.local, seconds.intra + seconds.project + seconds.dual};
+  return {seconds.local, seconds.intra + seconds.project + seconds.dual, seconds.inter};
 }
 
 double timing_scatter(const Run& run) {

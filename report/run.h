@@ -160,6 +160,7 @@ struct Run {
 /// for a while does not count. Sums of the whole run; those of summary.json where no exchanges are known.
 struct UsualSeconds {
   double local = 0, work = 0;
+  double inter = 0;  ///< of exchanges, between nodes: the wire, packing, rounding, waiting for each other
 };
 UsualSeconds usual_seconds(const Run& run);
 /// The same for each of the run's exchanges; empty where none are known.

@@ -121,6 +121,13 @@ TEST(Prediction, TakesSecondsPerStepFromElsewhere) {
   EXPECT_NEAR(taken.with(setting, cluster_of(4)).compute, 1.5, 1e-9);
 }
 
+TEST(Prediction, CountsWhatExchangesTookBesideTheWireIfTold) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Setting setting = as_recorded(taken.recorded);
+  setting.counts_overhead = true;
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).seconds, 30 + 2 * (0.5 + 99 + 1.206), 1e-9);
+}
+
 TEST(Prediction, OfGradientsIsAMessageInEveryStep) {
   const Taken taken(tests::recorded_run("ddp", true, 4e6));
   const Prediction there = taken.on(cluster_of(4));

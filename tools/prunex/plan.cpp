@@ -142,6 +142,9 @@ text::OptionList describe(PlanCommand& command) {
   list.add("gpu-kit", text::text_value(options.gpu_kit, "FILE"),
            "instead: the images per second of gpu-kit/results/3-speed.txt, of one GPU", {not_given})
       .not_in_files();
+  list.add("overhead", text::flag(options.overhead),
+           "count what recorded exchanges took between nodes that were one machine, beside the wire")
+      .not_in_files();
   list.add("accuracy", number(options.accuracy, text::share()),
            "test accuracy, 0 to 1, to predict the time to; default: the best that all runs reach")
       .not_in_files();
