@@ -2,10 +2,12 @@
 # Runs a command once per rank on an emulated cluster: every node is a network namespace of its own, its interfaces hang
 # on one bridge each, and every link is shaped in both directions. Wants root, `ip` and `tc`.
 #
-#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] -- COMMAND...
+#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] [--first MBIT] [--burst KB] -- COMMAND...
 #
 #   MBIT            rate of every link, each way, in Mbit/s; 0 = unshaped
 #   --interfaces I  links per node: eth0, eth1, ..., each on a bridge of its own [1]
+#   --first MBIT    rate of node 0's links instead
+#   --burst KB      bytes that cross an idle link faster than its rate [256]
 #
 #   bench/cluster.sh 2 2 200 -- build/release/prunex train --nodes 2 --ranks-per-node 2
 #
@@ -20,30 +22,35 @@ set -euo pipefail
 
 readonly cluster=prunex-$$
 readonly grace=10
-nodes='' ranks_per_node='' mbit='' interfaces=1 command=()
+nodes='' ranks_per_node='' mbit='' interfaces=1 first='' burst=256 command=()
 alive='' janitor='' timer='' worst=0
 prefixers=()
 declare -A running=()
 
 refuse() { printf 'cluster.sh: %s\n' "$*" >&2; exit 2; }
 is_count() { [[ $1 =~ ^[1-9][0-9]{0,3}$ ]]; }
+is_rate() { [[ $1 =~ ^[0-9]+(\.[0-9]+)?$ ]]; }
 
 parse() {
   [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0; }
-  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] -- COMMAND..."
+  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--first MBIT] [--burst KB] -- COMMAND..."
   nodes=$1 ranks_per_node=$2 mbit=$3
   shift 3
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
       --interfaces) interfaces=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
-      *) refuse "unknown option '$1', wanted --interfaces I or -- COMMAND..." ;;
+      --first) first=${2:-none}; shift $(($# < 2 ? 1 : 2)) ;;
+      --burst) burst=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
+      *) refuse "unknown option '$1', wanted --interfaces I, --first MBIT, --burst KB or -- COMMAND..." ;;
     esac
   done
   [[ $# -ge 2 ]] || refuse "no command: wanted -- COMMAND..."
   command=("${@:2}")
   is_count "$nodes" || refuse "NODES: got '$nodes', wanted a whole number from 1 on"
   is_count "$ranks_per_node" || refuse "RANKS_PER_NODE: got '$ranks_per_node', wanted a whole number from 1 on"
-  [[ $mbit =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
+  is_rate "$mbit" || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
+  is_rate "${first:-0}" || refuse "--first: got '$first', wanted Mbit/s, 0 for unshaped links"
+  is_count "$burst" || refuse "--burst: got '$burst', wanted kB"
   is_count "$interfaces" || refuse "--interfaces: got '$interfaces', wanted a whole number from 1 on"
 }
 
@@ -97,18 +104,19 @@ must() {
 address() { echo "10.$((70 + $2)).$(($1 / 250)).$(($1 % 250 + 1))"; }
 
 shape() {
-  [[ $mbit =~ [1-9] ]] || return 0
-  must tc -n "$1" qdisc replace dev "$2" root tbf rate "${mbit}mbit" burst 256k latency 100ms
+  [[ $3 =~ [1-9] ]] || return 0
+  must tc -n "$1" qdisc replace dev "$2" root tbf rate "${3}mbit" burst "${burst}k" latency 100ms
 }
 
 add_link() {
-  local node=$1 interface=$2 space=$cluster-node$1 port=node$1.eth$2
+  local node=$1 interface=$2 space=$cluster-node$1 port=node$1.eth$2 rate=$mbit
+  ((node > 0)) || rate=${first:-$mbit}
   must ip -n "$cluster-switch" link add "$port" type veth peer name "eth$interface" netns "$space"
   must ip -n "$cluster-switch" link set "$port" master "wire$interface" up
   must ip -n "$space" address add "$(address "$node" "$interface")/16" dev "eth$interface"
   must ip -n "$space" link set "eth$interface" up
-  shape "$cluster-switch" "$port"
-  shape "$space" "eth$interface"
+  shape "$cluster-switch" "$port" "$rate"
+  shape "$space" "eth$interface" "$rate"
 }
 
 build() {

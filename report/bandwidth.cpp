@@ -147,7 +147,7 @@ Figure crossing_figure(const std::vector<Priced>& all) {
 Cost cost_of(const Run& run) {
   const auto& summary = *run.summary;
   const UsualSeconds usual = usual_seconds(run);
-  const auto [messages, flat] = summary.messages;
+  const int64_t messages = summary.messages.between_nodes, flat = summary.messages.among_all;
   const auto between = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges);
   return {.local = usual.local,
           .exchange = usual.work,

@@ -94,6 +94,7 @@ std::string section_html(const Section& section, size_t number, bool is_alone) {
                       escape(section.setup), table_html(section.summary), escape(section.note));
   if (!section.differences.is_empty()) html += figure_html(section.differences, fmt::format("differences-{}", number));
   for (const auto& chapter : section.chapters) html += chapter_html(chapter, number);
+  if (section.runs.rows.empty()) return html + "</section>\n";
   html += "<h3>Runs</h3>\n";
   if (!section.command.empty()) html += fmt::format("<p><code>{}</code></p>\n", escape(section.command));
   if (!section.own_options.rows.empty()) html += table_html(section.own_options);

@@ -30,7 +30,7 @@ struct Section {
   std::vector<Chapter> chapters;
   std::string command;  ///< what all runs share
   Table own_options;    ///< what they do not
-  Table runs;           ///< one row each
+  Table runs;           ///< one row each; may be empty
 };
 
 /// The end of the page.

@@ -48,24 +48,30 @@ double median(std::vector<double> values) {
 /// What a network of one size takes.
 struct Speed {
   double per_image = 0;  ///< local steps
-  double per_exchange = 0;
+  double per_exchange = 0, between_nodes = 0;
+};
+
+/// Of exchanges of one size.
+struct Timings {
+  std::vector<double> local, work, inter;
 };
 
 /// Between timed sizes on a straight line, beyond them as the next one.
 class Speeds {
  public:
   explicit Speeds(const std::vector<Exchange>& timed) {
-    std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> sizes;
+    std::map<int64_t, Timings> sizes;
     int64_t before = 0;
     for (const auto& exchange : timed) {
       const int64_t images = exchange.samples - before;
       before = exchange.samples;
       if (images <= 0) continue;
-      auto& [local, work] = sizes[exchange.macs];
+      auto& [local, work, inter] = sizes[exchange.macs];
       local.push_back(exchange.seconds.local / static_cast<double>(images));
       work.push_back(exchange.seconds.intra + exchange.seconds.project + exchange.seconds.dual);
+      inter.push_back(exchange.seconds.inter);
     }
-    for (auto& [macs, values] : sizes) by_macs_[macs] = {median(values.first), median(values.second)};
+    for (auto& [macs, all] : sizes) by_macs_[macs] = {median(all.local), median(all.work), median(all.inter)};
   }
 
   bool empty() const { return by_macs_.empty(); }
@@ -79,7 +85,7 @@ class Speeds {
     const auto between = [&](double Speed::*of) {
       return below->second.*of + share * (above->second.*of - below->second.*of);
     };
-    return {between(&Speed::per_image), between(&Speed::per_exchange)};
+    return {between(&Speed::per_image), between(&Speed::per_exchange), between(&Speed::between_nodes)};
   }
 
  private:
@@ -127,22 +133,49 @@ std::vector<Exchange> exchanges_of(const json& record) {
   return exchanges;
 }
 
-UsualSeconds usual_seconds(const Run& run) {
+std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run) {
   const Speeds speeds(run.timed.empty() ? run.exchanges : run.timed);
-  if (speeds.empty() || run.exchanges.empty()) {
-    if (!run.summary) return {};
-    const Seconds& all = run.summary->seconds;
-    return {all.local, all.intra + all.project + all.dual};
-  }
-  UsualSeconds sum;
+  if (speeds.empty()) return {};
+  std::vector<UsualSeconds> all;
   int64_t before = 0;
   for (const auto& exchange : run.exchanges) {
     const Speed speed = speeds.at(exchange.macs);
-    sum.local += speed.per_image * static_cast<double>(exchange.samples - before);
-    sum.work += speed.per_exchange;
+    all.push_back(
+        {speed.per_image * static_cast<double>(exchange.samples - before), speed.per_exchange, speed.between_nodes});
     before = exchange.samples;
   }
-  return sum;
+  return all;
+}
+
+UsualSeconds usual_seconds(const Run& run) {
+  UsualSeconds sum;
+  const auto all = usual_seconds_by_exchange(run);
+  for (const auto& [local, work, inter] : all) {
+    sum.local += local;
+    sum.work += work;
+    sum.inter += inter;
+  }
+  if (!all.empty() || !run.summary) return sum;
+  const Seconds& seconds = run.summary->seconds;
+  return {seconds.local, seconds.intra + seconds.project + seconds.dual, seconds.inter};
+}
+
+double timing_scatter(const Run& run) {
+  std::map<int64_t, std::vector<double>> sizes;
+  int64_t before = 0;
+  for (const auto& exchange : run.timed.empty() ? run.exchanges : run.timed) {
+    const int64_t images = exchange.samples - before;
+    before = exchange.samples;
+    if (images > 0) sizes[exchange.macs].push_back(exchange.seconds.local / static_cast<double>(images));
+  }
+  std::vector<double> most;
+  for (const auto& [macs, values] : sizes) {
+    if (values.size() > most.size()) most = values;
+  }
+  if (most.size() < 4) return 0;
+  std::sort(most.begin(), most.end());
+  const double middle = median(most);
+  return middle > 0 ? (most[most.size() * 3 / 4] - most[most.size() / 4]) / 2 / middle : 0;
 }
 
 }  // namespace prunex::report

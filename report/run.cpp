@@ -86,13 +86,26 @@ std::vector<Exchange> parse_exchanges(std::istream& file) {
   return exchanges;
 }
 
-int64_t count_operations(const json& traffic, const std::vector<const char*>& groups) {
-  int64_t count = 0;
+const std::vector<std::string> kDirect{"all_gather", "all_gather_parts", "all_to_all", "reduce_scatter"};
+
+/// Sum of what these operations of rank 0's groups between nodes have under `key`; of all operations without names.
+int64_t sum_of(const json& traffic, const char* key, const std::vector<std::string>& operations = {},
+               const std::vector<const char*>& groups = {"rail", "site", "cross"}) {
+  int64_t sum = 0;
   for (const char* group : groups) {
-    const json operations = part(traffic, group);
-    for (const auto& [name, counts] : operations.items()) count += whole(counts, "count");
+    const json of_group = part(traffic, group);
+    for (const auto& [name, counts] : of_group.items()) {
+      const bool wanted =
+          operations.empty() || std::find(operations.begin(), operations.end(), name) != operations.end();
+      if (wanted) sum += whole(counts, key);
+    }
   }
-  return count;
+  return sum;
+}
+
+/// What may be missing, as a whole number.
+std::optional<int64_t> maybe_whole(const json& object, const char* key) {
+  return object.contains(key) ? std::optional(whole(object, key)) : std::nullopt;
 }
 
 /// As one would write it on the command line: "4,2,1" for a list.
@@ -121,10 +134,12 @@ constexpr Field<Summary, int64_t> kSummaryCounts[] = {
     {"exchanges", &Summary::exchanges},
     {"steps", &Summary::steps},
     {"samples", &Summary::samples},
+    {"parameters_dense", &Summary::parameters_dense},
     {"parameters_compact", &Summary::parameters_compact},
     {"macs_compact", &Summary::macs_compact},
     {"inter_node_bytes", &Summary::inter_node_bytes},
     {"inter_node_bytes_bound", &Summary::inter_node_bytes_bound},
+    {"inter_node_bytes_dense", &Summary::inter_node_bytes_dense},
     {"inter_node_bytes_ddp", &Summary::inter_node_bytes_ddp},
     {"inter_node_bytes_ddp_flat", &Summary::inter_node_bytes_ddp_flat}};
 
@@ -264,9 +279,14 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
 }  // namespace
 
 Messages count_messages(const json& summary) {
-  if (summary.contains("messages")) return {whole(summary, "messages"), whole(summary, "flat_messages")};
+  if (summary.contains("messages")) {
+    return {whole(summary, "messages"), whole(summary, "flat_messages"), maybe_whole(summary, "direct_messages"),
+            maybe_whole(summary, "gathered_bytes")};
+  }
+  if (!summary.contains("traffic")) return {};
   const json traffic = part(summary, "traffic");
-  return {count_operations(traffic, {"rail", "site", "cross"}), count_operations(traffic, {"flat"})};
+  return {sum_of(traffic, "count"), sum_of(traffic, "count", {}, {"flat"}), sum_of(traffic, "count", kDirect),
+          sum_of(traffic, "sent_bytes", {"all_gather"})};
 }
 
 std::string Run::option(const std::string& key) const {

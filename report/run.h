@@ -69,6 +69,10 @@ inline constexpr Field<Exchange, int64_t> kCounted[] = {{"exchange", &Exchange::
 /// Operations that rank 0 took part in; 0 where the run did not count them.
 struct Messages {
   int64_t between_nodes = 0, among_all = 0;
+  /// Of those between nodes: from everyone to everyone, instead of round a ring. Nothing where older records do not
+  /// say.
+  std::optional<int64_t> direct;
+  std::optional<int64_t> gathered_bytes;  ///< sent by rank 0 so that all have what every rank has; likewise
 };
 
 /// A node of a run whose nodes have images of their own.
@@ -87,8 +91,8 @@ struct Summary {
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images
-  int64_t parameters_compact = 0, macs_compact = 0;
-  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0;
+  int64_t parameters_dense = 0, parameters_compact = 0, macs_compact = 0;
+  int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
   Messages messages;
   Seconds seconds;
@@ -156,8 +160,14 @@ struct Run {
 /// for a while does not count. Sums of the whole run; those of summary.json where no exchanges are known.
 struct UsualSeconds {
   double local = 0, work = 0;
+  double inter = 0;  ///< of exchanges, between nodes: the wire, packing, rounding, waiting for each other
 };
 UsualSeconds usual_seconds(const Run& run);
+/// The same for each of the run's exchanges; empty where none are known.
+std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run);
+/// Half the distance between the quartiles of an image's local steps over their median: how far timings of one size of
+/// the network, of which most exchanges are, scatter. 0 for fewer than four.
+double timing_scatter(const Run& run);
 
 /// Of summary.json: counted from its traffic, or as an entry of compare.json has them.
 Messages count_messages(const nlohmann::json& summary);

@@ -8,6 +8,7 @@
 #                                     be had, their tests are skipped
 #   scripts/setup.sh --python         also what `make wheel` and `make install-python` need
 #   scripts/setup.sh --development    also clang and its fuzzer, clang-format, clang-tidy, Google Benchmark
+#   scripts/setup.sh --simgrid        also SimGrid, for the flows of `prunex plan`
 #   scripts/setup.sh --cuda           also what -DPRUNEX_CUDA=ON needs beyond a CUDA toolkit with cuDNN and NCCL, or all of it
 #
 # TORCH_ROOT=DIR   use the LibTorch in DIR; nothing is put in .venv
@@ -191,6 +192,7 @@ main() {
       --packages) with_venv= ;;
       --python) with_package=1; packages+=(python3-dev) ;;
       --development) packages+=(clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 libbenchmark-dev) ;;
+      --simgrid) packages+=(libsimgrid-dev) ;;
       -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
       *) die "unknown option '$option'; see --help" ;;
     esac

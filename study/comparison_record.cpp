@@ -48,11 +48,13 @@ ordered_json read_json(const std::string& path) {
 ordered_json read_summary(const std::string& directory) {
   ordered_json summary = read_json(directory + "/summary.json");
   if (!report::is_summary(summary)) return {};
-  const auto [messages, flat_messages] = report::count_messages(summary);
+  const report::Messages messages = report::count_messages(summary);
   summary.erase("traffic");
   summary.erase("not_removed");
-  summary["messages"] = messages;
-  summary["flat_messages"] = flat_messages;
+  summary["messages"] = messages.between_nodes;
+  summary["flat_messages"] = messages.among_all;
+  if (messages.direct) summary["direct_messages"] = *messages.direct;
+  if (messages.gathered_bytes) summary["gathered_bytes"] = *messages.gathered_bytes;
   return summary;
 }
 

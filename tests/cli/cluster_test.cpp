@@ -166,6 +166,8 @@ TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
   refused({"2", "1", "fast", "--", "true"}, "MBIT: got 'fast'");
   refused({"2", "1", "1", "--rails", "2", "--", "true"}, "'--rails'");
   refused({"2", "1", "1", "--interfaces", "0", "--", "true"}, "--interfaces: got '0'");
+  refused({"2", "1", "1", "--first", "slow", "--", "true"}, "--first: got 'slow'");
+  refused({"2", "1", "1", "--burst", "0", "--", "true"}, "--burst: got '0'");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ const std::regex kWord(R"re(([^\s]+))re");
 
 std::map<std::string, Room> read_rooms() {
   std::map<std::string, Room> rooms;
-  for (const char* folder : {"prunex", "report", "launch", "study"}) {
+  for (const char* folder : {"prunex", "report", "launch", "study", "plan"}) {
     const std::string lists = std::string(folder) + "/CMakeLists.txt", text = text_of(lists);
     for (std::sregex_iterator line(text.begin(), text.end(), kRoomLine), end; line != end; ++line) {
       Room& room = rooms[(*line)[1]];
@@ -69,7 +69,7 @@ std::string room_of(const fs::path& path) {
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
-  for (const char* tree : {"prunex", "report", "launch", "study", "tools"}) {
+  for (const char* tree : {"prunex", "report", "launch", "study", "plan", "tools"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / tree)) {
       const auto extension = entry.path().extension();
       if (extension == ".h" || extension == ".cpp") found.push_back(entry.path().lexically_relative(kRoot));

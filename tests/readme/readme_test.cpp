@@ -60,6 +60,7 @@ class Reader {
     fs::create_symlink(PRUNEX_BINARY, folder_ / "bin/prunex");
     fs::create_symlink(fs::path(PRUNEX_BINARY).parent_path(), folder_ / "build/release");
     fs::create_symlink(PRUNEX_SOURCE_DIR "/examples", folder_ / "examples");
+    fs::create_directory_symlink(PRUNEX_SOURCE_DIR "/compare/results", folder_ / "compare/results");
     fs::copy(PRUNEX_SOURCE_DIR "/scripts/demo.sh", folder_ / "scripts/demo.sh");
     tests::write_tensors(folder_ / "pixels.safetensors", {{"input", "U8", {2, 3, 32, 32}, tests::pixels(2, 2)}});
   }

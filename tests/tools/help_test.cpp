@@ -54,6 +54,7 @@ TEST(Help, FitsATerminal) {
                                                 {"prune", "--help"},
                                                 {"bench", "all_reduce", "--help"},
                                                 {"compare", "--help"},
+                                                {"plan", "--help"},
                                                 {"eval", "-h"}}) {
     const Result help = run(words);
     EXPECT_EQ(help.status, 0);

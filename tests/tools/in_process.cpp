@@ -41,6 +41,7 @@ Words command_line(const std::string& command) {
   if (command == "predict") return {"predict", "--model", "none.pt2", "--input", "in", "--output", "out"};
   if (command == "prune") return {"prune", "--model", "resnet8", "--output", "none/out"};
   if (command == "compare") return {"compare", "none.toml"};
+  if (command == "plan") return {"plan", "--from", "none"};
   return {"report", "none"};
 }
 

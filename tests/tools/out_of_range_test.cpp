@@ -219,7 +219,15 @@ INSTANTIATE_TEST_SUITE_P(
         {"compare", {"--verify-exchanges", "-1"}, {"--verify-exchanges: got -1"}},
         {"compare", {"--only", ""}, {"--only: got ''"}},
         {"compare", {"second.toml"}, {"compare: got 'second.toml'"}},
-        {"report", {"--output", "same", "--json", "same"}, {"--json: got same"}}}),
+        {"report", {"--output", "same", "--json", "same"}, {"--json: got same"}},
+        {"plan", {"--output", "same", "--json", "same"}, {"--json: got same"}},
+        {"plan", {"--nodes", "0"}, {"--nodes: got 0"}},
+        {"plan", {"--link", "0"}, {"--link: got 0"}},
+        {"plan", {"--link", "100,-1"}, {"--link: got -1"}},
+        {"plan", {"--straggler", "0.5"}, {"--straggler: got 0.5"}},
+        {"plan", {"--goodput", "1.5"}, {"--goodput: got 1.5"}},
+        {"plan", {"--accuracy", "68"}, {"--accuracy: got 68"}},
+        {"plan", {"--cluster", "none.toml"}, {"none.toml"}}}),
     name_of);
 
 /// Command lines whose first option has no effect beside the others, and what says so.
@@ -284,6 +292,10 @@ INSTANTIATE_TEST_SUITE_P(
         {"prune", {"--importance-samples", "4", "--ratio", "0.5"}, {"--importance-samples: l2 looks at no images"}},
         {"eval", {"--samples", "40", "--test", "t.safetensors"}, {"--samples: no --dataset is named"}},
         {"compare", {"--time-load", "0.5"}, {"--time-load: needs --time-exchanges"}},
+        {"plan", {"--site-link", "5"}, {"--site-link: there is one of --sites, wanted two or more"}},
+        {"plan", {"--link", "5", "--network", "n.json"}, {"--link: --network says it"}},
+        {"plan", {"--gpu-kit", "5", "--seconds-per-step", "1"}, {"--gpu-kit: --seconds-per-step says it"}},
+        {"plan", {"--site-latency", "5"}, {"--site-latency: there is one of --sites"}},
         {"compare", {"--cluster", "x"}, {"--cluster: needs --verify"}}}),
     name_of);
 

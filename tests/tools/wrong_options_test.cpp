@@ -84,7 +84,8 @@ TEST_P(WrongOptions, ThatDoNotExistAreNamedWithWhatMayHaveBeenMeant) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, WrongOptions,
-                         testing::Values("train", "eval", "predict", "graph", "prune", "bench", "compare", "report"),
+                         testing::Values("train", "eval", "predict", "graph", "prune", "bench", "compare", "report",
+                                         "plan"),
                          [](const auto& command) { return std::string(command.param); });
 
 TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
@@ -95,6 +96,7 @@ TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
   refused({"graph"}, {"graph: --model: got nothing"});
   refused({"graph", "--modl", "resnet8"}, {"'--modl'", "did you mean '--model'?"});
   refused({"compare"}, {"compare: FILE: got nothing"});
+  refused({"plan"}, {"plan: --from: got nothing"});
   refused({"train", "--epochs=", "--quiet"}, {"--epochs: got ''"});
 }
 

@@ -270,6 +270,7 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
   add_bench(*app, {argv}, status);
   add_compare(*app, status);
   add_report(*app, status);
+  add_plan(*app, status);
   add_completion(*app, status);
   add_man_page(*app, status);
   add_options_page(*app, status);

@@ -52,6 +52,7 @@ void add_bench(CLI::App& app, Invocation invocation, int& status);
 void add_data(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
+void add_plan(CLI::App& app, int& status);
 
 /// Hidden commands that print what an installation has: completion for a shell, the manual page, docs/options.md.
 void add_completion(CLI::App& app, int& status);

@@ -1,0 +1,199 @@
+// Predictions worked out by hand from the formulas of docs/plan.md.
+#include "plan/prediction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <stdexcept>
+
+#include "tests/plan/recorded_runs.h"
+
+namespace prunex::plan {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr double kAll = std::numeric_limits<double>::infinity();
+
+/// 80 Mbit/s, all of it for data: 10 MB/s; 1 ms.
+Cluster cluster_of(int nodes, int ranks_per_node = 1) {
+  return {.nodes = nodes, .ranks_per_node = ranks_per_node, .link = {80}, .latency = 1, .goodput = 1};
+}
+
+struct Taken {
+  explicit Taken(report::Run run) : runs{std::move(run)}, recorded(take_apart(tests::variant_of(runs))) {}
+  Prediction on(const Cluster& cluster, double images = kAll) const {
+    return with(as_recorded(recorded), cluster, images);
+  }
+  Prediction with(const Setting& setting, const Cluster& cluster, double images = kAll) const {
+    return predict(recorded, recorded.seeds.front(), setting, cluster, *make_closed_form(cluster), images);
+  }
+  std::vector<report::Run> runs;
+  Recorded recorded;
+};
+
+TEST(Recorded, IsWhatAnExchangeSumsUpAndAStepTakes) {
+  const Taken taken(tests::recorded_run("diloco"));
+  const auto& recorded = taken.recorded;
+  EXPECT_EQ(recorded.batch, 8);
+  EXPECT_EQ(recorded.local_steps, 10);
+  EXPECT_EQ(recorded.statistics, 500'000);
+  EXPECT_EQ(recorded.images_per_epoch, 320);
+  ASSERT_EQ(recorded.seeds.front().stretches.size(), 4);
+  EXPECT_DOUBLE_EQ(recorded.seeds.front().stretches[0].reduced, 8e6);
+  EXPECT_DOUBLE_EQ(recorded.step_before(), 2);
+  EXPECT_DOUBLE_EQ(recorded.step_after(), 1);
+  EXPECT_EQ(images_to(recorded, 0.65), 480);
+  EXPECT_EQ(images_to(recorded, 0.9), std::nullopt);
+  EXPECT_DOUBLE_EQ(best_accuracy(recorded), 0.8);
+}
+
+// 4 nodes: half the steps of 2, so half the exchanges; each sends 2 * 3/4 of 8 MB over 10 MB/s in 6 messages of 1 ms.
+TEST(Prediction, OfWeightsIsLocalStepsWorkAndWire) {
+  const Taken taken(tests::recorded_run("diloco"));
+  const Prediction there = taken.on(cluster_of(4));
+  EXPECT_DOUBLE_EQ(there.steps, 20);
+  EXPECT_DOUBLE_EQ(there.exchanges, 2);
+  EXPECT_NEAR(there.compute, 10 * 2 + 10 * 1, 1e-9);
+  EXPECT_NEAR(there.wire, 2 * (1.2 + 0.006), 1e-9);
+  EXPECT_NEAR(there.seconds, 30 + 2 * 0.5 + 2 * 1.206, 1e-9);
+  EXPECT_NEAR(there.node_bytes, 2 * 12e6, 1e-3);
+}
+
+TEST(Prediction, WhereItRanIsItsOwnBytes) {
+  const Taken taken(tests::recorded_run("diloco"));
+  EXPECT_NEAR(taken.on(cluster_of(2)).node_bytes, static_cast<double>(taken.runs.front().summary->inter_node_bytes),
+              1e-3);
+}
+
+// Of the first 240 images 160 lie in the first stretch, 80 in the second: 15 steps of 2 s, one exchange and a half.
+TEST(Prediction, OfTheBeginningCountsStretchesInPart) {
+  const Taken taken(tests::recorded_run("diloco"));
+  EXPECT_NEAR(taken.on(cluster_of(2), 240).seconds, 15 * 2 + 1.5 * (0.5 + 0.8 + 0.002), 1e-9);
+}
+
+TEST(Prediction, WaitsForTheSlowestNode) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Cluster cluster = cluster_of(4);
+  cluster.straggler = 1.5;
+  EXPECT_NEAR(taken.on(cluster).seconds, 45 + 2 * 0.5 + 2 * 1.206, 1e-9);
+  EXPECT_NEAR(taken.on(cluster).compute, 30, 1e-9);
+  cluster.straggler = 1;
+  cluster.link = {40, 80};
+  EXPECT_NEAR(taken.on(cluster).wire, 2 * (2.4 + 0.006), 1e-9);
+}
+
+// Twice the interval: half the exchanges. Half the batch: twice the steps, each of half the time.
+TEST(Prediction, TakesOtherIntervalsAndBatches) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Setting setting = as_recorded(taken.recorded);
+  setting.local_steps = 20;
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).seconds, 30 + 1 * (0.5 + 1.206), 1e-9);
+  setting.batch = 4;
+  const Prediction there = taken.with(setting, cluster_of(4));
+  EXPECT_NEAR(there.steps, 40, 1e-9);
+  EXPECT_NEAR(there.seconds, 30 + 2 * (0.5 + 1.206), 1e-9);
+}
+
+// int2: 1 million weights in 1/4 + 1/64 byte each, half a million numbers with one dimension in 2 bytes; of 8 MB. From
+// everyone to everyone twice, instead of 2(M-1) steps of a ring.
+TEST(Prediction, TakesOtherPayloads) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Setting setting = as_recorded(taken.recorded);
+  setting.payload = "int2";
+  const double bytes = 1e6 * (0.25 + 1.0 / 64) + 2 * 5e5;
+  EXPECT_DOUBLE_EQ(*payload_ratio(taken.recorded, "int2"), bytes / 8e6);
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).wire, 2 * (1.5 * bytes / 1e7 + 0.002), 1e-9);
+  EXPECT_DOUBLE_EQ(*payload_ratio(taken.recorded, "bf16"), 3.0 / 8);
+  setting.payload = "int3";
+  EXPECT_THAT([&] { taken.with(setting, cluster_of(4)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("diloco has no payload int3")));
+}
+
+TEST(Prediction, TakesSecondsPerStepFromElsewhere) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Setting setting = as_recorded(taken.recorded);
+  setting.seconds_per_step = 0.2;  // a tenth: after the cut 0.1 s, and 0.05 s of work in an exchange
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).seconds, 3 + 2 * (0.05 + 1.206), 1e-9);
+  setting.batch = 16;  // 10 steps and one exchange, as long a step
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).compute, 1.5, 1e-9);
+}
+
+TEST(Prediction, CountsWhatExchangesTookBesideTheWireIfTold) {
+  const Taken taken(tests::recorded_run("diloco"));
+  Setting setting = as_recorded(taken.recorded);
+  setting.counts_overhead = true;
+  EXPECT_NEAR(taken.with(setting, cluster_of(4)).seconds, 30 + 2 * (0.5 + 99 + 1.206), 1e-9);
+}
+
+TEST(Prediction, OfGradientsIsAMessageInEveryStep) {
+  const Taken taken(tests::recorded_run("ddp", true, 4e6));
+  const Prediction there = taken.on(cluster_of(4));
+  EXPECT_NEAR(there.wire, 20 * (0.6 + 0.006), 1e-9);
+  EXPECT_NEAR(there.node_bytes, 20 * 6e6, 1e-3);
+}
+
+// 3 MiB appear evenly in the last two thirds of 6 s. In bytes per second of one node's link, 2(M-1)/M = 1 for M = 2: at
+// 1 MiB/s the buckets of 1, 1 and 1 MiB are ready after 2 + 4/3, 2 + 8/3 and 6 s and take 1 s each.
+TEST(OverlappedStep, HidesAllButWhatComesLast) {
+  const double mib = 1 << 20;
+  Cluster cluster = cluster_of(2);
+  cluster.latency = 0;
+  cluster.link = {8 * mib / 1e6};
+  EXPECT_NEAR(overlapped_step(6, 3 * mib, comm::Form::kSharded, *make_closed_form(cluster)), 7, 1e-9);
+  // at a quarter of that the first waits for nothing, the others for the link
+  cluster.link = {2 * mib / 1e6};
+  EXPECT_NEAR(overlapped_step(6, 3 * mib, comm::Form::kSharded, *make_closed_form(cluster)), 2 + 4.0 / 3 + 12, 1e-9);
+  EXPECT_DOUBLE_EQ(overlapped_step(6, 0, comm::Form::kSharded, *make_closed_form(cluster)), 6);
+}
+
+TEST(Prediction, OfOverlappedWeightsHidesTheWireBesideLocalSteps) {
+  auto run = tests::recorded_run("diloco");
+  run.summary->overlap = 0.05;  // of 10 steps of 2 s: 1 s; of 10 of 1 s: 0.5 s
+  const Taken taken(std::move(run));
+  EXPECT_NEAR(taken.on(cluster_of(2)).wire, 0 + 0 + 2 * (0.802 - 0.5), 1e-9);
+}
+
+// Of what a node of 2 sent, half was gathered: 4 MB of each rank go to all others, 63 times.
+TEST(Prediction, OfWhatIsGatheredGrowsWithTheRanks) {
+  auto run = tests::recorded_run("top_k", true);
+  run.summary->messages.between_nodes = 80;
+  run.summary->messages.gathered_bytes = run.summary->inter_node_bytes / 2;
+  const Taken taken(std::move(run));
+  const Prediction there = taken.on(cluster_of(32, 2));
+  EXPECT_NEAR(there.node_bytes / there.steps, 31 * 2 * 4e6 + 2.0 * 31 / 32 * 4e6, 1e-3);
+}
+
+TEST(Recorded, SaysWhyNothingCanBeTold) {
+  const auto refused = [](report::Run run, const std::string& why) {
+    const std::vector<report::Run> runs{std::move(run)};
+    EXPECT_THAT([&] { take_apart(tests::variant_of(runs)); }, ThrowsMessage<std::invalid_argument>(HasSubstr(why)));
+  };
+  auto alone = tests::recorded_run("diloco");
+  alone.options["nodes"] = "1";
+  refused(alone, "one node");
+  auto unfinished = tests::recorded_run("diloco");
+  unfinished.summary.reset();
+  refused(unfinished, "no run of it is finished");
+  auto uneven = tests::recorded_run("diloco");
+  uneven.options["ranks-per-node"] = "2,1";
+  refused(uneven, "different numbers of ranks");
+  auto old = tests::recorded_run("top_k", true);
+  old.summary->messages.gathered_bytes.reset();
+  refused(old, "which bytes were gathered");
+}
+
+TEST(Prediction, OfPostLocalSgdKeepsItsInterval) {
+  auto run = tests::recorded_run("local_sgd");
+  run.options["local-after"] = "1";
+  const Taken taken(std::move(run));
+  Setting setting = as_recorded(taken.recorded);
+  setting.local_steps = 20;
+  EXPECT_THAT([&] { taken.with(setting, cluster_of(4)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("at another interval")));
+}
+
+}  // namespace
+}  // namespace prunex::plan
