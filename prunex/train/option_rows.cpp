@@ -169,7 +169,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
              [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
-  list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").basic().resumable();
+  list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").resumable();
   list.add("min-nodes", number(o.min_nodes, between(0, comm::kMostRanks)),
            "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` the run ends with any node"; }}})
