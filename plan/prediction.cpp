@@ -33,7 +33,7 @@ class Predictor {
           fmt::format("{}: post-local SGD sends something else at another interval", recorded.name));
     }
     bytes_ratio_ = *ratio;
-    if (setting.payload != "fp32" && !recorded.sends_gradients) form_ = comm::Form::kDirect;
+    if (setting.payload != "fp32") form_ = comm::Form::kDirect;
     if (setting.payload == "fp32" && recorded.payload != "fp32") form_ = comm::Form::kSharded;
     if (setting.seconds_per_step) {
       speed_ = *setting.seconds_per_step / (recorded.step_before() * setting.batch / recorded.batch);

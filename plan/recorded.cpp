@@ -29,7 +29,7 @@ comm::Form form_of(const Run& run, const std::string& payload) {
   const auto form = run.option("exchange");
   if (run.option("strategy") == "hsadmm_flat") return comm::Form::kDirect;
   if (form == "flat") return comm::Form::kFlat;
-  if (payload != "fp32" && !run.summary->sends_gradients) return comm::Form::kDirect;
+  if (payload != "fp32") return comm::Form::kDirect;
   return form == "leader" ? comm::Form::kLeader : comm::Form::kSharded;
 }
 
