@@ -40,6 +40,9 @@ Listing list_folder(const std::string& folder, const std::vector<std::string>& c
 /// names `option` if there are none.
 std::unique_ptr<EncodedImages> list_images(const std::string& path, const std::string& option);
 
+/// Whether decode_image() reads files that end so: "jpg", "jpeg", "png", "webp", in letters of any size.
+bool ends_an_image(std::string ending);
+
 /// At most 1 GiB of a file from `begin` on, `size` of them or, if that is negative, all. Throws BrokenImage.
 std::string read_bytes(const std::string& path, int64_t begin, int64_t size);
 

@@ -58,14 +58,15 @@ class Folder final : public EncodedImages {
 
 enum class FileKind { kImage, kUnread, kOther };
 
-FileKind kind_of(const fs::path& file) {
-  std::string ending = file.extension().string();
+bool is_one_of(std::string ending, std::initializer_list<const char*> endings) {
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto is_one_of = [&](std::initializer_list<const char*> endings) {
-    return std::find(endings.begin(), endings.end(), ending) != endings.end();
-  };
-  if (is_one_of({".jpg", ".jpeg", ".png", ".webp"})) return FileKind::kImage;
-  return is_one_of({".ppm", ".bmp", ".pgm", ".tif", ".tiff"}) ? FileKind::kUnread : FileKind::kOther;
+  return std::find(endings.begin(), endings.end(), ending) != endings.end();
+}
+
+FileKind kind_of(const fs::path& file) {
+  const std::string ending = file.has_extension() ? file.extension().string().substr(1) : "";
+  if (ends_an_image(ending)) return FileKind::kImage;
+  return is_one_of(ending, {"ppm", "bmp", "pgm", "tif", "tiff"}) ? FileKind::kUnread : FileKind::kOther;
 }
 
 std::vector<std::string> class_folders(const std::string& folder, const std::string& option) {
@@ -152,6 +153,10 @@ std::unique_ptr<EncodedImages> list_images(const std::string& path, const std::s
   throw std::invalid_argument(fmt::format("{}: {}: no images in it: wanted JPEG, PNG or WebP", option, path));
 } catch (const fs::filesystem_error& error) {
   throw std::invalid_argument(fmt::format("{}: {}: {}", option, error.path1().string(), error.code().message()));
+}
+
+bool ends_an_image(std::string ending) {
+  return is_one_of(std::move(ending), {"jpg", "jpeg", "png", "webp"});
 }
 
 Listing list_folder(const std::string& folder, const std::vector<std::string>& classes, const std::string& option) try {

@@ -60,9 +60,11 @@ void ImageStream::report_broken(int64_t number, const std::string& why) const {
   say(fmt::format("prunex: warning: {}: the next image takes its place (broken: {})\n", line, count));
 }
 
-int64_t ImageStream::broken() const {
+std::vector<int64_t> ImageStream::broken() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(broken_.size());
+  std::vector<int64_t> numbers;
+  for (const auto& [number, why] : broken_) numbers.push_back(number);
+  return numbers;
 }
 
 }  // namespace prunex::data

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "prunex/data/encoded_images.h"
 #include "prunex/data/operations.h"
@@ -44,7 +45,8 @@ class ImageStream {
   /// Counts image `number` and says on standard error why it is broken, once. std::runtime_error if these are too many.
   void report_broken(int64_t number, const std::string& why) const;
   /// How many were reported.
-  int64_t broken() const;
+  /// Of the images that were.
+  std::vector<int64_t> broken() const;
 
  private:
   const std::unique_ptr<EncodedImages> images_;

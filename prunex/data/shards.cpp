@@ -75,10 +75,6 @@ std::pair<std::string, std::string> key_and_ending(const std::string& name) {
   return {name.substr(0, dot), ending};
 }
 
-bool is_image(const std::string& ending) {
-  return ending == "jpg" || ending == "jpeg" || ending == "png" || ending == "webp";
-}
-
 int64_t label_in(const std::string& path, const TarMember& member) {
   constexpr int64_t kMostDigits = 32;
   std::string text = member.size <= kMostDigits ? read_bytes(path, member.begin, member.size) : "";
@@ -110,7 +106,7 @@ std::vector<Sample> samples_of(const std::string& path) {
       close();
       open = {.key = key, .image = {}, .label = {}};
     }
-    if (is_image(ending)) open.image = member;
+    if (ends_an_image(ending)) open.image = member;
     if (ending == "cls") open.label = label_in(path, member);
   }
   close();

@@ -5,9 +5,12 @@
 
 #include <stdexcept>
 
+#include "prunex/data/image_stream.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
+#include "prunex/train/division.h"
 #include "prunex/train/network.h"
+#include "prunex/train/over_ranks.h"
 
 namespace prunex::train {
 namespace {
@@ -35,6 +38,24 @@ std::optional<Carried> carried_description(const std::string& model, const std::
     if (!carried.description.mean.empty()) return carried;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOptions& options, comm::Hierarchy& ranks) {
+  std::vector<int64_t> broken;
+  bool streams = false;
+  // Nodes that read files of their own have other ones by the same number.
+  const int64_t place = has_files_by_node(options.data) ? ranks.layout.node() : 0;
+  int64_t set = 0;
+  for (const data::Dataset* images : {&sets.train, &sets.test}) {
+    ++set;
+    if (!images->is_streamed()) continue;
+    streams = true;
+    for (const int64_t number : images->streamed.stream->broken()) {
+      broken.push_back(((number * ranks.layout.nodes()) + place) * 2 + set - 1);
+    }
+  }
+  if (!streams) return std::nullopt;
+  return count_of_all(broken, *ranks.world);
 }
 
 std::string normalization_remark(const Carried& carried, const data::Dataset& own) {

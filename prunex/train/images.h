@@ -5,10 +5,12 @@
 #include <string>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
 #include "prunex/data/load.h"
 #include "prunex/program/program.h"
 #include "prunex/train/checkpoint.h"
+#include "prunex/train/options.h"
 
 namespace prunex::train {
 
@@ -43,6 +45,9 @@ void expect_same_images(const data::Dataset& training, comm::Communicator& ranks
 void remember_images(const data::Dataset& training, Checkpoint& checkpoint);
 /// Throws std::invalid_argument if these are not the images of remember_images().
 void expect_remembered_images(const data::Dataset& training, const Checkpoint& checkpoint);
+
+/// How many files of the sets any rank has found broken; nothing of sets in memory. Collective.
+std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOptions& options, comm::Hierarchy& ranks);
 
 /// "images are normalised as FILE says (…), not as SET says (…)"; empty where these are the same.
 std::string normalization_remark(const Carried& carried, const data::Dataset& own);

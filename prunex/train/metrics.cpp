@@ -311,6 +311,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
+  if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
   if (summary.elastic) {
     json["nodes_lost"] = summary.nodes_lost;
     json["images_lost"] = summary.images_lost;

@@ -107,7 +107,8 @@ struct Summary {
   int64_t units_pruned = 0;   ///< units of the groups that the final masks leave out
   int64_t units_removed = 0;  ///< channels that are gone from the network
   std::vector<Leftover> not_removed;
-  bool elastic = false;  ///< the run goes on when nodes are lost
+  std::optional<int64_t> images_skipped;  ///< files that could not be read, of images that are streamed
+  bool elastic = false;                   ///< the run goes on when nodes are lost
   int64_t nodes_lost = 0;
   int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before
   Bytes bytes;

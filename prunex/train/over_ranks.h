@@ -41,6 +41,9 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
 /// Rank 0's text, on every rank.
 std::string broadcast_text(comm::Communicator& world, std::string text);
 
+/// How many different ones of these numbers, none of which is negative, the ranks have together.
+int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);
+
 /// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);
 

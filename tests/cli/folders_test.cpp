@@ -75,6 +75,11 @@ TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
       scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output", "o.safetensors"});
   ASSERT_EQ(predict.status, 0) << predict.errors;
   EXPECT_THAT(text_of("o.safetensors"), HasSubstr("set/val/bee/3.jpg"));
+  EXPECT_EQ(summary.at("images_skipped"), 0);
+  std::filesystem::copy(scratch_ / "set/val/bee/3.jpg", scratch_ / "SHOT.JPG");
+  const Result shot = cli::run(
+      scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "SHOT.JPG", "--output", "s.safetensors"});
+  EXPECT_EQ(shot.status, 0) << shot.errors;
 }
 
 TEST_F(ImageFolders, GiveTheSameRunWhateverTheThreadsAndTheParts) {
@@ -88,6 +93,7 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   const Result some = train("some", {"--augment", "none"});
   EXPECT_EQ(some.status, 0);
   EXPECT_THAT(some.errors, HasSubstr("prunex: warning: set/train/ant/0.jpg: neither JPEG nor PNG nor WebP"));
+  EXPECT_EQ(nlohmann::json::parse(text_of("some/summary.json")).at("images_skipped"), 1);
   const Result none = train("none", {"--augment", "none", "--max-broken", "0"});
   EXPECT_EQ(none.status, 1);
   EXPECT_THAT(none.errors, HasSubstr("broken file number 1, --max-broken allows 0"));

@@ -1,5 +1,6 @@
 #include "tests/data_tests/encoded.h"
 
+#include <fmt/format.h>
 #include <spng.h>
 
 #include <cmath>
@@ -73,6 +74,22 @@ std::vector<uint8_t> waves(int height, int width, int channels, int seed) {
     }
   }
   return pixels;
+}
+
+std::string tar_member(const std::string& name, const std::string& bytes) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, fmt::format("{:011o}", bytes.size()));
+  header[156] = '0';
+  header.replace(257, 8,
+                 std::string("ustar\0"
+                             "00",
+                             8));
+  header.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+  return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
 }
 
 }  // namespace prunex::data

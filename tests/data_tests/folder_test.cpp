@@ -165,7 +165,7 @@ TEST_F(Folders, ReplaceWhatIsBrokenAndCountIt) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(batch.images[0].equal(batch.images[1])) << "the next one";
   EXPECT_TRUE(batch.images[11].equal(batch.images[12]));
-  EXPECT_EQ(train.streamed.stream->broken(), 2);
+  EXPECT_EQ(train.streamed.stream->broken().size(), 2U);
   EXPECT_THAT(said, AllOf(HasSubstr("ant/0.jpg: neither JPEG nor PNG nor WebP: the next image takes its place"),
                           HasSubstr("bee/3.jpg: No such file or directory")));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "each once";

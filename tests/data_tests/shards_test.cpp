@@ -25,23 +25,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// A member as POSIX' ustar has it.
-std::string member(const std::string& name, const std::string& bytes) {
-  std::string header(512, '\0');
-  header.replace(0, name.size(), name);
-  header.replace(124, 11, fmt::format("{:011o}", bytes.size()));
-  header[156] = '0';
-  header.replace(257, 8,
-                 std::string("ustar\0"
-                             "00",
-                             8));
-  header.replace(148, 8, "        ");
-  unsigned sum = 0;
-  for (const char c : header) sum += static_cast<unsigned char>(c);
-  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
-  return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
-}
-
 std::string image(int seed) {
   return jpeg_of(waves(20, 24, 3, seed), 20, 24);
 }
@@ -53,9 +36,9 @@ class ShardFiles : public testing::Test {
       std::string tar;
       for (int i = 0; i < 4; ++i) {
         const std::string key = fmt::format("{}/sample{}", shard, i);
-        if (i == 2) tar += member(key + ".json", "{}");
-        tar +=
-            member(key + ".jpg", image(4 * shard + i)) + member(key + ".cls", std::to_string((shard + i) % 3) + "\n");
+        if (i == 2) tar += tar_member(key + ".json", "{}");
+        tar += tar_member(key + ".jpg", image(4 * shard + i)) +
+               tar_member(key + ".cls", std::to_string((shard + i) % 3) + "\n");
       }
       write(fmt::format("s-{:02}.tar", shard), tar + std::string(1024, '\0'));
     }
@@ -132,14 +115,14 @@ TEST_F(ShardFiles, AreTrainedOnLikeFolders) {
   options.test.clear();
   EXPECT_THAT([&] { load_datasets(options); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("wanted shards such as val-")));
-  write("more.tar", member("a.jpg", image(0)) + member("a.cls", "3"));
+  write("more.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "3"));
   options.test = scratch_ / "more.tar";
   EXPECT_THAT([&] { load_datasets(options); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("labels go up to 3, wanted up to 2")));
 }
 
 TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
-  const std::string good = member("a.jpg", image(0)) + member("a.cls", "1");
+  const std::string good = tar_member("a.jpg", image(0)) + tar_member("a.cls", "1");
   refused("nowhere.tar", "No such file");
   write("a.tar", "no tar file");
   refused("a.tar", "the tar file is cut short, at byte 0");
@@ -147,13 +130,13 @@ TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
   refused("b.tar", "no tar header, or a damaged one");
   write("c.tar", good.substr(0, 700));
   refused("c.tar", "the tar file is cut short, at byte 0");
-  write("d.tar", member("a.jpg", image(0)));
+  write("d.tar", tar_member("a.jpg", image(0)));
   refused("d.tar", "a has no label");
-  write("e.tar", member("a.cls", "1"));
+  write("e.tar", tar_member("a.cls", "1"));
   refused("e.tar", "a has no image");
-  write("f.tar", member("a.jpg", image(0)) + member("a.cls", "cat"));
+  write("f.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "cat"));
   refused("f.tar", "a.cls: wanted a label");
-  write("g.tar", member("README", "text"));
+  write("g.tar", tar_member("README", "text"));
   refused("g.tar", "no samples in it");
   write("h.tar", "");
   refused("h.tar", "no files in it");

@@ -1,9 +1,11 @@
-// What sockets and stores bring: requests to the run's store, messages of the heartbeat, cards of other ranks.
+// What sockets and stores bring: requests to the run's store, messages of the heartbeat, cards of other ranks, calls at
+// doors before and after the token.
 #include <sys/socket.h>
 
 #include <sstream>
 #include <vector>
 
+#include "prunex/comm/elastic/door.h"
 #include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/store.h"
 #include "prunex/comm/watch/peer_link.h"
@@ -15,7 +17,15 @@ namespace {
 using std::chrono::seconds;
 
 // The first byte of an input says who receives the rest.
-enum Receiver : char { kRequests = 'r', kServer = 's', kPeer = 'p', kSeats = 'c' };
+enum Receiver : char {
+  kRequests = 'r',
+  kServer = 's',
+  kPeer = 'p',
+  kSeats = 'c',
+  kStranger = 'd',
+  kCaller = 'k',
+  kReport = 'o'
+};
 
 comm::Deadline soon() {
   return std::chrono::steady_clock::now() + seconds(10);
@@ -70,6 +80,26 @@ void seat_ranks(const std::string& text) {
   check(comm::find_layout(environment, {*store, join}));
 }
 
+void read_report(const std::string& bytes) {
+  const std::string text = comm::Report::from_text(bytes).text();
+  if (comm::Report::from_text(text).text() != text) fail("another report");
+}
+
+/// A door of its own, until it has closed the connection; it answers a friend all the while.
+void call_at_door(const std::string& bytes, bool knows_token) {
+  comm::Door door("127.0.0.1", "token", std::chrono::milliseconds(5));
+  door.set_formed({3, {0, 1, 2}});
+  const auto socket = comm::connect_to(door.endpoint(), soon());
+  const std::string hello = knows_token ? std::string("\x03\x05\0token", 8) : "";
+  const std::string all = hello + bytes;
+  comm::send_all(socket, all.data(), all.size(), soon());
+  ::shutdown(socket.fd(), SHUT_WR);
+  for (char byte = 0; comm::receive_all(socket, &byte, 1, soon());) {
+  }
+  for (const auto& report : door.reports()) read_report(report.text());
+  if (comm::presence_at(door.endpoint(), "token", seconds(10)) != comm::Presence::kThere) fail("a door that is closed");
+}
+
 void receive(char receiver, const std::string& bytes) {
   switch (receiver) {
     case kRequests:
@@ -80,6 +110,12 @@ void receive(char receiver, const std::string& bytes) {
       return hear_peer(bytes);
     case kSeats:
       return seat_ranks(bytes);
+    case kStranger:
+      return call_at_door(bytes, false);
+    case kCaller:
+      return call_at_door(bytes, true);
+    case kReport:
+      return read_report(bytes);
     default:
       return;
   }
@@ -94,6 +130,12 @@ void write_seeds(const std::string& directory) {
   write_seed(directory, "requests", "r" + set + get + release);
   write_seed(directory, "server", "s" + set + get + set + release);
   write_seed(directory, "peer", std::string("p\0\x02\0ok\x01\0\0\x02\x03\0dea\x03\x04\0note", 21));
+  const comm::Report report{.node = 1, .formed = {3, {0, 1, 2}}, .agreed = {{4, {0, 1}}}, .seen = 4, .entered = true};
+  const std::string seek = "seek " + report.text();
+  const std::string note = std::string("\x03", 1) + static_cast<char>(seek.size()) + std::string(1, '\0') + seek;
+  write_seed(directory, "stranger", std::string("d\x03\x03\0ask", 7));
+  write_seed(directory, "caller", "k" + note + note);
+  write_seed(directory, "report", "o" + report.text());
   write_seed(directory, "seats", "c0 1 2\n1 0 1\n");
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "prunex/data/decode.h"
+#include "prunex/data/encoded_images.h"
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
@@ -54,9 +55,9 @@ at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command) {
 
 /// Images whose files are read, instead of a tensor.
 bool names_images(const std::string& input) {
-  const auto ends_so = [&](const char* ending) { return input.ends_with(ending); };
-  const auto endings = {".jpg", ".jpeg", ".JPEG", ".png", ".webp"};
-  return std::filesystem::is_directory(input) || std::any_of(endings.begin(), endings.end(), ends_so);
+  const std::filesystem::path path = input;
+  return std::filesystem::is_directory(path) ||
+         (path.has_extension() && data::ends_an_image(path.extension().string().substr(1)));
 }
 
 constexpr int64_t kBatch = 64;

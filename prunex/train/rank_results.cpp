@@ -1,0 +1,136 @@
+// What a rank's run comes to: measured, kept to go on from, and written.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "prunex/channels/analysis.h"
+#include "prunex/io/files.h"
+#include "prunex/train/rank_trainer.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+
+void RankTrainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
+  const double begin = Stopwatch::now();
+  const auto lost = pruning_.after_exchange(exchange, step, *strategy_);
+  if (!lost) return;
+  mean_.cut(*lost);
+  run.trace({"cut", begin, Stopwatch::now() - begin}, exchange.index);
+  scored_.reset();
+  summary_.pruned = pruning_.record();
+  restart_speed();
+}
+
+/// What all parts of the run have moved and taken, this one and those before it.
+void RankTrainer::add_up() {
+  summary_.traffic = resumed_.traffic;
+  add_traffic(summary_.traffic, ranks_);
+  summary_.interface_bytes = interfaces_.gather(ranks_.layout, *ranks_.world);
+  add_by_node(summary_.interface_bytes, resumed_.interface_bytes);
+  summary_.wall_seconds = resumed_.wall_seconds + Stopwatch::now() - begin_;
+}
+
+/// Everything that the next step depends on. Between exchanges theta is z unless duals let it go its own way.
+Checkpoint RankTrainer::snapshot() {
+  add_up();
+  Checkpoint checkpoint;
+  checkpoint.exchange = summary_.exchanges;
+  checkpoint.progress = progress_json(summary_);
+  store_state(checkpoint, *strategy_, network_.replica());
+  remember_images(data_.train, checkpoint);
+  pruning_.save(checkpoint);
+  mean_.save(checkpoint.node);
+  return checkpoint;
+}
+
+void RankTrainer::restore(const Checkpoint& checkpoint) {
+  expect_remembered_images(data_.train, checkpoint);
+  restore_progress(summary_, checkpoint.progress);
+  resumed_ = summary_;
+  std::optional<sparsity::Cut> cut;
+  if (!checkpoint.structure.empty()) {
+    cut = parse_structure(checkpoint.structure).cut;
+    network_.cut(*cut);
+    restart_speed();
+    if (cut->empty()) cut.reset();
+  }
+  try {
+    load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
+    mean_.load(checkpoint.node, network_.replica().weights.params);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
+  }
+  pruning_.load(checkpoint, summary_.pruned);
+  steps_made_ = last_step_ = summary_.steps;
+  const int64_t steps_per_epoch = feed_->loader().steps_per_epoch();  // of the node's own images, where it has some
+  cursor_ = {summary_.steps / steps_per_epoch, summary_.steps % steps_per_epoch};
+}
+
+/// Speeds count from the last cut on.
+void RankTrainer::restart_speed() {
+  seconds_before_cut_ = summary_.seconds.local;
+  samples_before_cut_ = summary_.samples;
+}
+
+/// Every so many exchanges, at the end of a phase, and at the end.
+void RankTrainer::evaluate_into(Metrics& metrics) {
+  const int64_t exchange = metrics.exchange.index;
+  const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
+  const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
+  if (!due && !ends && exchange != length_.exchanges) return;
+  const Weights product = this->product();
+  scored_ = evaluator_.score(product, data_.test);
+  metrics.accuracy = scored_->accuracy;
+  if (data_.validation.size() == 0) return;
+  metrics.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
+  if (!pruning_.is_over(metrics.exchange)) return;
+  if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
+  summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
+}
+
+void RankTrainer::summarise(const Run& run) {
+  summary_.graph_captures = steps_.captures();
+  const Weights product = this->product();
+  const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
+  summary_.accuracy = test.accuracy;
+  if (division_) {
+    summary_.partition = {division_->rule, division_->class_counts,
+                          accuracy_by_node(*division_, test.correct_by_class, data_.test)};
+  }
+  summary_.loss = test.loss;
+  if (data_.validation.size() > 0) {
+    summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
+  }
+  const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
+  const program::Model compact = network_.compact(product, cut);
+  const Size size = size_of(compact.program.graph(), compact.weights);
+  summary_.parameters_compact = size.parameters;
+  summary_.macs_compact = size.macs;
+  for (const auto& mask : strategy_->masks()) {
+    summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
+  }
+  for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
+  summary_.not_removed = leftovers(pruning_.plan().groups, strategy_->masks(), cut);
+
+  ship(compact, cut, run);
+  summary_.images_skipped = images_skipped(data_, options_, ranks_);
+  add_up();
+  if (run.writes()) io::write_file_atomically(run.directory() + "/summary.json", to_json(summary_));
+}
+
+/// Writes the product and reads it back, as any user of it would: what is there now is evaluated.
+void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run) {
+  at::Tensor accuracy = at::zeros({1}, at::kDouble);
+  if (run.writes()) {
+    if (const auto problem = run.problem(); !problem.empty()) throw std::runtime_error(problem);
+    write_product(run.directory(), compact, images_.description);
+    write_structure(run.directory(), {options_.model, input_shape(compact.program.graph()), cut});
+    accuracy.fill_(write_answers(run.directory(), data_.test, ranks_.device));
+  }
+  ranks_.world->broadcast(accuracy);
+  summary_.accuracy_compact = accuracy.item<double>();
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,91 @@
+// One rank's run, from its data to its product: what train() makes of the options.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prunex/stopwatch.h"
+#include "prunex/train/batch_feed.h"
+#include "prunex/train/local_steps.h"
+#include "prunex/train/network.h"
+#include "prunex/train/outliving.h"
+#include "prunex/train/product_mean.h"
+#include "prunex/train/pruning.h"
+#include "prunex/train/run.h"
+#include "prunex/train/trainer.h"
+
+namespace prunex::train {
+
+/// One rank's training loop: local steps, exchanges, what is measured in between, and the product at the end.
+class RankTrainer {
+ public:
+  RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph)
+      : RankTrainer(options, ranks, make_graph, prepare(options, &ranks)) {}
+  Summary run(const std::string& config, StopRequest* stop);
+
+ private:
+  RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run);
+  void say_remarks() const;
+  void train_steps(Run& run);
+  /// An exchange, and what all ranks make known of it.
+  struct Round {
+    strategies::Exchange exchange = {};
+    Metrics metrics = {};
+    Wishes wishes = {};
+  };
+  Round exchange_after(int64_t step, Run& run);
+  void heed(const Wishes& wishes, Run& run);
+  bool regroup(Run& run);
+  void end(Run& run);
+  void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
+  void add_up();
+  Checkpoint snapshot();
+  void restore(const Checkpoint& checkpoint);
+  void local_step(int64_t step);
+  bool changes_gradients() const;
+  void measure(Round& round, int64_t step, Run& run);
+  void count(const Metrics& metrics, Run& run);
+  void evaluate_into(Metrics& metrics);
+  Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
+  void summarise(const Run& run);
+  void ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run);
+  void restart_speed();
+
+  TrainOptions options_;
+  comm::Hierarchy& ranks_;
+  comm::InterfaceCounters interfaces_;
+  const RunImages images_;
+  const data::Datasets& data_;
+  TrainedNetwork network_;
+  RunLength length_;
+  const std::optional<Division> division_;
+  const std::unique_ptr<BatchFeed> feed_;
+  data::Cursor cursor_;  // of the next step
+  data::Dataset calibration_;
+  Evaluator evaluator_;
+  Pruning pruning_;
+  const Arithmetic arithmetic_;
+  LocalSteps steps_;
+  std::unique_ptr<strategies::Strategy> strategy_;
+  std::unique_ptr<comm::Elastic> elastic_;  // null unless the run outlives nodes
+  ProductMean mean_;
+  std::vector<std::string> remarks_;
+
+  Stopwatch lap_;
+  double begin_ = 0;  // of this part of the run
+  Seconds since_exchange_;
+  double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
+  LossSum losses_;                          // since the last exchange
+  std::optional<double> loss_;              // their sum, once it was asked for
+  int64_t steps_made_ = 0, last_step_ = 0;  // of which the last exchange was
+  comm::Volume moved_;                      // by exchanges, up to the last record
+  double seconds_before_cut_ = 0;
+  int64_t samples_before_cut_ = 0;
+  std::optional<Score> scored_;  // the product as it is now, on the test set
+  Summary summary_, resumed_;    // of the run, and of what of it was before this part
+};
+
+}  // namespace prunex::train
