@@ -1,6 +1,8 @@
-// Which addresses the sockets of a process listen on.
+// Ports: which addresses the sockets of a process listen on, and free ones.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -35,5 +37,22 @@ inline std::set<std::string> listening_addresses(int process) {
 }
 
 inline const std::string kLoopback = "0100007F";
+
+inline bool is_free(int port) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool free = bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(listener);
+  return free;
+}
+
+/// A port from `least` on, not the one of another run of this test.
+inline int free_port(int least) {
+  int port = least + getpid() % 10000;
+  while (!is_free(port)) ++port;
+  return port;
+}
 
 }  // namespace prunex::tests

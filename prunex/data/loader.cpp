@@ -86,12 +86,16 @@ int64_t Loader::first_position(int64_t epoch, int64_t step) const {
 }
 
 Cursor Loader::divide(int64_t rank, int64_t ranks, Cursor from) {
-  const int64_t first = first_position(from.epoch, from.step);
+  const int64_t first = position(from);
   options_.rank = rank;
   options_.ranks = ranks;
   check_options(dataset_, size(), options_);
+  return go_on(from, first);
+}
+
+Cursor Loader::go_on(Cursor from, int64_t position) {
   divided_ = from;
-  divided_first_ = first;
+  divided_first_ = position;
   prefetch_.reset();
   return from.step < steps_in(from.epoch) ? from : Cursor{from.epoch + 1, 0};
 }

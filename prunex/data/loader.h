@@ -64,6 +64,9 @@ class Loader {
   /// go on with: `from`, or the next epoch's first one where the rest is less than a step. Throws std::invalid_argument
   /// as the constructor does.
   Cursor divide(int64_t rank, int64_t ranks, Cursor from);
+  /// The same among the ranks as they are, where that step begins at this place of the epoch's order; and that place.
+  Cursor go_on(Cursor from, int64_t position);
+  int64_t position(Cursor at) const { return first_position(at.epoch, at.step); }
 
   /// `epoch` >= 0, 0 <= `step` < steps_in(epoch), in any order; going through one epoch at a time is cheapest.
   Batch batch(int64_t epoch, int64_t step);

@@ -67,10 +67,30 @@ const std::string& entry_of(const io::SafeTensors& file, const std::string& key,
   return found->second;
 }
 
+/// Of a rank that has just joined: z instead of what another rank had trained, and nothing left over.
+void forget_own(Checkpoint& checkpoint) {
+  const auto from_product = [&](TensorDict& tensors, const std::string& prefix, bool others_are_zero) {
+    for (auto& item : tensors) {
+      const bool named = item.key().starts_with(prefix);
+      const at::Tensor* z = named ? checkpoint.product.find(item.key().substr(prefix.size())) : nullptr;
+      if (z != nullptr) {
+        item.value() = z->clone();
+      } else if (others_are_zero) {
+        item.value() = at::zeros_like(item.value());
+      }
+    }
+  };
+  from_product(checkpoint.node, "z_node/", false);
+  from_product(checkpoint.rank, "theta/", true);
+}
+
 }  // namespace
 
-Checkpoints::Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks)
-    : directory_(std::move(run_directory) + "/checkpoint"), config_(std::move(config)), ranks_(ranks) {}
+Checkpoints::Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic)
+    : directory_(std::move(run_directory) + "/checkpoint"),
+      config_(std::move(config)),
+      ranks_(ranks),
+      elastic_(elastic) {}
 
 std::string Checkpoints::folder(int64_t exchange) const {
   return fmt::format("{}/{}", directory_, exchange);
@@ -80,12 +100,17 @@ std::string Checkpoints::product_file(int64_t exchange) const {
   return folder(exchange) + "/z.safetensors";
 }
 
-std::string Checkpoints::node_file(int64_t exchange) const {
-  return fmt::format("{}/node-{}.safetensors", folder(exchange), ranks_.layout.node());
+std::string Checkpoints::node_file(int64_t exchange, int node) const {
+  return fmt::format("{}/node-{}.safetensors", folder(exchange), node);
 }
 
-std::string Checkpoints::rank_file(int64_t exchange) const {
-  return fmt::format("{}/rank-{}.safetensors", folder(exchange), ranks_.layout.rank);
+std::string Checkpoints::rank_file(int64_t exchange, int rank) const {
+  return fmt::format("{}/rank-{}.safetensors", folder(exchange), rank);
+}
+
+bool Checkpoints::has_own(int64_t exchange) const {
+  const auto& layout = ranks_.layout;
+  return fs::exists(node_file(exchange, layout.node())) && fs::exists(rank_file(exchange, layout.rank));
 }
 
 std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const std::string& problem) {
@@ -124,9 +149,9 @@ void Checkpoints::write_files(const Checkpoint& checkpoint) const {
     with_progress["structure"] = checkpoint.structure;
     with_progress["progress"] = checkpoint.progress;
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
-    io::write_safetensors(node_file(k), checkpoint.node, metadata);
+    io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
   }
-  io::write_safetensors(rank_file(k), checkpoint.rank, metadata);
+  io::write_safetensors(rank_file(k, ranks_.layout.rank), checkpoint.rank, metadata);
 }
 
 /// What a rank that was killed in save() left: files under construction, and folders that are not whole.
@@ -151,7 +176,9 @@ void Checkpoints::remove_before(int64_t exchange) const {
 }
 
 bool Checkpoints::complete_here(int64_t exchange) const {
-  return fs::exists(product_file(exchange)) && fs::exists(node_file(exchange)) && fs::exists(rank_file(exchange));
+  if (!fs::exists(product_file(exchange))) return false;
+  const bool others = fs::exists(node_file(exchange, 0)) && fs::exists(rank_file(exchange, ranks_.layout.local_rank()));
+  return has_own(exchange) || (elastic_ && others);
 }
 
 int64_t Checkpoints::newest_here(int64_t at_most) const {
@@ -196,12 +223,16 @@ Checkpoint Checkpoints::load(int64_t exchange) {
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));
     check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
-    return {.exchange = k,
-            .product = product.tensors,
-            .node = io::read_safetensors(node_file(k)).tensors,
-            .rank = io::read_safetensors(rank_file(k)).tensors,
-            .structure = entry_of(product, "structure", product_file(k)),
-            .progress = entry_of(product, "progress", product_file(k))};
+    const bool own = has_own(k);  // else node 0's, of which a newcomer keeps what all have
+    const auto& layout = ranks_.layout;
+    Checkpoint checkpoint{.exchange = k,
+                          .product = product.tensors,
+                          .node = io::read_safetensors(node_file(k, own ? layout.node() : 0)).tensors,
+                          .rank = io::read_safetensors(rank_file(k, own ? layout.rank : layout.local_rank())).tensors,
+                          .structure = entry_of(product, "structure", product_file(k)),
+                          .progress = entry_of(product, "progress", product_file(k))};
+    if (!own) forget_own(checkpoint);
+    return checkpoint;
   } catch (const std::runtime_error& damaged) {
     const int64_t earlier = newest_here(k - 1);
     const std::string way_out =

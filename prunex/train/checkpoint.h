@@ -28,7 +28,9 @@ struct Checkpoint {
 class Checkpoints {
  public:
   /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
-  Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks);
+  /// `elastic`: of any number of nodes. A rank without a share of its own begins as one that has just joined: with z,
+  /// and nothing of its own.
+  Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic = false);
 
   /// Collective. If a rank cannot write its share, or has a `problem` already, nothing of this checkpoint stays and the
   /// ones before do. Then the first such rank is told why, the others are told "". Nothing is returned for success.
@@ -42,8 +44,9 @@ class Checkpoints {
 
  private:
   std::string folder(int64_t exchange) const;
-  std::string node_file(int64_t exchange) const;
-  std::string rank_file(int64_t exchange) const;
+  std::string node_file(int64_t exchange, int node) const;
+  std::string rank_file(int64_t exchange, int rank) const;
+  bool has_own(int64_t exchange) const;
   std::string product_file(int64_t exchange) const;
   void check_options() const;
   bool complete_here(int64_t exchange) const;
@@ -57,6 +60,7 @@ class Checkpoints {
   std::string directory_;
   std::string config_;
   comm::Hierarchy& ranks_;
+  bool elastic_;
 };
 
 /// The strategy's state by role, and the replica's parameters and optimizer. Buffers are not in it: between exchanges

@@ -12,6 +12,7 @@
 
 #include "prunex/say.h"
 #include "prunex/strategies/dictionaries.h"
+#include "prunex/train/division.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -79,6 +80,22 @@ void validate_elastic(const TrainOptions& options) {
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
          fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
+}
+
+void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
+  if (!options.elastic) return;
+  const auto refuse = [](bool condition, const std::string& message) {
+    if (condition) throw std::invalid_argument(message);
+  };
+  refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
+         fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
+                     comm::describe(layout)));
+  refuse(layout.nodes() < options.min_nodes,
+         fmt::format("`min_nodes`: got {}, the launcher started {}", options.min_nodes, comm::describe(layout)));
+  const bool divided = options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
+  refuse(divided && layout.nodes() > options.nodes,
+         fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
+                     comm::describe(layout)));
 }
 
 Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)

@@ -24,6 +24,10 @@ std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::H
 /// Throws std::invalid_argument that names what does not go with `elastic`.
 void validate_elastic(const TrainOptions& options);
 
+/// An elastic run may begin, or go on, with another number of nodes than its options plan with. Throws
+/// std::invalid_argument for nodes of other sizes, fewer than `min_nodes`, or more than images are divided among.
+void check_elastic(const TrainOptions& options, const comm::Layout& layout);
+
 /// Everything that an exchange changes, copied before it.
 class Before {
  public:

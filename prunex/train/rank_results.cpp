@@ -10,6 +10,11 @@
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
+namespace {
+
+constexpr const char* kCursor = "cursor";  // in checkpoints: epoch, step, position
+
+}  // namespace
 
 void RankTrainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
   const double begin = Stopwatch::now();
@@ -41,6 +46,8 @@ Checkpoint RankTrainer::snapshot() {
   remember_images(data_.train, checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
+  const int64_t position = feed_->loader().position(cursor_);
+  checkpoint.node.insert(kCursor, at::tensor({cursor_.epoch, cursor_.step, position}, at::kLong));
   return checkpoint;
 }
 
@@ -64,8 +71,20 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
   }
   pruning_.load(checkpoint, summary_.pruned);
   steps_made_ = last_step_ = summary_.steps;
-  const int64_t steps_per_epoch = feed_->loader().steps_per_epoch();  // of the node's own images, where it has some
-  cursor_ = {summary_.steps / steps_per_epoch, summary_.steps % steps_per_epoch};
+  restore_cursor(checkpoint);
+}
+
+/// Where images are divided among all ranks, they go on where these have come to, however many they are.
+void RankTrainer::restore_cursor(const Checkpoint& checkpoint) {
+  data::Loader& loader = feed_->loader();
+  const at::Tensor* saved = checkpoint.node.find(kCursor);
+  if (division_ || saved == nullptr) {
+    const int64_t steps = loader.steps_per_epoch();  // of the node's own images, where it has some
+    cursor_ = {summary_.steps / steps, summary_.steps % steps};
+    return;
+  }
+  const int64_t* place = saved->const_data_ptr<int64_t>();
+  cursor_ = loader.go_on({place[0], place[1]}, place[2]);
 }
 
 /// Speeds count from the last cut on.

@@ -44,6 +44,7 @@ class RankTrainer {
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
+  void restore_cursor(const Checkpoint& checkpoint);
   void local_step(int64_t step);
   bool changes_gradients() const;
   void measure(Round& round, int64_t step, Run& run);

@@ -34,7 +34,7 @@ Safekeeping::Safekeeping(const TrainOptions& options, const std::string& run_dir
       directory_(run_directory),
       ranks_(ranks),
       stop_(stop),
-      checkpoints_(run_directory, config, ranks) {}
+      checkpoints_(run_directory, config, ranks, options.elastic) {}
 
 std::optional<Checkpoint> Safekeeping::load() {
   if (!resumes_) return std::nullopt;

@@ -271,7 +271,9 @@ Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::st
               const GraphMaker& make_graph) {
   validate(options);
   const auto wanted = comm::describe(shape_of(options)), got = comm::describe(ranks.layout);
-  TORCH_CHECK(wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ", got);
+  TORCH_CHECK(options.elastic || wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ",
+              got);
+  check_elastic(options, ranks.layout);
   at::set_num_threads(options.threads);
   if (!ranks.device.is_cpu()) multiply_in_fp32();
   return RankTrainer(with_defaults(options), ranks, make_graph).run(config, stop);

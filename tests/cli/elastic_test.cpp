@@ -4,9 +4,11 @@
 
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "tests/listening.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 
@@ -83,6 +85,42 @@ TEST_F(Elastic, RunsGoOnWithoutAStoppedNodeThatIsNotTheMajority) {
   const Result result = run_and(SIGSTOP, {{3, 1}}, {"--nodes", "3", "--partition", "classes:4"});
   EXPECT_EQ(result.status, 0) << result.errors;
   expect_whole_record(1);
+}
+
+/// As a launcher starts them: so many nodes of one rank.
+std::vector<Result> on_nodes(const std::string& directory, int nodes, const std::vector<std::string>& words) {
+  const std::string port = std::to_string(tests::free_port(15000));
+  std::vector<std::unique_ptr<Running>> ranks;
+  for (int rank = 0; rank < nodes; ++rank) {
+    std::vector<std::string> all{
+        "/usr/bin/env",       "RANK=" + std::to_string(rank),       "WORLD_SIZE=" + std::to_string(nodes),
+        "LOCAL_WORLD_SIZE=1", "GROUP_RANK=" + std::to_string(rank), "MASTER_ADDR=127.0.0.1",
+        "MASTER_PORT=" + port};
+    all.insert(all.end(), words.begin(), words.end());
+    ranks.push_back(std::make_unique<Running>(directory, all));
+  }
+  std::vector<Result> results;
+  for (auto& rank : ranks) results.push_back(rank->finish());
+  return results;
+}
+
+TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
+  const Result stopped = run_and(SIGTERM, {{17, 0}}, {"--nodes", "3", "--checkpoint-every", "4"});
+  ASSERT_EQ(stopped.status, 128 + SIGTERM) << stopped.errors;
+  const auto words = prunex({"train", "--resume", "run", "--checkpoint-every", "4"});
+  for (const Result& rank : on_nodes(scratch_.path(), 2, words)) EXPECT_EQ(rank.status, 0) << rank.errors;
+  expect_whole_record(0);
+  const auto lines = lines_of("metrics.jsonl");
+  EXPECT_EQ(lines[29].at("samples").get<int>() - lines[28].at("samples").get<int>(), 2 * 2 * 8);
+
+  const auto again = prunex({"train", "--resume", "run", "--resume-exchange", "24", "--checkpoint-every", "4"});
+  for (const Result& rank : on_nodes(scratch_.path(), 4, again)) EXPECT_EQ(rank.status, 0) << rank.errors;
+  EXPECT_EQ(lines_of("metrics.jsonl")[23], lines[23]);
+  EXPECT_EQ(lines_of("metrics.jsonl")[29].at("samples").get<int>() - lines[23].at("samples").get<int>(), 6 * 4 * 2 * 8);
+  for (const Result& rank : on_nodes(scratch_.path(), 1, prunex({"train", "--resume", "run", "--min-nodes", "2"}))) {
+    EXPECT_EQ(rank.status, 2);
+    EXPECT_THAT(rank.errors, HasSubstr("--min-nodes: got 2, the launcher started 1 nodes x 1 ranks"));
+  }
 }
 
 TEST_F(Elastic, RunsEndWhereFewerNodesAreLeftThanWanted) {

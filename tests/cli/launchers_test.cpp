@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "tests/listening.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 
@@ -23,26 +24,9 @@ using Variables = std::vector<std::string>;
 using testing::AllOf;
 using testing::HasSubstr;
 
-bool is_free(int port) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  const bool free = bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(listener);
-  return free;
-}
-
-/// A port from `least` on, not the one of another run of this test.
-int free_port(int least) {
-  int port = least + getpid() % 10000;
-  while (!is_free(port)) ++port;
-  return port;
-}
-
 // Three ranks: two on the first node, one on the second.
 std::vector<Variables> slurm() {
-  const std::string job = std::to_string(free_port(15000) - 15000);  // the first step's port is 15000 + job
+  const std::string job = std::to_string(tests::free_port(15000) - 15000);  // the first step's port is 15000 + job
   std::vector<Variables> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.push_back({"SLURM_JOB_ID=" + job, "SLURM_STEP_ID=0", "SLURM_NTASKS=3", "SLURM_STEP_NUM_TASKS=3",
@@ -54,7 +38,7 @@ std::vector<Variables> slurm() {
 }
 
 std::vector<Variables> open_mpi() {
-  const std::string port = std::to_string(free_port(15000));
+  const std::string port = std::to_string(tests::free_port(15000));
   std::vector<Variables> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.push_back({"OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK=" + std::to_string(rank),
@@ -147,14 +131,14 @@ TEST_F(RealLaunchers, Torchrun) {
   const auto program = std::filesystem::path(PRUNEX_PYTHON).parent_path() / "torchrun";
   if (const auto why = obstacle(program); !why.empty()) GTEST_SKIP() << why;
   expect_trains_as_ours({program, "--no-python", "--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port",
-                         std::to_string(free_port(15000))});
+                         std::to_string(tests::free_port(15000))});
 }
 
 TEST_F(RealLaunchers, MpirunOfOpenMpi) {
   const std::string program = "/usr/bin/mpirun";
   if (const auto why = obstacle(program); !why.empty()) GTEST_SKIP() << why;
   expect_trains_as_ours({program, "--allow-run-as-root", "--oversubscribe", "-n", "3", "-x", "MASTER_ADDR=127.0.0.1",
-                         "-x", "MASTER_PORT=" + std::to_string(free_port(15000))});
+                         "-x", "MASTER_PORT=" + std::to_string(tests::free_port(15000))});
 }
 
 TEST_F(RealLaunchers, SrunOfSlurm) {

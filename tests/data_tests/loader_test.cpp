@@ -216,6 +216,10 @@ TEST(Loader, DividesWhatIsLeftOfAnEpochAmongFewerRanks) {
     EXPECT_EQ(loader.steps_in(2), 100 / 8);
     Loader fresh(dataset, {.batch_size = 4, .rank = rank / 2, .ranks = 2, .seed = 5});
     EXPECT_EQ(values(loader.batch(2, 7).labels), values(fresh.batch(2, 7).labels));
+    Loader resumed(dataset, {.batch_size = 4, .rank = rank / 2, .ranks = 2, .seed = 5});
+    EXPECT_EQ(resumed.go_on({1, 4}, loader.position({1, 4})), (Cursor{1, 4}));
+    EXPECT_EQ(values(resumed.batch(1, 6).labels), values(loader.batch(1, 6).labels));
+    EXPECT_EQ(resumed.steps_in(1), loader.steps_in(1));
     at = loader.divide(0, 1, {2, 5});
     EXPECT_EQ(loader.divide(0, 1, {2, loader.steps_in(2)}), (Cursor{3, 0})) << "nothing is left of epoch 2";
   }

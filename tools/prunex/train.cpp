@@ -166,7 +166,8 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
                                     !options.quiet && (!environment || environment->rank == 0));
-  auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, shape);
+  const auto wanted = options.elastic && environment ? std::nullopt : std::optional(shape);
+  auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, wanted);
   try {
     const auto summary = train::train(options, ranks, config, &stop);
     if (ranks.layout.rank == 0) print_result(summary);
