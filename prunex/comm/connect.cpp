@@ -152,6 +152,12 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& o
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }
   hierarchy.address = networks.rail.address;
+  hierarchy.connect_others = [options](const Layout& others, Store& store, std::chrono::milliseconds within) {
+    ConnectOptions again = options;
+    again.join_timeout = within;
+    again.announce = false;
+    return connect(others, store, again);
+  };
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed

@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 
 namespace prunex::comm {
 
+class Store;
 class Watch;
 
 /// An all-reduce over all ranks in one go, in which the work inside the nodes hides behind the wire. Counts its bytes
@@ -44,7 +47,10 @@ struct Hierarchy {
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
   std::string address;                  ///< numeric, where other ranks reach this one; empty if there is none
-  c10::Device device = c10::kCPU;       ///< where this rank computes; its groups serve tensors there and on the CPU
+  /// Connects other ranks of the run in the same way, all of which must call, within this time; null where another
+  /// program has connected these.
+  std::function<Hierarchy(const Layout&, Store&, std::chrono::milliseconds)> connect_others;
+  c10::Device device = c10::kCPU;  ///< where this rank computes; its groups serve tensors there and on the CPU
   /// Why tensors on the device go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
 

@@ -42,25 +42,13 @@ uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
 
 }  // namespace
 
-comm::ConnectOptions connect_options(const RankOptions& ranks) {
-  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
-  comm::ConnectOptions options{.interfaces = ranks.interfaces,
-                               .timeout = milliseconds(ranks.comm_timeout),
-                               .join_timeout = milliseconds(ranks.join_timeout),
-                               .shared_memory = ranks.shared_memory,
-                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
-                               .announce = true};
-  if (ranks.device == "cuda") {
-    comm::check_gpu();
-    options.device = at::kCUDA;
-  }
-  return options;
-}
-
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges) {
   if (!options.elastic) return nullptr;
-  comm::ElasticOptions elastic{
-      .connect = connect_options(options.ranks), .least_nodes = options.min_nodes, .exchanges = exchanges};
+  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
+  comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
+                               .timeout = milliseconds(options.ranks.comm_timeout),
+                               .least_nodes = options.min_nodes,
+                               .exchanges = exchanges};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
   return std::make_unique<comm::Elastic>(ranks, elastic);
 }

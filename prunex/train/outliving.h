@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/connect.h"
 #include "prunex/comm/elastic/elastic.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
@@ -14,9 +13,6 @@
 #include "prunex/train/product_mean.h"
 
 namespace prunex::train {
-
-/// How the options connect ranks. Throws std::invalid_argument for a GPU that is not there.
-comm::ConnectOptions connect_options(const RankOptions& ranks);
 
 /// Of `elastic`; null without it. `exchanges`: that the run has made before. Collective.
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "prunex/comm/connect.h"
 #include "prunex/comm/meet/store.h"
 
 namespace prunex::comm {
@@ -49,7 +50,8 @@ std::vector<std::string> run_elastic(const Layout& shape, const std::function<vo
     threads.emplace_back([&, rank] {
       try {
         Hierarchy ranks = connect({shape.node_sizes, rank}, *store, quick());
-        Elastic elastic(ranks, {.connect = quick(), .least_nodes = least, .patience = 3s});
+        Elastic elastic(ranks,
+                        {.silence = quick().heartbeat_timeout, .timeout = 20s, .least_nodes = least, .patience = 3s});
         body({ranks, elastic});
       } catch (const std::exception& error) {
         ends[static_cast<size_t>(rank)] = error.what();

@@ -15,7 +15,6 @@
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/train/options.h"
-#include "prunex/train/outliving.h"
 #include "tools/prunex/commands.h"
 
 namespace prunex::tools {
@@ -197,7 +196,7 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
     throw std::invalid_argument(fmt::format("`b`: got {}, wanted at most `e`, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  const auto options = train::connect_options(command.ranks);
+  const auto options = connect_options(command.ranks);
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);

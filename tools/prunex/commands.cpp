@@ -82,6 +82,21 @@ CLI::App& add_command(CLI::App& parent, Command command, int& status) {
   return *sub;
 }
 
+comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
+  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
+  comm::ConnectOptions options{.interfaces = ranks.interfaces,
+                               .timeout = milliseconds(ranks.comm_timeout),
+                               .join_timeout = milliseconds(ranks.join_timeout),
+                               .shared_memory = ranks.shared_memory,
+                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
+                               .announce = true};
+  if (ranks.device == "cuda") {
+    comm::check_gpu();
+    options.device = at::kCUDA;
+  }
+  return options;
+}
+
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

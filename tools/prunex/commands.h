@@ -62,6 +62,9 @@ void add_options_page(CLI::App& app, int& status);
 /// Throws std::invalid_argument if two options name one file, which the second would overwrite.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 
+/// How ranks are connected. Throws std::invalid_argument for a device that is not there: before ranks are started.
+comm::ConnectOptions connect_options(const train::RankOptions& ranks);
+
 inline constexpr double kMostThreads = 1024;
 
 /// A network that a command works with.

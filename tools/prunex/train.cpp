@@ -18,7 +18,6 @@
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/text/read_file.h"
-#include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -148,7 +147,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   const auto environment = comm::read_environment();
   const comm::Layout shape = train::shape_of(options);
   if (!environment) launch::expect_room_for(shape);
-  comm::ConnectOptions connection = train::connect_options(options.ranks);
+  comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     const train::Plan plan = train::check(options);

@@ -92,8 +92,9 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       ranks_of_(ranks.layout.node_sizes),
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
+  if (!ranks.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
   token_ = broadcast(*ranks.world, random_words(kTokenWords));
-  const auto silence = options_.connect.heartbeat_timeout;
+  const auto silence = options_.silence;
   const std::string address = ranks.address.empty() ? "127.0.0.1" : ranks.address;
   door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), silence / 5));
   const auto cards = gather(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
@@ -126,7 +127,7 @@ void Elastic::commit(int64_t exchange, uint64_t hash) {
 }
 
 bool Elastic::has_lost() const {
-  return !ranks_.watch->abort_switch()->reason(options_.connect.heartbeat_timeout).empty();
+  return !ranks_.watch->abort_switch()->reason(options_.silence).empty();
 }
 
 void Elastic::say(const std::string& line) const {
@@ -201,7 +202,7 @@ Elastic::Decision Elastic::seek() {
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
 Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
   const Endpoint& door = doors_[static_cast<size_t>(node)].front();
-  const auto silence = options_.connect.heartbeat_timeout;
+  const auto silence = options_.silence;
   const Report mine = report();
   Call call(door, token_, &mine, silence);
   for (;;) {
@@ -240,7 +241,7 @@ class Elastic::Lead {
     auto& asked = asked_[{node, local_rank}];
     if (!asked.valid()) {
       const Endpoint door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
-      const auto silence = of_.options_.connect.heartbeat_timeout;
+      const auto silence = of_.options_.silence;
       asked = std::async(std::launch::async, [door, silence, token = of_.token_] {
         const Presence presence = presence_at(door, token, silence);
         if (presence == Presence::kThere) std::this_thread::sleep_for(5 * kAskEvery);  // it may be a long wait
@@ -281,7 +282,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
             fmt::format("[comm] {}, fewer than `min_nodes` {}", verdict.why, options_.least_nodes));
       case Verdict::Kind::kWait:
         gives_up = kNever;
-        if (Clock::now() - begin > options_.connect.timeout) {
+        if (Clock::now() - begin > options_.timeout) {
           missing.silent.insert(verdict.waiting.begin(), verdict.waiting.end());
         }
         others.ask(verdict.waiting, here);
@@ -323,17 +324,13 @@ Layout Elastic::layout_of(const Roster& roster) const {
   return layout;
 }
 
-Hierarchy Elastic::connect_in(const Decision& decision) {
-  ConnectOptions options = options_.connect;
-  options.join_timeout = std::max(kConnectWithin, 2 * options.heartbeat_timeout);
-  options.announce = false;
-  options.reports = ranks_.watch->options().reports;
-  options.report_signal = ranks_.watch->options().report_signal;
-  Join join(options.join_timeout);
+Hierarchy Elastic::connect_in(const Decision& decision) const {
+  const auto within = std::max(kConnectWithin, 2 * options_.silence);
+  Join join(within);
   const Layout layout = layout_of(decision.roster);
   const auto store = layout.world_size() == 1 ? make_memory_store()
                                               : reach_store({decision.store.host, decision.store.port, token_}, join);
-  return connect(layout, *store, options);
+  return ranks_.connect_others(layout, *store, within);
 }
 
 }  // namespace prunex::comm

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/connect.h"
 #include "prunex/comm/elastic/agreement.h"
 #include "prunex/comm/elastic/door.h"
 #include "prunex/comm/hierarchy.h"
@@ -19,9 +18,11 @@ namespace prunex::comm {
 class StoreServer;
 
 struct ElasticOptions {
-  ConnectOptions connect;  ///< of the groups to come; the heartbeat's timeout is the silence that loses a node
-  int least_nodes = 0;     ///< fewer do not go on; 0: a quorum is enough
-  int64_t exchanges = 0;   ///< that all ranks have already
+  std::chrono::milliseconds silence{1500};  ///< that loses a node
+  /// How long a node that lives may take until it comes: the longest local steps, or an evaluation.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  int least_nodes = 0;    ///< fewer do not go on; 0: a quorum is enough
+  int64_t exchanges = 0;  ///< that all ranks have already
   /// How long a node that has no quorum looks for the others.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
   /// What is worth a line on standard error; may be null.
@@ -46,7 +47,8 @@ struct LeftBehind : std::runtime_error {
 /// rules: docs/communication.md, "Elastic runs".
 class Elastic {
  public:
-  /// `ranks`, which regroup() replaces in place, is a run's first hierarchy. Collective.
+  /// `ranks`, which regroup() replaces in place, is a run's first hierarchy. Collective. Throws std::invalid_argument
+  /// if it cannot connect_others().
   Elastic(Hierarchy& ranks, const ElasticOptions& options);
   ~Elastic();
   Elastic(const Elastic&) = delete;
@@ -84,7 +86,7 @@ class Elastic {
   Decision follow(int node, Missing& missing, bool& heard);
   Decision lead(Missing& missing);
   Decision decided(const Verdict& verdict);
-  Hierarchy connect_in(const Decision& decision);
+  Hierarchy connect_in(const Decision& decision) const;
   Layout layout_of(const Roster& roster) const;
   void say(const std::string& line) const;
 

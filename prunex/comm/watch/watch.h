@@ -83,7 +83,6 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  const WatchOptions& options() const { return options_; }
   /// What the rank's operations are written to; they share it.
   const std::shared_ptr<Journal>& journal() const { return journal_; }
   /// Goes on with "lost rank 3 (node 1): …" when a rank is lost.
