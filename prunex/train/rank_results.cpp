@@ -127,6 +127,7 @@ void RankTrainer::summarise(const Run& run) {
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
   summary_.macs_compact = size.macs;
+  summary_.units_pruned = summary_.units_removed = 0;  // it may be done again, without a node
   for (const auto& mask : strategy_->masks()) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }

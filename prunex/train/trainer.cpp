@@ -154,6 +154,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     return round;
   }
   const Before before(*strategy_, network_.replica(), mean_);
+  const auto best = summary_.best;
   for (;;) {
     try {
       exchange();
@@ -164,6 +165,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
       if (!elastic_->has_lost()) throw;
       if (regroup(run)) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
+      summary_.best = best;
     }
   }
 }

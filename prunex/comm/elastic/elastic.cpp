@@ -195,7 +195,7 @@ Elastic::Decision Elastic::seek() {
     Decision decision = follow(node, missing, heard);
     if (heard) return decision;
     if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
-    throw std::runtime_error(fmt::format("[comm] {} rank 0 of this node, {}: the node is lost", kLostRank, node_));
+    throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
   }
 }
 
@@ -209,7 +209,7 @@ Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
     if (answer->is_out) {
-      throw LeftBehind(fmt::format("[comm] {} others: they went on without this node, {}", kLostRank, node_));
+      throw LeftBehind(fmt::format("[comm] the others went on without this node, {}", node_));
     }
     heard = !answer->message.empty();
     if (heard) return Decision::from_text(answer->message);
