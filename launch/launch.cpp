@@ -9,7 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -233,11 +232,6 @@ class Supervisor {
 };
 
 // Only this user's processes can read the environment of the ranks.
-std::string random_secret() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
 std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
   return {fmt::format("RANK={}", layout.rank),
           fmt::format("WORLD_SIZE={}", layout.world_size()),
@@ -268,7 +262,7 @@ int launch_ranks(const LaunchOptions& options, char** argv) {
   // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals(supervised_signals());
-  const auto secret = random_secret();
+  const auto secret = comm::random_secret();
   const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals, options);

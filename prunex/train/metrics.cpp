@@ -147,6 +147,14 @@ int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
 }
 
+/// What the run went on without.
+void add_losses(ordered_json& json, const Summary& summary) {
+  if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
+  if (!summary.elastic) return;
+  json["nodes_lost"] = summary.nodes_lost;
+  json["images_lost"] = summary.images_lost;
+}
+
 }  // namespace
 
 ExchangeSeconds seconds_of(const std::vector<strategies::Phase>& phases) {
@@ -311,11 +319,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
-  if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
-  if (summary.elastic) {
-    json["nodes_lost"] = summary.nodes_lost;
-    json["images_lost"] = summary.images_lost;
-  }
+  add_losses(json, summary);
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

@@ -1,6 +1,7 @@
 // What a training run can be told.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -92,6 +93,9 @@ struct RankOptions {
   double comm_timeout = 600;            ///< seconds to wait for a message
   double heartbeat_timeout = 1.5;       ///< seconds of silence after which a rank counts as lost; 0: off
 };
+
+/// Of a number of seconds.
+std::chrono::milliseconds milliseconds(double seconds);
 
 /// One field per option, with its default.
 struct TrainOptions {

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -17,10 +15,6 @@
 
 namespace prunex::train {
 namespace {
-
-void copy_into(TensorDict& tensors, const TensorDict& from) {
-  for (auto& item : tensors) item.value().detach().copy_(from[item.key()]);
-}
 
 /// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
 uint64_t mixed(uint64_t hash, uint64_t word) {
@@ -44,7 +38,6 @@ uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
 
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges) {
   if (!options.elastic) return nullptr;
-  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
@@ -97,10 +90,10 @@ Before::Before(const strategies::Strategy& strategy, const Replica& replica, con
 
 void Before::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
   at::NoGradGuard no_grad;
-  copy_into(replica.weights.params, weights_.params);
-  copy_into(replica.weights.buffers, weights_.buffers);
+  strategies::restore(replica.weights.params, weights_.params, "");
+  strategies::restore(replica.weights.buffers, weights_.buffers, "");
   size_t i = 0;
-  for (auto& part : replica.optimizer) copy_into(part.value(), optimizer_[i++]);
+  for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
   strategy.go_back(state_);
   mean = mean_.copy();
 }

@@ -38,9 +38,6 @@ std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicat
 /// Of local steps; kAuto: bf16 if the processors of all ranks have it, TF32 on GPUs.
 Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, comm::Communicator& world);
 
-/// Rank 0's text, on every rank.
-std::string broadcast_text(comm::Communicator& world, std::string text);
-
 /// How many different ones of these numbers, none of which is negative, the ranks have together.
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);
 

@@ -38,6 +38,8 @@ class RankTrainer {
   };
   Round exchange_after(int64_t step, Run& run);
   void heed(const Wishes& wishes, Run& run);
+  /// Whether an operation threw because a node is lost that the run outlives.
+  bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   bool regroup(Run& run);
   void end(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -140,18 +139,9 @@ std::string Trace::text() const {
 }
 
 std::string Trace::gather() const {
-  const std::string mine = text();
-  at::Tensor longest = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
-  ranks_.world->all_reduce(longest, comm::Reduce::kMax);
-  at::Tensor bytes = at::zeros({longest.item<int64_t>()}, at::kByte);
-  std::memcpy(bytes.data_ptr(), mine.data(), mine.size());
-  at::Tensor all = at::empty({ranks_.layout.world_size(), bytes.numel()}, at::kByte);
-  ranks_.world->all_gather(all, bytes);
-  if (ranks_.layout.rank != 0) return "";
   std::string events;
-  for (const char c : std::string_view(static_cast<const char*>(all.const_data_ptr()), all.numel())) {
-    if (c == '\n') events += ",\n";
-    if (c != '\n' && c != 0) events += c;
+  for (const std::string& lines : comm::gather_texts(*ranks_.world, text())) {
+    for (const char c : lines) events += c == '\n' ? ",\n" : std::string(1, c);
   }
   events.resize(events.size() - 2);
   return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + events + "\n]}\n";
@@ -182,7 +172,7 @@ void Run::open_directory(const std::string& config) {
     io::remove_temporaries(directory_);
     if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
   }
-  if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
+  if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
 }
 
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {

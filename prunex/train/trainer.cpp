@@ -104,7 +104,7 @@ void RankTrainer::end(Run& run) {
     try {
       return work();
     } catch (const std::runtime_error&) {
-      if (!elastic_ || !elastic_->has_lost()) throw;
+      if (!has_lost()) throw;
       regroup(run);
     }
   }
@@ -137,7 +137,7 @@ void RankTrainer::heed(const Wishes& wishes, Run& run) {
   } catch (const Interrupted&) {
     throw;
   } catch (const std::runtime_error&) {
-    if (!elastic_ || !elastic_->has_lost()) throw;
+    if (!has_lost()) throw;
   }
 }
 
@@ -162,7 +162,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
       elastic_->commit(round.exchange.index, *round.metrics.z_hash);
       return round;
     } catch (const std::runtime_error&) {
-      if (!elastic_->has_lost()) throw;
+      if (!has_lost()) throw;
       if (regroup(run)) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;

@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -83,12 +82,11 @@ CLI::App& add_command(CLI::App& parent, Command command, int& status) {
 }
 
 comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
-  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
   comm::ConnectOptions options{.interfaces = ranks.interfaces,
-                               .timeout = milliseconds(ranks.comm_timeout),
-                               .join_timeout = milliseconds(ranks.join_timeout),
+                               .timeout = train::milliseconds(ranks.comm_timeout),
+                               .join_timeout = train::milliseconds(ranks.join_timeout),
                                .shared_memory = ranks.shared_memory,
-                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
+                               .heartbeat_timeout = train::milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
   if (ranks.device == "cuda") {
     comm::check_gpu();

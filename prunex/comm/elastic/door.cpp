@@ -26,10 +26,6 @@ constexpr const char* kAsk = "ask";
 constexpr const char* kOut = "out";
 constexpr const char* kSaid = "said ";
 
-bool starts_with(const std::string& text, const std::string& begin) {
-  return text.compare(0, begin.size(), begin) == 0;
-}
-
 /// Takes all the time that words of different length would: says nothing of the token to who measures.
 bool same_token(const std::string& a, const std::string& b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
@@ -152,7 +148,7 @@ class Door::Loop {
       return caller.known;
     }
     if (message.text == kAsk) return true;
-    if (!starts_with(message.text, kSeek)) return false;
+    if (!message.text.starts_with(kSeek)) return false;
     try {
       caller.report = Report::from_text(message.text.substr(std::string(kSeek).size()));
     } catch (const std::runtime_error&) {
@@ -231,8 +227,8 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
     heard_ = Clock::now();
     if (message->kind != MessageKind::kNote) continue;
     if (message->text == kOut) return Answer{Presence::kThere, "", true};
-    if (starts_with(message->text, kSaid))
-      return Answer{Presence::kThere, message->text.substr(std::string(kSaid).size())};
+    if (!message->text.starts_with(kSaid)) continue;
+    return Answer{Presence::kThere, message->text.substr(std::string(kSaid).size())};
   }
   if (ended) return Answer{Presence::kEnded};
   if (Clock::now() - heard_ > patience_) return Answer{Presence::kSilent};

@@ -5,10 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <map>
-#include <random>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -25,37 +23,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAskEvery{20};          // between two looks at who has come
 constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
-constexpr int64_t kCardBytes = 64;             // "address port"
-constexpr int64_t kTokenWords = 4;
-
-std::string random_words(int64_t count) {
-  std::random_device random;
-  std::string text;
-  for (int64_t i = 0; i < count; ++i) text += fmt::format("{:08x}", random());
-  return text;
-}
-
-/// Rank 0's text, of so many bytes, on all ranks.
-std::string broadcast(Communicator& world, const std::string& text) {
-  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  world.broadcast(bytes);
-  return {static_cast<const char*>(bytes.const_data_ptr()), text.size()};
-}
-
-std::vector<std::string> gather(Communicator& world, const std::string& card) {
-  TORCH_CHECK(static_cast<int64_t>(card.size()) < kCardBytes, "[comm] a card of ", card.size(), " bytes");
-  at::Tensor mine = at::zeros({kCardBytes}, at::kByte);
-  std::memcpy(mine.data_ptr(), card.data(), card.size());
-  at::Tensor all = at::zeros({world.size(), kCardBytes}, at::kByte);
-  world.all_gather(all, mine);
-  if (world.size() == 1) all.copy_(mine);
-  std::vector<std::string> cards;
-  for (int64_t rank = 0; rank < world.size(); ++rank) {
-    cards.emplace_back(static_cast<const char*>(all[rank].const_data_ptr()));
-  }
-  return cards;
-}
 
 Endpoint endpoint_of(const std::string& card) {
   Endpoint endpoint;
@@ -93,11 +60,11 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
   if (!ranks.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  token_ = broadcast(*ranks.world, random_words(kTokenWords));
+  token_ = broadcast_text(*ranks.world, random_secret());
   const auto silence = options_.silence;
   const std::string address = ranks.address.empty() ? "127.0.0.1" : ranks.address;
   door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), silence / 5));
-  const auto cards = gather(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
+  const auto cards = gather_texts(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
   size_t rank = 0;
   for (const int size : ranks_of_) {
     auto& doors = doors_.emplace_back();
@@ -118,7 +85,7 @@ void Elastic::commit(int64_t exchange, uint64_t hash) {
   world.all_gather(all, mine);
   committed_ = exchange;
   entered_ = false;
-  for (int rank = 0; world.size() > 1 && rank < world.size(); ++rank) {
+  for (int rank = 0; rank < world.size(); ++rank) {
     if (all[rank].equal(mine)) continue;
     throw std::logic_error(fmt::format("[comm] after exchange {} rank {} has {:016x}, rank {} {:016x}", exchange,
                                        ranks_.layout.rank, hash, rank,
@@ -191,16 +158,14 @@ Elastic::Decision Elastic::seek() {
   for (;;) {
     const int node = leader(missing);
     if (node == node_ && local_rank_ == 0) return lead(missing);
-    bool heard = false;
-    Decision decision = follow(node, missing, heard);
-    if (heard) return decision;
+    if (const auto decision = follow(node, missing)) return *decision;
     if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
     throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
   }
 }
 
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
-Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
+std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   const Endpoint& door = doors_[static_cast<size_t>(node)].front();
   const auto silence = options_.silence;
   const Report mine = report();
@@ -211,13 +176,12 @@ Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
     if (answer->is_out) {
       throw LeftBehind(fmt::format("[comm] the others went on without this node, {}", node_));
     }
-    heard = !answer->message.empty();
-    if (heard) return Decision::from_text(answer->message);
+    if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;
     if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, token_, silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
-    return {};
+    return std::nullopt;
   }
 }
 
@@ -318,7 +282,7 @@ Layout Elastic::layout_of(const Roster& roster) const {
   Layout layout{.node_sizes = {}};
   for (const int node : roster.nodes) {
     const int size = ranks_of_[static_cast<size_t>(node)];
-    if (node == node_) layout.rank = layout.node_sizes.empty() ? local_rank_ : layout.world_size() + local_rank_;
+    if (node == node_) layout.rank = layout.world_size() + local_rank_;
     layout.node_sizes.push_back(size);
   }
   return layout;

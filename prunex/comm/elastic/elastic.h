@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -83,7 +84,7 @@ class Elastic {
   Report report() const;
   int leader(const Missing& missing) const;
   Decision seek();
-  Decision follow(int node, Missing& missing, bool& heard);
+  std::optional<Decision> follow(int node, Missing& missing);
   Decision lead(Missing& missing);
   Decision decided(const Verdict& verdict);
   Hierarchy connect_in(const Decision& decision) const;

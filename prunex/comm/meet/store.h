@@ -82,6 +82,9 @@ inline constexpr size_t kMostValueBytes = 16 << 10;
 inline constexpr std::array<char, 16> kStoreGreeting = {"prunex store 1\n"};
 inline constexpr size_t kSecretBytes = 32;
 
+/// One that nobody guesses.
+std::string random_secret();
+
 /// The client's first bytes. Throws std::invalid_argument if the secret is too long.
 std::string store_hello(const std::string& secret);
 

@@ -1,6 +1,9 @@
 #include "prunex/comm/meet/store.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <random>
 #include <stdexcept>
 
 namespace prunex::comm {
@@ -12,6 +15,13 @@ std::string bytes_of(const Head& head) {
 }
 
 }  // namespace
+
+std::string random_secret() {
+  std::random_device random;
+  std::string secret;
+  while (secret.size() < kSecretBytes) secret += fmt::format("{:08x}", random());
+  return secret;
+}
 
 std::string store_hello(const std::string& secret) {
   if (secret.size() > kSecretBytes) throw std::invalid_argument("[comm] store: the secret is too long");
