@@ -88,7 +88,7 @@ void read_report(const std::string& bytes) {
 /// A door of its own, until it has closed the connection; it answers a friend all the while.
 void call_at_door(const std::string& bytes, bool knows_token) {
   comm::Door door("127.0.0.1", "token", std::chrono::milliseconds(5));
-  door.set_formed({3, {0, 1, 2}});
+  door.set_formed({3, {0, 1, 2}}, {});
   const auto socket = comm::connect_to(door.endpoint(), soon());
   const std::string hello = knows_token ? std::string("\x03\x05\0token", 8) : "";
   const std::string all = hello + bytes;

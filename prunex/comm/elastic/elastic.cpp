@@ -24,29 +24,17 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAskEvery{20};          // between two looks at who has come
 constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
 
-Endpoint endpoint_of(const std::string& card) {
-  Endpoint endpoint;
-  std::istringstream fields(card);
-  fields >> endpoint.host >> endpoint.port;
-  return endpoint;
-}
-
 }  // namespace
 
 std::string Elastic::Decision::text() const {
-  return fmt::format("{} {} {} {} {} {}", committed, store.host, store.port, roster.epoch, roster.nodes.size(),
-                     fmt::join(roster.nodes, " "));
+  return fmt::format("{} {} {}", committed, store.text(), roster.text());
 }
 
 Elastic::Decision Elastic::Decision::from_text(const std::string& text) {
   Decision decision;
   std::istringstream fields(text);
-  size_t count = 0;
-  bool fits = static_cast<bool>(fields >> decision.committed >> decision.store.host >> decision.store.port >>
-                                decision.roster.epoch >> count) &&
-              count <= text.size();
-  decision.roster.nodes.resize(fits ? count : 0);
-  for (int& node : decision.roster.nodes) fits = fits && static_cast<bool>(fields >> node);
+  const bool fits =
+      static_cast<bool>(fields >> decision.committed) && decision.store.read(fields) && decision.roster.read(fields);
   if (!fits) throw std::runtime_error("[comm] a decision that is none");
   return decision;
 }
@@ -59,38 +47,48 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       ranks_of_(ranks.layout.node_sizes),
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
-  if (!ranks.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
   token_ = broadcast_text(*ranks.world, random_secret());
-  const auto silence = options_.silence;
-  const std::string address = ranks.address.empty() ? "127.0.0.1" : ranks.address;
-  door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), silence / 5));
-  const auto cards = gather_texts(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
+  open_door();
+  const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
   size_t rank = 0;
   for (const int size : ranks_of_) {
     auto& doors = doors_.emplace_back();
-    for (int i = 0; i < size; ++i) doors.push_back(endpoint_of(cards[rank++]));
+    for (int i = 0; i < size; ++i) {
+      std::istringstream card(cards[rank++]);
+      doors.emplace_back().read(card);
+    }
     formed_.nodes.push_back(static_cast<int>(formed_.nodes.size()));
   }
-  door_->set_formed(formed_);
+  door_->set_formed(formed_, door_of(formed_.nodes.front()));
+}
+
+void Elastic::open_door() {
+  if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
+  const std::string address = ranks_.address.empty() ? "127.0.0.1" : ranks_.address;
+  door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), options_.silence / 5));
 }
 
 Elastic::~Elastic() = default;
 
-void Elastic::commit(int64_t exchange, uint64_t hash) {
+bool Elastic::commit(int64_t exchange, uint64_t hash) {
   TORCH_CHECK(exchange == committed_ + 1, "[comm] exchange ", exchange, " after ", committed_);
   entered_ = true;
   Communicator& world = *ranks_.world;
-  at::Tensor mine = at::full({1}, static_cast<int64_t>(hash), at::kLong);
-  at::Tensor all = at::zeros({world.size(), 1}, at::kLong);
+  const bool waits = leads() && next_newcomer().has_value();
+  const at::Tensor mine = at::tensor({static_cast<int64_t>(hash), int64_t{waits}}, at::kLong);
+  at::Tensor all = at::zeros({world.size(), 2}, at::kLong);
   world.all_gather(all, mine);
   committed_ = exchange;
   entered_ = false;
+  door_->offer(nullptr);
+  weigh();
   for (int rank = 0; rank < world.size(); ++rank) {
-    if (all[rank].equal(mine)) continue;
+    const auto other = static_cast<uint64_t>(all[rank][0].item<int64_t>());
+    if (other == hash) continue;
     throw std::logic_error(fmt::format("[comm] after exchange {} rank {} has {:016x}, rank {} {:016x}", exchange,
-                                       ranks_.layout.rank, hash, rank,
-                                       static_cast<uint64_t>(all[rank].item<int64_t>())));
+                                       ranks_.layout.rank, hash, rank, other));
   }
+  return all[0][1].item<int64_t>() != 0;
 }
 
 bool Elastic::has_lost() const {
@@ -112,36 +110,47 @@ Report Elastic::report() const {
 }
 
 Change Elastic::regroup() {
-  const auto begin = Clock::now();
   ranks_.watch->abort_switch()->abort("the nodes regroup");
+  return settle(std::nullopt);
+}
+
+/// Connects as decided, or as is decided next if somebody does not come.
+Change Elastic::settle(std::optional<Decision> decision) {
+  const auto begin = Clock::now();
   const Roster before = formed_;
-  for (;;) {
-    const Decision decision = seek();
-    agreed_.push_back(decision.roster);
-    seen_ = std::max(seen_, decision.roster.epoch);
+  for (;; decision.reset()) {
+    if (!decision) decision = seek();
+    agreed_.push_back(decision->roster);
+    seen_ = std::max(seen_, decision->roster.epoch);
     try {
-      Hierarchy next = connect_in(decision);
+      Hierarchy next = connect_in(*decision);
       ranks_ = std::move(next);
+      break;
     } catch (const std::runtime_error& error) {
       say(fmt::format("{}: the nodes meet again", error.what()));
       store_.reset();
       door_->dismiss();
-      continue;
     }
-    store_.reset();
-    formed_ = decision.roster;
-    agreed_.clear();
-    door_->dismiss();
-    door_->set_formed(formed_);
-    Change change{.roster = formed_, .exchange = decision.committed, .adopts = decision.committed > committed_};
-    committed_ = decision.committed;
-    entered_ = false;
-    for (const int node : before.nodes) {
-      if (!formed_.has(node)) change.lost.push_back(node);
-    }
-    change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    return change;
   }
+  store_.reset();
+  formed_ = decision->roster;
+  agreed_.clear();
+  door_->dismiss();
+  door_->set_formed(formed_, door_of(formed_.nodes.front()));
+  Change change{.roster = formed_, .exchange = decision->committed, .adopts = decision->committed > committed_};
+  committed_ = decision->committed;
+  entered_ = false;
+  for (const int node : before.nodes) {
+    if (!formed_.has(node)) change.lost.push_back(node);
+  }
+  for (const int node : formed_.nodes) {
+    if (before.has(node)) continue;
+    change.joined.push_back(node);
+    joined_at_[node] = committed_;
+  }
+  weigh();
+  change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return change;
 }
 
 /// The lowest node that may be there.
@@ -166,10 +175,9 @@ Elastic::Decision Elastic::seek() {
 
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
 std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
-  const Endpoint& door = doors_[static_cast<size_t>(node)].front();
+  const Endpoint& door = door_of(node);
   const auto silence = options_.silence;
-  const Report mine = report();
-  Call call(door, token_, &mine, silence);
+  Call call(door, token_, report(), silence);
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
@@ -268,14 +276,21 @@ Elastic::Decision Elastic::lead(Missing& missing) {
 }
 
 Elastic::Decision Elastic::decided(const Verdict& verdict) {
-  Decision decision{.roster = verdict.roster, .committed = verdict.committed};
-  int ranks = 0;
-  for (const int node : verdict.roster.nodes) ranks += ranks_of_[static_cast<size_t>(node)];
-  const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, token_});
-  decision.store = {address, store_->port()};
+  const Decision decision{
+      .roster = verdict.roster, .committed = verdict.committed, .store = open_store(verdict.roster)};
   door_->tell(decision.roster, decision.text());
   return decision;
+}
+
+/// Where the ranks of the roster, and so many new ones, meet.
+Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
+  int ranks = newcomers;
+  for (const int node : roster.nodes) {
+    if (static_cast<size_t>(node) < ranks_of_.size()) ranks += ranks_of_[static_cast<size_t>(node)];
+  }
+  const std::string& address = door_->endpoint().host;
+  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, token_});
+  return {address, store_->port()};
 }
 
 Layout Elastic::layout_of(const Roster& roster) const {

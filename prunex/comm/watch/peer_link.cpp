@@ -11,13 +11,12 @@ namespace {
 
 // On the wire: the kind, two bytes of length, low one first, the text.
 constexpr size_t kHeader = 3;
-constexpr size_t kLongest = 0xffff;
-constexpr size_t kMostReceived = 4 * kLongest;  // before messages are taken out
+constexpr size_t kMostReceived = 4 * kMostMessageBytes;  // before messages are taken out
 
 }  // namespace
 
 void PeerLink::send(const PeerMessage& message) {
-  const size_t length = std::min(message.text.size(), kLongest);
+  const size_t length = std::min(message.text.size(), kMostMessageBytes);
   unsent_ += static_cast<char>(message.kind);
   unsent_ += static_cast<char>(length & 0xff);
   unsent_ += static_cast<char>(length >> 8);

@@ -1,6 +1,7 @@
 // One connection of the heartbeat: short messages, never blocking.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,9 +10,11 @@
 
 namespace prunex::comm {
 
-enum class MessageKind : uint8_t { kPing, kGoodbye, kDeath, kNote };
+enum class MessageKind : uint8_t { kPing, kGoodbye, kDeath, kNote, kData };
 
-/// text: at most 64 KiB.
+inline constexpr size_t kMostMessageBytes = 0xffff;
+
+/// text: at most kMostMessageBytes; the rest is not sent.
 struct PeerMessage {
   MessageKind kind = MessageKind::kPing;
   std::string text;
