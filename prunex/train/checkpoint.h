@@ -63,6 +63,17 @@ class Checkpoints {
   bool elastic_;
 };
 
+/// What a node that joins a run goes on from.
+struct Handover {
+  Checkpoint checkpoint;  ///< as of a rank without a share of its own
+  std::string run_directory;
+};
+
+/// As bytes, without what is a node's or a rank's own; and back. `config`: the resolved options; taken over by a run
+/// with the same ones only. Throws std::invalid_argument for others, std::runtime_error for bytes that are damaged.
+std::string to_bytes(const Handover& handover, const std::string& config);
+Handover take_over(std::string bytes, const std::string& config);
+
 /// The strategy's state by role, and the replica's parameters and optimizer. Buffers are not in it: between exchanges
 /// they are z's.
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);

@@ -152,6 +152,7 @@ void add_losses(ordered_json& json, const Summary& summary) {
   if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
   if (!summary.elastic) return;
   json["nodes_lost"] = summary.nodes_lost;
+  json["nodes_joined"] = summary.nodes_joined;
   json["images_lost"] = summary.images_lost;
 }
 
@@ -203,6 +204,7 @@ std::string progress_json(const Summary& summary) {
                     {"samples", summary.samples},
                     {"overlapped_steps", summary.overlapped_steps},
                     {"nodes_lost", summary.nodes_lost},
+                    {"nodes_joined", summary.nodes_joined},
                     {"images_lost", summary.images_lost},
                     {"frozen", summary.frozen},
                     {"inter_node", summary.bytes.inter_node},
@@ -226,6 +228,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
   summary.samples = json.at("samples");
   summary.overlapped_steps = json.at("overlapped_steps");
   summary.nodes_lost = json.value("nodes_lost", int64_t{0});
+  summary.nodes_joined = json.value("nodes_joined", int64_t{0});
   summary.images_lost = json.value("images_lost", int64_t{0});
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};

@@ -174,6 +174,13 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
            "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` the run ends with any node"; }}})
       .resumable();
+  list.add("max-nodes", number(o.max_nodes, between(0, comm::kMostRanks)),
+           "nodes that join wait while the run has so many; 0: any number",
+           {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
+      .resumable();
+  list.add("join", text::text_value(o.join),
+           "directory of an elastic run that this node comes into, with its configuration")
+      .not_in_files();
 }
 
 void describe_local_training(OptionList& list, TrainOptions& o) {

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "prunex/say.h"
@@ -41,12 +43,30 @@ std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::H
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
+                               .most_nodes = options.max_nodes,
                                .exchanges = exchanges};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
-  return std::make_unique<comm::Elastic>(ranks, elastic);
+  if (options.join.empty()) return std::make_unique<comm::Elastic>(ranks, elastic);
+  auto doors = doors_in(options.join);
+  if (!doors) throw comm::NobodyThere(fmt::format("`join`: {} has no run that is under way", options.join));
+  return std::make_unique<comm::Elastic>(ranks, elastic, std::move(*doors));
+}
+
+std::optional<comm::RunDoors> doors_in(const std::string& run_directory) {
+  const std::string path = run_directory + "/" + kDoorsFile;
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    return comm::RunDoors::from_text({std::istreambuf_iterator<char>(file), {}});
+  } catch (const std::runtime_error&) {
+    throw std::invalid_argument(fmt::format("{}: wanted the doors of a run, got something else", path));
+  }
 }
 
 void validate_elastic(const TrainOptions& options) {
+  if (!options.elastic && !options.join.empty()) {
+    throw std::invalid_argument(fmt::format("`join`: got {}, a run without `elastic`", options.join));
+  }
   if (!options.elastic) return;
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument("`elastic`: " + message);
@@ -61,6 +81,12 @@ void validate_elastic(const TrainOptions& options) {
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
          fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
+  refuse(options.max_nodes > 0 && options.max_nodes < options.nodes,
+         fmt::format("got `max_nodes` {}, fewer than the {} of `nodes`", options.max_nodes, options.nodes));
+}
+
+bool can_join(const TrainOptions& options) {
+  return options.partition.kind == data::Partition::Kind::kIid && !has_files_by_node(options.data);
 }
 
 void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
@@ -68,12 +94,17 @@ void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument(message);
   };
+  const bool divided = !can_join(options);
+  if (!options.join.empty()) {
+    refuse(divided, "`join`: got a run whose nodes have images of their own; a node that joins has none");
+    refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
+  }
   refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
          fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
                      comm::describe(layout)));
+  if (!options.join.empty()) return;
   refuse(layout.nodes() < options.min_nodes,
          fmt::format("`min_nodes`: got {}, the launcher started {}", options.min_nodes, comm::describe(layout)));
-  const bool divided = options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
   refuse(divided && layout.nodes() > options.nodes,
          fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
                      comm::describe(layout)));
@@ -109,7 +140,7 @@ uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
 std::string to_json(const comm::Change& change) {
   return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", change.exchange},
                                 {"nodes", change.roster.nodes}, {"lost", change.lost},
-                                {"joined", std::vector<int>()}, {"seconds", change.seconds}}
+                                {"joined", change.joined},      {"seconds", change.seconds}}
       .dump();
 }
 

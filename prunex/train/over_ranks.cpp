@@ -16,7 +16,7 @@ namespace prunex::train {
 
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks) {
   const double counted = ranks.layout.node() == 0 ? 1 : 0;
-  const double mean = 1.0 / ranks.layout.world_size();
+  const double mean = ranks.share / ranks.layout.world_size();
   auto& seconds = metrics.seconds;
   std::vector<std::pair<double*, double>> parts{{&metrics.loss, mean},           {&seconds.local, mean},
                                                 {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},

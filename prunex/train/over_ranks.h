@@ -24,8 +24,8 @@ struct Wishes {
   int signal() const;
 };
 
-/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks, wishes those of all; `moved`: by this
-/// rank. Some 100 bytes.
+/// Loss and seconds become means over the ranks that have trained, bytes the sums over node 0's ranks, wishes those of
+/// all; `moved`: by this rank. Some 100 bytes.
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks);
 
 /// Adds what this rank's groups have moved, by group; and what counters of the same nodes say. Not collective.

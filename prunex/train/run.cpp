@@ -101,6 +101,15 @@ using nlohmann::ordered_json;
 
 constexpr double kMicroseconds = 1e6;
 
+std::string what_happened(const comm::Change& change) {
+  const auto nodes = [](const std::vector<int>& who) {
+    return fmt::format("node{} {}", who.size() == 1 ? "" : "s", fmt::join(who, ", "));
+  };
+  std::string text = change.lost.empty() ? "" : "lost " + nodes(change.lost);
+  if (!change.joined.empty()) text += (text.empty() ? "" : ", ") + nodes(change.joined) + " joined";
+  return text.empty() ? "the nodes met again" : text;
+}
+
 ordered_json name_of(const char* what, int node, int rank, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", node}, {"tid", rank}, {"args", {{"name", name}}}};
 }
@@ -111,6 +120,9 @@ Trace::Trace(comm::Hierarchy& ranks) : ranks_(ranks) {
   ranks.world->barrier();
   origin_ = Stopwatch::now();
 }
+
+Trace::Trace(comm::Hierarchy& ranks, double seconds_before)
+    : ranks_(ranks), origin_(Stopwatch::now() - seconds_before) {}
 
 void Trace::add(const strategies::Phase& phase, int64_t k) {
   events_.push_back({phase, k});
@@ -154,6 +166,13 @@ Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy
   safe_.emplace(options_, directory_, config, ranks_, stop);
 }
 
+Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop,
+         std::string directory)
+    : options_(options), config_(config), ranks_(ranks), directory_(std::move(directory)) {
+  comm::write_hang_reports_to(ranks_, directory_);
+  safe_.emplace(options_, directory_, config, ranks_, stop);
+}
+
 /// Rank 0 chooses and makes it; the others need its name for their checkpoints.
 void Run::open_directory(const std::string& config) {
   directory_ = options_.resume;
@@ -180,8 +199,15 @@ void Run::begin(const Summary& summary, int64_t exchanges, const char* precision
     if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
     open_record(summary, exchanges, precision);
   }
-  if (options_.trace) trace_.emplace(ranks_);
+  if (options_.trace && options_.join.empty()) trace_.emplace(ranks_);
+  if (options_.trace && !options_.join.empty()) trace_.emplace(ranks_, summary.wall_seconds);
   safe_->begin();
+}
+
+/// For who may join: for this user's eyes alone.
+void Run::publish(const comm::RunDoors& doors) {
+  if (!writes()) return;
+  io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600);
 }
 
 void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
@@ -204,8 +230,7 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
   std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
   record << to_json(change) << "\n" << std::flush;
   end_progress();
-  say(fmt::format("prunex: lost node{} {} after exchange {}; {} go{} on after {:.2f} s\n",
-                  change.lost.size() == 1 ? "" : "s", fmt::join(change.lost, ", "), change.exchange,
+  say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), change.exchange,
                   change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
 }
 
@@ -248,6 +273,8 @@ void Run::write_trace() {
 
 void Run::finish() {
   ranks_.world->barrier();  // no rank leaves while another still needs it
+  std::error_code ignored;
+  if (writes()) std::filesystem::remove(directory_ + "/" + kDoorsFile, ignored);
   safe_->finish();
   if (progress_) progress_->done();
 }

@@ -27,8 +27,7 @@ const ConnectOptions kSwift{.timeout = 20s, .join_timeout = 20s, .heartbeat_time
 /// A rank of a run that makes exchanges until some time after the node with this number has joined.
 class Worker {
  public:
-  Worker(Hierarchy& ranks, Elastic& elastic, int last_node)
-      : ranks_(ranks), elastic_(elastic), last_node_(last_node) {}
+  Worker(Hierarchy& ranks, Elastic& elastic, int last_node) : ranks_(ranks), elastic_(elastic), last_node_(last_node) {}
 
   std::function<void(int64_t k)> before_admission = [](int64_t) {};
 
@@ -179,8 +178,8 @@ class Joining : public testing::Test {
   std::promise<RunDoors> published_;
   std::shared_future<RunDoors> doors_;
   std::mutex mutex_;
-  std::vector<std::string> ends_;           // what ranks threw
-  std::vector<std::vector<int>> rosters_;   // of those that came to the end
+  std::vector<std::string> ends_;          // what ranks threw
+  std::vector<std::vector<int>> rosters_;  // of those that came to the end
   std::vector<std::thread> threads_;
 };
 

@@ -39,7 +39,7 @@ RunDoors RunDoors::from_text(const std::string& text) {
 struct Elastic::Admission {
   Decision decision;
   Roster before;
-  int node = 0;                            // the new one
+  int node = 0;                              // the new one
   std::vector<std::vector<Endpoint>> doors;  // of all nodes, it included
 
   std::string text() const {
@@ -57,8 +57,8 @@ struct Elastic::Admission {
     std::getline(lines, line);
     Admission admission{.decision = Decision::from_text(line)};
     size_t nodes = 0, ranks = 0;
-    bool fits = admission.before.read(lines) && static_cast<bool>(lines >> admission.node >> nodes) &&
-                nodes <= text.size();
+    bool fits =
+        admission.before.read(lines) && static_cast<bool>(lines >> admission.node >> nodes) && nodes <= text.size();
     admission.doors.resize(fits ? nodes : 0);
     for (auto& doors : admission.doors) {
       fits = fits && static_cast<bool>(lines >> ranks) && ranks <= text.size();
@@ -99,9 +99,8 @@ int Elastic::contributors() const {
 
 /// Who has just joined has nothing to contribute, until an exchange counts.
 void Elastic::weigh() {
-  std::erase_if(joined_at_, [this](const auto& joined) {
-    return joined.second < committed_ || !formed_.has(joined.first);
-  });
+  std::erase_if(joined_at_,
+                [this](const auto& joined) { return joined.second < committed_ || !formed_.has(joined.first); });
   const auto all = formed_.nodes.size(), working = all - joined_at_.size();
   if (working == 0) joined_at_.clear();
   ranks_.share = working == 0 ? 1 : contributes() ? static_cast<double>(all) / static_cast<double>(working) : 0;
