@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -80,22 +81,25 @@ class Starter {
 
   const LaunchOptions& options() const { return options_; }
 
-  std::list<Rank> start_all() { return start(options_.shape, 0, words_); }
+  // Asks after every rank whether to start more.
+  using GoesOn = std::function<bool()>;
+
+  void start_all(std::list<Rank>& ranks, const GoesOn& goes_on) { start(options_.shape, 0, words_, ranks, goes_on); }
 
   // Ranks of one node, numbered as before, as a run of their own.
-  std::list<Rank> start_again(int node) {
+  void start_again(int node, std::list<Rank>& ranks, const GoesOn& goes_on) {
     comm::Layout alone{.node_sizes = {options_.shape.node_sizes[static_cast<size_t>(node)]}};
     std::vector<std::string> words = words_;
     words.insert(words.end(), options_.words_to_join.begin(), options_.words_to_join.end());
-    return start(alone, options_.shape.first_rank(node), words);
+    start(alone, options_.shape.first_rank(node), words, ranks, goes_on);
   }
 
  private:
-  std::list<Rank> start(comm::Layout layout, int first, const std::vector<std::string>& words) {
+  void start(comm::Layout layout, int first, const std::vector<std::string>& words, std::list<Rank>& ranks,
+             const GoesOn& goes_on) {
     const auto secret = comm::random_secret();
     stores_.push_back(
         std::make_unique<comm::StoreServer>(comm::StoreServerOptions{.ranks = layout.world_size(), .secret = secret}));
-    std::list<Rank> ranks;
     for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
       const int number = first + layout.rank;
       const ProcessOptions process{
@@ -106,8 +110,8 @@ class Starter {
           .keeps_output = true,
           .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
       ranks.push_back({number, Process(fmt::format("rank {}", number), process)});
+      if (!goes_on()) return;
     }
-    return ranks;
   }
 
   const LaunchOptions& options_;
@@ -133,7 +137,7 @@ class Supervisor {
         shape_(starter.options().shape),
         elastic_(starter.options().elastic),
         returns_(static_cast<size_t>(shape_.nodes())) {
-    ranks_ = starter_.start_all();
+    starter_.start_all(ranks_, [this] { return !interrupted(); });
   }
   ~Supervisor() { signal_all(SIGKILL); }
   Supervisor(const Supervisor&) = delete;
@@ -153,6 +157,11 @@ class Supervisor {
   }
 
  private:
+  bool interrupted() {
+    handle_signals();
+    return interrupted_by_ != 0;
+  }
+
   int64_t running() const {
     return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.reaped; });
   }
@@ -266,7 +275,7 @@ class Supervisor {
                                         [&](const Rank& rank) { return node_of(rank) != node && !rank.reaped; });
     if (!others_run || std::any_of(ranks_.begin(), ranks_.end(), is_running)) return;
     std::erase_if(ranks_, [&](const Rank& rank) { return node_of(rank) == node; });
-    ranks_.splice(ranks_.end(), starter_.start_again(node));
+    starter_.start_again(node, ranks_, [this] { return !interrupted(); });
     back.failed_at.reset();
     back.started_at = Clock::now();
   }

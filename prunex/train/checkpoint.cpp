@@ -249,7 +249,7 @@ namespace {
 constexpr const char* kProduct = "z/";
 constexpr const char* kNode = "node/";
 constexpr const char* kOwnOfNode = "own/node/";
-constexpr const char* kOwnOfRank = "own/rank/";
+constexpr const char* kOwnOfRank = "own/{}/";  // the local rank
 
 at::Tensor shape_of(const at::Tensor& tensor) {
   std::vector<int64_t> shape{static_cast<int64_t>(tensor.scalar_type())};
@@ -264,15 +264,23 @@ at::Tensor of_shape(const at::Tensor& shape) {
 
 }  // namespace
 
-std::string to_bytes(const Handover& handover, const std::string& config) {
+std::string to_bytes(const Handover& handover, const std::string& config, comm::Communicator& node) {
   const Checkpoint& checkpoint = handover.checkpoint;
   TensorDict tensors;
+  for (const auto& item : checkpoint.rank) tensors.insert(item.key(), shape_of(item.value()));
+  const auto own = comm::gather_texts(node, io::to_safetensors(tensors));
+  if (node.rank() != 0) return "";
+  tensors.clear();
+  for (size_t rank = 0; rank < own.size(); ++rank) {
+    for (const auto& item : io::parse_safetensors(own[rank], "a rank's shapes").tensors) {
+      tensors.insert(fmt::format(kOwnOfRank, rank) + item.key(), item.value());
+    }
+  }
   for (const auto& item : checkpoint.product) tensors.insert(kProduct + item.key(), item.value());
   for (const auto& item : checkpoint.node) {
     const bool own = item.key().starts_with(kNodesOwn);
     tensors.insert((own ? kOwnOfNode : kNode) + item.key(), own ? shape_of(item.value()) : item.value());
   }
-  for (const auto& item : checkpoint.rank) tensors.insert(kOwnOfRank + item.key(), shape_of(item.value()));
   return io::to_safetensors(tensors, {{"config", config},
                                       {"exchange", std::to_string(checkpoint.exchange)},
                                       {"structure", checkpoint.structure},
@@ -280,7 +288,7 @@ std::string to_bytes(const Handover& handover, const std::string& config) {
                                       {"directory", handover.run_directory}});
 }
 
-Handover take_over(std::string bytes, const std::string& config) {
+Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node) {
   const std::string name = "what the run hands over";
   const io::SafeTensors given = io::parse_safetensors(std::move(bytes), name);
   const auto text = [&](const char* key) { return entry_of(given, key, name); };
@@ -304,7 +312,7 @@ Handover take_over(std::string bytes, const std::string& config) {
   each(kProduct, [&](const std::string& key, const at::Tensor& z) { checkpoint.product.insert(key, z); });
   each(kNode, [&](const std::string& key, const at::Tensor& value) { checkpoint.node.insert(key, value); });
   each(kOwnOfNode, own_in(checkpoint.node));
-  each(kOwnOfRank, own_in(checkpoint.rank));
+  each(fmt::format(kOwnOfRank, node.rank()), own_in(checkpoint.rank));
   return handover;
 }
 

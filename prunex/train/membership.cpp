@@ -16,13 +16,11 @@ bool RankTrainer::regroup(Run& run) {
 /// Lets the node in that waits, unless it has gone.
 void RankTrainer::admit(Run& run) {
   try {
-    const bool gives = ranks_.layout.local_rank() == 0;
-    const Checkpoint checkpoint = snapshot();
+    const std::string state = to_bytes({snapshot(), run.directory()}, run.config(), *ranks_.node);
     auto traffic = resumed_.traffic;
     add_traffic(traffic, ranks_);
     const int64_t epoch = elastic_->roster().epoch;
-    const comm::Change change =
-        elastic_->admit(gives ? to_bytes({checkpoint, run.directory()}, run.config()) : "");
+    const comm::Change change = elastic_->admit(state);
     if (change.roster.epoch == epoch) return;
     resumed_.traffic = std::move(traffic);
     go_on(change, run);
@@ -71,7 +69,7 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
       change = elastic_->regroup();
     }
   }
-  const Handover handover = take_over(std::move(state), config);
+  const Handover handover = take_over(std::move(state), config, *ranks_.node);
   run.emplace(options_, config, ranks_, stop, handover.run_directory);
   feed_->loader().divide(0, contributors(), {});
   restore(handover.checkpoint);
