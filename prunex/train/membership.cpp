@@ -1,6 +1,7 @@
 // What a rank's run does when nodes are lost, and when they join.
-#include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "prunex/say.h"
 #include "prunex/train/rank_trainer.h"
 
 namespace prunex::train {
@@ -69,7 +70,12 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
       change = elastic_->regroup();
     }
   }
+  const double megabytes = static_cast<double>(state.size()) / 1e6;
   const Handover handover = take_over(std::move(state), config, *ranks_.node);
+  if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
+    say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have\n",
+                    elastic_->node(), handover.run_directory, change.exchange, megabytes));
+  }
   run.emplace(options_, config, ranks_, stop, handover.run_directory);
   feed_->loader().divide(0, contributors(), {});
   restore(handover.checkpoint);
