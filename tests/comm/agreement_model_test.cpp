@@ -1,5 +1,5 @@
-// Every interleaving of messages, deaths and cuts in a model of elastic runs that decides by the same function as the
-// code (docs/communication.md, "Elastic runs").
+// Every interleaving of messages, deaths, cuts and a join in a model of elastic runs that decides by the same function
+// as the code (docs/communication.md, "Elastic runs").
 //
 // Three nodes of one rank make exchanges; one step is: a node contributes to its next exchange, has all
 // contributions (enters), hears that all have entered (commits), looks for the others, is told a decision, agrees to
@@ -26,6 +26,9 @@ struct Node {
   bool dead = false, cut = false;
   bool seeking = false, joining = false;
   bool contributed = false;
+  bool outside = false;  // waits to be let in
+  bool admits = false;   // has heard with an exchange that somebody waits,
+  bool knows = false;    // and now who
   Report report;
   std::optional<Verdict> told;  // not heard yet
   Verdict decision;             // of the joining
@@ -38,10 +41,13 @@ struct Node {
 struct World {
   std::vector<Node> nodes;
   int deaths = 0, cuts = 0;
-  int unheard = 0;  // decisions that were sent and did not arrive
+  int unheard = 0;          // decisions that were sent and did not arrive
+  std::vector<bool> waits;  // by exchange: what its leader says of newcomers
+  int64_t announced = -1;   // the epoch in which the leader has said who waits
 };
 
 constexpr int kNodes = 3;
+constexpr int kNewcomer = 2;
 constexpr int kMostUnheard = 1;
 
 /// A byte per number; rosters as their nodes' bits.
@@ -58,10 +64,13 @@ void add(std::string& key, const Roster& roster) {
 std::string key_of(const World& world) {
   std::string key;
   for (const int count : {world.deaths, world.cuts, world.unheard}) add(key, count);
+  add(key, world.announced);
+  for (const bool waits : world.waits) add(key, waits);
   for (const Node& node : world.nodes) {
     const Report& report = node.report;
     add(key, node.dead | node.cut << 1 | node.seeking << 2 | node.joining << 3 | node.contributed << 4 |
                  report.entered << 5 | node.told.has_value() << 6);
+    add(key, node.outside | node.admits << 1 | node.knows << 2);
     add(key, report.committed);
     add(key, report.seen);
     add(key, report.formed);
@@ -104,15 +113,22 @@ int64_t epoch_of(const Node& node) {
 
 class Explorer {
  public:
-  Explorer(int deaths, int cuts, int64_t exchanges) : most_deaths_(deaths), most_cuts_(cuts), exchanges_(exchanges) {}
+  /// `joins`: the last node is none of the run's, and waits to be let in.
+  Explorer(int deaths, int cuts, int64_t exchanges, bool joins = false)
+      : most_deaths_(deaths), most_cuts_(cuts), exchanges_(exchanges), joins_(joins) {}
 
   void explore() {
     World start;
     for (int i = 0; i < kNodes; ++i) {
       Node node;
-      node.report = {.node = i, .formed = {0, {0, 1, 2}}};
+      node.report = {.node = i, .formed = {0, joins_ ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}}};
+      if (joins_ && i == kNewcomer) {
+        node.outside = true;
+        node.report.formed = {-1, {}};
+      }
       start.nodes.push_back(node);
     }
+    start.waits.assign(static_cast<size_t>(exchanges_), false);
     push(start);
     while (!open_.empty()) {
       const World world = std::move(open_.back());
@@ -144,9 +160,9 @@ class Explorer {
   void step(const World& world) {
     for (int i = 0; i < kNodes; ++i) {
       const Node& node = world.nodes[i];
-      if (node.dead) continue;
-      if (!node.seeking) train(world, i);
-      if (node.seeking) seek(world, i);
+      if (node.dead || (node.outside && !node.told)) continue;
+      if (!node.seeking && !node.told) node.admits ? admit(world, i) : train(world, i);
+      if (node.seeking || node.told) seek(world, i);
     }
     const size_t progress = steps_;
     for (int i = 0; i < kNodes; ++i) disturb(world, i);
@@ -168,18 +184,60 @@ class Explorer {
     }
     const bool contributed = all([&](const Node& n) { return has(n, k, n.contributed); });
     if (node.contributed && !node.report.entered && contributed) {
-      go(world, i, [](Node& n, World&) {
-        n.report.entered = true;
-        n.values.push_back(n.report.formed.epoch);
-      });
+      const bool leads = i == members.front();
+      const Node& newcomer = world.nodes[kNewcomer];
+      const bool may_wait = joins_ && leads && newcomer.outside && !newcomer.dead && reach(node, newcomer);
+      for (const bool waits : may_wait ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
+        go(world, i, [&](Node& n, World& w) {
+          n.report.entered = true;
+          n.values.push_back(n.report.formed.epoch);
+          if (leads) w.waits[static_cast<size_t>(k)] = waits;
+        });
+      }
     }
     const bool entered = all([&](const Node& n) { return has(n, k, n.report.entered); });
     if (node.report.entered && entered) {
-      go(world, i, [](Node& n, World&) {
+      go(world, i, [&](Node& n, World& w) {
         ++n.report.committed;
         n.report.entered = n.contributed = false;
+        n.admits = w.waits[static_cast<size_t>(k)];
       });
     }
+    lose(world, i);
+  }
+
+  /// Rank 0 says who waits; once all have heard, everybody agrees to the roster with the newcomer, who hears of it.
+  void admit(const World& world, int i) {
+    const Node& node = world.nodes[i];
+    const auto& members = node.report.formed.nodes;
+    const int64_t epoch = epoch_of(node);
+    if (i == members.front() && world.announced != epoch) {
+      go(world, i, [&](Node&, World& w) { w.announced = epoch; });
+    }
+    const bool reached = reach(node, world.nodes[members.front()]);
+    if (world.announced == epoch && !node.knows && reached) go(world, i, [](Node& n, World&) { n.knows = true; });
+    const bool all_know = std::all_of(members.begin(), members.end(), [&](int m) { return world.nodes[m].knows; });
+    if (node.knows && all_know) {
+      Verdict verdict{.kind = Kind::kGo, .roster = {epoch + 1, members}, .committed = node.report.committed};
+      verdict.roster.nodes.push_back(kNewcomer);
+      go(world, i, [&](Node& n, World& w) {
+        n.told = verdict;
+        agree(n);
+        n.seeking = true;
+        Node& newcomer = w.nodes[kNewcomer];
+        if (i != members.front() || newcomer.dead || !reach(n, newcomer)) return;
+        newcomer.told = verdict;
+        newcomer.report = {
+            .node = kNewcomer, .formed = n.report.formed, .seen = epoch, .committed = n.report.committed};
+        newcomer.values = n.values;
+      });
+    }
+    lose(world, i);
+  }
+
+  void lose(const World& world, int i) {
+    const Node& node = world.nodes[i];
+    const auto& members = node.report.formed.nodes;
     const bool troubled = std::any_of(members.begin(), members.end(), [&](int m) {
       const Node& other = world.nodes[m];
       const bool with_us = other.seeking ? other.joining && other.decision.roster.epoch == epoch_of(node)
@@ -192,10 +250,15 @@ class Explorer {
   void seek(const World& world, int i) {
     const Node& node = world.nodes[i];
     if (node.told) {
-      go(world, i, [](Node& n, World&) { agree(n); });
+      go(world, i, [](Node& n, World&) {
+        agree(n);
+        n.seeking = true;
+        n.outside = false;
+      });
       if (world.unheard < kMostUnheard) {
         go(world, i, [](Node& n, World& w) {
           n.told.reset();
+          n.dead = n.outside;  // it comes back with another number and door
           ++w.unheard;
         });
       }
@@ -236,7 +299,7 @@ class Explorer {
     n.report.agreed.clear();
     n.met.push_back(n.decision.roster);
     n.report.committed = n.decision.committed;
-    n.report.entered = n.contributed = n.seeking = n.joining = false;
+    n.report.entered = n.contributed = n.seeking = n.joining = n.admits = n.knows = false;
   }
 
   void lead(const World& world, int i) {
@@ -246,7 +309,8 @@ class Explorer {
     for (int m = 0; m < kNodes; ++m) {
       const Node& other = world.nodes[m];
       const bool is_here = m == i || (reach(node, other) && other.seeking && !other.joining && !other.told);
-      if (other.dead && reach(node, other)) {
+      const bool knocks = other.outside && !other.told;  // it cannot be going on in any roster
+      if ((other.dead || knocks) && reach(node, other)) {
         missing.dead.insert(m);
       } else if (m != i && !reach(node, other)) {
         missing.silent.insert(m);
@@ -297,7 +361,10 @@ class Explorer {
     std::map<int64_t, Roster> rosters;
     for (const Node& node : world.nodes) {
       const Roster& formed = node.report.formed;
-      ASSERT_EQ(rosters.emplace(formed.epoch, formed).first->second, formed) << "split: " << text_of(world);
+      const bool forgotten = joins_ && node.dead;  // of two nodes one may go on and end before the other does
+      if (!forgotten) {
+        ASSERT_EQ(rosters.emplace(formed.epoch, formed).first->second, formed) << "split: " << text_of(world);
+      }
       ASSERT_GE(static_cast<int64_t>(node.values.size()), node.report.committed) << text_of(world);
       for (const Node& other : world.nodes) {
         const bool together =
@@ -316,9 +383,12 @@ class Explorer {
   void expect_end(const World& world) {
     std::vector<const Node*> left;
     for (const Node& node : world.nodes) {
-      if (!node.dead && !node.cut && !is_out(world, node.report)) left.push_back(&node);
+      const bool member = node.report.formed.has(node.report.node);
+      if (!node.dead && !node.cut && member && !is_out(world, node.report)) left.push_back(&node);
     }
-    const auto dead = std::count_if(world.nodes.begin(), world.nodes.end(), [](const Node& n) { return n.dead; });
+    const auto dead = std::count_if(world.nodes.begin(), world.nodes.end(), [](const Node& n) {
+      return (n.dead && !n.cut) || !n.report.formed.has(n.report.node);
+    });
     if (2 * static_cast<int64_t>(left.size()) <= kNodes - dead) return;
     // Who is cut off may be the one who has heard that a roster met.
     const bool uncertain =
@@ -331,13 +401,14 @@ class Explorer {
 
   const int most_deaths_, most_cuts_;
   const int64_t exchanges_;
+  const bool joins_;
   size_t steps_ = 0;
   std::vector<World> open_;
   std::unordered_set<std::string> seen_;
 };
 
-void explore(int deaths, int cuts, int64_t exchanges) {
-  Explorer explorer(deaths, cuts, exchanges);
+void explore(int deaths, int cuts, int64_t exchanges, bool joins = false) {
+  Explorer explorer(deaths, cuts, exchanges, joins);
   explorer.explore();
   EXPECT_GT(explorer.states(), 10'000U);
   testing::Test::RecordProperty("states", static_cast<int>(explorer.states()));
@@ -353,6 +424,18 @@ TEST(AgreementModel, WhoGoesOnAgreesWhoeverIsCutOff) {
 
 TEST(AgreementModel, WhoGoesOnAgreesWhenOneDiesAndOneIsCutOff) {
   explore(1, 1, 3);
+}
+
+TEST(AgreementModel, WhoJoinsAgreesWhoeverDies) {
+  explore(2, 0, 3, true);
+}
+
+TEST(AgreementModel, WhoJoinsAgreesWhoeverIsCutOff) {
+  explore(0, 1, 3, true);
+}
+
+TEST(AgreementModel, WhoJoinsAgreesWhenOneDiesAndOneIsCutOff) {
+  explore(1, 1, 2, true);
 }
 
 }  // namespace

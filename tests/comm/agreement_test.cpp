@@ -54,7 +54,15 @@ TEST(Agreement, OfTwoHalvesTheOneWithTheLowestNodeGoesOn) {
 TEST(Agreement, FewerThanWantedEnd) {
   const auto verdict = decide({at_work(1, kThree)}, {.dead = {0, 2}}, {1, 1, 1}, 2);
   EXPECT_EQ(verdict.kind, Kind::kTooFew);
-  EXPECT_EQ(verdict.why, "1 of 3 nodes are left");
+  EXPECT_EQ(verdict.why, "1 of 3 nodes are left, fewer than `min_nodes` 2");
+}
+
+TEST(Agreement, ANewcomerAloneHasNothingToGoOnFrom) {
+  const Roster two{0, {0, 1}};
+  const Report newcomer{.node = 2, .formed = two, .agreed = {{1, {0, 1, 2}}}, .seen = 1, .committed = 4};
+  const auto verdict = decide({newcomer}, {.dead = {0, 1}}, {1, 1, 1}, 0);
+  EXPECT_EQ(verdict.kind, Kind::kTooFew);
+  EXPECT_THAT(verdict.why, HasSubstr("nobody is left"));
 }
 
 TEST(Agreement, ANodeIsHereWithAllOfItsRanks) {

@@ -103,6 +103,7 @@ std::vector<KnownBlock> blocks_of_pages() {
       {.file = "docs/communication.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
       {.file = "docs/communication.md", .start = "bench/cluster.sh", .why_not = "wants network namespaces: tests/cli"},
       {.file = "docs/communication.md", .start = "scripts/setup.sh", .why_not = "compiles: a step of .ci/run"},
+      {.file = "docs/communication.md", .start = "prunex train --join", .why_not = "tests/cli/elastic_test.cpp"},
       {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
       {.file = "docs/performance.md", .start = "bench/time_to_accuracy", .why_not = "hours; tests/cli has its sums"},
       {.file = "docs/pruning-models.md", .start = "cmake", .why_not = "compiles and measures for minutes"},

@@ -132,6 +132,12 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
   }
   if (!verdict.waiting.empty()) return verdict;
 
+  const auto& formed = rosters.front().nodes;
+  if (std::all_of(formed.begin(), formed.end(), [&](int node) { return missing.dead.count(node) > 0; })) {
+    verdict.kind = Verdict::Kind::kTooFew;
+    verdict.why = "nobody is left who has what the run has come to";
+    return verdict;
+  }
   std::vector<int> members = members_here(rosters.front(), complete);
   std::erase_if(members, [&](int node) { return missing.dead.count(node) > 0; });  // one of its ranks has ended
   const std::set<int> going(members.begin(), members.end());
@@ -143,7 +149,8 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
   }
   if (static_cast<int>(members.size()) < least) {
     verdict.kind = Verdict::Kind::kTooFew;
-    verdict.why = fmt::format("{} of {} nodes are left", members.size(), rosters.front().nodes.size());
+    verdict.why = fmt::format("{} of {} nodes are left, fewer than `min_nodes` {}", members.size(),
+                              rosters.front().nodes.size(), least);
     return verdict;
   }
   verdict.kind = Verdict::Kind::kGo;

@@ -104,6 +104,12 @@ class Door::Loop {
     return complete;
   }
 
+  bool is_waiting(const Endpoint& newcomer) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(callers_.begin(), callers_.end(),
+                       [&](const Caller& caller) { return caller.newcomer && caller.newcomer->door == newcomer; });
+  }
+
   void answer(const NewNode& node, const std::string& message) {
     const std::lock_guard lock(mutex_);
     for (Caller& caller : callers_) {
@@ -216,7 +222,7 @@ class Door::Loop {
   }
 
   void send_elsewhere(Caller& caller) const {
-    const bool here = leader_.host.empty() || (leader_.host == endpoint_.host && leader_.port == endpoint_.port);
+    const bool here = leader_.host.empty() || leader_ == endpoint_;
     if (!caller.newcomer || here) return;
     caller.newcomer.reset();
     caller.link.send({MessageKind::kNote, kElsewhere + leader_.text()});
@@ -299,6 +305,10 @@ void Door::set_formed(const Roster& roster, const Endpoint& leader) {
 
 std::vector<NewNode> Door::newcomers() const {
   return loop_->newcomers();
+}
+
+bool Door::is_waiting(const Endpoint& newcomer) const {
+  return loop_->is_waiting(newcomer);
 }
 
 void Door::answer(const NewNode& node, const std::string& message) {

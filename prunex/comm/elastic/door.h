@@ -57,6 +57,8 @@ class Door {
 
   /// Those who wait to be let in, in the order in which they came.
   std::vector<NewNode> newcomers() const;
+  /// Whether the rank with this door does.
+  bool is_waiting(const Endpoint& newcomer) const;
   /// Lets a node in, with this message, or sends it away, with none.
   void answer(const NewNode& node, const std::string& message);
   /// What everybody may fetch from now on; null: nothing. Who has begun to gets all of it.

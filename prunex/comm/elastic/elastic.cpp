@@ -242,6 +242,11 @@ Elastic::Decision Elastic::lead(Missing& missing) {
     std::vector<Report> here = door_->reports();
     here.push_back(report());
     for (const Report& report : here) missing.silent.erase(report.node);
+    for (size_t node = 0; node < doors_.size(); ++node) {  // who waits to be let in goes on nowhere
+      const bool waits = std::any_of(doors_[node].begin(), doors_[node].end(),
+                                     [this](const Endpoint& door) { return door_->is_waiting(door); });
+      if (waits) missing.dead.insert(static_cast<int>(node));
+    }
     const Verdict verdict = decide(here, missing, ranks_of_, options_.least_nodes);
     if (missing.dead.count(node_) > 0) {
       throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
@@ -250,8 +255,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
       case Verdict::Kind::kGo:
         return decided(verdict);
       case Verdict::Kind::kTooFew:
-        throw std::runtime_error(
-            fmt::format("[comm] {}, fewer than `min_nodes` {}", verdict.why, options_.least_nodes));
+        throw std::runtime_error("[comm] " + verdict.why);
       case Verdict::Kind::kWait:
         gives_up = kNever;
         if (Clock::now() - begin > options_.timeout) {

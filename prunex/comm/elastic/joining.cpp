@@ -167,10 +167,10 @@ Change Elastic::join() {
 
 /// Goes from door to door until it is let in.
 Elastic::Admission Elastic::knock() {
-  const Newcomer self{.key = broadcast_text(*ranks_.world, random_secret()),
-                      .local_rank = local_rank_,
-                      .ranks = ranks_.layout.world_size(),
-                      .door = door_->endpoint()};
+  Newcomer self{.key = broadcast_text(*ranks_.world, random_secret()),
+                .local_rank = local_rank_,
+                .ranks = ranks_.layout.world_size(),
+                .door = door_->endpoint()};
   for (;; std::this_thread::sleep_for(kKnockAgain)) {
     bool somebody = false;
     std::vector<Endpoint> doors = run_.doors;
@@ -181,6 +181,10 @@ Elastic::Admission Elastic::knock() {
       somebody = somebody || call.lives() || answer->elsewhere;
       if (answer->is_out) throw LeftBehind("[comm] the run takes nodes of other numbers of ranks only");
       if (!answer->message.empty()) return Admission::from_text(answer->message);
+      if (call.lives()) {  // it may have been let in, and nobody is to wait for it
+        open_door();
+        self.door = door_->endpoint();
+      }
       const bool follow = answer->elsewhere && doors.size() < 2 * run_.doors.size() + 1;
       if (follow) doors.insert(doors.begin() + static_cast<std::ptrdiff_t>(i) + 1, *answer->elsewhere);
     }

@@ -43,6 +43,7 @@ struct Endpoint {
   /// Two words; read() is false for what is none.
   std::string text() const;
   bool read(std::istream& text);
+  bool operator==(const Endpoint&) const = default;
 };
 
 using Deadline = std::chrono::steady_clock::time_point;
