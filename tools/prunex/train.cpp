@@ -17,7 +17,6 @@
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/text/read_file.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -189,17 +188,6 @@ text::OptionList describe(TrainCommand& command) {
   return list;
 }
 
-void apply_file(text::OptionList& list, const std::string& option, const std::string& path) {
-  const std::string source = text::field_name(option);
-  std::string text;
-  try {
-    text = text::read_file(path, text::kLargestToml);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
-  }
-  list.apply(text, fmt::format("{} {}", source, path), "train");
-}
-
 }  // namespace
 
 void add_train(CLI::App& app, Invocation invocation, int& status) {
@@ -207,8 +195,8 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto config = std::make_shared<std::string>();
   const auto complete = [command, config](text::OptionList& list) {
     const auto& options = command->options;
-    if (!command->config.empty()) apply_file(list, "config", command->config);
-    if (!options.resume.empty()) apply_file(list, "resume", options.resume + "/config.toml");
+    if (!command->config.empty()) apply_file(list, "train", "config", command->config);
+    if (!options.resume.empty()) apply_file(list, "train", "resume", options.resume + "/config.toml");
     train::apply_preset(list, options);
     *config = list.configuration();
   };
