@@ -81,6 +81,7 @@ std::vector<KnownBlock> blocks_of_pages() {
                    {"sleep 60", "until [ -s runs/lights/metrics.jsonl ]; do sleep 0.1; done"}},
        .prints = {"accuracy ", "MACs"}},
       {.file = "docs/data.md", .start = "import json, pathlib, torch", .changes = {}, .prints = {"of 20 images"}},
+      {.file = "docs/data.md", .start = "python examples/export_torchvision.py vit_s_16", .why_not = "an hour"},
       {.file = "docs/report.md",
        .start = "prunex compare compare/quick.toml",
        .changes = {{"prunex compare compare/quick.toml", "prunex compare --dirty compare/quick.toml"},
