@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "prunex/comm/connect.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/help.h"
 
@@ -93,6 +94,18 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
     options.device = at::kCUDA;
   }
   return options;
+}
+
+void apply_file(text::OptionList& list, const std::string& command, const std::string& option,
+                const std::string& path) {
+  const std::string source = text::field_name(option);
+  std::string text;
+  try {
+    text = text::read_file(path, text::kLargestToml);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
+  }
+  list.apply(text, fmt::format("{} {}", source, path), command);
 }
 
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {

@@ -18,7 +18,6 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/text/read_file.h"
 #include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
@@ -248,17 +247,6 @@ text::OptionList describe(TrainCommand& command) {
   return list;
 }
 
-void apply_file(text::OptionList& list, const std::string& option, const std::string& path) {
-  const std::string source = text::field_name(option);
-  std::string text;
-  try {
-    text = text::read_file(path, text::kLargestToml);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
-  }
-  list.apply(text, fmt::format("{} {}", source, path), "train");
-}
-
 }  // namespace
 
 void add_train(CLI::App& app, Invocation invocation, int& status) {
@@ -266,13 +254,13 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto config = std::make_shared<std::string>();
   const auto complete = [command, config](text::OptionList& list) {
     const auto& options = command->options;
-    if (!command->config.empty()) apply_file(list, "config", command->config);
-    if (!options.resume.empty()) apply_file(list, "resume", options.resume + "/config.toml");
+    if (!command->config.empty()) apply_file(list, "train", "config", command->config);
+    if (!options.resume.empty()) apply_file(list, "train", "resume", options.resume + "/config.toml");
     if (!options.join.empty()) {
       if (!options.resume.empty() && options.resume != options.join) {
         throw std::invalid_argument(fmt::format("`resume`: got {} beside `join` {}", options.resume, options.join));
       }
-      apply_file(list, "join", options.join + "/config.toml");
+      apply_file(list, "train", "join", options.join + "/config.toml");
       command->options.resume.clear();  // a rank of a run that was gone on with, come back
     }
     train::apply_preset(list, options);

@@ -140,9 +140,10 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
   }
   std::vector<int> members = members_here(rosters.front(), complete);
   std::erase_if(members, [&](int node) { return missing.dead.count(node) > 0; });  // one of its ranks has ended
-  const std::set<int> going(members.begin(), members.end());
+  std::set<int> present = complete;  // who is here and does not go on will be told, and goes on nowhere else
+  for (const int node : missing.dead) present.erase(node);
   for (const Roster& roster : rosters) {
-    verdict.why = why_not(roster, members_here(roster, going), missing.dead, least);
+    verdict.why = why_not(roster, members_here(roster, present), missing.dead, least);
     if (verdict.why.empty()) continue;
     verdict.kind = Verdict::Kind::kNoQuorum;
     return verdict;
