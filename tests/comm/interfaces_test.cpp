@@ -135,5 +135,10 @@ TEST(Interfaces, AreThoseThatWereGivenAndNoOthers) {
   });
 }
 
+TEST(Interfaces, AreKnownByTheirAddresses) {
+  EXPECT_EQ(interface_with(address_of_interface("lo")), "lo");
+  EXPECT_EQ(interface_with("203.0.113.9"), "");
+}
+
 }  // namespace
 }  // namespace prunex::comm

@@ -155,7 +155,12 @@ std::string run_to_come_back_to(const TrainOptions& options) {
 }
 
 comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
-                        const comm::ConnectOptions& connection) {
+                        comm::ConnectOptions connection) {
+  if (!options.join.empty() && connection.interfaces.empty()) {
+    const auto run = train::doors_in(options.join);
+    const auto interface = run ? comm::interface_towards(*run, connection.heartbeat_timeout) : "";
+    if (!interface.empty()) connection.interfaces = {interface};
+  }
   if (!options.join.empty() && environment && environment->world_size > environment->seat.local_size) {
     if (environment->seat.local_size == 1) return comm::connect(comm::Environment(), connection);
     throw std::invalid_argument(

@@ -64,6 +64,10 @@ struct NobodyThere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The interface by which this machine reaches the run; empty if that is loopback, or not to be known. Throws
+/// NobodyThere.
+std::string interface_towards(const RunDoors& run, std::chrono::milliseconds patience);
+
 /// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. Protocol and
 /// rules: docs/communication.md, "Elastic runs".
 class Elastic {

@@ -51,6 +51,11 @@ std::string address_towards(const std::vector<Endpoint>& doors, milliseconds pat
 
 }  // namespace
 
+std::string interface_towards(const RunDoors& run, milliseconds patience) {
+  const std::string address = address_towards(run.doors, patience);
+  return is_loopback(address) ? "" : interface_with(address);
+}
+
 /// What everybody hears of a node that is let in.
 struct Elastic::Admission {
   Decision decision;

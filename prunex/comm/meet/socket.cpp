@@ -269,6 +269,13 @@ void check_interfaces(const std::vector<std::string>& names) {
   for (const auto& name : names) address_of_interface(name);
 }
 
+std::string interface_with(const std::string& host) {
+  for (const auto& interface : interface_addresses()) {
+    if (interface.host == host) return interface.name;
+  }
+  return "";
+}
+
 std::string address_of_interface(const std::string& name) {
   const auto addresses = interface_addresses();
   const auto found =

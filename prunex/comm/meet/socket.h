@@ -90,6 +90,8 @@ bool is_loopback(const std::string& host);
 void check_interfaces(const std::vector<std::string>& names);
 /// The first address of an interface. Throws as check_interfaces.
 std::string address_of_interface(const std::string& name);
+/// The interface that has this address; empty if none has.
+std::string interface_with(const std::string& host);
 
 /// Names this machine's network stack: ranks with equal names reach each other over loopback.
 std::string network_identity();
