@@ -80,7 +80,7 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
   feed_->loader().divide(0, contributors(), {});
   restore(handover.checkpoint);
   summary_.nodes_joined += 1;
-  if (change.lost.size() > 0) summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
 }
 
 }  // namespace prunex::train

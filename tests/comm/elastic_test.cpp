@@ -14,8 +14,8 @@
 #include <optional>
 #include <thread>
 
-#include "prunex/comm/connect.h"
 #include "prunex/comm/meet/store.h"
+#include "tests/comm/quick_ranks.h"
 
 namespace prunex::comm {
 namespace {
@@ -24,10 +24,6 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-ConnectOptions quick() {
-  return {.timeout = 20s, .join_timeout = 20s, .heartbeat_timeout = 1000ms};
-}
 
 struct Member {
   Hierarchy& ranks;

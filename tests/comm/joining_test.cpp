@@ -8,9 +8,9 @@
 #include <future>
 #include <thread>
 
-#include "prunex/comm/connect.h"
 #include "prunex/comm/elastic/elastic.h"
 #include "prunex/comm/meet/store.h"
+#include "tests/comm/quick_ranks.h"
 
 namespace prunex::comm {
 namespace {
@@ -21,8 +21,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int64_t kAfterTheJoin = 3;  // exchanges
-
-const ConnectOptions kSwift{.timeout = 20s, .join_timeout = 20s, .heartbeat_timeout = 1000ms};
 
 /// A rank of a run that makes exchanges until some time after the node with this number has joined.
 class Worker {
@@ -125,7 +123,7 @@ class Joining : public testing::Test {
     const std::shared_ptr<Store> store = make_memory_store();
     for (int rank = 0; rank < shape.world_size(); ++rank) {
       start([=, this] {
-        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, kSwift);
+        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, quick());
         Elastic elastic(ranks, options());
         if (rank == 0) published_.set_value(elastic.doors());
         Worker worker(ranks, elastic, last_node);
@@ -140,7 +138,7 @@ class Joining : public testing::Test {
     const std::shared_ptr<Store> store = make_memory_store();
     for (int rank = 0; rank < ranks_of_node; ++rank) {
       start([=, this] {
-        Hierarchy ranks = connect({{ranks_of_node}, rank}, *store, kSwift);
+        Hierarchy ranks = connect({{ranks_of_node}, rank}, *store, quick());
         Elastic elastic(ranks, options(), doors_.get());
         Worker worker(ranks, elastic, last_node);
         worker.join();
@@ -171,7 +169,7 @@ class Joining : public testing::Test {
   }
 
   ElasticOptions options() const {
-    return {.silence = kSwift.heartbeat_timeout, .timeout = 20s, .most_nodes = most_nodes_, .patience = 3s};
+    return {.silence = quick().heartbeat_timeout, .timeout = 20s, .most_nodes = most_nodes_, .patience = 3s};
   }
 
   int most_nodes_ = 0;
@@ -243,7 +241,7 @@ TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
 TEST_F(Joining, NobodyIsThere) {
   RunDoors run{.token = "secret"};
   run.doors.push_back({"127.0.0.1", port_of(listen_on({"127.0.0.1", 0}, 1))});
-  Hierarchy ranks = connect(Layout{}, *make_memory_store(), kSwift);
+  Hierarchy ranks = connect(Layout{}, *make_memory_store(), quick());
   EXPECT_THROW(Elastic(ranks, options(), RunDoors::from_text(run.text())), NobodyThere);
   EXPECT_THROW(RunDoors::from_text("secret\n"), std::runtime_error);
   EXPECT_THROW(RunDoors::from_text("secret\n127.0.0.1 port\n"), std::runtime_error);

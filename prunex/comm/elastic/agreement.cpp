@@ -138,10 +138,9 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
     verdict.why = "nobody is left who has what the run has come to";
     return verdict;
   }
-  std::vector<int> members = members_here(rosters.front(), complete);
-  std::erase_if(members, [&](int node) { return missing.dead.count(node) > 0; });  // one of its ranks has ended
   std::set<int> present = complete;  // who is here and does not go on will be told, and goes on nowhere else
-  for (const int node : missing.dead) present.erase(node);
+  for (const int node : missing.dead) present.erase(node);  // one of its ranks has ended
+  const std::vector<int> members = members_here(rosters.front(), present);
   for (const Roster& roster : rosters) {
     verdict.why = why_not(roster, members_here(roster, present), missing.dead, least);
     if (verdict.why.empty()) continue;

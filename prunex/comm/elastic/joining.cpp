@@ -19,6 +19,17 @@ constexpr milliseconds kHearEvery{20};
 constexpr milliseconds kKnockAgain{200};  // when everybody is busy with a change
 constexpr const char* kNobodyAnswers = "[comm] nobody answers at the doors of the run";
 
+/// The address by which this machine reaches one of the doors.
+std::string address_towards(const std::vector<Endpoint>& doors, milliseconds patience) {
+  for (const Endpoint& door : doors) {
+    try {
+      return address_of(connect_to(door, std::chrono::steady_clock::now() + patience));
+    } catch (const std::runtime_error&) {  // that of another one, then
+    }
+  }
+  throw NobodyThere(kNobodyAnswers);
+}
+
 }  // namespace
 
 std::string RunDoors::text() const {
@@ -35,21 +46,6 @@ RunDoors RunDoors::from_text(const std::string& text) {
   if (run.doors.empty() || !lines.eof()) throw std::runtime_error("[comm] doors that are none");
   return run;
 }
-
-namespace {
-
-/// The address by which this machine reaches one of the doors.
-std::string address_towards(const std::vector<Endpoint>& doors, milliseconds patience) {
-  for (const Endpoint& door : doors) {
-    try {
-      return address_of(connect_to(door, std::chrono::steady_clock::now() + patience));
-    } catch (const std::runtime_error&) {  // that of another one, then
-    }
-  }
-  throw NobodyThere(kNobodyAnswers);
-}
-
-}  // namespace
 
 std::string interface_towards(const RunDoors& run, milliseconds patience) {
   const std::string address = address_towards(run.doors, patience);
