@@ -269,7 +269,8 @@ int launch_ranks(const LaunchOptions& options, char** argv) {
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals(supervised_signals());
   const auto secret = random_secret();
-  const comm::StoreServer server({.ranks = options.shape.world_size(), .secret = secret});
+  const comm::StoreServer server(
+      {.ranks = options.shape.world_size(), .key = comm::store_key(options.privacy, secret)});
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Supervisor supervisor(signals, options);
   std::vector<std::string> words;

@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "prunex/comm/layout.h"
+#include "prunex/comm/privacy.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::launch {
 
 struct LaunchOptions {
-  comm::Layout shape;    ///< of virtual nodes; its rank does not matter
-  int threads = 1;       ///< per rank: OMP_NUM_THREADS
-  bool elastic = false;  ///< the ranks go on when some of them fail, and end well if one does
+  comm::Layout shape;          ///< of virtual nodes; its rank does not matter
+  int threads = 1;             ///< per rank: OMP_NUM_THREADS
+  bool elastic = false;        ///< the ranks go on when some of them fail, and end well if one does
+  comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
 };
 
 /// Throws std::invalid_argument if the shape has far more ranks than this machine has processors: such as a mistyped

@@ -200,7 +200,9 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);
-  if (!environment && shape.world_size() > 1) return launch::launch_ranks({shape, 1}, invocation.argv);
+  if (!environment && shape.world_size() > 1) {
+    return launch::launch_ranks({.shape = shape, .privacy = options.privacy}, invocation.argv);
+  }
   auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);
 }

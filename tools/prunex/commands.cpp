@@ -88,6 +88,7 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
                                .timeout = milliseconds(ranks.comm_timeout),
                                .join_timeout = milliseconds(ranks.join_timeout),
                                .shared_memory = ranks.shared_memory,
+                               .privacy = comm::read_privacy(ranks.secret_file, ranks.encrypt),
                                .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
   if (ranks.device == "cuda") {

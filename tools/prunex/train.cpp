@@ -14,6 +14,7 @@
 
 #include "launch/launch.h"
 #include "prunex/comm/connect.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/signals.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
@@ -71,6 +72,14 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
       options.threads > 1 ? fmt::format("; try --threads {}", std::max<int64_t>(1, cores / ranks_here)) : "";
   say(fmt::format("prunex: warning: {} {} on {} cores: they will wait for one another{}\n", wanted, who, cores,
                   advice));
+}
+
+/// On rank 0; ranks that meet on loopback are this machine's.
+void warn_if_open(const comm::Hierarchy& ranks) {
+  if (ranks.layout.rank != 0 || ranks.address.empty() || comm::is_loopback(ranks.address)) return;
+  if (!ranks.privacy.secret.empty()) return;
+  say(fmt::format("prunex: warning: without --secret-file whoever reaches {} can join this run, read and change it\n",
+                  ranks.address));
 }
 
 std::string row(const char* what, const std::string& text) {
@@ -160,13 +169,14 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch::launch_ranks({shape, options.threads, options.elastic}, invocation.argv);
+    return launch::launch_ranks({shape, options.threads, options.elastic, connection.privacy}, invocation.argv);
   }
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
                                     !options.quiet && (!environment || environment->rank == 0));
   const auto wanted = options.elastic && environment ? std::nullopt : std::optional(shape);
   auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, wanted);
+  if (!options.quiet) warn_if_open(ranks);
   try {
     const auto summary = train::train(options, ranks, config, &stop);
     if (ranks.layout.rank == 0) print_result(summary);

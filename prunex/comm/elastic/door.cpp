@@ -19,8 +19,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kBacklog = 128;
-constexpr size_t kMostStrangers = 64;  // who connected and has not said the token yet
+constexpr int kMostStrangers = 64;  // who connected and has not proved that it knows the key yet
 constexpr size_t kMostCallers = 4096;
+constexpr milliseconds kOutOfDescriptors{10};
 constexpr const char* kSeek = "seek ";
 constexpr const char* kAsk = "ask";
 constexpr const char* kOut = "out";
@@ -30,20 +31,13 @@ bool starts_with(const std::string& text, const std::string& begin) {
   return text.compare(0, begin.size(), begin) == 0;
 }
 
-/// Takes all the time that words of different length would: says nothing of the token to who measures.
-bool same_token(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
 }  // namespace
 
 class Door::Loop {
  public:
-  Loop(Socket listener, std::string token, milliseconds pause)
+  Loop(Socket listener, const LinkKey& key, milliseconds pause)
       : listener_(std::move(listener)),
-        token_(std::move(token)),
+        key_(key),
         pause_(pause),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
         thread_([this] { run(); }) {}
@@ -90,7 +84,6 @@ class Door::Loop {
  private:
   struct Caller {
     PeerLink link;
-    bool known = false;                 // has said the token
     std::optional<Report> report = {};  // of one that seeks
   };
 
@@ -102,8 +95,7 @@ class Door::Loop {
       {
         const std::lock_guard lock(mutex_);
         for (const Caller& caller : callers_) {
-          const short events = caller.link.blocked() ? POLLIN | POLLOUT : POLLIN;
-          descriptors.push_back({caller.link.fd(), events, 0});
+          descriptors.push_back({caller.link.fd(), caller.link.events(), 0});
         }
       }
       poll(descriptors.data(), descriptors.size(), milliseconds_until(next_sign));
@@ -120,24 +112,37 @@ class Door::Loop {
   }
 
   void admit() {
-    for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
-      const auto strangers = std::count_if(callers_.begin(), callers_.end(), [](const Caller& c) { return !c.known; });
-      if (static_cast<size_t>(strangers) >= kMostStrangers) {
-        callers_.erase(std::find_if(callers_.begin(), callers_.end(), [](const Caller& c) { return !c.known; }));
+    try {
+      for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
+        if (std::count_if(callers_.begin(), callers_.end(), is_stranger) >= kMostStrangers) drop_stranger();
+        if (callers_.size() >= kMostCallers) callers_.pop_front();
+        callers_.push_back({PeerLink(Link(std::move(socket), Side::kAnswerer, key_))});
       }
-      if (callers_.size() >= kMostCallers) callers_.pop_front();
-      callers_.push_back({PeerLink(std::move(socket))});
+    } catch (const std::exception&) {  // no descriptor is left
+      if (!drop_stranger()) std::this_thread::sleep_for(kOutOfDescriptors);
     }
   }
 
+  static bool is_stranger(const Caller& caller) { return !caller.link.proven(); }
+
+  /// The one that has been silent for longest; whether there is one.
+  bool drop_stranger() {
+    const auto oldest = std::find_if(callers_.begin(), callers_.end(), is_stranger);
+    if (oldest == callers_.end()) return false;
+    callers_.erase(oldest);
+    return true;
+  }
+
   void give_sign(Caller& caller) {
-    if (caller.known && !caller.link.blocked()) caller.link.send({MessageKind::kPing, ""});
+    if (caller.link.proven() && !caller.link.blocked()) caller.link.send({MessageKind::kPing, ""});
   }
 
   // False when the conversation is over.
   bool listen_to(Caller& caller) {
+    const bool was_proven = caller.link.proven();
     caller.link.flush();
     const bool ended = !caller.link.receive().empty();
+    if (!was_proven) give_sign(caller);
     while (const auto message = caller.link.next()) {
       if (!take(caller, *message)) return false;
     }
@@ -146,11 +151,6 @@ class Door::Loop {
 
   bool take(Caller& caller, const PeerMessage& message) {
     if (message.kind != MessageKind::kNote) return false;
-    if (!caller.known) {
-      caller.known = same_token(message.text, token_);
-      if (caller.known) give_sign(caller);
-      return caller.known;
-    }
     if (message.text == kAsk) return true;
     if (!starts_with(message.text, kSeek)) return false;
     try {
@@ -169,7 +169,7 @@ class Door::Loop {
   }
 
   const Socket listener_;
-  const std::string token_;
+  const LinkKey key_;
   const milliseconds pause_;
   const Socket wake_;
   mutable std::mutex mutex_;
@@ -179,10 +179,10 @@ class Door::Loop {
   std::thread thread_;
 };
 
-Door::Door(const std::string& address, std::string token, milliseconds pause) {
+Door::Door(const std::string& address, const LinkKey& key, milliseconds pause) {
   Socket listener = listen_on({address, 0}, kBacklog);
   endpoint_ = {address, port_of(listener)};
-  loop_ = std::make_unique<Loop>(std::move(listener), std::move(token), pause);
+  loop_ = std::make_unique<Loop>(std::move(listener), key, pause);
 }
 
 Door::~Door() = default;
@@ -203,12 +203,12 @@ void Door::set_formed(const Roster& roster) {
   loop_->set_formed(roster);
 }
 
-Call::Call(const Endpoint& door, const std::string& token, const Report* report, milliseconds patience)
+Call::Call(const Endpoint& door, const LinkKey& key, const Report* report, milliseconds patience)
     : patience_(patience) {
   try {
     Socket socket = connect_to(door, Clock::now() + patience);
-    prefer_latency(socket, patience);
-    link_.emplace(std::move(socket));
+    prefer_latency(socket.fd(), patience);
+    link_.emplace(Link(std::move(socket), Side::kCaller, key));
   } catch (const ConnectionRefused&) {
     presence_ = Presence::kEnded;
     return;
@@ -216,14 +216,13 @@ Call::Call(const Endpoint& door, const std::string& token, const Report* report,
     presence_ = Presence::kSilent;
     return;
   }
-  link_->send({MessageKind::kNote, token});
   link_->send({MessageKind::kNote, report == nullptr ? kAsk : kSeek + report->text()});
   heard_ = Clock::now();
 }
 
 std::optional<Call::Answer> Call::hear(milliseconds wait) {
   if (!link_) return Answer{presence_};
-  pollfd descriptor = {link_->fd(), POLLIN, 0};
+  pollfd descriptor = {link_->fd(), link_->events(), 0};
   poll(&descriptor, 1, static_cast<int>(wait.count()));
   const bool ended = !link_->receive().empty();
   while (const auto message = link_->next()) {
@@ -239,10 +238,10 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
   return std::nullopt;
 }
 
-Presence presence_at(const Endpoint& door, const std::string& token, milliseconds patience) {
+Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
   constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
   for (int i = 0; i < kTries; ++i) {
-    Call call(door, token, nullptr, patience);
+    Call call(door, key, nullptr, patience);
     while (!call.lives()) {
       const auto answer = call.hear(milliseconds(20));
       if (!answer) continue;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "prunex/comm/elastic/agreement.h"
-#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/peer_link.h"
 
 namespace prunex::comm {
@@ -17,13 +16,13 @@ namespace prunex::comm {
 /// What a rank learns at another one's door.
 enum class Presence { kThere, kEnded, kSilent };
 
-/// A thread that listens on a port of its own. Callers who know the token and bring a report are kept, and hear every
+/// A thread that listens on a port of its own. Callers who know the key and bring a report are kept, and hear every
 /// now and then that this process lives; so do those who ask just that. Who is not in the newest roster is told so and
 /// sent away. Others are turned away; those who say nothing make room for others.
 class Door {
  public:
   /// `pause`: between two signs of life.
-  Door(const std::string& address, std::string token, std::chrono::milliseconds pause);
+  Door(const std::string& address, const LinkKey& key, std::chrono::milliseconds pause);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -56,9 +55,10 @@ class Call {
 
   /// `report`: null to ask for a sign of life alone. Waits for the connection up to `patience`, which is also the
   /// silence that ends the conversation.
-  Call(const Endpoint& door, const std::string& token, const Report* report, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, const Report* report, std::chrono::milliseconds patience);
 
-  /// What has been heard, having waited up to `wait` for something; nothing if it was nothing, or a sign of life.
+  /// Goes on with the conversation: what has been heard, having waited up to `wait` for something; nothing if it was
+  /// nothing, or a sign of life.
   std::optional<Answer> hear(std::chrono::milliseconds wait);
   /// Whether a sign of life has come.
   bool lives() const { return lives_; }
@@ -74,6 +74,6 @@ class Call {
 };
 
 /// Whether the process behind the door lives.
-Presence presence_at(const Endpoint& door, const std::string& token, std::chrono::milliseconds patience);
+Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
 
 }  // namespace prunex::comm

@@ -93,10 +93,12 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
   if (!ranks.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  token_ = broadcast(*ranks.world, random_words(kTokenWords));
+  const std::string token = broadcast(*ranks.world, random_words(kTokenWords));
+  door_key_ = link_key(ranks.privacy, "door", token);
+  store_key_ = store_key(ranks.privacy, token);
   const auto silence = options_.silence;
   const std::string address = ranks.address.empty() ? "127.0.0.1" : ranks.address;
-  door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), silence / 5));
+  door_ = std::make_unique<Door>(address, door_key_, std::min(milliseconds(300), silence / 5));
   const auto cards = gather(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
   size_t rank = 0;
   for (const int size : ranks_of_) {
@@ -204,7 +206,7 @@ Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
   const Endpoint& door = doors_[static_cast<size_t>(node)].front();
   const auto silence = options_.silence;
   const Report mine = report();
-  Call call(door, token_, &mine, silence);
+  Call call(door, door_key_, &mine, silence);
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
@@ -214,7 +216,7 @@ Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
     heard = !answer->message.empty();
     if (heard) return Decision::from_text(answer->message);
     auto presence = answer->presence;
-    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, token_, silence);
+    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key_, silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
     return {};
@@ -242,8 +244,8 @@ class Elastic::Lead {
     if (!asked.valid()) {
       const Endpoint door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
       const auto silence = of_.options_.silence;
-      asked = std::async(std::launch::async, [door, silence, token = of_.token_] {
-        const Presence presence = presence_at(door, token, silence);
+      asked = std::async(std::launch::async, [door, silence, key = of_.door_key_] {
+        const Presence presence = presence_at(door, key, silence);
         if (presence == Presence::kThere) std::this_thread::sleep_for(5 * kAskEvery);  // it may be a long wait
         return presence;
       });
@@ -308,7 +310,7 @@ Elastic::Decision Elastic::decided(const Verdict& verdict) {
   int ranks = 0;
   for (const int node : verdict.roster.nodes) ranks += ranks_of_[static_cast<size_t>(node)];
   const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, token_});
+  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key_});
   decision.store = {address, store_->port()};
   door_->tell(decision.roster, decision.text());
   return decision;
@@ -328,8 +330,9 @@ Hierarchy Elastic::connect_in(const Decision& decision) const {
   const auto within = std::max(kConnectWithin, 2 * options_.silence);
   Join join(within);
   const Layout layout = layout_of(decision.roster);
-  const auto store = layout.world_size() == 1 ? make_memory_store()
-                                              : reach_store({decision.store.host, decision.store.port, token_}, join);
+  const auto store = layout.world_size() == 1
+                         ? make_memory_store()
+                         : reach_store({decision.store.host, decision.store.port, store_key_}, join);
   return ranks_.connect_others(layout, *store, within);
 }
 

@@ -95,7 +95,7 @@ class Elastic {
   int node_ = 0, local_rank_ = 0;
   RanksOf ranks_of_;                          // by node
   std::vector<std::vector<Endpoint>> doors_;  // by node and local rank
-  std::string token_;
+  LinkKey door_key_, store_key_;
   Roster formed_;
   std::vector<Roster> agreed_;
   int64_t seen_ = 0;

@@ -13,12 +13,8 @@ std::string bytes_of(const Head& head) {
 
 }  // namespace
 
-std::string store_hello(const std::string& secret) {
-  if (secret.size() > kSecretBytes) throw std::invalid_argument("[comm] store: the secret is too long");
-  std::string hello(kStoreGreeting.begin(), kStoreGreeting.end());
-  hello += secret;
-  hello.resize(kStoreGreeting.size() + kSecretBytes);
-  return hello;
+LinkKey store_key(const Privacy& privacy, const std::string& token) {
+  return link_key(privacy, "store", token);
 }
 
 bool take_request(std::string& received, StoreRequest& request) {

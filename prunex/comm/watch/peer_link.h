@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "prunex/comm/meet/socket.h"
+#include "prunex/comm/meet/link.h"
 
 namespace prunex::comm {
 
@@ -19,9 +19,13 @@ struct PeerMessage {
 
 class PeerLink {
  public:
-  explicit PeerLink(Socket socket) : socket_(std::move(socket)) {}
+  explicit PeerLink(Link link) : link_(std::move(link)) {}
 
-  int fd() const { return socket_.fd(); }
+  int fd() const { return link_.fd(); }
+  /// Whether the other end has proved that it knows the key; until then nothing is sent to it or heard of it.
+  bool proven() const { return link_.proven(); }
+  /// What to poll for.
+  short events() const;
   /// Whether there are bytes that the kernel did not take yet.
   bool blocked() const { return !unsent_.empty(); }
 
@@ -29,7 +33,7 @@ class PeerLink {
   void send(const PeerMessage& message);
   void flush();
 
-  /// Takes in what has arrived. Empty, or why the connection is over.
+  /// Takes in what has arrived, and sends what waited for the proof. Empty, or why the connection is over.
   std::string receive();
   /// The next message that is complete.
   std::optional<PeerMessage> next();
@@ -38,7 +42,7 @@ class PeerLink {
   void end_sending();
 
  private:
-  Socket socket_;
+  Link link_;
   std::string unsent_;
   std::string received_;
 };
