@@ -15,12 +15,12 @@ expect() {
   return 1
 }
 
-# OpenSSL's TLS is the command's alone; nobody brings a Gloo beside that of torch.
+# Nobody brings a Gloo beside that of torch.
 check_libraries() {
   local package
   package=$(echo "$environment"/lib/python*/site-packages/prunex)
-  expect "libraries of the command" "$(needed "$package/bin/prunex" 'gloo|ssl|torch')" "libssl-*.so* libtorch_cpu.so "
-  expect "libraries of the extension" "$(needed "$package"/_prunex*.so 'gloo|ssl|torch')" "libtorch_cpu.so "
+  expect "libraries of the command" "$(needed "$package/bin/prunex" 'gloo|torch')" "libtorch_cpu.so "
+  expect "libraries of the extension" "$(needed "$package"/_prunex*.so 'gloo|torch')" "libtorch_cpu.so "
   ! ls "$package".libs | grep -E '^lib(torch|c10|cu|nv)'
 }
 

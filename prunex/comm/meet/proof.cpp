@@ -6,6 +6,8 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
+#include <utility>
+
 namespace prunex::comm {
 namespace {
 
