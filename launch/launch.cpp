@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <list>
+#include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -33,6 +35,11 @@ constexpr std::chrono::milliseconds kUntilReason{1000};
 constexpr std::chrono::milliseconds kFromTerminateToKill{700};
 constexpr std::chrono::milliseconds kUntilStragglers{3000};
 
+// A node that fails within this time of its start has failed soon.
+constexpr std::chrono::seconds kSoon{10};
+constexpr int kMostSoonFailures = 3;
+constexpr std::chrono::milliseconds kFirstPause{500};  // then twice as long each time
+
 std::vector<int> supervised_signals() {
   std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
   if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
@@ -51,23 +58,90 @@ struct Failure {
   bool killed() const { return WIFSIGNALED(status); }
 };
 
+// Only this user's processes can read the environment of the ranks.
+std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
+  return {fmt::format("RANK={}", layout.rank),
+          fmt::format("WORLD_SIZE={}", layout.world_size()),
+          fmt::format("LOCAL_RANK={}", layout.local_rank()),
+          fmt::format("LOCAL_WORLD_SIZE={}", layout.ranks_here()),
+          fmt::format("GROUP_RANK={}", layout.node()),
+          "MASTER_ADDR=127.0.0.1",
+          fmt::format("MASTER_PORT={}", port),
+          "TORCHELASTIC_USE_AGENT_STORE=False",
+          "TORCHELASTIC_RESTART_COUNT=0",
+          fmt::format("{}={}", comm::kStoreSecret, secret),
+          fmt::format("OMP_NUM_THREADS={}", threads)};
+}
+
+// Starts ranks, and hosts the stores at which they meet.
+class Starter {
+ public:
+  Starter(const LaunchOptions& options, std::vector<std::string> words, const BlockedSignals& signals)
+      : options_(options), words_(std::move(words)), signals_(signals) {}
+
+  const LaunchOptions& options() const { return options_; }
+
+  // Asks after every rank whether to start more.
+  using GoesOn = std::function<bool()>;
+
+  void start_all(std::list<Rank>& ranks, const GoesOn& goes_on) { start(options_.shape, 0, words_, ranks, goes_on); }
+
+  // Ranks of one node, numbered as before, as a run of their own.
+  void start_again(int node, std::list<Rank>& ranks, const GoesOn& goes_on) {
+    comm::Layout alone{.node_sizes = {options_.shape.node_sizes[static_cast<size_t>(node)]}};
+    std::vector<std::string> words = words_;
+    words.insert(words.end(), options_.words_to_join.begin(), options_.words_to_join.end());
+    start(alone, options_.shape.first_rank(node), words, ranks, goes_on);
+  }
+
+ private:
+  void start(comm::Layout layout, int first, const std::vector<std::string>& words, std::list<Rank>& ranks,
+             const GoesOn& goes_on) {
+    const auto secret = comm::random_secret();
+    stores_.push_back(std::make_unique<comm::StoreServer>(
+        comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)}));
+    for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
+      const int number = first + layout.rank;
+      const ProcessOptions process{
+          .words = words,
+          .environment = environment_of(layout, options_.threads, stores_.back()->port(), secret),
+          .blocked = signals_.previous(),
+          .dies_by = SIGKILL,
+          .keeps_output = true,
+          .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
+      ranks.push_back({number, Process(fmt::format("rank {}", number), process)});
+      if (!goes_on()) return;
+    }
+  }
+
+  const LaunchOptions& options_;
+  const std::vector<std::string> words_;
+  const BlockedSignals& signals_;
+  std::vector<std::unique_ptr<comm::StoreServer>> stores_;
+};
+
+// When a node of an elastic run comes back.
+struct Return {
+  Clock::time_point started_at = Clock::now() - kSoon;  // what fails at the start of the run fails once
+  std::optional<Clock::time_point> failed_at;
+  Clock::time_point due;
+  int soon = 0;  // failures soon after a start, in a row
+  bool stays_away = false;
+};
+
 class Supervisor {
  public:
-  Supervisor(const BlockedSignals& signals, const LaunchOptions& options)
-      : signals_(signals), shape_(options.shape), elastic_(options.elastic) {}
+  Supervisor(const BlockedSignals& signals, Starter& starter)
+      : signals_(signals),
+        starter_(starter),
+        shape_(starter.options().shape),
+        elastic_(starter.options().elastic),
+        returns_(static_cast<size_t>(shape_.nodes())) {
+    starter_.start_all(ranks_, [this] { return !interrupted(); });
+  }
   ~Supervisor() { signal_all(SIGKILL); }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-
-  void add(int number, const ProcessOptions& options) {
-    ranks_.push_back({number, Process(fmt::format("rank {}", number), options)});
-  }
-
-  // Whether a signal came while ranks were being started.
-  bool interrupted() {
-    handle_signals();
-    return interrupted_by_ != 0;
-  }
 
   // Returns when all ranks have ended.
   int run() {
@@ -76,12 +150,18 @@ class Supervisor {
       for (auto& rank : ranks_) read_errors(rank);
       handle_signals();
       end_others();
+      bring_back();
       lines_.show_due(Clock::now());
     }
     return conclude();
   }
 
  private:
+  bool interrupted() {
+    handle_signals();
+    return interrupted_by_ != 0;
+  }
+
   int64_t running() const {
     return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.reaped; });
   }
@@ -135,10 +215,12 @@ class Supervisor {
       if (!done_at_) done_at_ = Clock::now();
       return;
     }
-    if (elastic_ && WIFSIGNALED(status) && interrupted_by_ == 0) {
+    const bool is_first = !returns_[static_cast<size_t>(node_of(rank))].failed_at;
+    if (elastic_ && WIFSIGNALED(status) && interrupted_by_ == 0 && is_first) {
       say(fmt::format("prunex: rank {} was killed by signal {}{}\n", rank.number, WTERMSIG(status),
-                      node_of(rank.number)));
+                      on_node(rank.number)));
     }
+    if (elastic_) lose(node_of(rank));
     if (failures_.empty()) failed_at_ = Clock::now();
     if (!terminated_at_) failures_.push_back({rank.number, status});
   }
@@ -159,6 +241,43 @@ class Supervisor {
   // Once the first rank of an elastic run is done all are, but those that the others have given up.
   void end_stragglers() {
     if (done_at_ && Clock::now() - *done_at_ >= kUntilStragglers) signal_all(SIGKILL);
+  }
+
+  // A node that others outlive joins them again.
+  void bring_back() {
+    if (starter_.options().words_to_join.empty() || done_at_ || interrupted_by_ != 0 || failures_.empty()) return;
+    for (int node = 0; node < shape_.nodes(); ++node) {
+      Return& back = returns_[static_cast<size_t>(node)];
+      if (back.failed_at && !back.stays_away && Clock::now() >= back.due) start_again(node, back);
+    }
+  }
+
+  // Notes that a rank of the node has failed: the others go, too.
+  void lose(int node) {
+    Return& back = returns_[static_cast<size_t>(node)];
+    for (const Rank& rank : ranks_) {
+      if (node_of(rank) == node) rank.process.signal(SIGKILL);
+    }
+    if (back.failed_at) return;
+    const auto now = Clock::now();
+    back.failed_at = now;
+    back.soon = now - back.started_at < kSoon ? back.soon + 1 : 0;
+    back.stays_away = back.soon >= kMostSoonFailures;
+    back.due = back.soon > 0 ? now + kFirstPause * (1 << (back.soon - 1)) : now;
+    if (back.stays_away && !starter_.options().words_to_join.empty()) {
+      say(fmt::format("prunex: node {} fails as soon as it has started: it stays away\n", node));
+    }
+  }
+
+  void start_again(int node, Return& back) {
+    const auto is_running = [&](const Rank& rank) { return node_of(rank) == node && !rank.reaped; };
+    const bool others_run = std::any_of(ranks_.begin(), ranks_.end(),
+                                        [&](const Rank& rank) { return node_of(rank) != node && !rank.reaped; });
+    if (!others_run || std::any_of(ranks_.begin(), ranks_.end(), is_running)) return;
+    std::erase_if(ranks_, [&](const Rank& rank) { return node_of(rank) == node; });
+    starter_.start_again(node, ranks_, [this] { return !interrupted(); });
+    back.failed_at.reset();
+    back.started_at = Clock::now();
   }
 
   void signal_all(int signal) {
@@ -209,19 +328,21 @@ class Supervisor {
     const auto others = ranks_.size() - 1;
     const auto end =
         elastic_ ? "none is left" : fmt::format("ended the other {} rank{}", others, others == 1 ? "" : "s");
-    say(fmt::format("prunex: rank {} {}{}; {}\n", failure.rank, what, node_of(failure.rank), end));
+    say(fmt::format("prunex: rank {} {}{}; {}\n", failure.rank, what, on_node(failure.rank), end));
   }
 
-  std::string node_of(int rank) const {
-    comm::Layout place = shape_;
-    place.rank = rank;
-    return shape_.nodes() > 1 ? fmt::format(" on node {}", place.node()) : "";
+  int node_of(const Rank& rank) const { return comm::Layout{shape_.node_sizes, rank.number}.node(); }
+
+  std::string on_node(int rank) const {
+    return shape_.nodes() > 1 ? fmt::format(" on node {}", comm::Layout{shape_.node_sizes, rank}.node()) : "";
   }
 
   const BlockedSignals& signals_;
+  Starter& starter_;
   const comm::Layout shape_;
   const bool elastic_;
-  std::vector<Rank> ranks_;
+  std::vector<Return> returns_;  // by node
+  std::list<Rank> ranks_;
   ErrorLines lines_;
   std::vector<Failure> failures_;  // until the others were asked to end
   Clock::time_point failed_at_;
@@ -232,27 +353,13 @@ class Supervisor {
   int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
 };
 
-// Only this user's processes can read the environment of the ranks.
-std::string random_secret() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
-std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
-  return {fmt::format("RANK={}", layout.rank),
-          fmt::format("WORLD_SIZE={}", layout.world_size()),
-          fmt::format("LOCAL_RANK={}", layout.local_rank()),
-          fmt::format("LOCAL_WORLD_SIZE={}", layout.ranks_here()),
-          fmt::format("GROUP_RANK={}", layout.node()),
-          "MASTER_ADDR=127.0.0.1",
-          fmt::format("MASTER_PORT={}", port),
-          "TORCHELASTIC_USE_AGENT_STORE=False",
-          "TORCHELASTIC_RESTART_COUNT=0",
-          fmt::format("{}={}", comm::kStoreSecret, secret),
-          fmt::format("OMP_NUM_THREADS={}", threads)};
-}
-
 }  // namespace
+
+std::vector<std::string> words_of(char** argv) {
+  std::vector<std::string> words;
+  for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
+  return words;
+}
 
 void expect_room_for(const comm::Layout& shape) {
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -264,28 +371,12 @@ void expect_room_for(const comm::Layout& shape) {
       shape.world_size(), most, processors));
 }
 
-int launch_ranks(const LaunchOptions& options, char** argv) {
+int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words) {
   // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals(supervised_signals());
-  const auto secret = random_secret();
-  const comm::StoreServer server(
-      {.ranks = options.shape.world_size(), .key = comm::store_key(options.privacy, secret)});
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  Supervisor supervisor(signals, options);
-  std::vector<std::string> words;
-  for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
-  comm::Layout layout = options.shape;
-  for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
-    supervisor.add(layout.rank, {.words = words,
-                                 .environment = environment_of(layout, options.threads, server.port(), secret),
-                                 .blocked = signals.previous(),
-                                 .dies_by = SIGKILL,
-                                 .keeps_output = true,
-                                 .keeps_error = layout.rank == 0 && terminal});
-    if (supervisor.interrupted()) break;
-  }
-  return supervisor.run();
+  Starter starter(options, words, signals);
+  return Supervisor(signals, starter).run();
 }
 
 }  // namespace prunex::launch

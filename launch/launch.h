@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "prunex/comm/layout.h"
@@ -14,27 +15,34 @@
 namespace prunex::launch {
 
 struct LaunchOptions {
-  comm::Layout shape;          ///< of virtual nodes; its rank does not matter
-  int threads = 1;             ///< per rank: OMP_NUM_THREADS
-  bool elastic = false;        ///< the ranks go on when some of them fail, and end well if one does
+  comm::Layout shape;    ///< of virtual nodes; its rank does not matter
+  int threads = 1;       ///< per rank: OMP_NUM_THREADS
+  bool elastic = false;  ///< the ranks go on when some of them fail, and end well if one does
+  /// Of an elastic run: words behind the others with which the ranks of a lost node start again, as a run of that node
+  /// alone; none: it stays away.
+  std::vector<std::string> words_to_join = {};
   comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
 };
+
+/// Of a program's arguments.
+std::vector<std::string> words_of(char** argv);
 
 /// Throws std::invalid_argument if the shape has far more ranks than this machine has processors: such as a mistyped
 /// --nodes, which would bring it to a standstill.
 void expect_room_for(const comm::Layout& shape);
 
-/// Starts one process of this executable per rank, with the same arguments and torchrun's variables, hosts their store
+/// Starts one process of this executable per rank, with these arguments and torchrun's variables, hosts their store
 /// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C, SIGTERM and
 /// SIGHUP are passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a
-/// second later SIGKILL; all are killed if this process is. Standard output is shared. Standard error of rank 0 appears
-/// as it is, that of the others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that
-/// failed first.
+/// second later SIGKILL; all are killed if this process is. Of an elastic run the ranks of a node of which one fails
+/// are killed, and start again if there are words to join with: at once, later and later if the node fails soon, and
+/// not after the third such time. Standard output is shared. Standard error of rank 0 appears as it is, that of the
+/// others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that failed first.
 ///
 /// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
 /// 128 + the signal if this process was interrupted, or ranks ended so because they were asked to. Throws
 /// std::runtime_error if the ranks cannot be started.
-int launch_ranks(const LaunchOptions& options, char** argv);
+int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words);
 
 // In a rank, or a process without ranks: Ctrl-C and its like as the request to end a training with a checkpoint.
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +67,7 @@ const Row* find_ddp(const Plan& plan) {
 std::string ddp_sentence(const Plan& plan, const Row& best) {
   const Row* ddp = find_ddp(plan);
   if (ddp == nullptr || ddp == &best) return "";
-  if (!ddp->reaching) return fmt::format("ddp does not get there in the run that was recorded.");
+  if (!ddp->reaching) return "ddp does not get there in the run that was recorded.";
   std::string text = fmt::format("ddp takes {} ({} of it waiting for the network), {} times as long",
                                  with_cost(plan, ddp->reaching->seconds), share_text(ddp->wire_share()),
                                  report::plain(ddp->reaching->seconds / best.reaching->seconds, 3));
@@ -89,10 +90,15 @@ std::string one_node_sentence(const Plan& plan, const Row& best) {
   return text + fmt::format(", for {} times the price.", report::plain(nodes / times, 3));
 }
 
+/// Whether ranks wait for exchanges that another interval or payload would shorten.
+bool waits_for_exchanges(const Plan& plan, const Row& row) {
+  const Recorded& run = plan.of(row);
+  return !run.sends_gradients && run.overlap == 0 && row.whole.wire > 0;
+}
+
 /// The interval at which little of the time is waiting.
 std::string interval_sentence(const Plan& plan, const Row& best) {
-  const Recorded& run = plan.of(best);
-  if (run.sends_gradients || run.overlap > 0 || best.whole.wire == 0) return "";
+  if (!waits_for_exchanges(plan, best)) return "";
   const double message = best.whole.wire / best.whole.exchanges;
   const double step = best.whole.compute / best.whole.steps * plan.options.cluster.straggler;
   const double interval = interval_for(kLittleWire, message, step);
@@ -100,8 +106,7 @@ std::string interval_sentence(const Plan& plan, const Row& best) {
   if (interval < best.setting.local_steps) {
     return fmt::format(
         "An exchange every {} steps, where {} were recorded, would wait for 5 % of the time; it is nearer to averaging "
-        "in "
-        "every step, but no run of it says what accuracy that gives.",
+        "in every step, but no run of it says what accuracy that gives.",
         interval, best.setting.local_steps);
   }
   return fmt::format(
@@ -111,19 +116,17 @@ std::string interval_sentence(const Plan& plan, const Row& best) {
 
 /// The payload that rounds least of those with which little of the time is waiting.
 std::string payload_sentence(const Plan& plan, const Row& best) {
+  if (!waits_for_exchanges(plan, best)) return "";
   const Recorded& run = plan.of(best);
-  if (run.sends_gradients || run.overlap > 0 || best.whole.wire == 0) return "";
-  const auto network = make_network(plan.options.cluster);
   for (const char* payload : {"fp32", "bf16", "int8", "int4", "int2"}) {
     if (!payload_ratio(run, payload)) continue;
     Setting setting = best.setting;
     setting.payload = payload;
-    const Prediction there = predict(run, run.seeds.front(), setting, plan.options.cluster, *network, run.images);
+    const Prediction there = predict(run, run.seeds.front(), setting, plan.options.cluster, *plan.network, run.images);
     if (there.wire > kLittleWire * there.seconds) continue;
     if (payload == run.payload) return "";
     return fmt::format(
-        "At this interval {} waits for {} of the time: {} than {}, but no run of it says what accuracy "
-        "that gives.",
+        "At this interval {} waits for {} of the time: {} than {}, but no run of it says what accuracy that gives.",
         payload, share_text(there.wire / there.seconds),
         *payload_ratio(run, payload) > 1 ? "rounded less" : "fewer bytes", run.payload);
   }
@@ -150,23 +153,25 @@ std::string batch_caveat(const Plan& plan) {
       ranks(run.ranks), report::plain(recorded, 4), ranks(plan.options.cluster.ranks()), report::plain(here, 4));
 }
 
+std::string listed(const std::string& what, const std::vector<std::string>& names) {
+  return names.empty() ? "" : fmt::format("{}: {}.", what, fmt::join(names, ", "));
+}
+
 std::string exchanges_caveat(const Plan& plan) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& row : plan.rows) {
     if (!row.is_recorded || row.whole.exchanges >= kFewExchanges || plan.of(row).sends_gradients) continue;
-    names +=
-        (names.empty() ? "" : ", ") + fmt::format("{} ({})", plan.of(row).name, report::plain(row.whole.exchanges, 2));
+    names.push_back(fmt::format("{} ({})", plan.of(row).name, report::plain(row.whole.exchanges, 2)));
   }
-  return names.empty() ? ""
-                       : "Fewer than 10 exchanges in the whole run, far from how they were recorded: " + names + ".";
+  return listed("Fewer than 10 exchanges in the whole run, far from how they were recorded", names);
 }
 
 std::string single_seed_caveat(const Plan& plan) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& run : plan.recorded) {
-    if (run.seeds.size() == 1) names += (names.empty() ? "" : ", ") + run.name;
+    if (run.seeds.size() == 1) names.push_back(run.name);
   }
-  return names.empty() ? "" : "One seed, so that the range is that of its timings alone: " + names + ".";
+  return listed("One seed, so that the range is that of its timings alone", names);
 }
 
 std::string end_caveat(const Plan& plan) {
@@ -180,8 +185,7 @@ std::string seconds_caveat(const Plan& plan) {
   if (!plan.options.seconds_per_step) return "";
   return fmt::format(
       "Steps take {} where they were measured at another speed; what a cut saves, and exchanges in the nodes, are "
-      "scaled "
-      "alike.",
+      "scaled alike.",
       seconds_text(*plan.options.seconds_per_step));
 }
 
@@ -227,8 +231,7 @@ std::vector<std::string> caveats_of(const Plan& plan) {
   lines.emplace_back(
       plan.options.overhead
           ? "Not in the seconds: evaluation and starting. Packing, rounding and waiting for each other are those of "
-            "the "
-            "recorded runs, whose nodes must have been one machine."
+            "the recorded runs, whose nodes must have been one machine."
           : "Not in the seconds: evaluation, starting, packing and rounding of messages, and that ranks wait for each "
             "other's slower steps beyond --straggler.");
   for (const auto& line : plan.left_out) lines.push_back("Left out: " + line + ".");

@@ -1,11 +1,12 @@
 #include <algorithm>
 
 #include "plan/cluster.h"
+#include "report/verdict.h"
 
 namespace prunex::plan {
 namespace {
 
-constexpr double kBytesPerMbit = 1e6 / 8;
+using report::kBytesPerMbit;
 
 comm::Speeds speeds_of(const Cluster& cluster) {
   const double slowest = *std::min_element(cluster.link.begin(), cluster.link.end());

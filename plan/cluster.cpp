@@ -6,12 +6,9 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "prunex/comm/layout.h"
+
 namespace prunex::plan {
-namespace {
-
-constexpr int64_t kMostRanks = 1'000'000;
-
-}  // namespace
 
 double Cluster::link_of(int node) const {
   return link[std::min(static_cast<size_t>(node), link.size() - 1)];
@@ -22,9 +19,9 @@ bool Cluster::has_equal_links() const {
 }
 
 void check(const Cluster& cluster) {
-  if (int64_t{cluster.nodes} * cluster.ranks_per_node > kMostRanks) {
+  if (int64_t{cluster.nodes} * cluster.ranks_per_node > comm::kMostRanks) {
     throw std::invalid_argument(fmt::format("`nodes`: got {} of {} ranks, wanted at most {} ranks in all",
-                                            cluster.nodes, cluster.ranks_per_node, kMostRanks));
+                                            cluster.nodes, cluster.ranks_per_node, comm::kMostRanks));
   }
   if (cluster.link.size() > static_cast<size_t>(cluster.nodes)) {
     throw std::invalid_argument(fmt::format("`link`: got {} links, wanted at most one for each of {} nodes",

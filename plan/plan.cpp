@@ -74,7 +74,7 @@ void take_measured(Plan& plan) {
 
 class RowMaker {
  public:
-  explicit RowMaker(const Plan& plan) : plan_(plan), cluster_(plan.options.cluster), network_(make_network(cluster_)) {}
+  explicit RowMaker(const Plan& plan) : plan_(plan), cluster_(plan.options.cluster) {}
 
   Row make(size_t recorded, const Setting& setting) const {
     Row row{.recorded = recorded, .setting = setting};
@@ -89,7 +89,7 @@ class RowMaker {
 
  private:
   Prediction one(const Recorded& run, const RecordedSeed& seed, const Setting& setting, double images) const {
-    return predict(run, seed, setting, cluster_, *network_, images);
+    return predict(run, seed, setting, cluster_, *plan_.network, images);
   }
 
   Prediction mean_over_seeds(const Recorded& run, const Setting& setting, double images) const {
@@ -135,7 +135,6 @@ class RowMaker {
 
   const Plan& plan_;
   const Cluster& cluster_;
-  const std::unique_ptr<Network> network_;
 };
 
 Setting base_setting(const PlanOptions& options, const Recorded& recorded) {
@@ -211,17 +210,18 @@ std::vector<int> node_counts(const Cluster& cluster) {
   return counts;
 }
 
-/// A cluster of fewer nodes, whose network all rows share.
+/// A cluster of fewer nodes, or of all, whose network all rows share.
 struct Smaller {
   Cluster cluster;
-  std::unique_ptr<Network> network;
+  std::shared_ptr<const Network> network;
 };
 
-std::vector<Smaller> smaller_clusters(const Cluster& cluster) {
+std::vector<Smaller> smaller_clusters(const Plan& plan) {
+  const Cluster& whole = plan.options.cluster;
   std::vector<Smaller> all;
-  for (const int nodes : node_counts(cluster)) {
-    all.push_back({with_nodes(cluster, nodes), nullptr});
-    all.back().network = make_network(all.back().cluster);
+  for (const int nodes : node_counts(whole)) {
+    const Cluster cluster = with_nodes(whole, nodes);
+    all.push_back({cluster, nodes == whole.nodes ? plan.network : make_network(cluster)});
   }
   return all;
 }
@@ -268,6 +268,7 @@ Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options)
   Plan plan{.options = options, .task = title};
   take_apart_all(plan, variants);
   take_measured(plan);
+  plan.network = make_network(plan.options.cluster);
   plan.target = options.accuracy ? *options.accuracy : best_that_all_reach(plan.recorded);
   const RowMaker maker(plan);
   for (size_t i = 0; i < plan.recorded.size(); ++i) {
@@ -276,7 +277,7 @@ Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options)
   refuse_without_effect(plan);
   sort_rows(plan.rows);
   if (plan.rows.front().reaching) plan.recommended = 0;
-  const auto clusters = smaller_clusters(plan.options.cluster);
+  const auto clusters = smaller_clusters(plan);
   plan.weak = scaling_of(plan, clusters, false);
   plan.strong = scaling_of(plan, clusters, true);
   plan.advice = advice_of(plan);

@@ -1,6 +1,7 @@
 // From recorded runs and a cluster to a table, and what to take.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,7 +62,8 @@ struct Scaling {
 
 struct Plan {
   PlanOptions options;
-  std::string task;  ///< network and data set
+  std::string task;                        ///< network and data set
+  std::shared_ptr<const Network> network;  ///< of the cluster
   std::vector<Recorded> recorded;
   std::vector<std::string> left_out;  ///< "NAME: why"
   double target = 0;                  ///< accuracy

@@ -140,17 +140,12 @@ std::vector<report::Sample> accuracies_of(const Run& run) {
   return samples;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double median_step(const Recorded& recorded, bool last) {
   std::vector<double> seconds;
   for (const auto& seed : recorded.seeds) {
     seconds.push_back((last ? seed.stretches.back() : seed.stretches.front()).step_seconds);
   }
-  return median(std::move(seconds));
+  return report::median(std::move(seconds));
 }
 
 /// Bytes of a dense message.
@@ -181,12 +176,6 @@ std::map<double, std::vector<double>> by_images(const Recorded& recorded) {
   }
   std::erase_if(curve, [&](const auto& point) { return point.second.size() < recorded.seeds.size(); });
   return curve;
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
 }
 
 void read_setting(Recorded& recorded, const Run& run) {
@@ -250,14 +239,16 @@ std::optional<double> payload_ratio(const Recorded& recorded, const std::string&
 
 std::optional<double> images_to(const Recorded& recorded, double target) {
   for (const auto& [images, accuracies] : by_images(recorded)) {
-    if (mean(accuracies) >= target) return images;
+    if (report::spread_of(accuracies).mean >= target) return images;
   }
   return std::nullopt;
 }
 
 double best_accuracy(const Recorded& recorded) {
   double best = 0;
-  for (const auto& [images, accuracies] : by_images(recorded)) best = std::max(best, mean(accuracies));
+  for (const auto& [images, accuracies] : by_images(recorded)) {
+    best = std::max(best, report::spread_of(accuracies).mean);
+  }
   return best;
 }
 

@@ -9,12 +9,15 @@
 #include <stdexcept>
 #include <string>
 
+#include "report/verdict.h"
+
 namespace prunex::plan {
 namespace {
 
 namespace s4u = simgrid::s4u;
 
-constexpr double kBytesPerMbit = 1e6 / 8;
+using report::kBytesPerMbit;
+
 constexpr double kWide = 1e15;  // bytes per second that nobody fills
 
 s4u::LinkInRoute upwards(s4u::SplitDuplexLink* link) {

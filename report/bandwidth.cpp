@@ -11,7 +11,6 @@ namespace prunex::report {
 namespace {
 
 constexpr double kLatency = 1e-4;  // seconds of a message between nodes: docs/communication.md, "Cost"
-constexpr double kBytesPerMbit = 1e6 / 8;
 
 double wire_seconds(const Cost& cost, double mbit) {
   return cost.bytes / (mbit * kBytesPerMbit) + cost.messages * kLatency;

@@ -11,6 +11,7 @@
 
 #include "report/json_fields.h"
 #include "report/run.h"
+#include "report/study.h"
 
 namespace prunex::report {
 namespace {
@@ -37,12 +38,6 @@ ordered_json column(std::vector<ordered_json> values) {
 
 const json& at(const json& column, size_t i) {
   return column.is_array() ? column.at(i) : column;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// What a network of one size takes.

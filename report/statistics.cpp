@@ -55,6 +55,12 @@ double student_quantile(double probability, double freedom) {
   return at_below * std::pow(quantile_at(probability, static_cast<int>(below) + 1) / at_below, share);
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 Spread spread_of(const std::vector<double>& values) {
   Spread spread{.count = values.size()};
   if (values.empty()) return spread;

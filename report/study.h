@@ -24,6 +24,9 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& values);
 
+/// Of at least one value; of an even number the upper of the two in the middle.
+double median(std::vector<double> values);
+
 /// P(|T| <= t) for Student's t with `freedom` >= 1 degrees of freedom.
 double student_two_sided(double t, int freedom);
 /// The t with student_two_sided(t, freedom) = probability, in (0, 1).

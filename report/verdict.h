@@ -32,6 +32,9 @@ std::vector<double> crossings(const Cost& a, const Cost& b, Interval mbit);
 /// 25 … 100,000 Mbit/s.
 std::vector<double> usual_bandwidths();
 
+/// Bytes per second of 1 Mbit/s.
+inline constexpr double kBytesPerMbit = 1e6 / 8;
+
 /// Mbit/s at which runs are compared where one bandwidth has to do.
 inline constexpr double kUsualMbit = 100;
 

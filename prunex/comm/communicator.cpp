@@ -204,4 +204,29 @@ void Communicator::barrier() {
   run("barrier", {}, [&] { do_barrier(); });
 }
 
+std::string broadcast_text(Communicator& group, std::string text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  group.broadcast(length);
+  text.resize(static_cast<size_t>(length.item<int64_t>()));
+  at::Tensor bytes = at::from_blob(text.data(), {length.item<int64_t>()}, at::kByte);
+  group.broadcast(bytes);
+  return text;
+}
+
+std::vector<std::string> gather_texts(Communicator& group, const std::string& text) {
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  at::Tensor lengths = at::empty({group.size(), 1}, at::kLong);
+  group.all_gather(lengths, length);
+  at::Tensor mine = at::zeros({lengths.max().item<int64_t>()}, at::kByte);
+  std::copy(text.begin(), text.end(), static_cast<char*>(mine.data_ptr()));
+  at::Tensor all = at::empty({group.size(), mine.numel()}, at::kByte);
+  group.all_gather(all, mine);
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    const auto* first = static_cast<const char*>(all[rank].const_data_ptr());
+    texts.emplace_back(first, static_cast<size_t>(lengths[rank].item<int64_t>()));
+  }
+  return texts;
+}
+
 }  // namespace prunex::comm

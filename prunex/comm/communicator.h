@@ -129,6 +129,12 @@ class Communicator {
   std::shared_ptr<Journal> journal_;  // null: nothing is recorded
 };
 
+/// Rank 0's text, on every rank. Collective.
+std::string broadcast_text(Communicator& group, std::string text);
+
+/// The texts of all ranks, in their order. Collective.
+std::vector<std::string> gather_texts(Communicator& group, const std::string& text);
+
 /// A group of one rank: its operations return at once.
 std::unique_ptr<Communicator> make_solo(std::string name);
 

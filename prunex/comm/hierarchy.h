@@ -52,6 +52,9 @@ struct Hierarchy {
   /// Connects other ranks of the run in the same way, all of which must call, within this time; null where another
   /// program has connected these.
   std::function<Hierarchy(const Layout&, Store&, std::chrono::milliseconds)> connect_others;
+  /// What this node's values weigh in the next mean over nodes, where nodes have done different amounts: its share of
+  /// the work, times the number of nodes.
+  double share = 1;
   c10::Device device = c10::kCPU;  ///< where this rank computes; its groups serve tensors there and on the CPU
   /// Why tensors on the device go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;

@@ -19,6 +19,16 @@ void check_png(int status) {
   if (status != SPNG_OK) throw BrokenImage(fmt::format("PNG: {}", spng_strerror(status)));
 }
 
+/// Deflate makes no more than 1032 bytes of one: 258 of a length and a distance of a bit each.
+void check_png_length(spng_ctx* context, const spng_ihdr& header, size_t file_bytes) {
+  constexpr size_t kMostOfOne = 1032;
+  size_t pixel_bytes = 0;
+  check_png(spng_decoded_image_size(context, SPNG_FMT_PNG, &pixel_bytes));
+  if (pixel_bytes / kMostOfOne <= file_bytes) return;
+  throw BrokenImage(
+      fmt::format("PNG: {} x {} pixels in {} bytes, the file is truncated", header.width, header.height, file_bytes));
+}
+
 }  // namespace
 
 void check_image_size(int64_t height, int64_t width) {
@@ -49,11 +59,13 @@ DecodedImage decode_png(std::string_view bytes, const ChooseBox& choose) {
   if (header.color_type == SPNG_COLOR_TYPE_GRAYSCALE && header.bit_depth == 16) {
     throw BrokenImage("PNG: greyscale of 16 bits, of which Pillow leaves 8: wanted 8");
   }
+  check_png_length(context.get(), header, bytes.size());
+  const Box box = choose(header.height, header.width);
   size_t size = 0;
   check_png(spng_decoded_image_size(context.get(), SPNG_FMT_RGB8, &size));
   DecodedImage image{header.height, header.width, std::vector<uint8_t>(size)};
   check_png(spng_decode_image(context.get(), image.pixels.data(), size, SPNG_FMT_RGB8, 0));
-  return part_of(std::move(image), choose(header.height, header.width));
+  return part_of(std::move(image), box);
 }
 
 std::string encode_png(const Picture& picture) {
@@ -82,12 +94,13 @@ DecodedImage decode_webp(std::string_view bytes, const ChooseBox& choose) {
   if (WebPGetFeatures(data, bytes.size(), &features) != VP8_STATUS_OK) throw BrokenImage("WebP: a damaged header");
   if (features.has_animation != 0) throw BrokenImage("WebP: an animation, wanted one image");
   check_image_size(features.height, features.width);
+  const Box box = choose(features.height, features.width);
   const int row = features.width * 3;
   DecodedImage image{features.height, features.width, std::vector<uint8_t>(static_cast<size_t>(row) * features.height)};
   if (WebPDecodeRGBInto(data, bytes.size(), image.pixels.data(), image.pixels.size(), row) == nullptr) {
     throw BrokenImage("WebP: damaged or truncated");
   }
-  return part_of(std::move(image), choose(features.height, features.width));
+  return part_of(std::move(image), box);
 }
 
 DecodedImage decode_image(std::string_view bytes, const ChooseBox& choose) {

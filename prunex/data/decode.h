@@ -28,7 +28,7 @@ struct DecodedImage {
   Picture picture() { return {pixels.data(), height, width, 3}; }
 };
 
-/// Which part of an image of this size is wanted; within it, not empty.
+/// Which part of an image of this size is wanted; within it, not empty. Asked before memory is taken for pixels.
 using ChooseBox = std::function<Box(int64_t height, int64_t width)>;
 /// All of it.
 inline Box whole_image(int64_t height, int64_t width) {

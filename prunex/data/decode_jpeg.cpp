@@ -16,7 +16,9 @@
 namespace prunex::data {
 namespace {
 
-constexpr int kMostScans = 500;  // of a progressive file: each costs as much as decoding it once
+// Of a progressive file, each of whose scans goes over all pixels.
+constexpr int kMostScans = 500;
+constexpr int64_t kMostScannedPixels = 2'000'000'000;
 
 struct JpegErrors {
   jpeg_error_mgr base;  // first: libjpeg knows only this
@@ -39,8 +41,11 @@ void take_message(j_common_ptr info, int level) {
 }
 
 void watch_scans(j_common_ptr info) {
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
-  std::snprintf(errors_of(info).message, JMSG_LENGTH_MAX, "more than %d scans", kMostScans);
+  const auto& image = *reinterpret_cast<j_decompress_ptr>(info);
+  const int64_t pixels = std::max(int64_t{1}, int64_t{image.image_height} * image.image_width);
+  const int64_t most = std::min<int64_t>(kMostScans, kMostScannedPixels / pixels);
+  if (image.input_scan_number <= most) return;
+  std::snprintf(errors_of(info).message, JMSG_LENGTH_MAX, "more than %d scans of this size", static_cast<int>(most));
   std::longjmp(errors_of(info).jump, 1);
 }
 

@@ -63,14 +63,14 @@ void sync_folder_of(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)) {
   if (is_stream(path_)) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   } else {
     target_ = follow_links(path_);
     do {
       temporary_ = temporary_name(target_);
-      descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     } while (descriptor_ < 0 && errno == EEXIST);
   }
   if (descriptor_ >= 0) return;
@@ -119,8 +119,8 @@ void remove_temporaries(const std::string& folder) {
   for (const auto& path : found) fs::remove(path, ignored);
 }
 
-void write_file_atomically(const std::string& path, std::string_view bytes) {
-  AtomicFile file(path);
+void write_file_atomically(const std::string& path, std::string_view bytes, unsigned mode) {
+  AtomicFile file(path, mode);
   file.append(bytes);
   file.commit();
 }

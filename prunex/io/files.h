@@ -15,7 +15,8 @@ namespace prunex::io {
 /// Every failure (no such folder, no permission, full disk) is a std::runtime_error that names `path`.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  /// `mode`: permissions of a new file, less what the umask takes away.
+  explicit AtomicFile(std::string path, unsigned mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -40,7 +41,7 @@ bool is_temporary(const std::string& path);
 void remove_temporaries(const std::string& folder);
 
 /// AtomicFile for content that is in memory already.
-void write_file_atomically(const std::string& path, std::string_view bytes);
+void write_file_atomically(const std::string& path, std::string_view bytes, unsigned mode = 0666);
 
 /// Appends to `path`, which is created if absent. Each record is with the operating system when append() returns, so
 /// that a reader that follows the file, or a run that dies, never sees half of one. Records for which there is no room

@@ -165,18 +165,21 @@ class Reader {
   explicit Reader(const std::string& path) : path_(path) {
     std::error_code error;
     size_ = std::filesystem::file_size(path, error);  // of a pipe there is none: opening one could wait for ever
-    if (!error) stream_.open(path, std::ios::binary);
-    if (error || !stream_) fail("{}", error ? error.message() : "cannot be opened");
+    if (error) fail("{}", error.message());
+    stream_ = std::make_unique<std::ifstream>(path, std::ios::binary);
+    if (!*stream_) fail("cannot be opened");
   }
+  Reader(std::string bytes, const std::string& name)
+      : path_(name), size_(bytes.size()), stream_(std::make_unique<std::istringstream>(std::move(bytes))) {}
 
   uint64_t size() const { return size_; }
 
   void read(void* target, uint64_t bytes) {
-    stream_.read(static_cast<char*>(target), static_cast<std::streamsize>(bytes));
-    if (!stream_) fail("ends early");
+    stream_->read(static_cast<char*>(target), static_cast<std::streamsize>(bytes));
+    if (!*stream_) fail("ends early");
   }
 
-  void seek(uint64_t position) { stream_.seekg(static_cast<std::streamoff>(position)); }
+  void seek(uint64_t position) { stream_->seekg(static_cast<std::streamoff>(position)); }
 
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
@@ -186,8 +189,8 @@ class Reader {
 
  private:
   std::string path_;
-  std::ifstream stream_;
   uint64_t size_ = 0;
+  std::unique_ptr<std::istream> stream_;
 };
 
 Header read_header(Reader& reader) {
@@ -318,24 +321,21 @@ at::Tensor read_tensor(const Entry& entry, uint64_t data_begin, Reader& reader) 
   return is_bool ? tensor.ne(0) : tensor;
 }
 
-}  // namespace
-
-void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata) {
-  auto order = by_item_size(tensors);
-  std::string header = header_text(tensors, order, with_checksums(tensors, metadata));
-  uint64_t length = header.size();
-  AtomicFile file(path);
-  file.append(&length, sizeof(length));
-  file.append(header);
-  for (auto* item : order) {
-    at::Tensor values = row_major(item->value());
-    file.append(values.data_ptr(), values.nbytes());
+/// `append(const void*, size_t)` gets one piece after the other.
+template <class Append>
+void write(const TensorDict& tensors, const Metadata& metadata, const Append& append) {
+  const auto order = by_item_size(tensors);
+  const std::string header = header_text(tensors, order, with_checksums(tensors, metadata));
+  const uint64_t length = header.size();
+  append(&length, sizeof(length));
+  append(header.data(), header.size());
+  for (const auto* item : order) {
+    const at::Tensor values = row_major(item->value());
+    append(values.const_data_ptr(), values.nbytes());
   }
-  file.commit();
 }
 
-SafeTensors read_safetensors(const std::string& path) {
-  Reader reader(path);
+SafeTensors read(Reader& reader) {
   const Header header = read_header(reader);
   const uint64_t data_size = reader.size() - header.data_begin;
   SafeTensors result;
@@ -353,6 +353,31 @@ SafeTensors read_safetensors(const std::string& path) {
   if (auto checksums = take_checksums(result.metadata, reader)) expect_checksums(entries, *checksums, reader);
   for (auto& entry : entries) result.tensors.insert(entry.name, read_tensor(entry, header.data_begin, reader));
   return result;
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const TensorDict& tensors, const Metadata& metadata) {
+  AtomicFile file(path);
+  write(tensors, metadata, [&file](const void* data, size_t bytes) { file.append(data, bytes); });
+  file.commit();
+}
+
+std::string to_safetensors(const TensorDict& tensors, const Metadata& metadata) {
+  std::string bytes;
+  write(tensors, metadata,
+        [&bytes](const void* data, size_t count) { bytes.append(static_cast<const char*>(data), count); });
+  return bytes;
+}
+
+SafeTensors read_safetensors(const std::string& path) {
+  Reader reader(path);
+  return read(reader);
+}
+
+SafeTensors parse_safetensors(std::string bytes, const std::string& name) {
+  Reader reader(std::move(bytes), name);
+  return read(reader);
 }
 
 const at::Tensor& tensor_of(const SafeTensors& file, const std::string& name, const std::string& path) {

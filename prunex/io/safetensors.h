@@ -27,6 +27,10 @@ void write_safetensors(const std::string& path, const TensorDict& tensors, const
 /// the line names the tensor. The metadata is without the checksums.
 SafeTensors read_safetensors(const std::string& path);
 
+/// The same in memory. `name`: what errors call it.
+std::string to_safetensors(const TensorDict& tensors, const Metadata& metadata = {});
+SafeTensors parse_safetensors(std::string bytes, const std::string& name);
+
 /// The entry `name` of a file read from `path`; std::runtime_error with the names that exist if it is absent.
 const at::Tensor& tensor_of(const SafeTensors& file, const std::string& name, const std::string& path);
 

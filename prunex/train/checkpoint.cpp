@@ -67,21 +67,23 @@ const std::string& entry_of(const io::SafeTensors& file, const std::string& key,
   return found->second;
 }
 
-/// Of a rank that has just joined: z instead of what another rank had trained, and nothing left over.
+constexpr const char* kNodesOwn = "z_node/";
+constexpr const char* kTheta = "theta/";
+
+/// Of a node that has just joined: z instead of what another rank had trained, and nothing left over.
+at::Tensor of_newcomer(const std::string& name, const at::Tensor& like, const TensorDict& product) {
+  for (const std::string prefix : {kNodesOwn, kTheta}) {
+    const at::Tensor* z = name.starts_with(prefix) ? product.find(name.substr(prefix.size())) : nullptr;
+    if (z != nullptr) return z->clone();
+  }
+  return at::zeros_like(like);
+}
+
 void forget_own(Checkpoint& checkpoint) {
-  const auto from_product = [&](TensorDict& tensors, const std::string& prefix, bool others_are_zero) {
-    for (auto& item : tensors) {
-      const bool named = item.key().starts_with(prefix);
-      const at::Tensor* z = named ? checkpoint.product.find(item.key().substr(prefix.size())) : nullptr;
-      if (z != nullptr) {
-        item.value() = z->clone();
-      } else if (others_are_zero) {
-        item.value() = at::zeros_like(item.value());
-      }
-    }
-  };
-  from_product(checkpoint.node, "z_node/", false);
-  from_product(checkpoint.rank, "theta/", true);
+  for (auto& item : checkpoint.node) {
+    if (item.key().starts_with(kNodesOwn)) item.value() = of_newcomer(item.key(), item.value(), checkpoint.product);
+  }
+  for (auto& item : checkpoint.rank) item.value() = of_newcomer(item.key(), item.value(), checkpoint.product);
 }
 
 }  // namespace
@@ -239,6 +241,79 @@ Checkpoint Checkpoints::load(int64_t exchange) {
         earlier == kNone ? "" : fmt::format("; `resume_exchange` {} goes on from the one before", earlier);
     throw std::runtime_error(damaged.what() + way_out);
   }
+}
+
+namespace {
+
+// Names in what is handed over: of tensors, and of those that a newcomer has of its own, as type and sizes.
+constexpr const char* kProduct = "z/";
+constexpr const char* kNode = "node/";
+constexpr const char* kOwnOfNode = "own/node/";
+constexpr const char* kOwnOfRank = "own/{}/";  // the local rank
+
+at::Tensor shape_of(const at::Tensor& tensor) {
+  std::vector<int64_t> shape{static_cast<int64_t>(tensor.scalar_type())};
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  return at::tensor(shape, at::kLong);
+}
+
+at::Tensor of_shape(const at::Tensor& shape) {
+  const int64_t* numbers = shape.const_data_ptr<int64_t>();
+  return at::empty({numbers + 1, static_cast<size_t>(shape.numel() - 1)}, static_cast<at::ScalarType>(numbers[0]));
+}
+
+}  // namespace
+
+std::string to_bytes(const Handover& handover, const std::string& config, comm::Communicator& node) {
+  const Checkpoint& checkpoint = handover.checkpoint;
+  TensorDict tensors;
+  for (const auto& item : checkpoint.rank) tensors.insert(item.key(), shape_of(item.value()));
+  const auto own = comm::gather_texts(node, io::to_safetensors(tensors));
+  if (node.rank() != 0) return "";
+  tensors.clear();
+  for (size_t rank = 0; rank < own.size(); ++rank) {
+    for (const auto& item : io::parse_safetensors(own[rank], "a rank's shapes").tensors) {
+      tensors.insert(fmt::format(kOwnOfRank, rank) + item.key(), item.value());
+    }
+  }
+  for (const auto& item : checkpoint.product) tensors.insert(kProduct + item.key(), item.value());
+  for (const auto& item : checkpoint.node) {
+    const bool own = item.key().starts_with(kNodesOwn);
+    tensors.insert((own ? kOwnOfNode : kNode) + item.key(), own ? shape_of(item.value()) : item.value());
+  }
+  return io::to_safetensors(tensors, {{"config", config},
+                                      {"exchange", std::to_string(checkpoint.exchange)},
+                                      {"structure", checkpoint.structure},
+                                      {"progress", checkpoint.progress},
+                                      {"directory", handover.run_directory}});
+}
+
+Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node) {
+  const std::string name = "what the run hands over";
+  const io::SafeTensors given = io::parse_safetensors(std::move(bytes), name);
+  const auto text = [&](const char* key) { return entry_of(given, key, name); };
+  Handover handover;
+  handover.run_directory = text("directory");
+  check_same_options(text("config"), config, handover.run_directory);
+  Checkpoint& checkpoint = handover.checkpoint;
+  checkpoint.exchange = std::stoll(text("exchange"));
+  checkpoint.structure = text("structure");
+  checkpoint.progress = text("progress");
+  const auto each = [&](const std::string& prefix, const auto& take) {
+    for (const auto& item : given.tensors) {
+      if (item.key().starts_with(prefix)) take(item.key().substr(prefix.size()), item.value());
+    }
+  };
+  const auto own_in = [&](TensorDict& tensors) {
+    return [&](const std::string& key, const at::Tensor& shape) {
+      tensors.insert(key, of_newcomer(key, of_shape(shape), checkpoint.product));
+    };
+  };
+  each(kProduct, [&](const std::string& key, const at::Tensor& z) { checkpoint.product.insert(key, z); });
+  each(kNode, [&](const std::string& key, const at::Tensor& value) { checkpoint.node.insert(key, value); });
+  each(kOwnOfNode, own_in(checkpoint.node));
+  each(fmt::format(kOwnOfRank, node.rank()), own_in(checkpoint.rank));
+  return handover;
 }
 
 namespace {

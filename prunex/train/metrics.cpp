@@ -147,6 +147,15 @@ int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
 }
 
+/// What the run went on without.
+void add_losses(ordered_json& json, const Summary& summary) {
+  if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
+  if (!summary.elastic) return;
+  json["nodes_lost"] = summary.nodes_lost;
+  json["nodes_joined"] = summary.nodes_joined;
+  json["images_lost"] = summary.images_lost;
+}
+
 }  // namespace
 
 ExchangeSeconds seconds_of(const std::vector<strategies::Phase>& phases) {
@@ -195,6 +204,7 @@ std::string progress_json(const Summary& summary) {
                     {"samples", summary.samples},
                     {"overlapped_steps", summary.overlapped_steps},
                     {"nodes_lost", summary.nodes_lost},
+                    {"nodes_joined", summary.nodes_joined},
                     {"images_lost", summary.images_lost},
                     {"frozen", summary.frozen},
                     {"inter_node", summary.bytes.inter_node},
@@ -218,6 +228,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
   summary.samples = json.at("samples");
   summary.overlapped_steps = json.at("overlapped_steps");
   summary.nodes_lost = json.value("nodes_lost", int64_t{0});
+  summary.nodes_joined = json.value("nodes_joined", int64_t{0});
   summary.images_lost = json.value("images_lost", int64_t{0});
   summary.frozen = json.at("frozen");
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
@@ -311,11 +322,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
-  if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
-  if (summary.elastic) {
-    json["nodes_lost"] = summary.nodes_lost;
-    json["images_lost"] = summary.images_lost;
-  }
+  add_losses(json, summary);
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},

@@ -109,7 +109,7 @@ struct Summary {
   std::vector<Leftover> not_removed;
   std::optional<int64_t> images_skipped;  ///< files that could not be read, of images that are streamed
   bool elastic = false;                   ///< the run goes on when nodes are lost
-  int64_t nodes_lost = 0;
+  int64_t nodes_lost = 0, nodes_joined = 0;
   int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average

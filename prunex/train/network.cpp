@@ -109,7 +109,8 @@ void expect_heads(const channels::Analysis& analysis, const std::string& source)
     return all;
   };
   if (sizes(analysis) != sizes(without)) return;
-  throw std::invalid_argument(fmt::format("`heads`: {} has no attention of several heads that could go", source));
+  throw std::invalid_argument(
+      fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
 }
 
 std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {

@@ -170,15 +170,24 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
   for (const char* option : {"secret-file", "encrypt"}) {
-    list.find(option)->conditions.push_back(
-        {"several ranks",
-         [&o] { return o.nodes > 1 || o.ranks_per_node.front() > 1 ? "" : "a single rank has no connections"; }});
+    list.find(option)->conditions.push_back({"several ranks", [&o] {
+                                               return o.nodes > 1 || o.ranks_per_node.front() > 1 || !o.join.empty()
+                                                          ? ""
+                                                          : "a single rank has no connections";
+                                             }});
   }
   list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").resumable();
   list.add("min-nodes", number(o.min_nodes, between(0, comm::kMostRanks)),
            "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` the run ends with any node"; }}})
       .resumable();
+  list.add("max-nodes", number(o.max_nodes, between(0, comm::kMostRanks)),
+           "nodes that join wait while the run has so many; 0: any number",
+           {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
+      .resumable();
+  list.add("join", text::text_value(o.join),
+           "directory of an elastic run that this node comes into, with its configuration")
+      .not_in_files();
 }
 
 void describe_local_training(OptionList& list, TrainOptions& o) {

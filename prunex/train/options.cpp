@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <cmath>
 
 #include <algorithm>
 #include <functional>
@@ -82,6 +83,10 @@ comm::Layout shape_of(const TrainOptions& options) {
   if (options.ranks_per_node.size() > 1) shape.node_sizes = options.ranks_per_node;
   shape.sites = options.sites;
   return shape;
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
 }  // namespace prunex::train

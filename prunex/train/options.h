@@ -1,6 +1,7 @@
 // What a training run can be told.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -95,6 +96,9 @@ struct RankOptions {
   double heartbeat_timeout = 1.5;  ///< seconds of silence after which a rank counts as lost; 0: off
 };
 
+/// Of a number of seconds.
+std::chrono::milliseconds milliseconds(double seconds);
+
 /// One field per option, with its default.
 struct TrainOptions {
   data::DataOptions data;
@@ -114,6 +118,8 @@ struct TrainOptions {
   RankOptions ranks;
   bool elastic = false;  ///< when a node is lost, the others go on
   int min_nodes = 0;     ///< as long as so many are left; 0: as long as they are sure to be the only ones
+  int max_nodes = 0;     ///< nodes that join wait while there are so many; 0: any number
+  std::string join;      ///< the directory of a run that this node comes into; empty: none
   Precision precision = Precision::kAuto;
   bool cuda_graphs = true;  ///< local steps on a GPU as one CUDA graph, instead of kernel by kernel
   uint64_t seed = 0;

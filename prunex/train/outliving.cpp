@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
-#include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "prunex/say.h"
@@ -17,10 +17,6 @@
 
 namespace prunex::train {
 namespace {
-
-void copy_into(TensorDict& tensors, const TensorDict& from) {
-  for (auto& item : tensors) item.value().detach().copy_(from[item.key()]);
-}
 
 /// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
 uint64_t mixed(uint64_t hash, uint64_t word) {
@@ -44,16 +40,33 @@ uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
 
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges) {
   if (!options.elastic) return nullptr;
-  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
+                               .most_nodes = options.max_nodes,
                                .exchanges = exchanges};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
-  return std::make_unique<comm::Elastic>(ranks, elastic);
+  if (options.join.empty()) return std::make_unique<comm::Elastic>(ranks, elastic);
+  auto doors = doors_in(options.join);
+  if (!doors) throw comm::NobodyThere(fmt::format("`join`: {} has no run that is under way", options.join));
+  return std::make_unique<comm::Elastic>(ranks, elastic, std::move(*doors));
+}
+
+std::optional<comm::RunDoors> doors_in(const std::string& run_directory) {
+  const std::string path = run_directory + "/" + kDoorsFile;
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    return comm::RunDoors::from_text({std::istreambuf_iterator<char>(file), {}});
+  } catch (const std::runtime_error&) {
+    throw std::invalid_argument(fmt::format("{}: wanted the doors of a run, got something else", path));
+  }
 }
 
 void validate_elastic(const TrainOptions& options) {
+  if (!options.elastic && !options.join.empty()) {
+    throw std::invalid_argument(fmt::format("`join`: got {}, a run without `elastic`", options.join));
+  }
   if (!options.elastic) return;
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument("`elastic`: " + message);
@@ -68,6 +81,12 @@ void validate_elastic(const TrainOptions& options) {
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
          fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
+  refuse(options.max_nodes > 0 && options.max_nodes < options.nodes,
+         fmt::format("got `max_nodes` {}, fewer than the {} of `nodes`", options.max_nodes, options.nodes));
+}
+
+bool can_join(const TrainOptions& options) {
+  return options.partition.kind == data::Partition::Kind::kIid && !has_files_by_node(options.data);
 }
 
 void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
@@ -75,12 +94,17 @@ void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument(message);
   };
+  const bool divided = !can_join(options);
+  if (!options.join.empty()) {
+    refuse(divided, "`join`: got a run whose nodes have images of their own; a node that joins has none");
+    refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
+  }
   refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
          fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
                      comm::describe(layout)));
+  if (!options.join.empty()) return;
   refuse(layout.nodes() < options.min_nodes,
          fmt::format("`min_nodes`: got {}, the launcher started {}", options.min_nodes, comm::describe(layout)));
-  const bool divided = options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
   refuse(divided && layout.nodes() > options.nodes,
          fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
                      comm::describe(layout)));
@@ -97,10 +121,10 @@ Before::Before(const strategies::Strategy& strategy, const Replica& replica, con
 
 void Before::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
   at::NoGradGuard no_grad;
-  copy_into(replica.weights.params, weights_.params);
-  copy_into(replica.weights.buffers, weights_.buffers);
+  strategies::restore(replica.weights.params, weights_.params, "");
+  strategies::restore(replica.weights.buffers, weights_.buffers, "");
   size_t i = 0;
-  for (auto& part : replica.optimizer) copy_into(part.value(), optimizer_[i++]);
+  for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
   strategy.go_back(state_);
   mean = mean_.copy();
 }
@@ -116,7 +140,7 @@ uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
 std::string to_json(const comm::Change& change) {
   return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", change.exchange},
                                 {"nodes", change.roster.nodes}, {"lost", change.lost},
-                                {"joined", std::vector<int>()}, {"seconds", change.seconds}}
+                                {"joined", change.joined},      {"seconds", change.seconds}}
       .dump();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,22 @@
 
 namespace prunex::train {
 
-/// Of `elastic`; null without it. `exchanges`: that the run has made before. Collective.
+/// Of `elastic`; null without it. `exchanges`: that the run has made before. With `join`, of a node that is to. Throws
+/// comm::NobodyThere if the run has ended. Collective.
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges);
+
+/// The file of a run directory that says where the run is joined, as long as it is under way.
+inline constexpr const char* kDoorsFile = "doors";
+
+/// Where the run in the directory is joined; nothing if nobody says so. Throws std::invalid_argument for a file that is
+/// none.
+std::optional<comm::RunDoors> doors_in(const std::string& run_directory);
 
 /// Throws std::invalid_argument that names what does not go with `elastic`.
 void validate_elastic(const TrainOptions& options);
+
+/// Whether nodes can join the elastic run: not where nodes have images of their own.
+bool can_join(const TrainOptions& options);
 
 /// An elastic run may begin, or go on, with another number of nodes than its options plan with. Throws
 /// std::invalid_argument for nodes of other sizes, fewer than `min_nodes`, or more than images are divided among.

@@ -16,7 +16,7 @@ namespace prunex::train {
 
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks) {
   const double counted = ranks.layout.node() == 0 ? 1 : 0;
-  const double mean = 1.0 / ranks.layout.world_size();
+  const double mean = ranks.share / ranks.layout.world_size();
   auto& seconds = metrics.seconds;
   std::vector<std::pair<double*, double>> parts{{&metrics.loss, mean},           {&seconds.local, mean},
                                                 {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
@@ -63,22 +63,13 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
   return without.item<int64_t>() == 0 ? Arithmetic::kBf16 : Arithmetic::kFp32;
 }
 
-std::string broadcast_text(comm::Communicator& world, std::string text) {
-  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  world.broadcast(length);
-  text.resize(static_cast<size_t>(length.item<int64_t>()));
-  at::Tensor bytes = at::from_blob(text.data(), {length.item<int64_t>()}, at::kByte);
-  world.broadcast(bytes);
-  return text;
-}
-
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world) {
   at::Tensor longest = at::full({1}, static_cast<int64_t>(numbers.size()), at::kLong);
   world.all_reduce(longest, comm::Reduce::kMax);
   at::Tensor mine = at::full({longest.item<int64_t>()}, -1, at::kLong);
   std::copy(numbers.begin(), numbers.end(), mine.data_ptr<int64_t>());
   at::Tensor all = at::empty({world.size(), mine.numel()}, at::kLong);
-  world.size() > 1 ? world.all_gather(all, mine) : void(all.copy_(mine));
+  world.all_gather(all, mine);
   const int64_t* first = all.const_data_ptr<int64_t>();
   std::set<int64_t> different(first, first + all.numel());
   different.erase(-1);

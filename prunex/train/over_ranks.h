@@ -24,8 +24,8 @@ struct Wishes {
   int signal() const;
 };
 
-/// Loss and seconds become means over ranks, bytes the sums over node 0's ranks, wishes those of all; `moved`: by this
-/// rank. Some 100 bytes.
+/// Loss and seconds become means over the ranks that have trained, bytes the sums over node 0's ranks, wishes those of
+/// all; `moved`: by this rank. Some 100 bytes.
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks);
 
 /// Adds what this rank's groups have moved, by group; and what counters of the same nodes say. Not collective.
@@ -37,9 +37,6 @@ std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicat
 
 /// Of local steps; kAuto: bf16 if the processors of all ranks have it, TF32 on GPUs.
 Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, comm::Communicator& world);
-
-/// Rank 0's text, on every rank.
-std::string broadcast_text(comm::Communicator& world, std::string text);
 
 /// How many different ones of these numbers, none of which is negative, the ranks have together.
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);

@@ -29,16 +29,27 @@ class RankTrainer {
  private:
   RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run);
   void say_remarks() const;
+  std::unique_ptr<strategies::Strategy> make_own_strategy(int64_t exchanges_done);
+  void begin(std::optional<Run>& run, const std::string& config, StopRequest* stop);
+  void join(std::optional<Run>& run, const std::string& config, StopRequest* stop);
   void train_steps(Run& run);
   /// An exchange, and what all ranks make known of it.
   struct Round {
     strategies::Exchange exchange = {};
     Metrics metrics = {};
     Wishes wishes = {};
+    bool newcomer = false;  // waits to be let in
   };
   Round exchange_after(int64_t step, Run& run);
   void heed(const Wishes& wishes, Run& run);
+  /// Whether an operation threw because a node is lost that the run outlives.
+  bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   bool regroup(Run& run);
+  void admit(Run& run);
+  void go_on(const comm::Change& change, Run& run);
+  void divide();
+  int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
+  bool contributes() const { return !elastic_ || elastic_->contributes(); }
   void end(Run& run);
   void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
   void add_up();
@@ -46,6 +57,7 @@ class RankTrainer {
   void restore(const Checkpoint& checkpoint);
   void restore_cursor(const Checkpoint& checkpoint);
   void local_step(int64_t step);
+  void pass_by(int64_t step);
   bool changes_gradients() const;
   void measure(Round& round, int64_t step, Run& run);
   void count(const Metrics& metrics, Run& run);

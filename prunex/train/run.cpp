@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -102,6 +101,15 @@ using nlohmann::ordered_json;
 
 constexpr double kMicroseconds = 1e6;
 
+std::string what_happened(const comm::Change& change) {
+  const auto nodes = [](const std::vector<int>& who) {
+    return fmt::format("node{} {}", who.size() == 1 ? "" : "s", fmt::join(who, ", "));
+  };
+  std::string text = change.lost.empty() ? "" : "lost " + nodes(change.lost);
+  if (!change.joined.empty()) text += (text.empty() ? "" : ", ") + nodes(change.joined) + " joined";
+  return text.empty() ? "the nodes met again" : text;
+}
+
 ordered_json name_of(const char* what, int node, int rank, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", node}, {"tid", rank}, {"args", {{"name", name}}}};
 }
@@ -112,6 +120,9 @@ Trace::Trace(comm::Hierarchy& ranks) : ranks_(ranks) {
   ranks.world->barrier();
   origin_ = Stopwatch::now();
 }
+
+Trace::Trace(comm::Hierarchy& ranks, double seconds_before)
+    : ranks_(ranks), origin_(Stopwatch::now() - seconds_before) {}
 
 void Trace::add(const strategies::Phase& phase, int64_t k) {
   events_.push_back({phase, k});
@@ -140,18 +151,9 @@ std::string Trace::text() const {
 }
 
 std::string Trace::gather() const {
-  const std::string mine = text();
-  at::Tensor longest = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
-  ranks_.world->all_reduce(longest, comm::Reduce::kMax);
-  at::Tensor bytes = at::zeros({longest.item<int64_t>()}, at::kByte);
-  std::memcpy(bytes.data_ptr(), mine.data(), mine.size());
-  at::Tensor all = at::empty({ranks_.layout.world_size(), bytes.numel()}, at::kByte);
-  ranks_.world->all_gather(all, bytes);
-  if (ranks_.layout.rank != 0) return "";
   std::string events;
-  for (const char c : std::string_view(static_cast<const char*>(all.const_data_ptr()), all.numel())) {
-    if (c == '\n') events += ",\n";
-    if (c != '\n' && c != 0) events += c;
+  for (const std::string& lines : comm::gather_texts(*ranks_.world, text())) {
+    for (const char c : lines) events += c == '\n' ? ",\n" : std::string(1, c);
   }
   events.resize(events.size() - 2);
   return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + events + "\n]}\n";
@@ -160,6 +162,13 @@ std::string Trace::gather() const {
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
     : options_(options), config_(config), ranks_(ranks) {
   open_directory(config);
+  comm::write_hang_reports_to(ranks_, directory_);
+  safe_.emplace(options_, directory_, config, ranks_, stop);
+}
+
+Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop,
+         std::string directory)
+    : options_(options), config_(config), ranks_(ranks), directory_(std::move(directory)) {
   comm::write_hang_reports_to(ranks_, directory_);
   safe_.emplace(options_, directory_, config, ranks_, stop);
 }
@@ -182,7 +191,7 @@ void Run::open_directory(const std::string& config) {
     io::remove_temporaries(directory_);
     if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
   }
-  if (!resumes) directory_ = broadcast_text(*ranks_.world, directory_);
+  if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
 }
 
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
@@ -190,8 +199,15 @@ void Run::begin(const Summary& summary, int64_t exchanges, const char* precision
     if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
     open_record(summary, exchanges, precision);
   }
-  if (options_.trace) trace_.emplace(ranks_);
+  if (options_.trace && options_.join.empty()) trace_.emplace(ranks_);
+  if (options_.trace && !options_.join.empty()) trace_.emplace(ranks_, summary.wall_seconds);
   safe_->begin();
+}
+
+/// For who may join: for this user's eyes alone.
+void Run::publish(const comm::RunDoors& doors) {
+  if (!writes()) return;
+  io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600);
 }
 
 void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
@@ -214,8 +230,7 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
   std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
   record << to_json(change) << "\n" << std::flush;
   end_progress();
-  say(fmt::format("prunex: lost node{} {} after exchange {}; {} go{} on after {:.2f} s\n",
-                  change.lost.size() == 1 ? "" : "s", fmt::join(change.lost, ", "), change.exchange,
+  say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), change.exchange,
                   change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
 }
 
@@ -258,6 +273,8 @@ void Run::write_trace() {
 
 void Run::finish() {
   ranks_.world->barrier();  // no rank leaves while another still needs it
+  std::error_code ignored;
+  if (writes()) std::filesystem::remove(directory_ + "/" + kDoorsFile, ignored);
   safe_->finish();
   if (progress_) progress_->done();
 }

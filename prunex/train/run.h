@@ -87,10 +87,12 @@ struct Interrupted : std::runtime_error {
   int signal;
 };
 
-/// One rank's events. Times count from the barrier in the constructor, which all ranks make together.
+/// One rank's events. Times count from the barrier in the constructor, which all ranks make together; of a node that
+/// has just joined, from so many seconds before.
 class Trace {
  public:
   explicit Trace(comm::Hierarchy& ranks);
+  Trace(comm::Hierarchy& ranks, double seconds_before);
 
   /// An event of exchange k.
   void add(const strategies::Phase& phase, int64_t k);
@@ -118,15 +120,21 @@ class Run {
   /// Makes the directory, or takes that of the run that goes on, and locks it; `config` becomes config.toml. Everything
   /// is borrowed; `stop` may be null.
   Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop);
+  /// Of a node that has joined: a directory that others have made. Not collective.
+  Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop,
+      std::string directory);
 
   const std::string& directory() const { return directory_; }
+  const std::string& config() const { return config_; }
   bool writes() const { return ranks_.layout.rank == 0; }
   Safekeeping& safe() { return *safe_; }
 
-  /// Training begins: opens the record behind the exchanges of `summary`.
+  /// Training begins: opens the record behind the exchanges of `summary`. Not collective for a node that has joined.
   void begin(const Summary& summary, int64_t exchanges, const char* precision);
-  /// Nodes were lost and the ranks have others: whoever is the first of them now goes on writing where the record ends,
-  /// in a directory that it makes if it does not see the run's.
+  /// Says where others join.
+  void publish(const comm::RunDoors& doors);
+  /// Nodes were lost or have joined: whoever is the first now goes on writing where the record ends, in a directory
+  /// that it makes if it does not see the run's.
   void go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Does what ranks asked for after an exchange.

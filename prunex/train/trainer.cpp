@@ -60,35 +60,45 @@ void RankTrainer::say_remarks() const {
 }
 
 Summary RankTrainer::run(const std::string& config, StopRequest* stop) {
-  Run run(options_, config, ranks_, stop);
+  std::optional<Run> run;
+  options_.join.empty() ? begin(run, config, stop) : join(run, config, stop);
+  run->begin(summary_, length_.exchanges, name_of(arithmetic_));
+  if (elastic_) run->publish(elastic_->doors());
+  lap_.lap();
+  begin_ = Stopwatch::now();
+  train_steps(*run);
+  run->end_progress();
+  try {
+    end(*run);
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(error.what() + run->safe().way_on());
+  }
+  return summary_;
+}
+
+void RankTrainer::begin(std::optional<Run>& run, const std::string& config, StopRequest* stop) {
+  run.emplace(options_, config, ranks_, stop);
   say_remarks();
-  const std::optional<Checkpoint> before = run.safe().load();
+  const std::optional<Checkpoint> before = run->safe().load();
   expect_same_images(data_.train, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  strategy_ = make_own_strategy(before ? before->exchange : 0);
+  if (before) {
+    restore(*before);
+  } else {
+    prune({}, 0, *run);
+  }
+  elastic_ = make_elastic(options_, ranks_, summary_.exchanges);
+}
+
+std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {
   const PruningPlan& masked = pruning_.plan();
   const RunPlan plan{.length = length_,
                      .learning_rate = learning_rates(length_),
                      .groups = masked.groups,
                      .score_units = masked.score_units,
                      .select_units = masked.select_units,
-                     .exchanges_done = before ? before->exchange : 0};
-  strategy_ = make_strategy(options_, plan, network_.replica(), ranks_);
-  if (before) {
-    restore(*before);
-  } else {
-    prune({}, 0, run);
-  }
-  elastic_ = make_elastic(options_, ranks_, summary_.exchanges);
-  run.begin(summary_, length_.exchanges, name_of(arithmetic_));
-  lap_.lap();
-  begin_ = Stopwatch::now();
-  train_steps(run);
-  run.end_progress();
-  try {
-    end(run);
-  } catch (const std::runtime_error& error) {
-    throw std::runtime_error(error.what() + run.safe().way_on());
-  }
-  return summary_;
+                     .exchanges_done = exchanges_done};
+  return make_strategy(options_, plan, network_.replica(), ranks_);
 }
 
 /// Masks are final, the product is evaluated and written.
@@ -104,7 +114,7 @@ void RankTrainer::end(Run& run) {
     try {
       return work();
     } catch (const std::runtime_error&) {
-      if (!elastic_ || !elastic_->has_lost()) throw;
+      if (!has_lost()) throw;
       regroup(run);
     }
   }
@@ -117,15 +127,16 @@ void RankTrainer::train_steps(Run& run) {
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes] = exchange_after(step, run);
+    const auto [exchange, metrics, wishes, newcomer] = exchange_after(step, run);
     if (!exchange.exchanged) continue;
     run.trace({"local", begin, end - begin}, exchange.index);
     run.trace(exchange.phases, exchange.index);
     count(metrics, run);
     prune(exchange, step, run);
     heed(wishes, run);
-    lap_.lap();
     if (exchange.converged) return;
+    if (newcomer && step < length_.steps) admit(run);
+    lap_.lap();
     begin = Stopwatch::now();
   }
 }
@@ -137,7 +148,7 @@ void RankTrainer::heed(const Wishes& wishes, Run& run) {
   } catch (const Interrupted&) {
     throw;
   } catch (const std::runtime_error&) {
-    if (!elastic_ || !elastic_->has_lost()) throw;
+    if (!has_lost()) throw;
   }
 }
 
@@ -155,14 +166,16 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
   }
   const Before before(*strategy_, network_.replica(), mean_);
   const auto best = summary_.best;
+  const int working = contributors();
   for (;;) {
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
-      elastic_->commit(round.exchange.index, *round.metrics.z_hash);
+      round.newcomer = elastic_->commit(round.exchange.index, *round.metrics.z_hash);
+      if (contributors() != working) divide();
       return round;
     } catch (const std::runtime_error&) {
-      if (!elastic_->has_lost()) throw;
+      if (!has_lost()) throw;
       if (regroup(run)) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
@@ -170,23 +183,9 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
   }
 }
 
-/// Goes on with the ranks that are left. Whether the exchange that this rank was in counts.
-bool RankTrainer::regroup(Run& run) {
-  add_traffic(resumed_.traffic, ranks_);
-  const comm::Change change = elastic_->regroup();
-  moved_ = {};
-  if (!division_) {
-    cursor_ = feed_->loader().divide(ranks_.layout.rank, ranks_.layout.world_size(), cursor_);
-  }
-  const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
-  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
-  summary_.images_lost += ranks_lost * options_.batch_size * (steps_made_ - last_step_);
-  run.go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
-  return change.adopts;
-}
-
 void RankTrainer::local_step(int64_t step) {
   scored_.reset();
+  if (!contributes()) return pass_by(step);
   const auto [epoch, of_epoch] = cursor_;
   feed_->load(epoch, of_epoch);
   cursor_ = feed_->loader().after(cursor_);
@@ -226,7 +225,7 @@ void RankTrainer::measure(Round& round, int64_t step, Run& run) {
   Metrics& metrics = round.metrics;
   metrics = {.phase = phase.name,
              .step = step,
-             .samples = summary_.samples + (step - last_step_) * options_.batch_size * ranks_.layout.world_size(),
+             .samples = summary_.samples + (step - last_step_) * options_.batch_size * contributors(),
              .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
              .loss = *loss_ / static_cast<double>(step - last_step_),
              .learning_rate = learning_rate_at(phase, step),

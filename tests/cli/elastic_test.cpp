@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "command.h"
 #include "tests/listening.h"
@@ -65,12 +66,95 @@ TEST_F(Elastic, RunsOutliveRank0AndThenAnotherNode) {
   EXPECT_EQ(result.status, 0) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("prunex: lost node 0 after exchange "));
   expect_whole_record(2);
+  std::vector<json> losses;
+  for (const json& change : lines_of("membership.jsonl")) {
+    if (!change.at("lost").empty()) losses.push_back(change);
+  }
+  ASSERT_EQ(losses.size(), 2U);
+  EXPECT_THAT(losses[0].at("nodes"), ElementsAre(1, 2));
+  EXPECT_EQ(losses[0].at("epoch"), 1);
+  EXPECT_THAT(losses[1].at("lost"), ElementsAre(2));
+  EXPECT_GE(losses[1].at("exchange"), losses[0].at("exchange"));
+}
+
+TEST_F(Elastic, LostNodesComeBack) {
+  auto words = prunex({"train",
+                       "--elastic",
+                       "--samples",
+                       "320",
+                       "--model",
+                       "resnet8",
+                       "--precision",
+                       "fp32",
+                       "--nodes",
+                       "2",
+                       "--ranks-per-node",
+                       "2",
+                       "--batch-size",
+                       "4",
+                       "--exchanges",
+                       "2000",
+                       "--local-steps",
+                       "2",
+                       "--eval-every",
+                       "0",
+                       "--checkpoint-every",
+                       "1000000",
+                       "--run-dir",
+                       "run"});
+  Running training(scratch_.path(), words);
+  ASSERT_TRUE(training.wait_for("exchange 3/"));
+  ranks_ = training.children();
+  kill(ranks_.at(1), SIGKILL);
+  ASSERT_TRUE(training.wait_for("node 2 joined after exchange "));
+  for (const int pid : training.children()) ranks_.push_back(pid);
+  ASSERT_TRUE(training.wait_for("exchange "));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+
   const auto changes = lines_of("membership.jsonl");
   ASSERT_EQ(changes.size(), 2U);
-  EXPECT_THAT(changes[0].at("nodes"), ElementsAre(1, 2));
-  EXPECT_THAT(changes[1].at("lost"), ElementsAre(2));
-  EXPECT_EQ(changes[1].at("epoch"), 2);
-  EXPECT_GE(changes[1].at("exchange"), changes[0].at("exchange"));
+  EXPECT_THAT(changes[1].at("nodes"), ElementsAre(1, 2));
+  EXPECT_THAT(changes[1].at("joined"), ElementsAre(2));
+  const auto lines = lines_of("metrics.jsonl");
+  const auto joined = changes[1].at("exchange").get<size_t>();
+  ASSERT_GT(lines.size(), joined + 2);
+  const auto images = [&](size_t k) {
+    return lines[k - 1].at("samples").get<int>() - lines[k - 2].at("samples").get<int>();
+  };
+  EXPECT_EQ(images(joined + 1), 2 * 2 * 4) << "who has just joined has not trained";
+  EXPECT_EQ(images(joined + 2), 4 * 2 * 4);
+}
+
+TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
+  const auto begin = [&](const std::vector<std::string>& more) {
+    auto words = prunex({"train",        "--elastic", "--samples",          "320",     "--model",       "resnet8",
+                         "--precision",  "fp32",      "--strategy",         "diloco",  "--payload",     "int4",
+                         "--batch-size", "8",         "--exchanges",        "4000",    "--local-steps", "2",
+                         "--eval-every", "0",         "--checkpoint-every", "1000000", "--run-dir",     "run"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  Running training(scratch_.path(), begin({"--max-nodes", "2"}));
+  ASSERT_TRUE(training.wait_for("exchange 2/"));
+  Running second(scratch_.path(), prunex({"train", "--join", "run"}));
+  ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
+  {
+    Running third(scratch_.path(), prunex({"train", "--join", "run"}));
+    ASSERT_TRUE(training.wait_for("exchange "));
+    EXPECT_EQ(lines_of("membership.jsonl").size(), 1U) << "it waits while there are two";
+    kill(second.pid(), SIGKILL);
+    EXPECT_TRUE(training.wait_for("lost node 1"));
+    EXPECT_TRUE(training.wait_for("node 2 joined"));
+  }
+  EXPECT_TRUE(training.wait_for("lost node 2"));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+  const Result late = run(scratch_.path(), {"train", "--join", "run"});
+  EXPECT_EQ(late.status, 1);
+  EXPECT_THAT(late.errors, HasSubstr("nobody answers at the doors of the run"));
+  EXPECT_EQ(run(scratch_.path(), {"train", "--join", "nowhere"}).status, 2);
 }
 
 TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {

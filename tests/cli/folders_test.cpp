@@ -102,6 +102,36 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
 }
 
+/// prunex with these arguments, which may take so many MiB for what it writes into: heap, stacks, copies.
+Result run_within(int mebibytes, const std::string& directory, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words{"/bin/bash", "-c", fmt::format("ulimit -d {}; exec \"$@\"", mebibytes * 1024), "bash"};
+  for (const auto& word : prunex(arguments)) words.push_back(word);
+  return run_program(directory, words);
+}
+
+// 160 images of 9 MB: 1.4 GB. That the limit holds is shown by images that are kept in memory, 0.9 GB of them.
+TEST_F(ImageFolders, ThatWouldNotFitIntoMemoryAreTrainedOn) {
+  constexpr int kLimit = 640;
+  const std::string first = scratch_ / "set/train/ant/large-0.jpg";
+  write("set/train/ant/large-0.jpg", data::jpeg_of(data::waves(1500, 2000, 3), 1500, 2000));
+  for (int i = 1; i < 160; ++i) {
+    std::filesystem::create_hard_link(
+        first, scratch_ / fmt::format("set/train/{}/large-{}.jpg", i % 2 == 0 ? "ant" : "bee", i));
+  }
+  const std::vector<std::string> common{"train",         "--model",     "resnet8",  "--batch-size", "4",
+                                        "--local-steps", "23",          "--groups", "none",         "--strategy",
+                                        "local_sgd",     "--exchanges", "2",        "--run-dir",    "run"};
+  auto folder = common, memory = common;
+  folder.insert(folder.end(), {"--dataset", "set", "--image-size", "32", "--data-threads", "2"});
+  const Result trained = run_within(kLimit, scratch_.path(), folder);
+  EXPECT_EQ(trained.status, 0) << trained.errors;
+  EXPECT_EQ(nlohmann::json::parse(text_of("run/summary.json")).at("samples"), 2 * 23 * 4);
+  memory.insert(memory.end(), {"--samples", "300000"});
+  const Result refused = run_within(kLimit, scratch_.path(), memory);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.errors, HasSubstr("out of memory: 921.6 MB were wanted"));
+}
+
 TEST_F(ImageFolders, AsShardsAreIndexedAndTrainedOn) {
   for (const char* part : {"train", "val"}) {
     for (const char* name : {"ant", "bee"}) {

@@ -174,7 +174,7 @@ TEST(Elastic, WhatCountsIsTheSameForAll) {
 TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   const LinkKey key = link_key({"what only friends know"}, "door", "token");
   Door door("127.0.0.1", key, 20ms);
-  door.set_formed({2, {0, 1}});
+  door.set_formed({2, {0, 1}}, {});
   const auto deadline = std::chrono::steady_clock::now() + 10s;
   std::vector<Socket> strangers;
   for (const std::string& words :
@@ -188,8 +188,8 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   EXPECT_NE(presence_at(door.endpoint(), link_key({}, "door", "token"), 300ms), Presence::kThere);
 
   const Report mine{.node = 1, .formed = {2, {0, 1}}, .seen = 2}, left{.node = 3, .formed = {1, {0, 1, 3}}, .seen = 1};
-  Call call(door.endpoint(), key, &mine, 2s);
-  Call late(door.endpoint(), key, &left, 2s);
+  Call call(door.endpoint(), key, mine, 2s);
+  Call late(door.endpoint(), key, left, 2s);
   std::optional<Call::Answer> answer;
   while (!(answer = late.hear(20ms))) {
   }

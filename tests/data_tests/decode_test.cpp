@@ -76,11 +76,59 @@ TEST(Decode, NamesWhatIsBroken) {
   broken(std::string("RIFF\x04\0\0\0WEBPVP8 ", 16), "WebP: ");
 }
 
+/// CRC-32 of the PNG specification, annex D.
+uint32_t checksum(const std::string& bytes) {
+  uint32_t sum = 0xffffffff;
+  for (const unsigned char byte : bytes) {
+    sum ^= byte;
+    for (int bit = 0; bit < 8; ++bit) sum = (sum & 1) != 0 ? 0xedb88320 ^ (sum >> 1) : sum >> 1;
+  }
+  return ~sum;
+}
+
+std::string big_endian(uint32_t number) {
+  return {static_cast<char>(number >> 24), static_cast<char>(number >> 16), static_cast<char>(number >> 8),
+          static_cast<char>(number)};
+}
+
+/// The file with another size in its header.
+std::string png_that_says(std::string png, uint32_t height, uint32_t width) {
+  png.replace(16, 8, big_endian(width) + big_endian(height));
+  return png.replace(29, 4, big_endian(checksum(png.substr(12, 17))));
+}
+
 TEST(Decode, RefusesBombsBeforeTakingMemory) {
   std::string jpeg = jpeg_of(waves(8, 8, 3), 8, 8);
   const size_t frame = jpeg.find("\xff\xc0");
   for (const size_t at : {5, 6, 7, 8}) jpeg[frame + at] = '\xfe';
   broken(jpeg, "65278 x 65278 pixels, wanted 1 to 100000000");
+  broken(png_that_says(png_of(waves(8, 8, 3), 8, 8), 9999, 9998), "PNG: 9998 x 9999 pixels in ");
+}
+
+TEST(Decode, AsksForTheBoxBeforeItTakesMemory) {
+  struct Asked {};
+  const ChooseBox ask = [](int64_t, int64_t) -> Box { throw Asked(); };
+  std::string webp("RIFF\x20\0\0\0WEBPVP8L\x10\0\0\0\x2f\xff\xff\xff\xff", 25);  // 16384 x 16384, then nothing
+  EXPECT_THROW(decode_image(webp + std::string(15, '\0'), ask), BrokenImage);
+  webp.replace(21, 4, std::string("\x0f\x67\xc3\x09", 4));  // 10000 x 9998: as many bits as it has, and no pixels
+  EXPECT_THROW(decode_image(webp + std::string(15, '\0'), ask), Asked);
+  EXPECT_THROW(decode_image(png_of(waves(8, 8, 3), 8, 8), ask), Asked);
+  EXPECT_THROW(decode_image(jpeg_of(waves(8, 8, 3), 8, 8), ask), Asked);
+}
+
+TEST(Decode, RefusesMoreScansThanAnyoneWaitsFor) {
+  const JpegForm form{.channels = 1, .progressive = true};
+  const std::string few = jpeg_of(waves(40, 50, 1), 40, 50, form);
+  const std::string scan = few.substr(few.rfind("\xff\xda"), few.size() - 2 - few.rfind("\xff\xda"));
+  std::string many = few.substr(0, few.size() - 2);
+  for (int i = 0; i < 30; ++i) many += scan;
+  EXPECT_EQ(decode_image(many + "\xff\xd9", whole_image).pixels.size(), size_t{3 * 40 * 50});
+  std::string large = many + "\xff\xd9";
+  const size_t frame = large.find("\xff\xc2");
+  large.replace(frame + 5, 4, "\x05\xdc\xff\xdc");  // 1500 rows of 65500
+  broken(large, "more than 20 scans of this size");
+  for (int i = 0; i < 500; ++i) many += scan;
+  broken(many + "\xff\xd9", "more than 500 scans of this size");
 }
 
 TEST(Decode, EndsOnAnyDamage) {

@@ -171,7 +171,7 @@ void read_report(const std::string& bytes) {
 /// A door of its own, until it has closed the connection; it answers a friend all the while.
 void call_at_door(const std::string& bytes, bool is_proven) {
   comm::Door door("127.0.0.1", key_of(false), std::chrono::milliseconds(5));
-  door.set_formed({3, {0, 1, 2}});
+  door.set_formed({3, {0, 1, 2}}, {});
   auto socket = comm::connect_to(door.endpoint(), soon());
   if (is_proven) {
     comm::Link link(std::move(socket), comm::Side::kCaller, key_of(false));

@@ -310,5 +310,22 @@ TEST(SafeTensors, RefusesOffsetsThatLeaveOverlapOrWasteTheData) {
                  "tensor b overlaps");
 }
 
+TEST(SafeTensors, InMemoryAreTheFilesBytes) {
+  const tests::Scratch scratch;
+  TensorDict tensors;
+  tensors.insert("w", at::arange(6, at::kFloat).reshape({2, 3}));
+  const Metadata metadata{{"a", "b"}};
+  write_safetensors(scratch / "file", tensors, metadata);
+  std::string bytes = to_safetensors(tensors, metadata);
+  EXPECT_EQ(bytes, tests::text_of(scratch / "file"));
+  const SafeTensors read = parse_safetensors(bytes, "the message");
+  EXPECT_TRUE(at::equal(read.tensors["w"], tensors["w"]));
+  EXPECT_EQ(read.metadata, metadata);
+  bytes.back() ^= 1;
+  EXPECT_THAT(
+      [&] { parse_safetensors(bytes, "the message"); },
+      testing::ThrowsMessage<std::runtime_error>(testing::HasSubstr("cannot read the message: tensor w is damaged")));
+}
+
 }  // namespace
 }  // namespace prunex::io

@@ -14,7 +14,7 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr double kBytesPerMbit = 125000;
+constexpr double kMbit = 125000;  // bytes
 
 Run run_with(int64_t bytes, double local, const std::string& strategy = "hsadmm") {
   Run run;
@@ -30,8 +30,7 @@ TEST(Bandwidth, TenExchangesCostWhatTheCostModelPredicts) {
   const auto bytes = static_cast<int64_t>(10 * comm::node_bytes(comm::Form::kSharded, payload, shape));
   const Cost cost = cost_of(run_with(bytes, 50));
   for (const double mbit : {25.0, 400.0, 10000.0}) {
-    const double exchange =
-        comm::predicted_seconds(comm::Form::kSharded, payload, shape, {.link = mbit * kBytesPerMbit});
+    const double exchange = comm::predicted_seconds(comm::Form::kSharded, payload, shape, {.link = mbit * kMbit});
     EXPECT_NEAR(seconds_at(cost, mbit), 50 + 1 + 2 + 3 + 10 * exchange, 1e-6) << mbit;
   }
 }
@@ -92,7 +91,7 @@ TEST(Bandwidth, DdpWaitsForTheSlowerOfLinkAndProcessor) {
 }
 
 TEST(Crossings, AreWhereTwoLinesMeet) {
-  const Cost few{.local = 20, .bytes = 100 * kBytesPerMbit}, many{.local = 10, .bytes = 1100 * kBytesPerMbit};
+  const Cost few{.local = 20, .bytes = 100 * kMbit}, many{.local = 10, .bytes = 1100 * kMbit};
   // 20 + 100 / B = 10 + 1100 / B at B = 100
   EXPECT_THAT(crossings(few, many, {1, 1e6}), ElementsAre(DoubleNear(100, 1e-6)));
   EXPECT_THAT(crossings(few, many, {200, 1e6}), IsEmpty());
@@ -106,8 +105,8 @@ TEST(Crossings, ParallelOrEqualLinesHaveNone) {
 
 TEST(Crossings, ABentLineMayBeCrossedTwice) {
   // max(100, 1000 / B) against 60 + 600 / B: 1000 / B = 60 + 600 / B at 20/3, 100 = 60 + 600 / B at 15
-  const Cost bent{.local = 100, .bytes = 1000 * kBytesPerMbit, .overlap = 1};
-  const Cost straight{.local = 60, .bytes = 600 * kBytesPerMbit};
+  const Cost bent{.local = 100, .bytes = 1000 * kMbit, .overlap = 1};
+  const Cost straight{.local = 60, .bytes = 600 * kMbit};
   EXPECT_THAT(crossings(bent, straight, {1, 1e6}), ElementsAre(DoubleNear(20.0 / 3, 1e-6), DoubleNear(15, 1e-6)));
 }
 

@@ -12,10 +12,6 @@
 namespace prunex::strategies {
 namespace {
 
-void copy_into(TensorDict& tensors, const TensorDict& from) {
-  for (auto& item : tensors) item.value().detach().copy_(from[item.key()]);
-}
-
 State copy_of(const State& state) {
   return {clones(state.global), clones(state.node), clones(state.rank)};
 }
@@ -28,9 +24,9 @@ struct Copy {
         momentum(clones(replica.optimizer["momentum"])) {}
   void into(Replica& replica) const {
     at::NoGradGuard no_grad;
-    copy_into(replica.weights.params, params);
-    copy_into(replica.weights.buffers, buffers);
-    copy_into(replica.optimizer["momentum"], momentum);
+    restore(replica.weights.params, params, "");
+    restore(replica.weights.buffers, buffers, "");
+    restore(replica.optimizer["momentum"], momentum, "");
   }
 };
 

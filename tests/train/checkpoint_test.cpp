@@ -265,5 +265,30 @@ TEST_F(Checkpointing, NoneIsOneLine) {
   EXPECT_THAT([&] { load(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`resume_exchange` 3")));
 }
 
+TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
+  Checkpoint checkpoint{.exchange = 7, .structure = "{}", .progress = "{}"};
+  const at::Tensor z = at::arange(4, at::kFloat);
+  checkpoint.product.insert("w", z);
+  checkpoint.node.insert("mask/g", at::ones({4}, at::kBool));
+  checkpoint.node.insert("z_node/w", z + 1);
+  checkpoint.rank.insert("theta/w", z + 2);
+  checkpoint.rank.insert("u/w", z + 3);
+  const std::string config = "seed = 3\nmodel = \"resnet8\"\n";
+  const auto node = comm::make_solo("node");
+  const std::string bytes = to_bytes({checkpoint, "runs/one"}, config, *node);
+  EXPECT_EQ(bytes.find(std::string(static_cast<const char*>((z + 3).const_data_ptr()), 16)), std::string::npos);
+
+  const Handover taken = take_over(bytes, config, *node);
+  EXPECT_EQ(taken.run_directory, "runs/one");
+  EXPECT_EQ(taken.checkpoint.exchange, 7);
+  EXPECT_TRUE(at::equal(taken.checkpoint.product["w"], z));
+  EXPECT_TRUE(at::equal(taken.checkpoint.node["mask/g"], checkpoint.node["mask/g"]));
+  EXPECT_TRUE(at::equal(taken.checkpoint.node["z_node/w"], z));
+  EXPECT_TRUE(at::equal(taken.checkpoint.rank["theta/w"], z));
+  EXPECT_TRUE(at::equal(taken.checkpoint.rank["u/w"], at::zeros({4})));
+  EXPECT_THAT([&] { take_over(bytes, "seed = 4\nmodel = \"resnet8\"\n", *node); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("got 4, the run in runs/one had 3")));
+}
+
 }  // namespace
 }  // namespace prunex::train

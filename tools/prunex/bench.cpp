@@ -15,6 +15,7 @@
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/train/options.h"
+#include "report/verdict.h"
 #include "tools/prunex/commands.h"
 
 namespace prunex::tools {
@@ -136,7 +137,7 @@ struct Expected {
 Expected expected(const BenchCommand& command, const Result& result, const comm::Layout& layout) {
   if (command.line_rate <= 0 || layout.nodes() == 1) return {};
   const comm::ClusterShape shape{layout.nodes(), layout.ranks_here()};
-  const double link = command.line_rate * 1e6 / 8;
+  const double link = command.line_rate * report::kBytesPerMbit;
   const auto bytes = static_cast<double>(result.bytes);
   return {comm::least_node_bytes(bytes, shape) / link,
           comm::predicted_seconds(result.form, bytes, shape, {.link = link})};
@@ -201,7 +202,7 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);
   if (!environment && shape.world_size() > 1) {
-    return launch::launch_ranks({.shape = shape, .privacy = options.privacy}, invocation.argv);
+    return launch::launch_ranks({.shape = shape, .privacy = options.privacy}, launch::words_of(invocation.argv));
   }
   auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);

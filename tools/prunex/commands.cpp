@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -13,6 +12,7 @@
 #include <system_error>
 
 #include "prunex/comm/connect.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/help.h"
 
@@ -83,19 +83,30 @@ CLI::App& add_command(CLI::App& parent, Command command, int& status) {
 }
 
 comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
-  const auto milliseconds = [](double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); };
   comm::ConnectOptions options{.interfaces = ranks.interfaces,
-                               .timeout = milliseconds(ranks.comm_timeout),
-                               .join_timeout = milliseconds(ranks.join_timeout),
+                               .timeout = train::milliseconds(ranks.comm_timeout),
+                               .join_timeout = train::milliseconds(ranks.join_timeout),
                                .shared_memory = ranks.shared_memory,
                                .privacy = comm::read_privacy(ranks.secret_file, ranks.encrypt),
-                               .heartbeat_timeout = milliseconds(ranks.heartbeat_timeout),
+                               .heartbeat_timeout = train::milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
   if (ranks.device == "cuda") {
     comm::check_gpu();
     options.device = at::kCUDA;
   }
   return options;
+}
+
+void apply_file(text::OptionList& list, const std::string& command, const std::string& option,
+                const std::string& path) {
+  const std::string source = text::field_name(option);
+  std::string text;
+  try {
+    text = text::read_file(path, text::kLargestToml);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
+  }
+  list.apply(text, fmt::format("{} {}", source, path), command);
 }
 
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {

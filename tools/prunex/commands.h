@@ -59,6 +59,10 @@ void add_completion(CLI::App& app, int& status);
 void add_man_page(CLI::App& app, int& status);
 void add_options_page(CLI::App& app, int& status);
 
+/// Takes what the TOML file `path` says for options of `command` that were not given yet. Throws std::invalid_argument
+/// that names `option`, which named the file, and the path.
+void apply_file(text::OptionList& list, const std::string& command, const std::string& option, const std::string& path);
+
 /// Throws std::invalid_argument if two options name one file, which the second would overwrite.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 

@@ -9,7 +9,6 @@
 #include "prunex/comm/layout.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "prunex/text/read_file.h"
 #include "report/report.h"
 #include "report/study.h"
 #include "tools/prunex/commands.h"
@@ -155,17 +154,6 @@ text::OptionList describe(PlanCommand& command) {
   return list;
 }
 
-void complete(const PlanCommand& command, text::OptionList& list) {
-  if (command.cluster_file.empty()) return;
-  std::string text;
-  try {
-    text = text::read_file(command.cluster_file, text::kLargestToml);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(fmt::format("`cluster`: {}: {}", command.cluster_file, error.what()));
-  }
-  list.apply(text, "`cluster` " + command.cluster_file, "plan");
-}
-
 }  // namespace
 
 void add_plan(CLI::App& app, int& status) {
@@ -178,7 +166,7 @@ void add_plan(CLI::App& app, int& status) {
                .run = [command, options] { return run_plan(*command, *options); },
                .complete =
                    [command, options](text::OptionList& list) {
-                     complete(*command, list);
+                     if (!command->cluster_file.empty()) apply_file(list, "plan", "cluster", command->cluster_file);
                      *options = list;
                    }},
               status);

@@ -16,9 +16,10 @@
 #include "prunex/comm/connect.h"
 #include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/signals.h"
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/text/read_file.h"
+#include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -150,11 +151,72 @@ std::string plan_text(const train::Plan& plan, const train::TrainOptions& option
          row("sent", traffic_of(plan, options));
 }
 
+/// The ranks that train: all that the launcher started, or of a node that joins those of this machine.
+comm::Layout shape_to_start(const TrainOptions& options) {
+  return options.join.empty() ? train::shape_of(options) : comm::Layout::even(1, options.ranks_per_node[0]);
+}
+
+/// Where the ranks of a launcher have been before, and the run goes on without them.
+std::string run_to_come_back_to(const TrainOptions& options) {
+  const std::string& directory = options.resume.empty() ? options.run_dir : options.resume;
+  const bool may = options.elastic && options.join.empty() && !directory.empty();
+  return may && train::doors_in(directory) ? directory : "";
+}
+
+comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
+                        const comm::ConnectOptions& connection) {
+  if (!options.join.empty() && environment && environment->world_size > environment->seat.local_size) {
+    if (environment->seat.local_size == 1) return comm::connect(comm::Environment(), connection);
+    throw std::invalid_argument(
+        fmt::format("`join`: got {} ranks of several nodes, wanted those of one", environment->world_size));
+  }
+  const auto wanted = options.elastic && environment ? std::nullopt : std::optional(shape_to_start(options));
+  return comm::connect(environment.value_or(comm::Environment()), connection, wanted);
+}
+
+/// Comes back to the run where it was before, or trains from the beginning or a checkpoint.
+train::Summary train_or_join(TrainOptions options, const std::optional<comm::Environment>& environment,
+                             const comm::ConnectOptions& connection, const std::string& config,
+                             train::StopRequest& stop, comm::Hierarchy& ranks) {
+  const std::string before = environment ? run_to_come_back_to(options) : "";
+  if (!before.empty()) {
+    options.join = before;
+    try {
+      ranks = connect(options, environment, connection);
+      return train::train(options, ranks, config, &stop);
+    } catch (const comm::NobodyThere&) {
+      options.join.clear();
+      if (std::filesystem::exists(before + "/checkpoint")) options.resume = before;
+    }
+  }
+  ranks = connect(options, environment, connection);
+  if (!options.quiet) warn_if_open(ranks);
+  return train::train(options, ranks, config, &stop);
+}
+
+/// As another process of this executable is to be called; of an elastic run with its directory, so that lost nodes find
+/// it.
+int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::Privacy& privacy,
+                 const Invocation& invocation) {
+  std::vector<std::string> words = launch::words_of(invocation.argv);
+  launch::LaunchOptions launch{
+      .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = privacy};
+  if (options.elastic && options.join.empty()) {
+    std::string directory = options.resume.empty() ? options.run_dir : options.resume;
+    if (directory.empty()) {
+      directory = io::create_next_run_directory("runs", {options.data.dataset, options.model, options.strategy});
+      words.insert(words.end(), {"--run-dir", directory});
+    }
+    if (train::can_join(options)) launch.words_to_join = {"--join", directory};
+  }
+  return launch::launch_ranks(launch, words);
+}
+
 int run_train(const TrainCommand& command, const std::string& config, const Invocation& invocation) {
   const auto& options = command.options;
   train::validate(options);
   const auto environment = comm::read_environment();
-  const comm::Layout shape = train::shape_of(options);
+  const comm::Layout shape = shape_to_start(options);
   if (!environment) launch::expect_room_for(shape);
   comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
@@ -169,16 +231,14 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch::launch_ranks({shape, options.threads, options.elastic, connection.privacy}, invocation.argv);
+    return launch_train(options, shape, connection.privacy, invocation);
   }
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
                                     !options.quiet && (!environment || environment->rank == 0));
-  const auto wanted = options.elastic && environment ? std::nullopt : std::optional(shape);
-  auto ranks = comm::connect(environment.value_or(comm::Environment()), connection, wanted);
-  if (!options.quiet) warn_if_open(ranks);
+  comm::Hierarchy ranks;
   try {
-    const auto summary = train::train(options, ranks, config, &stop);
+    const auto summary = train_or_join(options, environment, connection, config, stop, ranks);
     if (ranks.layout.rank == 0) print_result(summary);
     return 0;
   } catch (const train::Interrupted& end) {
@@ -199,17 +259,6 @@ text::OptionList describe(TrainCommand& command) {
   return list;
 }
 
-void apply_file(text::OptionList& list, const std::string& option, const std::string& path) {
-  const std::string source = text::field_name(option);
-  std::string text;
-  try {
-    text = text::read_file(path, text::kLargestToml);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
-  }
-  list.apply(text, fmt::format("{} {}", source, path), "train");
-}
-
 }  // namespace
 
 void add_train(CLI::App& app, Invocation invocation, int& status) {
@@ -217,8 +266,15 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto config = std::make_shared<std::string>();
   const auto complete = [command, config](text::OptionList& list) {
     const auto& options = command->options;
-    if (!command->config.empty()) apply_file(list, "config", command->config);
-    if (!options.resume.empty()) apply_file(list, "resume", options.resume + "/config.toml");
+    if (!command->config.empty()) apply_file(list, "train", "config", command->config);
+    if (!options.resume.empty()) apply_file(list, "train", "resume", options.resume + "/config.toml");
+    if (!options.join.empty()) {
+      if (!options.resume.empty() && options.resume != options.join) {
+        throw std::invalid_argument(fmt::format("`resume`: got {} beside `join` {}", options.resume, options.join));
+      }
+      apply_file(list, "train", "join", options.join + "/config.toml");
+      command->options.resume.clear();  // a rank of a run that was gone on with, come back
+    }
     train::apply_preset(list, options);
     *config = list.configuration();
   };

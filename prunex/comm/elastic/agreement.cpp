@@ -14,20 +14,6 @@ namespace {
 constexpr size_t kMostNodes = 1 << 16;
 constexpr size_t kMostAgreed = 64;
 
-std::string text_of(const Roster& roster) {
-  return fmt::format("{} {} {}", roster.epoch, roster.nodes.size(), fmt::join(roster.nodes, " "));
-}
-
-bool read(std::istringstream& text, Roster& roster) {
-  size_t count = 0;
-  if (!(text >> roster.epoch >> count) || count > kMostNodes) return false;
-  roster.nodes.resize(count);
-  for (int& node : roster.nodes) {
-    if (!(text >> node)) return false;
-  }
-  return std::is_sorted(roster.nodes.begin(), roster.nodes.end());
-}
-
 /// The rosters that those who go on need a quorum of: what was agreed to before the newest formed one is history.
 std::vector<Roster> rosters_to_win(const std::vector<Report>& here) {
   const auto newest = std::max_element(
@@ -96,10 +82,24 @@ bool Roster::has(int node) const {
   return std::binary_search(nodes.begin(), nodes.end(), node);
 }
 
+std::string Roster::text() const {
+  return fmt::format("{} {} {}", epoch, nodes.size(), fmt::join(nodes, " "));
+}
+
+bool Roster::read(std::istream& text) {
+  size_t count = 0;
+  if (!(text >> epoch >> count) || count > kMostNodes) return false;
+  nodes.resize(count);
+  for (int& node : nodes) {
+    if (!(text >> node)) return false;
+  }
+  return std::is_sorted(nodes.begin(), nodes.end());
+}
+
 std::string Report::text() const {
   std::string text = fmt::format("{} {} {} {} {} {} {}", node, local_rank, seen, committed, entered ? 1 : 0,
-                                 text_of(formed), agreed.size());
-  for (const Roster& roster : agreed) text += " " + text_of(roster);
+                                 formed.text(), agreed.size());
+  for (const Roster& roster : agreed) text += " " + roster.text();
   return text;
 }
 
@@ -109,9 +109,9 @@ Report Report::from_text(const std::string& text) {
   size_t agreed = 0;
   bool fits = static_cast<bool>(fields >> report.node >> report.local_rank >> report.seen >> report.committed >>
                                 report.entered) &&
-              read(fields, report.formed) && static_cast<bool>(fields >> agreed) && agreed <= kMostAgreed;
+              report.formed.read(fields) && static_cast<bool>(fields >> agreed) && agreed <= kMostAgreed;
   report.agreed.resize(fits ? agreed : 0);
-  for (Roster& roster : report.agreed) fits = fits && read(fields, roster);
+  for (Roster& roster : report.agreed) fits = fits && roster.read(fields);
   if (!fits || report.node < 0 || report.local_rank < 0) throw std::runtime_error("[comm] a report that is none");
   return report;
 }
@@ -132,18 +132,26 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
   }
   if (!verdict.waiting.empty()) return verdict;
 
+  const auto& formed = rosters.front().nodes;
+  if (std::all_of(formed.begin(), formed.end(), [&](int node) { return missing.dead.count(node) > 0; })) {
+    verdict.kind = Verdict::Kind::kTooFew;
+    verdict.why = "nobody is left who has what the run has come to";
+    return verdict;
+  }
   std::vector<int> members = members_here(rosters.front(), complete);
   std::erase_if(members, [&](int node) { return missing.dead.count(node) > 0; });  // one of its ranks has ended
-  const std::set<int> going(members.begin(), members.end());
+  std::set<int> present = complete;  // who is here and does not go on will be told, and goes on nowhere else
+  for (const int node : missing.dead) present.erase(node);
   for (const Roster& roster : rosters) {
-    verdict.why = why_not(roster, members_here(roster, going), missing.dead, least);
+    verdict.why = why_not(roster, members_here(roster, present), missing.dead, least);
     if (verdict.why.empty()) continue;
     verdict.kind = Verdict::Kind::kNoQuorum;
     return verdict;
   }
   if (static_cast<int>(members.size()) < least) {
     verdict.kind = Verdict::Kind::kTooFew;
-    verdict.why = fmt::format("{} of {} nodes are left", members.size(), rosters.front().nodes.size());
+    verdict.why = fmt::format("{} of {} nodes are left, fewer than `min_nodes` {}", members.size(),
+                              rosters.front().nodes.size(), least);
     return verdict;
   }
   verdict.kind = Verdict::Kind::kGo;

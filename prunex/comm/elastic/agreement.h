@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@ struct Roster {
   std::vector<int> nodes;
 
   bool has(int node) const;
+  /// Numbers in a line; read() is false for what is none.
+  std::string text() const;
+  bool read(std::istream& text);
   bool operator==(const Roster&) const = default;
 };
 

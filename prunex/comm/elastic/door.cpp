@@ -1,15 +1,20 @@
 #include "prunex/comm/elastic/door.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <list>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
+#include "prunex/comm/layout.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::comm {
@@ -24,19 +29,24 @@ constexpr size_t kMostCallers = 4096;
 constexpr milliseconds kOutOfDescriptors{10};
 constexpr const char* kSeek = "seek ";
 constexpr const char* kAsk = "ask";
+constexpr const char* kJoin = "join ";
+constexpr const char* kFetch = "fetch";
 constexpr const char* kOut = "out";
 constexpr const char* kSaid = "said ";
+constexpr const char* kElsewhere = "elsewhere ";
+constexpr const char* kSize = "size ";
 
-bool starts_with(const std::string& text, const std::string& begin) {
-  return text.compare(0, begin.size(), begin) == 0;
+std::string after(const char* word, const std::string& text) {
+  return text.substr(std::string_view(word).size());
 }
 
 }  // namespace
 
 class Door::Loop {
  public:
-  Loop(Socket listener, const LinkKey& key, milliseconds pause)
+  Loop(Socket listener, Endpoint endpoint, const LinkKey& key, milliseconds pause)
       : listener_(std::move(listener)),
+        endpoint_(std::move(endpoint)),
         key_(key),
         pause_(pause),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
@@ -70,21 +80,64 @@ class Door::Loop {
     }
   }
 
+  std::vector<NewNode> newcomers() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<NewNode> nodes, complete;
+    for (const Caller& caller : callers_) {
+      if (!caller.newcomer) continue;
+      const auto same = [&](const NewNode& node) { return node.front().key == caller.newcomer->key; };
+      const auto node = std::find_if(nodes.begin(), nodes.end(), same);
+      node == nodes.end() ? nodes.push_back({*caller.newcomer}) : node->push_back(*caller.newcomer);
+    }
+    for (NewNode& node : nodes) {
+      std::sort(node.begin(), node.end(), [](const auto& a, const auto& b) { return a.local_rank < b.local_rank; });
+      bool all = static_cast<int>(node.size()) == node.front().ranks;
+      for (size_t i = 0; i < node.size(); ++i) all = all && node[i].local_rank == static_cast<int>(i);
+      if (all) complete.push_back(std::move(node));
+    }
+    return complete;
+  }
+
+  bool is_waiting(const Endpoint& newcomer) const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(callers_.begin(), callers_.end(),
+                       [&](const Caller& caller) { return caller.newcomer && caller.newcomer->door == newcomer; });
+  }
+
+  void answer(const NewNode& node, const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    for (Caller& caller : callers_) {
+      if (!caller.newcomer || caller.newcomer->key != node.front().key) continue;
+      caller.link.send({MessageKind::kNote, message.empty() ? kOut : kSaid + message});
+      caller.newcomer.reset();
+    }
+  }
+
+  void offer(std::shared_ptr<const std::string> state) {
+    const std::lock_guard lock(mutex_);
+    offer_ = std::move(state);
+  }
+
   void dismiss() {
     const std::lock_guard lock(mutex_);
     callers_.remove_if([](const Caller& caller) { return caller.report.has_value(); });
   }
 
-  void set_formed(const Roster& roster) {
+  void set_formed(const Roster& roster, const Endpoint& leader) {
     const std::lock_guard lock(mutex_);
     formed_ = roster;
+    leader_ = leader;
     callers_.remove_if([this](Caller& caller) { return caller.report && !is_in(caller); });
+    for (Caller& caller : callers_) send_elsewhere(caller);
   }
 
  private:
   struct Caller {
     PeerLink link;
     std::optional<Report> report = {};  // of one that seeks
+    std::optional<Newcomer> newcomer = {};
+    std::shared_ptr<const std::string> fetched = {};  // what it has asked for
+    size_t sent = 0;                                  // of it
   };
 
   void run() {
@@ -141,6 +194,7 @@ class Door::Loop {
   bool listen_to(Caller& caller) {
     const bool was_proven = caller.link.proven();
     caller.link.flush();
+    hand_over(caller);
     const bool ended = !caller.link.receive().empty();
     if (!was_proven) give_sign(caller);
     while (const auto message = caller.link.next()) {
@@ -152,13 +206,42 @@ class Door::Loop {
   bool take(Caller& caller, const PeerMessage& message) {
     if (message.kind != MessageKind::kNote) return false;
     if (message.text == kAsk) return true;
-    if (!starts_with(message.text, kSeek)) return false;
+    if (message.text == kFetch) return begin_to_hand_over(caller);
     try {
-      caller.report = Report::from_text(message.text.substr(std::string(kSeek).size()));
+      if (message.text.starts_with(kJoin)) {
+        caller.newcomer = Newcomer::from_text(after(kJoin, message.text));
+        send_elsewhere(caller);
+        return true;
+      }
+      if (!message.text.starts_with(kSeek)) return false;
+      caller.report = Report::from_text(after(kSeek, message.text));
     } catch (const std::runtime_error&) {
       return false;
     }
     return is_in(caller);
+  }
+
+  void send_elsewhere(Caller& caller) const {
+    const bool here = leader_.host.empty() || leader_ == endpoint_;
+    if (!caller.newcomer || here) return;
+    caller.newcomer.reset();
+    caller.link.send({MessageKind::kNote, kElsewhere + leader_.text()});
+  }
+
+  bool begin_to_hand_over(Caller& caller) const {
+    if (!offer_ || caller.fetched) return false;
+    caller.fetched = offer_;
+    caller.link.send({MessageKind::kNote, kSize + std::to_string(offer_->size())});
+    hand_over(caller);
+    return true;
+  }
+
+  /// As much as the kernel takes now.
+  static void hand_over(Caller& caller) {
+    while (caller.fetched && !caller.link.blocked() && caller.sent < caller.fetched->size()) {
+      caller.link.send({MessageKind::kData, caller.fetched->substr(caller.sent, kMostMessageBytes)});
+      caller.sent += kMostMessageBytes;
+    }
   }
 
   /// Tells a caller without whom the others went on.
@@ -169,20 +252,37 @@ class Door::Loop {
   }
 
   const Socket listener_;
+  const Endpoint endpoint_;
   const LinkKey key_;
   const milliseconds pause_;
   const Socket wake_;
   mutable std::mutex mutex_;
   std::list<Caller> callers_;
   Roster formed_;
+  Endpoint leader_;
+  std::shared_ptr<const std::string> offer_;
   bool stop_ = false;
   std::thread thread_;
 };
 
+std::string Newcomer::text() const {
+  return fmt::format("{} {} {} {}", key, local_rank, ranks, door.text());
+}
+
+Newcomer Newcomer::from_text(const std::string& text) {
+  Newcomer newcomer;
+  std::istringstream fields(text);
+  const bool fits = static_cast<bool>(fields >> newcomer.key >> newcomer.local_rank >> newcomer.ranks) &&
+                    newcomer.door.read(fields) && newcomer.ranks > 0 && newcomer.ranks <= kMostRanks &&
+                    newcomer.local_rank >= 0 && newcomer.local_rank < newcomer.ranks;
+  if (!fits) throw std::runtime_error("[comm] a newcomer that is none");
+  return newcomer;
+}
+
 Door::Door(const std::string& address, const LinkKey& key, milliseconds pause) {
   Socket listener = listen_on({address, 0}, kBacklog);
   endpoint_ = {address, port_of(listener)};
-  loop_ = std::make_unique<Loop>(std::move(listener), key, pause);
+  loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }
 
 Door::~Door() = default;
@@ -199,11 +299,36 @@ void Door::dismiss() {
   loop_->dismiss();
 }
 
-void Door::set_formed(const Roster& roster) {
-  loop_->set_formed(roster);
+void Door::set_formed(const Roster& roster, const Endpoint& leader) {
+  loop_->set_formed(roster, leader);
 }
 
-Call::Call(const Endpoint& door, const LinkKey& key, const Report* report, milliseconds patience)
+std::vector<NewNode> Door::newcomers() const {
+  return loop_->newcomers();
+}
+
+bool Door::is_waiting(const Endpoint& newcomer) const {
+  return loop_->is_waiting(newcomer);
+}
+
+void Door::answer(const NewNode& node, const std::string& message) {
+  loop_->answer(node, message);
+}
+
+void Door::offer(std::shared_ptr<const std::string> state) {
+  loop_->offer(std::move(state));
+}
+
+Call::Call(const Endpoint& door, const LinkKey& key, milliseconds patience)
+    : Call(door, key, std::string(kAsk), patience) {}
+
+Call::Call(const Endpoint& door, const LinkKey& key, const Report& report, milliseconds patience)
+    : Call(door, key, kSeek + report.text(), patience) {}
+
+Call::Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, milliseconds patience)
+    : Call(door, key, kJoin + newcomer.text(), patience) {}
+
+Call::Call(const Endpoint& door, const LinkKey& key, const std::string& words, milliseconds patience)
     : patience_(patience) {
   try {
     Socket socket = connect_to(door, Clock::now() + patience);
@@ -216,7 +341,7 @@ Call::Call(const Endpoint& door, const LinkKey& key, const Report* report, milli
     presence_ = Presence::kSilent;
     return;
   }
-  link_->send({MessageKind::kNote, report == nullptr ? kAsk : kSeek + report->text()});
+  link_->send({MessageKind::kNote, words});
   heard_ = Clock::now();
 }
 
@@ -230,18 +355,43 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
     heard_ = Clock::now();
     if (message->kind != MessageKind::kNote) continue;
     if (message->text == kOut) return Answer{Presence::kThere, "", true};
-    if (starts_with(message->text, kSaid))
-      return Answer{Presence::kThere, message->text.substr(std::string(kSaid).size())};
+    if (message->text.starts_with(kSaid)) return Answer{Presence::kThere, after(kSaid, message->text)};
+    if (!message->text.starts_with(kElsewhere)) continue;
+    std::istringstream words(after(kElsewhere, message->text));
+    Endpoint elsewhere;
+    if (elsewhere.read(words)) return Answer{.elsewhere = elsewhere};
   }
   if (ended) return Answer{Presence::kEnded};
   if (Clock::now() - heard_ > patience_) return Answer{Presence::kSilent};
   return std::nullopt;
 }
 
+std::string fetch_from(const Endpoint& door, const LinkKey& key, milliseconds patience) {
+  PeerLink link(Link(connect_to(door, Clock::now() + patience), Side::kCaller, key));
+  link.send({MessageKind::kNote, kFetch});
+  std::string state;
+  std::optional<uint64_t> size;
+  for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
+    pollfd event = {link.fd(), link.events(), 0};
+    poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
+    const std::string end = link.receive();
+    while (const auto message = link.next()) {
+      heard = Clock::now();
+      if (message->kind == MessageKind::kData) state += message->text;
+      if (message->kind == MessageKind::kNote && message->text.starts_with(kSize)) {
+        size = std::strtoull(after(kSize, message->text).c_str(), nullptr, 10);
+      }
+    }
+    if (size && state.size() >= *size) return state;
+    if (!end.empty()) throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, end));
+  }
+  throw std::runtime_error(fmt::format("[comm] the door at {}:{} was silent", door.host, door.port));
+}
+
 Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
   constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
   for (int i = 0; i < kTries; ++i) {
-    Call call(door, key, nullptr, patience);
+    Call call(door, key, patience);
     while (!call.lives()) {
       const auto answer = call.hear(milliseconds(20));
       if (!answer) continue;

@@ -5,10 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <map>
-#include <random>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -25,61 +23,18 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAskEvery{20};          // between two looks at who has come
 constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
-constexpr int64_t kCardBytes = 64;             // "address port"
-constexpr int64_t kTokenWords = 4;
-
-std::string random_words(int64_t count) {
-  std::random_device random;
-  std::string text;
-  for (int64_t i = 0; i < count; ++i) text += fmt::format("{:08x}", random());
-  return text;
-}
-
-/// Rank 0's text, of so many bytes, on all ranks.
-std::string broadcast(Communicator& world, const std::string& text) {
-  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  world.broadcast(bytes);
-  return {static_cast<const char*>(bytes.const_data_ptr()), text.size()};
-}
-
-std::vector<std::string> gather(Communicator& world, const std::string& card) {
-  TORCH_CHECK(static_cast<int64_t>(card.size()) < kCardBytes, "[comm] a card of ", card.size(), " bytes");
-  at::Tensor mine = at::zeros({kCardBytes}, at::kByte);
-  std::memcpy(mine.data_ptr(), card.data(), card.size());
-  at::Tensor all = at::zeros({world.size(), kCardBytes}, at::kByte);
-  world.all_gather(all, mine);
-  if (world.size() == 1) all.copy_(mine);
-  std::vector<std::string> cards;
-  for (int64_t rank = 0; rank < world.size(); ++rank) {
-    cards.emplace_back(static_cast<const char*>(all[rank].const_data_ptr()));
-  }
-  return cards;
-}
-
-Endpoint endpoint_of(const std::string& card) {
-  Endpoint endpoint;
-  std::istringstream fields(card);
-  fields >> endpoint.host >> endpoint.port;
-  return endpoint;
-}
 
 }  // namespace
 
 std::string Elastic::Decision::text() const {
-  return fmt::format("{} {} {} {} {} {}", committed, store.host, store.port, roster.epoch, roster.nodes.size(),
-                     fmt::join(roster.nodes, " "));
+  return fmt::format("{} {} {}", committed, store.text(), roster.text());
 }
 
 Elastic::Decision Elastic::Decision::from_text(const std::string& text) {
   Decision decision;
   std::istringstream fields(text);
-  size_t count = 0;
-  bool fits = static_cast<bool>(fields >> decision.committed >> decision.store.host >> decision.store.port >>
-                                decision.roster.epoch >> count) &&
-              count <= text.size();
-  decision.roster.nodes.resize(fits ? count : 0);
-  for (int& node : decision.roster.nodes) fits = fits && static_cast<bool>(fields >> node);
+  const bool fits =
+      static_cast<bool>(fields >> decision.committed) && decision.store.read(fields) && decision.roster.read(fields);
   if (!fits) throw std::runtime_error("[comm] a decision that is none");
   return decision;
 }
@@ -92,40 +47,52 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       ranks_of_(ranks.layout.node_sizes),
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
-  if (!ranks.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  const std::string token = broadcast(*ranks.world, random_words(kTokenWords));
-  door_key_ = link_key(ranks.privacy, "door", token);
-  store_key_ = store_key(ranks.privacy, token);
-  const auto silence = options_.silence;
-  const std::string address = ranks.address.empty() ? "127.0.0.1" : ranks.address;
-  door_ = std::make_unique<Door>(address, door_key_, std::min(milliseconds(300), silence / 5));
-  const auto cards = gather(*ranks.world, fmt::format("{} {}", address, door_->endpoint().port));
+  token_ = broadcast_text(*ranks.world, random_secret());
+  open_door();
+  const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
   size_t rank = 0;
   for (const int size : ranks_of_) {
     auto& doors = doors_.emplace_back();
-    for (int i = 0; i < size; ++i) doors.push_back(endpoint_of(cards[rank++]));
+    for (int i = 0; i < size; ++i) {
+      std::istringstream card(cards[rank++]);
+      doors.emplace_back().read(card);
+    }
     formed_.nodes.push_back(static_cast<int>(formed_.nodes.size()));
   }
-  door_->set_formed(formed_);
+  door_->set_formed(formed_, door_of(formed_.nodes.front()));
+}
+
+void Elastic::open_door() {
+  if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
+  const std::string address = ranks_.address.empty() ? "127.0.0.1" : ranks_.address;
+  door_ = std::make_unique<Door>(address, door_key(), std::min(milliseconds(300), options_.silence / 5));
 }
 
 Elastic::~Elastic() = default;
 
-void Elastic::commit(int64_t exchange, uint64_t hash) {
+bool Elastic::commit(int64_t exchange, uint64_t hash) {
   TORCH_CHECK(exchange == committed_ + 1, "[comm] exchange ", exchange, " after ", committed_);
   entered_ = true;
   Communicator& world = *ranks_.world;
-  at::Tensor mine = at::full({1}, static_cast<int64_t>(hash), at::kLong);
-  at::Tensor all = at::zeros({world.size(), 1}, at::kLong);
+  const bool waits = leads() && next_newcomer().has_value();
+  const at::Tensor mine = at::tensor({static_cast<int64_t>(hash), int64_t{waits}}, at::kLong);
+  at::Tensor all = at::zeros({world.size(), 2}, at::kLong);
   world.all_gather(all, mine);
   committed_ = exchange;
   entered_ = false;
-  for (int rank = 0; world.size() > 1 && rank < world.size(); ++rank) {
-    if (all[rank].equal(mine)) continue;
+  door_->offer(nullptr);
+  weigh();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto other = static_cast<uint64_t>(all[rank][0].item<int64_t>());
+    if (other == hash) continue;
     throw std::logic_error(fmt::format("[comm] after exchange {} rank {} has {:016x}, rank {} {:016x}", exchange,
-                                       ranks_.layout.rank, hash, rank,
-                                       static_cast<uint64_t>(all[rank].item<int64_t>())));
+                                       ranks_.layout.rank, hash, rank, other));
   }
+  return all[0][1].item<int64_t>() != 0;
+}
+
+LinkKey Elastic::door_key() const {
+  return link_key(ranks_.privacy, "door", token_);
 }
 
 bool Elastic::has_lost() const {
@@ -147,36 +114,47 @@ Report Elastic::report() const {
 }
 
 Change Elastic::regroup() {
-  const auto begin = Clock::now();
   ranks_.watch->abort_switch()->abort("the nodes regroup");
+  return settle(std::nullopt);
+}
+
+/// Connects as decided, or as is decided next if somebody does not come.
+Change Elastic::settle(std::optional<Decision> decision) {
+  const auto begin = Clock::now();
   const Roster before = formed_;
-  for (;;) {
-    const Decision decision = seek();
-    agreed_.push_back(decision.roster);
-    seen_ = std::max(seen_, decision.roster.epoch);
+  for (;; decision.reset()) {
+    if (!decision) decision = seek();
+    agreed_.push_back(decision->roster);
+    seen_ = std::max(seen_, decision->roster.epoch);
     try {
-      Hierarchy next = connect_in(decision);
+      Hierarchy next = connect_in(*decision);
       ranks_ = std::move(next);
+      break;
     } catch (const std::runtime_error& error) {
       say(fmt::format("{}: the nodes meet again", error.what()));
       store_.reset();
       door_->dismiss();
-      continue;
     }
-    store_.reset();
-    formed_ = decision.roster;
-    agreed_.clear();
-    door_->dismiss();
-    door_->set_formed(formed_);
-    Change change{.roster = formed_, .exchange = decision.committed, .adopts = decision.committed > committed_};
-    committed_ = decision.committed;
-    entered_ = false;
-    for (const int node : before.nodes) {
-      if (!formed_.has(node)) change.lost.push_back(node);
-    }
-    change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    return change;
   }
+  store_.reset();
+  formed_ = decision->roster;
+  agreed_.clear();
+  door_->dismiss();
+  door_->set_formed(formed_, door_of(formed_.nodes.front()));
+  Change change{.roster = formed_, .exchange = decision->committed, .adopts = decision->committed > committed_};
+  committed_ = decision->committed;
+  entered_ = false;
+  for (const int node : before.nodes) {
+    if (!formed_.has(node)) change.lost.push_back(node);
+  }
+  for (const int node : formed_.nodes) {
+    if (before.has(node)) continue;
+    change.joined.push_back(node);
+    joined_at_[node] = committed_;
+  }
+  weigh();
+  change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return change;
 }
 
 /// The lowest node that may be there.
@@ -193,33 +171,29 @@ Elastic::Decision Elastic::seek() {
   for (;;) {
     const int node = leader(missing);
     if (node == node_ && local_rank_ == 0) return lead(missing);
-    bool heard = false;
-    Decision decision = follow(node, missing, heard);
-    if (heard) return decision;
+    if (const auto decision = follow(node, missing)) return *decision;
     if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
     throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
   }
 }
 
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
-Elastic::Decision Elastic::follow(int node, Missing& missing, bool& heard) {
-  const Endpoint& door = doors_[static_cast<size_t>(node)].front();
+std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
+  const Endpoint& door = door_of(node);
   const auto silence = options_.silence;
-  const Report mine = report();
-  Call call(door, door_key_, &mine, silence);
+  Call call(door, door_key(), report(), silence);
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
     if (answer->is_out) {
       throw LeftBehind(fmt::format("[comm] the others went on without this node, {}", node_));
     }
-    heard = !answer->message.empty();
-    if (heard) return Decision::from_text(answer->message);
+    if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;
-    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key_, silence);
+    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key(), silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
-    return {};
+    return std::nullopt;
   }
 }
 
@@ -244,7 +218,7 @@ class Elastic::Lead {
     if (!asked.valid()) {
       const Endpoint door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
       const auto silence = of_.options_.silence;
-      asked = std::async(std::launch::async, [door, silence, key = of_.door_key_] {
+      asked = std::async(std::launch::async, [door, silence, key = of_.door_key()] {
         const Presence presence = presence_at(door, key, silence);
         if (presence == Presence::kThere) std::this_thread::sleep_for(5 * kAskEvery);  // it may be a long wait
         return presence;
@@ -272,6 +246,11 @@ Elastic::Decision Elastic::lead(Missing& missing) {
     std::vector<Report> here = door_->reports();
     here.push_back(report());
     for (const Report& report : here) missing.silent.erase(report.node);
+    for (size_t node = 0; node < doors_.size(); ++node) {  // who waits to be let in goes on nowhere
+      const bool waits = std::any_of(doors_[node].begin(), doors_[node].end(),
+                                     [this](const Endpoint& door) { return door_->is_waiting(door); });
+      if (waits) missing.dead.insert(static_cast<int>(node));
+    }
     const Verdict verdict = decide(here, missing, ranks_of_, options_.least_nodes);
     if (missing.dead.count(node_) > 0) {
       throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
@@ -280,8 +259,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
       case Verdict::Kind::kGo:
         return decided(verdict);
       case Verdict::Kind::kTooFew:
-        throw std::runtime_error(
-            fmt::format("[comm] {}, fewer than `min_nodes` {}", verdict.why, options_.least_nodes));
+        throw std::runtime_error("[comm] " + verdict.why);
       case Verdict::Kind::kWait:
         gives_up = kNever;
         if (Clock::now() - begin > options_.timeout) {
@@ -306,21 +284,28 @@ Elastic::Decision Elastic::lead(Missing& missing) {
 }
 
 Elastic::Decision Elastic::decided(const Verdict& verdict) {
-  Decision decision{.roster = verdict.roster, .committed = verdict.committed};
-  int ranks = 0;
-  for (const int node : verdict.roster.nodes) ranks += ranks_of_[static_cast<size_t>(node)];
-  const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key_});
-  decision.store = {address, store_->port()};
+  const Decision decision{
+      .roster = verdict.roster, .committed = verdict.committed, .store = open_store(verdict.roster)};
   door_->tell(decision.roster, decision.text());
   return decision;
+}
+
+/// Where the ranks of the roster, and so many new ones, meet.
+Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
+  int ranks = newcomers;
+  for (const int node : roster.nodes) {
+    if (static_cast<size_t>(node) < ranks_of_.size()) ranks += ranks_of_[static_cast<size_t>(node)];
+  }
+  const std::string& address = door_->endpoint().host;
+  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_)});
+  return {address, store_->port()};
 }
 
 Layout Elastic::layout_of(const Roster& roster) const {
   Layout layout{.node_sizes = {}};
   for (const int node : roster.nodes) {
     const int size = ranks_of_[static_cast<size_t>(node)];
-    if (node == node_) layout.rank = layout.node_sizes.empty() ? local_rank_ : layout.world_size() + local_rank_;
+    if (node == node_) layout.rank = layout.world_size() + local_rank_;
     layout.node_sizes.push_back(size);
   }
   return layout;
@@ -330,9 +315,10 @@ Hierarchy Elastic::connect_in(const Decision& decision) const {
   const auto within = std::max(kConnectWithin, 2 * options_.silence);
   Join join(within);
   const Layout layout = layout_of(decision.roster);
-  const auto store = layout.world_size() == 1
-                         ? make_memory_store()
-                         : reach_store({decision.store.host, decision.store.port, store_key_}, join);
+  const auto store =
+      layout.world_size() == 1
+          ? make_memory_store()
+          : reach_store({decision.store.host, decision.store.port, store_key(ranks_.privacy, token_)}, join);
   return ranks_.connect_others(layout, *store, within);
 }
 

@@ -1,10 +1,13 @@
-// Runs that outlive their nodes: those who are left find each other, agree on where they are, and connect anew.
+// Runs that outlive their nodes: those who are left find each other, agree on where they are, and connect anew; new
+// ones join.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,6 +25,7 @@ struct ElasticOptions {
   /// How long a node that lives may take until it comes: the longest local steps, or an evaluation.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   int least_nodes = 0;    ///< fewer do not go on; 0: a quorum is enough
+  int most_nodes = 0;     ///< newcomers wait while there are so many; 0: any number
   int64_t exchanges = 0;  ///< that all ranks have already
   /// How long a node that has no quorum looks for the others.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
@@ -33,9 +37,10 @@ struct ElasticOptions {
 struct Change {
   Roster roster;          ///< from now on
   std::vector<int> lost;  ///< nodes
-  int64_t exchange = 0;   ///< the last one that all have
-  bool adopts = false;    ///< it is one that this rank had entered
-  double seconds = 0;     ///< from regroup()'s begin to its end
+  std::vector<int> joined;
+  int64_t exchange = 0;  ///< the last one that all have
+  bool adopts = false;   ///< it is one that this rank had entered
+  double seconds = 0;    ///< from the change's begin to its end
 };
 
 /// The others went on without this node.
@@ -43,13 +48,31 @@ struct LeftBehind : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Where a run is joined.
+struct RunDoors {
+  std::string token;  ///< without which its doors do not answer
+  std::vector<Endpoint> doors;
+
+  /// A line each.
+  std::string text() const;
+  /// Throws std::runtime_error for what is none.
+  static RunDoors from_text(const std::string& text);
+};
+
+/// Nobody answers at any door of a run.
+struct NobodyThere : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. Protocol and
 /// rules: docs/communication.md, "Elastic runs".
 class Elastic {
  public:
-  /// `ranks`, which regroup() replaces in place, is a run's first hierarchy. Collective. Throws std::invalid_argument
-  /// if it cannot connect_others().
+  /// `ranks`, which changes replace in place, is a run's first hierarchy. Collective. Throws std::invalid_argument if
+  /// it cannot connect_others().
   Elastic(Hierarchy& ranks, const ElasticOptions& options);
+  /// `ranks` is one node's, which is to join() a run that has begun.
+  Elastic(Hierarchy& ranks, const ElasticOptions& options, RunDoors run);
   ~Elastic();
   Elastic(const Elastic&) = delete;
   Elastic& operator=(const Elastic&) = delete;
@@ -58,9 +81,27 @@ class Elastic {
   int node() const { return node_; }
   const Roster& roster() const { return formed_; }
 
-  /// All ranks have exchange `exchange`, the one after the last, with this result. Collective. Throws std::logic_error
-  /// if results differ; if a rank is lost, what groups throw: then only regroup() tells whether the exchange counts.
-  void commit(int64_t exchange, uint64_t hash);
+  /// All ranks have exchange `exchange`, the one after the last, with this result. Whether a node waits to be let in:
+  /// then all ranks call admit(), or none. Collective. Throws std::logic_error if results differ; if a rank is lost,
+  /// what groups throw: then only regroup() tells whether the exchange counts.
+  bool commit(int64_t exchange, uint64_t hash);
+
+  /// Lets the node in. `state` is what it needs to go on from this exchange, and may fetch until the next one counts.
+  /// Collective. Nobody joined: it has gone meanwhile. If a rank is lost it throws what groups throw, and regroup() is
+  /// called for.
+  Change admit(std::string state);
+  /// The newcomer's part: waits to be let in, as long as somebody of the run lives. The next exchange is its first;
+  /// until then it holds what it fetches, and contributes nothing (Hierarchy::share). Collective over its node. Throws
+  /// NobodyThere; LeftBehind if the run does not let it in.
+  Change join();
+  /// What admit() was given, from one of the others. Collective over the node.
+  std::string fetch();
+
+  /// Ranks whose work the next exchange is the mean of: all but those of a node that has just joined. The first ones.
+  int contributors() const;
+  bool contributes() const { return joined_at_.count(node_) == 0; }
+  /// For nodes to come.
+  RunDoors doors() const;
 
   /// Whether what an operation threw came of a lost rank.
   bool has_lost() const;
@@ -70,6 +111,7 @@ class Elastic {
   Change regroup();
 
  private:
+  struct Admission;
   struct Decision {
     Roster roster;
     int64_t committed = 0;
@@ -80,12 +122,23 @@ class Elastic {
   };
   class Lead;
 
+  void open_door();
   Report report() const;
+  LinkKey door_key() const;
+  bool leads() const { return ranks_.layout.rank == 0; }
+  std::optional<NewNode> next_newcomer() const;
+  Admission admission_of(const NewNode& node);
+  void introduce(const Admission& admission);
+  Admission knock();
+  Change settle(std::optional<Decision> decision);
+  void weigh();
+  const Endpoint& door_of(int node) const { return doors_[static_cast<size_t>(node)].front(); }
   int leader(const Missing& missing) const;
   Decision seek();
-  Decision follow(int node, Missing& missing, bool& heard);
+  std::optional<Decision> follow(int node, Missing& missing);
   Decision lead(Missing& missing);
   Decision decided(const Verdict& verdict);
+  Endpoint open_store(const Roster& roster, int newcomers = 0);
   Hierarchy connect_in(const Decision& decision) const;
   Layout layout_of(const Roster& roster) const;
   void say(const std::string& line) const;
@@ -95,11 +148,13 @@ class Elastic {
   int node_ = 0, local_rank_ = 0;
   RanksOf ranks_of_;                          // by node
   std::vector<std::vector<Endpoint>> doors_;  // by node and local rank
-  LinkKey door_key_, store_key_;
+  std::string token_;
+  RunDoors run_;  // of a newcomer, before it has joined
   Roster formed_;
   std::vector<Roster> agreed_;
   int64_t seen_ = 0;
   int64_t committed_ = 0;
+  std::map<int, int64_t> joined_at_;  // exchanges that counted when a node joined, until the next one does
   bool entered_ = false;
   std::unique_ptr<StoreServer> store_;  // of a leader, while the others connect
   std::unique_ptr<Door> door_;

@@ -133,6 +133,14 @@ std::string host_name() {
 
 }  // namespace
 
+std::string Endpoint::text() const {
+  return fmt::format("{} {}", host, port);
+}
+
+bool Endpoint::read(std::istream& text) {
+  return static_cast<bool>(text >> host >> port);
+}
+
 Socket opened(int descriptor) {
   if (descriptor < 0)
     throw std::runtime_error(fmt::format("[comm] cannot open a descriptor: {}", std::strerror(errno)));

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iosfwd>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,6 +39,11 @@ Socket opened(int descriptor);
 struct Endpoint {
   std::string host;
   uint16_t port = 0;
+
+  /// Two words; read() is false for what is none.
+  std::string text() const;
+  bool read(std::istream& text);
+  bool operator==(const Endpoint&) const = default;
 };
 
 using Deadline = std::chrono::steady_clock::time_point;

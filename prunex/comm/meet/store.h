@@ -80,6 +80,9 @@ class StoreServer {
 inline constexpr size_t kMostKeyBytes = 128;
 inline constexpr size_t kMostValueBytes = 16 << 10;
 
+/// One that nobody guesses.
+std::string random_secret();
+
 enum class StoreOperation : uint32_t { kSet, kGet, kRelease };
 enum class StoreAnswer : uint32_t { kDone, kNothing, kTaken, kFull };
 

@@ -1,6 +1,9 @@
 #include "prunex/comm/meet/store.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <random>
 #include <stdexcept>
 
 namespace prunex::comm {
@@ -15,6 +18,14 @@ std::string bytes_of(const Head& head) {
 
 LinkKey store_key(const Privacy& privacy, const std::string& token) {
   return link_key(privacy, "store", token);
+}
+
+std::string random_secret() {
+  std::random_device random;
+  constexpr size_t kDigits = 32;
+  std::string secret;
+  while (secret.size() < kDigits) secret += fmt::format("{:08x}", random());
+  return secret;
 }
 
 bool take_request(std::string& received, StoreRequest& request) {

@@ -209,6 +209,8 @@ class Heartbeat::Loop {
       case MessageKind::kNote:
         if (events_.told) events_.told(rank, message.text);
         break;
+      case MessageKind::kData:
+        break;  // doors alone send it
     }
   }
 

@@ -11,8 +11,7 @@ namespace {
 
 // On the wire: the kind, two bytes of length, low one first, the text.
 constexpr size_t kHeader = 3;
-constexpr size_t kLongest = 0xffff;
-constexpr size_t kMostReceived = 4 * kLongest;  // before messages are taken out
+constexpr size_t kMostReceived = 4 * kMostMessageBytes;  // before messages are taken out
 
 }  // namespace
 
@@ -22,7 +21,7 @@ short PeerLink::events() const {
 }
 
 void PeerLink::send(const PeerMessage& message) {
-  const size_t length = std::min(message.text.size(), kLongest);
+  const size_t length = std::min(message.text.size(), kMostMessageBytes);
   unsent_ += static_cast<char>(message.kind);
   unsent_ += static_cast<char>(length & 0xff);
   unsent_ += static_cast<char>(length >> 8);
@@ -41,6 +40,7 @@ void PeerLink::flush() {
 
 std::string PeerLink::receive() {
   char buffer[4096];
+  has_more_ = false;
   while (received_.size() < kMostReceived) {
     const ssize_t count = link_.receive(buffer, sizeof(buffer));
     if (count == 0) return "its process ended";
@@ -53,6 +53,7 @@ std::string PeerLink::receive() {
       return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::generic_category().message(errno);
     }
   }
+  has_more_ = true;
   return "";
 }
 

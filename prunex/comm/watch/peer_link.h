@@ -1,6 +1,7 @@
 // One connection of the heartbeat: short messages, never blocking.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,9 +10,11 @@
 
 namespace prunex::comm {
 
-enum class MessageKind : uint8_t { kPing, kGoodbye, kDeath, kNote };
+enum class MessageKind : uint8_t { kPing, kGoodbye, kDeath, kNote, kData };
 
-/// text: at most 64 KiB.
+inline constexpr size_t kMostMessageBytes = 0xffff;
+
+/// text: at most kMostMessageBytes; the rest is not sent.
 struct PeerMessage {
   MessageKind kind = MessageKind::kPing;
   std::string text;
@@ -35,6 +38,8 @@ class PeerLink {
 
   /// Takes in what has arrived, and sends what waited for the proof. Empty, or why the connection is over.
   std::string receive();
+  /// Whether receive() has left something behind, which poll() may not see: take messages out, then receive again.
+  bool has_more() const { return has_more_; }
   /// The next message that is complete.
   std::optional<PeerMessage> next();
 
@@ -45,6 +50,7 @@ class PeerLink {
   Link link_;
   std::string unsent_;
   std::string received_;
+  bool has_more_ = false;
 };
 
 }  // namespace prunex::comm

@@ -122,6 +122,7 @@ void ExchangeBuffer::mean_of_taken(at::Tensor buffer, const TensorDict& z, Phase
     average_over_nodes(part.div_(ranks_.layout().ranks_here()), z);
     ranks_.gather_in_node(buffer, plan_.parts());
   } else {
+    if (ranks_.share() != 1) buffer.mul_(ranks_.share());
     ranks_.sum_over_ranks(buffer);
     buffer.div_(ranks_.layout().world_size());
   }
@@ -133,9 +134,9 @@ void ExchangeBuffer::mean_of_taken(at::Tensor buffer, const TensorDict& z, Phase
 /// My part of what is alive <- its mean over nodes.
 void ExchangeBuffer::average_over_nodes(at::Tensor& part, const TensorDict& z) {
   const auto& layout = ranks_.layout();
-  const double weight = layout.ranks_here() / layout.mean_node_size();
+  const double weight = ranks_.share() * layout.ranks_here() / layout.mean_node_size();
   if (!feedback_) {
-    if (!layout.is_even()) part.mul_(weight);
+    if (weight != 1) part.mul_(weight);
     ranks_.reduce_over_nodes(part);
     part.div_(layout.nodes());
     return;

@@ -63,8 +63,8 @@ class ExchangeBuffer {
   void share_in_node(const ShardedCompaction& plan, TensorDict& tensors);
   /// The rows of others <- 0.
   void clear_other_rows();
-  /// Tensors <- the mean of their rows over nodes, larger nodes counting for more. Rounded messages carry the change
-  /// since `z`, which all nodes have.
+  /// Tensors <- the mean of their rows over nodes, larger nodes and those of a larger share counting for more. Rounded
+  /// messages carry the change since `z`, which all nodes have.
   void mean_over_nodes(const TensorDict& z, PhaseClock& clock);
   /// Tensors <- the mean over all ranks of `weights`.
   void mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock);

@@ -37,6 +37,8 @@ class RailExchange {
   comm::Communicator& node() { return *groups_.node; }
   /// Local ranks that use the links between nodes.
   int rails() const { return rails_; }
+  /// Of this node in the next mean: Hierarchy::share.
+  double share() const { return groups_.share; }
   /// My local index, which is that of my part.
   int mine() const { return groups_.layout.local_rank(); }
 

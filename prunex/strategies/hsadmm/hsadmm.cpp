@@ -1,89 +1,13 @@
-#include "prunex/strategies/hsadmm/hsadmm.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <future>
-#include <optional>
 #include <utility>
 
 #include "prunex/admm/updates.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/exchange/exchange_buffer.h"
+#include "prunex/strategies/hsadmm/hsadmm_strategy.h"
 
 namespace prunex::strategies {
-namespace {
-
-class Hsadmm final : public Strategy {
- public:
-  Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options);
-
-  const LocalTerms& local_terms() const override { return terms_; }
-  void before_update(Replica&) override {}
-  Exchange after_update(Replica& replica, int64_t step) override;
-  void finish() override;
-  const Weights& product() const override { return z_; }
-  const sparsity::Masks& masks() const override { return masks_.global(); }
-  void cut(const sparsity::Cut& cut, Replica& replica) override;
-  State state() const override;
-  void go_back(const State& before) override;
-  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
-
- private:
-  // The steps of an exchange in their order; docs/algorithm.md, section 3.
-  void agree(Replica& replica);
-  void collect(const Replica& replica);
-  void update_node_candidate();
-  void update_masks(Replica& replica);
-  std::vector<at::Tensor> node_scores(const Replica& replica);
-  void share_z_node();
-  void update_z();
-  void restart(Replica& replica);
-  void restart_buffers(Replica& replica);
-  void complete(Exchange& exchange);
-
-  // The exchange beside the first local steps of the next interval.
-  void take_off(const Replica& replica, int64_t step);
-  Exchange land(Replica& replica);
-
-  void make_duals();
-  void restore_tensors(const State& state);
-  void freeze(Replica& replica);
-  void set_support();
-  void set_node_plan();
-  sparsity::Supports node_support() const;
-  bool takes_outer_step() const;
-  void set_terms();
-  at::Tensor rows_in_consensus(const std::string& name, const at::Tensor& tensor) const;
-  int mine() const { return ranks_.mine(); }
-
-  HsadmmOptions options_;
-  std::optional<comm::Hierarchy> one_node_;
-  RailExchange ranks_;
-  MaskConsensus masks_;
-  PhaseClock clock_;
-  int64_t k_ = 0;
-  bool frozen_ = false;
-  bool is_cut_ = false;  // masks and groups are those of the network before
-
-  Weights z_;
-  TensorDict outer_;  // b of the outer step; empty before the first
-  ExchangeBuffer work_;
-  std::optional<Duals> duals_;
-
-  sparsity::Supports support_;  // of the global masks
-  ShardedCompaction node_;      // of the node's model: what is alive in it
-  LocalTerms terms_;
-
-  /// An exchange that is on its way.
-  struct Flight {
-    int64_t begin = 0, end = 0;  // steps
-    TensorDict sent;             // theta at the begin
-    std::future<void> mean;      // work <- the mean; waits for its end when it is destroyed
-  };
-  std::optional<Flight> flight_;
-};
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
     : options_((check(options, replica.weights.params), std::move(options))),
@@ -238,7 +162,12 @@ sparsity::Supports Hsadmm::node_support() const {
 void Hsadmm::set_support() {
   support_ = sparsity::supports_of(masks_.groups(), masks_.global(), z_.params);
   work_.set_alive(support_);
+  use_support();
+}
+
+void Hsadmm::use_support() {
   set_node_plan();
+  terms_.masks = frozen_ && options_.masks.mask_theta ? gradient_masks(support_, z_.params) : TensorDict();
 }
 
 void Hsadmm::set_node_plan() {
@@ -255,10 +184,7 @@ void Hsadmm::freeze(Replica& replica) {
   set_support();
   if (duals_) duals_->mask(support_, options_.masks.mask_theta);
   for (auto& state : replica.optimizer) sparsity::apply_supports(state.value(), support_);
-  if (options_.masks.mask_theta) {
-    sparsity::apply_supports(replica.weights.params, support_);
-    terms_.masks = gradient_masks(support_, z_.params);
-  }
+  if (options_.masks.mask_theta) sparsity::apply_supports(replica.weights.params, support_);
   if (options_.after_freeze != AfterFreeze::kAdmm) duals_.reset();
 }
 
@@ -340,80 +266,6 @@ void Hsadmm::finish() {
   set_support();
   sparsity::apply_supports(z_.params, support_);
 }
-
-void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
-  TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
-  TORCH_CHECK(!flight_, "[strategies] a cut while an exchange is on its way");
-  at::NoGradGuard no_grad;
-  is_cut_ = true;
-  sparsity::apply_cut(z_, cut);
-  sparsity::apply_cut(outer_, cut);
-  if (duals_) duals_->cut(cut);
-  support_ = sparsity::apply_cut(support_, cut);
-  work_.cut(cut, z_, support_);
-  set_node_plan();
-  if (options_.masks.mask_theta) terms_.masks = gradient_masks(support_, z_.params);
-  set_terms();
-}
-
-State Hsadmm::state() const {
-  State state;
-  store(state.global, "z/", z_.params);
-  store(state.global, "z/", z_.buffers);
-  store(state.global, "outer/", outer_);
-  masks_.save(state);
-  state.global.insert("progress",
-                      at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
-  if (duals_) duals_->save(state);
-  work_.save(state);
-  return state;
-}
-
-void Hsadmm::go_back(const State& before) {
-  TORCH_CHECK(!flight_ && !one_node_, "[strategies] hsadmm does not outlive ranks beside an exchange, or as one node");
-  at::NoGradGuard no_grad;
-  const int64_t* progress = before.global["progress"].const_data_ptr<int64_t>();
-  k_ = progress[0];
-  frozen_ = progress[1] != 0;
-  if (progress[2] != 0 && !duals_) make_duals();
-  if (!is_cut_) {
-    masks_.load(before, progress[3]);
-    set_support();
-    terms_.masks = frozen_ && options_.masks.mask_theta ? gradient_masks(support_, z_.params) : TensorDict();
-  }
-  const bool stepped = std::any_of(before.global.begin(), before.global.end(),
-                                   [](const auto& item) { return item.key().starts_with("outer/"); });
-  if (!stepped) outer_ = TensorDict();
-  restore_tensors(before);
-}
-
-/// What load() and go_back() have in common.
-void Hsadmm::restore_tensors(const State& state) {
-  restore(z_.params, state.global, "z/");
-  restore(z_.buffers, state.global, "z/");
-  restore(outer_, state.global, "outer/");
-  if (duals_) duals_->load(state);
-  work_.load(state);
-  set_terms();
-}
-
-void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
-  at::NoGradGuard no_grad;
-  const int64_t* progress = state.global["progress"].const_data_ptr<int64_t>();
-  k_ = progress[0];
-  frozen_ = progress[1] != 0;
-  masks_.load(state, progress[3]);
-  if (progress[2] == 0) duals_.reset();
-  set_support();
-  if (frozen_ && options_.masks.mask_theta) terms_.masks = gradient_masks(support_, z_.params);
-  for (const auto& item : state.global) {
-    if (item.key().starts_with("outer/") && outer_.is_empty()) outer_ = zeros_like(z_.params);
-  }
-  if (cut_before != nullptr) cut(*cut_before, replica);
-  restore_tensors(state);
-}
-
-}  // namespace
 
 std::unique_ptr<Strategy> make_hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options) {
   return std::make_unique<Hsadmm>(replica, ranks, std::move(options));

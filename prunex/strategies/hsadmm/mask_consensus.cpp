@@ -22,12 +22,12 @@ std::vector<at::Tensor> split_units(const at::Tensor& all, const std::vector<Gro
   return all.split_with_sizes(sizes);
 }
 
-/// A node weighs as much as it has ranks.
+/// A node weighs as much as it has ranks, times its share.
 std::vector<at::Tensor> summed_over_ranks(const std::vector<at::Tensor>& scores, const std::vector<Group>& groups,
                                           RailExchange& ranks) {
   at::Tensor all = at::cat(scores);
-  const auto& layout = ranks.layout();
-  if (!layout.is_even()) all.mul_(layout.ranks_here());
+  const double weight = ranks.share() * (ranks.layout().is_even() ? 1 : ranks.layout().ranks_here());
+  if (weight != 1) all.mul_(weight);
   ranks.sum_over_ranks(all);
   return split_units(all, groups);
 }
@@ -42,6 +42,7 @@ std::vector<at::Tensor> summed_in_node(const std::vector<at::Tensor>& scores, co
 /// Eq. 14, one byte per unit.
 Masks united_over_nodes(const Masks& masks, const std::vector<Group>& groups, RailExchange& ranks) {
   at::Tensor all = at::cat(masks.values()).to(at::kByte);
+  if (ranks.share() == 0) all.zero_();
   ranks.unite_over_nodes(all);
   Masks united;
   const auto parts = split_units(all.to(at::kBool), groups);

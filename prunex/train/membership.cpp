@@ -1,0 +1,86 @@
+// What a rank's run does when nodes are lost, and when they join.
+#include <fmt/format.h>
+
+#include "prunex/say.h"
+#include "prunex/train/rank_trainer.h"
+
+namespace prunex::train {
+
+/// Goes on with the ranks that are left. Whether the exchange that this rank was in counts.
+bool RankTrainer::regroup(Run& run) {
+  add_traffic(resumed_.traffic, ranks_);
+  const comm::Change change = elastic_->regroup();
+  go_on(change, run);
+  return change.adopts;
+}
+
+/// Lets the node in that waits, unless it has gone.
+void RankTrainer::admit(Run& run) {
+  try {
+    const std::string state = to_bytes({snapshot(), run.directory()}, run.config(), *ranks_.node);
+    auto traffic = resumed_.traffic;
+    add_traffic(traffic, ranks_);
+    const int64_t epoch = elastic_->roster().epoch;
+    const comm::Change change = elastic_->admit(state);
+    if (change.roster.epoch == epoch) return;
+    resumed_.traffic = std::move(traffic);
+    go_on(change, run);
+  } catch (const std::runtime_error&) {
+    if (!has_lost()) throw;
+    regroup(run);
+  }
+}
+
+/// The groups are others. A loss costs the local steps since the last exchange.
+void RankTrainer::go_on(const comm::Change& change, Run& run) {
+  moved_ = {};
+  divide();
+  const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
+  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+  summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
+  summary_.images_lost += ranks_lost * options_.batch_size * (steps_made_ - last_step_);
+  run.go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
+  run.publish(elastic_->doors());
+}
+
+/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them.
+void RankTrainer::divide() {
+  if (division_) return;
+  cursor_ = feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+}
+
+/// The local steps that the others make before the first exchange of a node that has joined.
+void RankTrainer::pass_by(int64_t step) {
+  cursor_ = feed_->loader().after(cursor_);
+  steps_made_ = step;
+}
+
+/// Comes into a run: ready for all that follows, it waits to be let in and takes over what all have.
+void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopRequest* stop) {
+  strategy_ = make_own_strategy(0);
+  elastic_ = make_elastic(options_, ranks_, 0);
+  comm::Change change = elastic_->join();
+  std::string state;
+  for (bool fetched = false; !fetched;) {
+    try {
+      state = elastic_->fetch();
+      fetched = true;
+    } catch (const std::runtime_error&) {
+      if (!has_lost()) throw;
+      change = elastic_->regroup();
+    }
+  }
+  const double megabytes = static_cast<double>(state.size()) / 1e6;
+  const Handover handover = take_over(std::move(state), config, *ranks_.node);
+  if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
+    say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have\n",
+                    elastic_->node(), handover.run_directory, change.exchange, megabytes));
+  }
+  run.emplace(options_, config, ranks_, stop, handover.run_directory);
+  feed_->loader().divide(0, contributors(), {});
+  restore(handover.checkpoint);
+  summary_.nodes_joined += 1;
+  if (change.lost.size() > 0) summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,255 @@
+// Nodes that come while a run is under way. A rank that is a thread ends by closing its door and its groups.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "prunex/comm/connect.h"
+#include "prunex/comm/elastic/elastic.h"
+#include "prunex/comm/meet/store.h"
+
+namespace prunex::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kAfterTheJoin = 3;  // exchanges
+
+const ConnectOptions kSwift{.timeout = 20s, .join_timeout = 20s, .heartbeat_timeout = 1000ms};
+
+/// A rank of a run that makes exchanges until some time after the node with this number has joined.
+class Worker {
+ public:
+  Worker(Hierarchy& ranks, Elastic& elastic, int last_node) : ranks_(ranks), elastic_(elastic), last_node_(last_node) {}
+
+  std::function<void(int64_t k)> before_admission = [](int64_t) {};
+
+  /// As a member of the beginning.
+  void run() { go_on_from(0); }
+
+  /// As a newcomer: what it fetches says where the others are.
+  void join() {
+    const Change change = elastic_.join();
+    EXPECT_EQ(change.joined, std::vector<int>{elastic_.node()});
+    EXPECT_FALSE(elastic_.contributes());
+    const std::string state = elastic_.fetch();
+    EXPECT_EQ(state.substr(state.find(' ')), " " + std::string(300'000, 'z'));
+    EXPECT_EQ(std::stoll(state), change.exchange);
+    note(change);
+    go_on_from(change.exchange);
+  }
+
+  const std::vector<Change>& changes() const { return changes_; }
+
+ private:
+  void go_on_from(int64_t k) {
+    for (++k; last_ == 0 || k <= last_; ++k) {
+      if (exchange(k)) {
+        before_admission(k);
+        with_losses([&] { note(elastic_.admit(std::to_string(k) + " " + std::string(300'000, 'z'))); });
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+
+  /// Whether somebody waits to be let in.
+  bool exchange(int64_t k) {
+    bool waits = false;
+    with_losses([&] {
+      const double mean = mean_of_nodes();
+      EXPECT_EQ(mean, expected_mean()) << k;
+      waits = elastic_.commit(k, static_cast<uint64_t>(mean * 1e6));
+    });
+    return waits;
+  }
+
+  void with_losses(const std::function<void()>& work) {
+    for (;;) {
+      try {
+        return work();
+      } catch (const std::runtime_error&) {
+        if (!elastic_.has_lost()) throw;
+        note(elastic_.regroup());
+        if (changes_.back().adopts) return;
+      }
+    }
+  }
+
+  /// Of 2 to the power of the node's number; in binary fractions as long as two of them are three at most.
+  double mean_of_nodes() const {
+    at::Tensor value = at::full({1}, ranks_.share * std::pow(2.0, elastic_.node()), at::kDouble);
+    ranks_.rail->all_reduce(value);
+    return std::round(value.item<double>() / ranks_.layout.nodes() * 1e6) / 1e6;
+  }
+
+  double expected_mean() const {
+    double sum = 0, count = 0;
+    const int ranks_per_node = ranks_.layout.ranks_here(), contributing = elastic_.contributors() / ranks_per_node;
+    for (const int node : elastic_.roster().nodes) {
+      if (count == contributing) break;
+      sum += std::pow(2.0, node);
+      ++count;
+    }
+    return std::round(sum / count * 1e6) / 1e6;
+  }
+
+  void note(const Change& change) {
+    changes_.push_back(change);
+    const bool is_there = std::count(change.joined.begin(), change.joined.end(), last_node_) > 0;
+    if (is_there) last_ = change.exchange + kAfterTheJoin;
+  }
+
+  Hierarchy& ranks_;
+  Elastic& elastic_;
+  int last_node_;
+  int64_t last_ = 0;
+  std::vector<Change> changes_;
+};
+
+/// A run of threads, and more of them.
+class Joining : public testing::Test {
+ protected:
+  ~Joining() override {
+    for (auto& thread : threads_) thread.join();
+  }
+
+  void begin(const Layout& shape, int last_node, const std::function<void(Worker&, int rank)>& prepare = nullptr) {
+    doors_ = published_.get_future().share();
+    const std::shared_ptr<Store> store = make_memory_store();
+    for (int rank = 0; rank < shape.world_size(); ++rank) {
+      start([=, this] {
+        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, kSwift);
+        Elastic elastic(ranks, options());
+        if (rank == 0) published_.set_value(elastic.doors());
+        Worker worker(ranks, elastic, last_node);
+        if (prepare) prepare(worker, rank);
+        worker.run();
+        note(worker);
+      });
+    }
+  }
+
+  void add_node(int ranks_of_node, int last_node) {
+    const std::shared_ptr<Store> store = make_memory_store();
+    for (int rank = 0; rank < ranks_of_node; ++rank) {
+      start([=, this] {
+        Hierarchy ranks = connect({{ranks_of_node}, rank}, *store, kSwift);
+        Elastic elastic(ranks, options(), doors_.get());
+        Worker worker(ranks, elastic, last_node);
+        worker.join();
+        note(worker);
+      });
+    }
+  }
+
+  void start(const std::function<void()>& work) {
+    threads_.emplace_back([this, work] {
+      try {
+        work();
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        ends_.push_back(error.what());
+      }
+    });
+  }
+
+  void finish() {
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  void note(const Worker& worker) {
+    const std::lock_guard lock(mutex_);
+    rosters_.push_back(worker.changes().back().roster.nodes);
+  }
+
+  ElasticOptions options() const {
+    return {.silence = kSwift.heartbeat_timeout, .timeout = 20s, .most_nodes = most_nodes_, .patience = 3s};
+  }
+
+  int most_nodes_ = 0;
+  std::promise<RunDoors> published_;
+  std::shared_future<RunDoors> doors_;
+  std::mutex mutex_;
+  std::vector<std::string> ends_;          // what ranks threw
+  std::vector<std::vector<int>> rosters_;  // of those that came to the end
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(Joining, ANodeComesIntoARunOfOne) {
+  begin(Layout::even(1, 1), 1);
+  add_node(1, 1);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_THAT(rosters_, ElementsAre(ElementsAre(0, 1), ElementsAre(0, 1)));
+}
+
+TEST_F(Joining, NodesOfSeveralRanksComeOneAfterTheOther) {
+  begin(Layout::even(2, 2), 3);
+  add_node(2, 3);
+  add_node(2, 3);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_EQ(rosters_.size(), 8U);
+  for (const auto& nodes : rosters_) EXPECT_THAT(nodes, ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(Joining, WhoLetsNewcomersInMayBeLostMeanwhile) {
+  begin(Layout::even(3, 1), 3, [](Worker& worker, int rank) {
+    if (rank != 0) return;
+    worker.before_admission = [](int64_t) { throw std::logic_error("dies"); };
+  });
+  add_node(1, 3);
+  finish();
+  EXPECT_THAT(ends_, ElementsAre("dies"));
+  EXPECT_THAT(rosters_, testing::Each(testing::Contains(1)));
+  EXPECT_EQ(rosters_.size(), 3U);
+}
+
+TEST_F(Joining, NodesOfAnotherSizeAreSentAway) {
+  begin(Layout::even(2, 1), 2);
+  add_node(2, 2);
+  add_node(1, 2);
+  finish();
+  EXPECT_EQ(ends_.size(), 2U);
+  EXPECT_THAT(ends_, testing::Each(HasSubstr("nodes of other numbers of ranks")));
+  EXPECT_EQ(rosters_.size(), 3U);
+}
+
+TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
+  begin(Layout::even(2, 1), 3);
+  {
+    const RunDoors run = doors_.get();
+    const LinkKey key = link_key({}, "door", run.token);
+    Door door("127.0.0.1", key, 100ms);
+    const Newcomer gone{.key = "gone", .door = door.endpoint()};
+    Call call(run.doors[0], key, gone, 5s);
+    std::optional<Call::Answer> answer;
+    while (!answer) answer = call.hear(5ms);
+    EXPECT_THAT(answer->message, HasSubstr("127.0.0.1"));
+  }
+  add_node(1, 3);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_EQ(rosters_.size(), 3U);
+}
+
+TEST_F(Joining, NobodyIsThere) {
+  RunDoors run{.token = "secret"};
+  run.doors.push_back({"127.0.0.1", port_of(listen_on({"127.0.0.1", 0}, 1))});
+  Hierarchy ranks = connect(Layout{}, *make_memory_store(), kSwift);
+  Elastic elastic(ranks, options(), RunDoors::from_text(run.text()));
+  EXPECT_THROW(elastic.join(), NobodyThere);
+  EXPECT_THROW(RunDoors::from_text("secret\n"), std::runtime_error);
+  EXPECT_THROW(RunDoors::from_text("secret\n127.0.0.1 port\n"), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace prunex::comm
