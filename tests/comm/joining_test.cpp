@@ -245,8 +245,7 @@ TEST_F(Joining, NobodyIsThere) {
   RunDoors run{.token = "secret"};
   run.doors.push_back({"127.0.0.1", port_of(listen_on({"127.0.0.1", 0}, 1))});
   Hierarchy ranks = connect(Layout{}, *make_memory_store(), kSwift);
-  Elastic elastic(ranks, options(), RunDoors::from_text(run.text()));
-  EXPECT_THROW(elastic.join(), NobodyThere);
+  EXPECT_THROW(Elastic(ranks, options(), RunDoors::from_text(run.text())), NobodyThere);
   EXPECT_THROW(RunDoors::from_text("secret\n"), std::runtime_error);
   EXPECT_THROW(RunDoors::from_text("secret\n127.0.0.1 port\n"), std::runtime_error);
 }

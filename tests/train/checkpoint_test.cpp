@@ -266,7 +266,9 @@ TEST_F(Checkpointing, NoneIsOneLine) {
 }
 
 TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
-  Checkpoint checkpoint{.exchange = 7, .structure = "{}", .progress = "{}"};
+  Checkpoint checkpoint;
+  checkpoint.exchange = 7;
+  checkpoint.structure = checkpoint.progress = "{}";
   const at::Tensor z = at::arange(4, at::kFloat);
   checkpoint.product.insert("w", z);
   checkpoint.node.insert("mask/g", at::ones({4}, at::kBool));

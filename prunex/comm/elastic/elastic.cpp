@@ -48,7 +48,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
   token_ = broadcast_text(*ranks.world, random_secret());
-  open_door();
+  open_door(ranks.address.empty() ? "127.0.0.1" : ranks.address);
   const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
   size_t rank = 0;
   for (const int size : ranks_of_) {
@@ -62,9 +62,8 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
   door_->set_formed(formed_, door_of(formed_.nodes.front()));
 }
 
-void Elastic::open_door() {
+void Elastic::open_door(const std::string& address) {
   if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  const std::string address = ranks_.address.empty() ? "127.0.0.1" : ranks_.address;
   door_ = std::make_unique<Door>(address, door_key(), std::min(milliseconds(300), options_.silence / 5));
 }
 

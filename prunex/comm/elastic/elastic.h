@@ -71,7 +71,7 @@ class Elastic {
   /// `ranks`, which changes replace in place, is a run's first hierarchy. Collective. Throws std::invalid_argument if
   /// it cannot connect_others().
   Elastic(Hierarchy& ranks, const ElasticOptions& options);
-  /// `ranks` is one node's, which is to join() a run that has begun.
+  /// `ranks` is one node's, which is to join() a run that has begun. Throws NobodyThere.
   Elastic(Hierarchy& ranks, const ElasticOptions& options, RunDoors run);
   ~Elastic();
   Elastic(const Elastic&) = delete;
@@ -122,7 +122,7 @@ class Elastic {
   };
   class Lead;
 
-  void open_door();
+  void open_door(const std::string& address);
   Report report() const;
   LinkKey door_key() const;
   bool leads() const { return ranks_.layout.rank == 0; }

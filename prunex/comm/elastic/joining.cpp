@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kHearEvery{20};
 constexpr milliseconds kKnockAgain{200};  // when everybody is busy with a change
+constexpr const char* kNobodyAnswers = "[comm] nobody answers at the doors of the run";
 
 }  // namespace
 
@@ -34,6 +35,21 @@ RunDoors RunDoors::from_text(const std::string& text) {
   if (run.doors.empty() || !lines.eof()) throw std::runtime_error("[comm] doors that are none");
   return run;
 }
+
+namespace {
+
+/// The address by which this machine reaches one of the doors.
+std::string address_towards(const std::vector<Endpoint>& doors, milliseconds patience) {
+  for (const Endpoint& door : doors) {
+    try {
+      return address_of(connect_to(door, std::chrono::steady_clock::now() + patience));
+    } catch (const std::runtime_error&) {  // that of another one, then
+    }
+  }
+  throw NobodyThere(kNobodyAnswers);
+}
+
+}  // namespace
 
 /// What everybody hears of a node that is let in.
 struct Elastic::Admission {
@@ -80,7 +96,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options, RunDoors run)
       token_(run.token),
       run_(std::move(run)) {
   TORCH_CHECK(ranks.layout.nodes() == 1, "[comm] ", ranks.layout.nodes(), " nodes that join as one");
-  open_door();
+  open_door(address_towards(run_.doors, options_.silence));
 }
 
 RunDoors Elastic::doors() const {
@@ -182,13 +198,13 @@ Elastic::Admission Elastic::knock() {
       if (answer->is_out) throw LeftBehind("[comm] the run takes nodes of other numbers of ranks only");
       if (!answer->message.empty()) return Admission::from_text(answer->message);
       if (call.lives()) {  // it may have been let in, and nobody is to wait for it
-        open_door();
+        open_door(self.door.host);
         self.door = door_->endpoint();
       }
       const bool follow = answer->elsewhere && doors.size() < 2 * run_.doors.size() + 1;
       if (follow) doors.insert(doors.begin() + static_cast<std::ptrdiff_t>(i) + 1, *answer->elsewhere);
     }
-    if (!somebody) throw NobodyThere("[comm] nobody answers at the doors of the run");
+    if (!somebody) throw NobodyThere(kNobodyAnswers);
   }
 }
 

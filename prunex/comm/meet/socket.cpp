@@ -177,6 +177,13 @@ uint16_t port_of(const Socket& socket) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
+std::string address_of(const Socket& socket) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof(storage);
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) fail_socket("getsockname", errno);
+  return numeric(reinterpret_cast<const sockaddr*>(&storage));
+}
+
 Socket accept_from(const Socket& listener) {
   const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0 && !try_again(errno) && errno != ECONNABORTED) fail_socket("accept", errno);

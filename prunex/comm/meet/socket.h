@@ -55,6 +55,8 @@ int milliseconds_until(Deadline deadline);
 /// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
 Socket listen_on(const Endpoint& endpoint, int backlog);
 uint16_t port_of(const Socket& socket);
+/// The numeric address of this end.
+std::string address_of(const Socket& socket);
 /// Of who has come already; no socket if nobody has.
 Socket accept_from(const Socket& listener);
 /// The machine answers that nobody listens: whoever did has ended.
