@@ -9,7 +9,7 @@ macro(_prunex_package name package)
   endif()
 endmacro()
 
-_prunex_package(Gloo libgloo-dev)
+_prunex_package(OpenSSL libssl-dev)
 _prunex_package(ZLIB zlib1g-dev)
 _prunex_package(JPEG libjpeg-dev)
 _prunex_package(fmt libfmt-dev)

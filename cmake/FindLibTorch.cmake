@@ -7,8 +7,6 @@
 #
 # Where LibTorch is built with CUDA there are two more targets: LibTorch::cuda, its devices and streams, and
 # LibTorch::kernels, which makes a program load everything that computes on a GPU.
-#
-# libtorch_cpu.so exports symbols of its own, different copy of Gloo: see cmake/GlooBeforeTorch.cmake.
 set(TORCH_ROOT "" CACHE PATH "Folder of LibTorch (include/, lib/); default: CMAKE_PREFIX_PATH, the wheel in .venv")
 set(_roots "${TORCH_ROOT}")
 if(NOT TORCH_ROOT)

@@ -17,5 +17,4 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/prunexConfig.cmake.in
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/prunexConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/prunexConfig.cmake" "${PROJECT_BINARY_DIR}/prunexConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/GlooBeforeTorch.cmake"
   DESTINATION "${package_dir}")

@@ -98,8 +98,8 @@ class Starter {
   void start(comm::Layout layout, int first, const std::vector<std::string>& words, std::list<Rank>& ranks,
              const GoesOn& goes_on) {
     const auto secret = comm::random_secret();
-    stores_.push_back(
-        std::make_unique<comm::StoreServer>(comm::StoreServerOptions{.ranks = layout.world_size(), .secret = secret}));
+    stores_.push_back(std::make_unique<comm::StoreServer>(
+        comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)}));
     for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
       const int number = first + layout.rank;
       const ProcessOptions process{

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "prunex/comm/layout.h"
+#include "prunex/comm/privacy.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::launch {
@@ -20,6 +21,7 @@ struct LaunchOptions {
   /// Of an elastic run: words behind the others with which the ranks of a lost node start again, as a run of that node
   /// alone; none: it stays away.
   std::vector<std::string> words_to_join = {};
+  comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
 };
 
 /// Of a program's arguments.

@@ -23,7 +23,8 @@ const std::set<std::string> kNotIdentity = {"seed",         "run-dir",
                                             "join-timeout", "checkpoint-every",
                                             "comm-timeout", "heartbeat-timeout",
                                             "data-threads", "prefetch",
-                                            "max-broken",   "join"};
+                                            "max-broken",   "join",
+                                            "secret-file",  "encrypt"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},

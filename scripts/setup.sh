@@ -19,8 +19,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly venv=.venv
 readonly unfinished=$venv/unfinished
 readonly pip_version=25.3
-packages=(g++ cmake ninja-build libgloo-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
-  zlib1g-dev libzip-dev libjpeg-dev libspng-dev libwebp-dev libgtest-dev libgmock-dev)
+packages=(g++ cmake ninja-build libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
+  libssl-dev zlib1g-dev libzip-dev libjpeg-dev libspng-dev libwebp-dev libgtest-dev libgmock-dev)
 
 test_packages=(python3-dev openmpi-bin slurmctld slurmd slurm-client munge iproute2 chromium)
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <filesystem>
 #include <iterator>
@@ -15,9 +14,9 @@
 #include <thread>
 #include <utility>
 
-#include "prunex/comm/gloo/gloo_communicator.h"
 #include "prunex/comm/nccl/gpu.h"
 #include "prunex/comm/shm/node_memory.h"
+#include "prunex/comm/tcp/tcp_communicator.h"
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
@@ -37,21 +36,15 @@ bool on_one_machine(const std::vector<std::string>& cards) {
   return std::all_of(cards.begin(), cards.end(), [&](const auto& card) { return card == cards.front(); });
 }
 
-void ignore_broken_pipes() {
-  struct sigaction current = {};
-  sigaction(SIGPIPE, nullptr, &current);
-  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
-}
-
-// What a rank's groups communicate through; nothing for a single rank.
+// Where this rank's groups listen; nothing for a single rank.
 struct Networks {
-  Network first, rail;
+  std::string first, rail;
 };
 
 Networks make_networks(const Layout& layout, const std::vector<std::string>& interfaces, bool one_machine) {
-  const auto first = make_network(interfaces.empty() ? "" : interfaces[0], one_machine);
+  const auto first = choose_address(interfaces.empty() ? "" : interfaces[0], one_machine);
   const size_t mine = interfaces.empty() ? 0 : static_cast<size_t>(layout.local_rank()) % interfaces.size();
-  return {first, mine == 0 ? first : make_network(interfaces[mine], one_machine)};
+  return {first, mine == 0 ? first : choose_address(interfaces[mine], one_machine)};
 }
 
 void check_wanted(const Layout& layout, const Layout& wanted) {
@@ -67,8 +60,7 @@ struct Joined {
 };
 
 // Meets the other ranks, without connecting to them.
-Joined join_ranks(const Layout& layout, Meeting meeting, const ConnectOptions& options) {
-  ignore_broken_pipes();
+Joined join_ranks(const Layout& layout, const Meeting& meeting, const ConnectOptions& options) {
   const auto card = describe(layout) + "|" + network_identity();
   if (layout.world_size() == 1) return {{card}, {}};
   const auto cards = exchange_cards(meeting, "joined", {layout.rank, layout.world_size()}, card);
@@ -80,8 +72,9 @@ Guard guard_of(const Hierarchy& hierarchy, const ConnectOptions& options) {
   return {hierarchy.watch->abort_switch(), options.heartbeat_timeout};
 }
 
-Hierarchy make_groups(const Layout& layout, Meeting meeting, const ConnectOptions& options, const Networks& networks) {
-  Hierarchy hierarchy{.layout = layout, .interfaces = options.interfaces};
+Hierarchy make_groups(const Layout& layout, const Meeting& meeting, const ConnectOptions& options,
+                      const Networks& networks) {
+  Hierarchy hierarchy{.layout = layout, .interfaces = options.interfaces, .privacy = options.privacy};
   hierarchy.watch =
       std::make_shared<Watch>(layout, WatchOptions{options.timeout, options.reports, options.report_signal});
   const Guard guard = guard_of(hierarchy, options);
@@ -95,7 +88,7 @@ Hierarchy make_groups(const Layout& layout, Meeting meeting, const ConnectOption
       group = make_shm_communicator(membership.members, shared.memory, guard);
     } else {
       const auto& network = membership.crosses_nodes() ? networks.rail : networks.first;
-      auto ring = make_gloo_communicator(membership.members, meeting, network, options.timeout, guard);
+      auto ring = make_tcp_communicator(membership.members, meeting, network, options.timeout, guard);
       if (membership.group == &Hierarchy::rail) rail = ring.get();
       group = std::move(ring);
     }
@@ -109,7 +102,7 @@ Hierarchy make_groups(const Layout& layout, Meeting meeting, const ConnectOption
 }
 
 // All groups serve this rank's GPU from here on.
-void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, Meeting meeting,
+void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, const Meeting& meeting,
                     const ConnectOptions& options) {
   const Layout& layout = hierarchy.layout;
   let_nccl_use(options.interfaces);
@@ -135,7 +128,7 @@ void extend_by_host(Hierarchy& hierarchy, const c10::Device& device) {
   hierarchy.staged = fmt::format("no transport knows {}", device.str());
 }
 
-Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& options) {
+Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOptions& options) {
   check(layout);
   if (layout.world_size() > 1) {
     check_interfaces(options.interfaces);
@@ -151,7 +144,7 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& o
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }
-  hierarchy.address = networks.rail.address;
+  hierarchy.address = networks.rail;
   hierarchy.connect_others = [options](const Layout& others, Store& store, std::chrono::milliseconds within) {
     ConnectOptions again = options;
     again.join_timeout = within;
@@ -160,8 +153,8 @@ Hierarchy connect(const Layout& layout, Meeting meeting, const ConnectOptions& o
   };
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
-    const auto& address = networks.rail.address;  // so that a cut of any rail's network is noticed
-    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left()});
+    const auto& address = networks.rail;  // so that a cut of any rail's network is noticed
+    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy});
   }
   hierarchy.world->barrier();
   if (layout.rank == 0) meeting.store.release();
@@ -220,7 +213,7 @@ int64_t open_files() {
 
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options) {
   Join join(options.join_timeout, options.announce);
-  return connect(layout, {store, join}, options);
+  return connect(layout, {store, join, options.privacy}, options);
 }
 
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
@@ -228,8 +221,8 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
   Join join(options.join_timeout, options.announce);
   const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
-                                                 : meet(environment, options.interfaces, join);
-  const Meeting meeting = {*store.client, join};
+                                                 : meet(environment, options.interfaces, options.privacy, join);
+  const Meeting meeting = {*store.client, join, options.privacy};
   Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;

@@ -31,6 +31,8 @@ struct ConnectOptions {
   /// of a machine has its i-th GPU, in turn. NCCL carries them in groups without ranks that share one. Another kind of
   /// device: the first one of that kind, whose tensors go by way of the CPU.
   c10::DeviceType device = c10::DeviceType::CPU;
+  /// What the ranks prove to each other.
+  Privacy privacy = {};
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{1500};
   /// Whether a rank that waits for others at the start says on standard error for whom, and why.
@@ -43,8 +45,8 @@ struct ConnectOptions {
 
 /// All ranks must call with the same layout, but for the rank. Returns when all are connected; the store is not needed
 /// any more then. Throws std::runtime_error that names the ranks that did not come, std::invalid_argument for an
-/// unusable interface, a GPU that is not there, or ranks that disagree about the layout. Makes the process ignore
-/// SIGPIPE unless it handles it: Gloo writes to sockets whose other end may be gone.
+/// unusable interface, a GPU that is not there, or ranks that disagree about the layout. With encryption the process
+/// ignores SIGPIPE unless it handles it: OpenSSL writes to sockets whose other end may be gone.
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options = {});
 
 /// The same, for a process that a launcher started, or a single rank of none: Environment(). The environment's

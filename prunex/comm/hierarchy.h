@@ -11,6 +11,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
+#include "prunex/comm/privacy.h"
 
 namespace prunex::comm {
 
@@ -46,6 +47,7 @@ struct Hierarchy {
   /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
+  Privacy privacy;                      ///< what the ranks prove to each other
   std::string address;                  ///< numeric, where other ranks reach this one; empty if there is none
   /// Connects other ranks of the run in the same way, all of which must call, within this time; null where another
   /// program has connected these.

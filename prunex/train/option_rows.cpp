@@ -169,6 +169,13 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
              [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
+  for (const char* option : {"secret-file", "encrypt"}) {
+    list.find(option)->conditions.push_back({"several ranks", [&o] {
+                                               return o.nodes > 1 || o.ranks_per_node.front() > 1 || !o.join.empty()
+                                                          ? ""
+                                                          : "a single rank has no connections";
+                                             }});
+  }
   list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").resumable();
   list.add("min-nodes", number(o.min_nodes, between(0, comm::kMostRanks)),
            "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
@@ -327,6 +334,14 @@ void describe_links(OptionList& list, RankOptions& ranks) {
   list.add("no-shared-memory", text::no_flag(ranks.shared_memory),
            "loopback inside a node, as where there is no /dev/shm")
       .resumable();
+  list.add("secret-file", text::text_value(ranks.secret_file),
+           "file with a secret that every rank has to prove to the others that it knows; else the variable "
+           "PRUNEX_SECRET; only its owner may read it")
+      .circumstance();
+  list.add("encrypt", text::flag(ranks.encrypt),
+           "TLS 1.3 on every connection between ranks, with keys made of the secret",
+           {{"`device` cpu", [&ranks] { return ranks.device == "cpu" ? "" : "NCCL does not encrypt what it sends"; }}})
+      .circumstance();
   list.add("join-timeout", number(ranks.join_timeout, kSeconds),
            "seconds that the ranks have to come together at the start")
       .circumstance();

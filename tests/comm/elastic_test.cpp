@@ -168,7 +168,8 @@ TEST(Elastic, WhatCountsIsTheSameForAll) {
 }
 
 TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
-  Door door("127.0.0.1", "secret", 20ms);
+  const LinkKey key = link_key({"what only friends know"}, "door", "token");
+  Door door("127.0.0.1", key, 20ms);
   door.set_formed({2, {0, 1}}, {});
   const auto deadline = std::chrono::steady_clock::now() + 10s;
   std::vector<Socket> strangers;
@@ -179,17 +180,17 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
       send_all(strangers.back(), words.data(), words.size(), deadline);
     }
   }
-  EXPECT_EQ(presence_at(door.endpoint(), "secret", 2s), Presence::kThere);
-  EXPECT_NE(presence_at(door.endpoint(), "wrong", 300ms), Presence::kThere);
+  EXPECT_EQ(presence_at(door.endpoint(), key, 2s), Presence::kThere);
+  EXPECT_NE(presence_at(door.endpoint(), link_key({}, "door", "token"), 300ms), Presence::kThere);
 
   const Report mine{.node = 1, .formed = {2, {0, 1}}, .seen = 2}, left{.node = 3, .formed = {1, {0, 1, 3}}, .seen = 1};
-  Call call(door.endpoint(), "secret", mine, 2s);
-  Call late(door.endpoint(), "secret", left, 2s);
+  Call call(door.endpoint(), key, mine, 2s);
+  Call late(door.endpoint(), key, left, 2s);
   std::optional<Call::Answer> answer;
   while (!(answer = late.hear(20ms))) {
   }
   EXPECT_TRUE(answer->is_out);
-  while (door.reports().empty()) std::this_thread::sleep_for(5ms);
+  while (door.reports().empty()) call.hear(5ms);  // who calls has its part in the proof
   EXPECT_EQ(door.reports().front().text(), mine.text());
   door.tell({3, {1}}, "here you are");
   while (!(answer = call.hear(20ms))) {
@@ -198,12 +199,12 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
 }
 
 TEST(Door, IsClosedWhenItsProcessHasEnded) {
-  std::optional<Door> door(std::in_place, "127.0.0.1", "secret", 20ms);
+  std::optional<Door> door(std::in_place, "127.0.0.1", LinkKey{}, 20ms);
   const Endpoint endpoint = door->endpoint();
   door.reset();
-  EXPECT_EQ(presence_at(endpoint, "secret", 2s), Presence::kEnded);
+  EXPECT_EQ(presence_at(endpoint, {}, 2s), Presence::kEnded);
   const Socket listener = listen_on({"127.0.0.1", 0}, 1);  // of a process that is stopped
-  EXPECT_EQ(presence_at({"127.0.0.1", port_of(listener)}, "secret", 200ms), Presence::kSilent);
+  EXPECT_EQ(presence_at({"127.0.0.1", port_of(listener)}, {}, 200ms), Presence::kSilent);
 }
 
 }  // namespace

@@ -225,9 +225,10 @@ TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
   begin(Layout::even(2, 1), 3);
   {
     const RunDoors run = doors_.get();
-    Door door("127.0.0.1", run.token, 100ms);
+    const LinkKey key = link_key({}, "door", run.token);
+    Door door("127.0.0.1", key, 100ms);
     const Newcomer gone{.key = "gone", .door = door.endpoint()};
-    Call call(run.doors[0], run.token, gone, 5s);
+    Call call(run.doors[0], key, gone, 5s);
     std::optional<Call::Answer> answer;
     while (!answer) answer = call.hear(5ms);
     EXPECT_THAT(answer->message, HasSubstr("127.0.0.1"));

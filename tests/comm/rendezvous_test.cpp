@@ -92,6 +92,7 @@ class TorchServer {
     store_ = c10::make_intrusive<c10d::TCPStore>("localhost", options);
   }
   uint16_t port() const { return store_->getPort(); }
+  bool has(const std::string& key) const { return store_->check({key}); }
   void set(const std::string& key, const std::string& value) {
     store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
   }
@@ -169,21 +170,22 @@ TEST(Stores, ListenWhereTheMasterAddressLeads) {
   Join join(seconds(20));
   const Environment environment = {
       .world_size = 2, .seat = {0, 0, 2}, .master_address = "127.0.0.1", .master_port = closed_port()};
-  const auto run = meet(environment, {}, join);
+  const auto run = meet(environment, {}, {}, join);
   EXPECT_THAT(tests::listening_addresses(getpid()), ElementsAre(tests::kLoopback));
-  EXPECT_THAT(message([&] { meet(environment, {}, join); }),
+  EXPECT_THAT(message([&] { meet(environment, {}, {}, join); }),
               HasSubstr("MASTER_ADDR, MASTER_PORT: the store cannot listen on 127.0.0.1:" +
                         std::to_string(environment.master_port) + ": Address already in use; wanted a free port"));
 }
 
 // Every rank of four as a thread, with its seat.
-void join_and_sum(Environment environment, const std::array<Seat, 4>& seats, const std::optional<Layout>& wanted = {}) {
+void join_and_sum(Environment environment, const std::array<Seat, 4>& seats, const std::optional<Layout>& wanted = {},
+                  const Privacy& privacy = {}) {
   std::vector<std::thread> ranks;
   for (int rank = 3; rank >= 0; --rank) {
     environment.rank = rank;
     environment.seat = seats[rank];
     ranks.emplace_back([=] {
-      auto h = connect(environment, {.join_timeout = std::chrono::seconds(30)}, wanted);
+      auto h = connect(environment, {.join_timeout = std::chrono::seconds(30), .privacy = privacy}, wanted);
       auto x = at::full({1}, h.layout.rank + 1.0f);
       h.world->all_reduce(x);
       EXPECT_EQ(x.item<float>(), 10);
@@ -208,8 +210,20 @@ TEST(Connect, JoinsRanksThroughTheStoreOfTorchrun) {
   join_and_sum(environment, {Seat{0, 0, 4}, Seat{0, 1, 4}, Seat{0, 2, 4}, Seat{0, 3, 4}});
 }
 
+// Whoever reaches torchrun's store may read and write it: it holds nothing but where rank 0 hosts another one.
+TEST(Connect, WithASecretLeavesNothingInTorchrunsStoreButAnAddress) {
+  const TorchServer server;
+  const Environment environment = {
+      .world_size = 4, .master_address = "127.0.0.1", .master_port = server.port(), .store_host = StoreHost::kTorchrun};
+  join_and_sum(environment, {Seat{0, 0, 2}, Seat{0, 1, 2}, Seat{1, 0, 2}, Seat{1, 1, 2}}, {},
+               {"a secret that torchrun knows nothing of"});
+  EXPECT_TRUE(server.has("prunex/0/store"));
+  EXPECT_FALSE(server.has("prunex/0/seat/0"));
+  EXPECT_FALSE(server.has("prunex/0/heartbeat/0"));
+}
+
 TEST(Connect, ClosesTheStoreOfTheLauncherWhenAllHaveJoined) {
-  const StoreServer server({.ranks = 4, .secret = "only ours"});
+  const StoreServer server({.ranks = 4, .key = store_key({}, "only ours")});
   const Environment environment = {.world_size = 4,
                                    .master_address = "127.0.0.1",
                                    .master_port = server.port(),

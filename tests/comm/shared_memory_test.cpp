@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <sstream>
 #include <thread>
@@ -49,6 +51,16 @@ TEST(SharedMemory, HasNoNameThatCouldBeLeftBehindOrGuessed) {
   EXPECT_EQ(second->input(0, 0)[0], 'x');
   first->close_to_others();
   EXPECT_THAT(message([&] { NodeMemory::open(first->ticket(), {1, 2, 0}); }), HasSubstr("is not that of the node's"));
+}
+
+TEST(SharedMemory, IsItsOwnersAlone) {
+  const auto memory = NodeMemory::create({0, 2, 0});
+  int process = 0, descriptor = 0;
+  std::istringstream(memory->ticket()) >> process >> descriptor;
+  struct stat status = {};
+  ASSERT_EQ(fstat(descriptor, &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600);
+  EXPECT_EQ(status.st_uid, geteuid());
 }
 
 TEST(SharedMemory, IsNotOpenedByATicketThatSomebodyForged) {

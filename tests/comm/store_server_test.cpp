@@ -26,9 +26,9 @@ Deadline soon() {
   return std::chrono::steady_clock::now() + 20s;
 }
 
-std::unique_ptr<Store> client_of(const StoreServer& server, const std::string& secret = "") {
+std::unique_ptr<Store> client_of(const StoreServer& server, const LinkKey& key = {}) {
   Join join(20s);
-  return reach_store({"127.0.0.1", server.port(), secret}, join);
+  return reach_store({"127.0.0.1", server.port(), key}, join);
 }
 
 /// Connects and says this; no more.
@@ -36,6 +36,14 @@ Socket stranger(const StoreServer& server, const std::string& words = "") {
   Socket socket = connect_to({"127.0.0.1", server.port()}, soon());
   EXPECT_TRUE(send_all(socket, words.data(), words.size(), soon()));
   return socket;
+}
+
+/// The same after it has proved that it knows the key.
+Link member(const StoreServer& server, const std::string& words, const LinkKey& key = {}) {
+  Link link(stranger(server), Side::kCaller, key);
+  link.prove_until(soon());
+  EXPECT_TRUE(link.send_all(words.data(), words.size(), soon()));
+  return link;
 }
 
 /// Whether the server ends the connection, whatever it says before.
@@ -46,8 +54,15 @@ bool is_turned_away(const Socket& socket) {
   return recv(socket.fd(), &byte, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
-std::string greeting_and(StoreRequestHead head) {
-  return store_hello("") + std::string(reinterpret_cast<const char*>(&head), sizeof(head));
+bool is_turned_away(Link link) {
+  char byte = 0;
+  while (link.receive_all(&byte, 1, soon())) {
+  }
+  return link.receive(&byte, 1) >= 0 || errno != EAGAIN;
+}
+
+std::string bytes_of(StoreRequestHead head) {
+  return {reinterpret_cast<const char*>(&head), sizeof(head)};
 }
 
 void expect_serves(const StoreServer& server) {
@@ -80,17 +95,17 @@ TEST(StoreServer, WritesAKeyOnce) {
 TEST(StoreServer, TurnsAwayWhatIsNoRequest) {
   const StoreServer server({});
   EXPECT_TRUE(is_turned_away(stranger(server, "GET / HTTP/1.1\r\nHost: prunex\r\nAccept: everything\r\n\r\n")));
-  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and({.operation = static_cast<StoreOperation>(7)}))));
-  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and({.key_bytes = 0xffffffff}))));
+  EXPECT_TRUE(is_turned_away(member(server, bytes_of({.operation = static_cast<StoreOperation>(7)}))));
+  EXPECT_TRUE(is_turned_away(member(server, bytes_of({.key_bytes = 0xffffffff}))));
   EXPECT_TRUE(is_turned_away(
-      stranger(server, greeting_and({.operation = StoreOperation::kSet, .value_bytes = kMostValueBytes + 1}))));
+      member(server, bytes_of({.operation = StoreOperation::kSet, .value_bytes = kMostValueBytes + 1}))));
   expect_serves(server);
 }
 
 TEST(StoreServer, TurnsAwayWhoTalksWithoutWaitingForAnswers) {
   const StoreServer server({});
   const StoreRequestHead patient = {.wait_milliseconds = 0xffffffff};
-  EXPECT_TRUE(is_turned_away(stranger(server, greeting_and(patient) + std::string(100'000, 'x'))));
+  EXPECT_TRUE(is_turned_away(member(server, bytes_of(patient) + std::string(100'000, 'x'))));
 }
 
 TEST(StoreServer, IsNotHeldUpByStrangersWhoAreSilent) {
@@ -123,13 +138,17 @@ TEST(StoreServer, HoldsNoMoreThanItsRanksNeed) {
 }
 
 TEST(StoreServer, WantsItsSecret) {
-  const StoreServer server({.secret = "open sesame"});
-  Join join(300ms);
-  EXPECT_THAT(message([&] {
-                reach_store({"127.0.0.1", server.port(), "sesame"}, join);
-              }),
-              HasSubstr("another program answers there, or a run with another secret; gave up after 0.3 s"));
-  client_of(server, "open sesame")->set("key", "value");
+  const LinkKey key = store_key({"open sesame, said the thief"}, "token");
+  const StoreServer server({.key = key});
+  for (const LinkKey& other : {LinkKey{}, store_key({"open barley, said the thief"}, "token"),
+                               store_key({"open sesame, said the thief"}, "other"), store_key({}, "token")}) {
+    Join join(300ms);
+    EXPECT_THAT(message([&] {
+                  reach_store({"127.0.0.1", server.port(), other}, join);
+                }),
+                HasSubstr("it has another secret; gave up after 0.3 s"));
+  }
+  client_of(server, key)->set("key", "value");
 }
 
 TEST(StoreServer, ClosesWhenItIsReleased) {

@@ -1,4 +1,4 @@
-// Every wait ends when a rank is lost; reports name the rank that lags. Ranks are threads over the real Gloo.
+// Every wait ends when a rank is lost; reports name the rank that lags. Ranks are threads over TCP.
 #include "prunex/comm/watch/watch.h"
 
 #include <ATen/ATen.h>

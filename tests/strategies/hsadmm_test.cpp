@@ -1,4 +1,4 @@
-// H-SADMM over real Gloo against the one-process reference, and what must hold whatever the settings.
+// H-SADMM over real connections against the one-process reference, and what must hold whatever the settings.
 #include "prunex/strategies/hsadmm/hsadmm.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// H-SADMM against an independent Python implementation: every outer iteration of every oracle file, on real Gloo.
+// H-SADMM against an independent Python implementation: every outer iteration of every oracle file, over TCP.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

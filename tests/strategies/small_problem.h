@@ -75,7 +75,7 @@ enum class LocalPhase {
   kMinimise,
 };
 
-/// Runs the strategy on nodes x ranks over Gloo until total_steps; one history per rank. The v of a node, and
+/// Runs the strategy on nodes x ranks over TCP until total_steps; one history per rank. The v of a node, and
 /// what its rounded messages left out, is whole in the states of all its ranks.
 std::vector<History> run_on_ranks(int nodes, int ranks_per_node, const HsadmmOptions& options,
                                   LocalPhase phase = LocalPhase::kTrain, at::ScalarType type = at::kDouble);

@@ -201,8 +201,9 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);
-  if (!environment && shape.world_size() > 1)
-    return launch::launch_ranks({shape, 1}, launch::words_of(invocation.argv));
+  if (!environment && shape.world_size() > 1) {
+    return launch::launch_ranks({.shape = shape, .privacy = options.privacy}, launch::words_of(invocation.argv));
+  }
   auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);
 }

@@ -87,6 +87,7 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
                                .timeout = train::milliseconds(ranks.comm_timeout),
                                .join_timeout = train::milliseconds(ranks.join_timeout),
                                .shared_memory = ranks.shared_memory,
+                               .privacy = comm::read_privacy(ranks.secret_file, ranks.encrypt),
                                .heartbeat_timeout = train::milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
   if (ranks.device == "cuda") {

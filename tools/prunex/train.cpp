@@ -14,6 +14,7 @@
 
 #include "launch/launch.h"
 #include "prunex/comm/connect.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/signals.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
@@ -72,6 +73,14 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
       options.threads > 1 ? fmt::format("; try --threads {}", std::max<int64_t>(1, cores / ranks_here)) : "";
   say(fmt::format("prunex: warning: {} {} on {} cores: they will wait for one another{}\n", wanted, who, cores,
                   advice));
+}
+
+/// On rank 0; ranks that meet on loopback are this machine's.
+void warn_if_open(const comm::Hierarchy& ranks) {
+  if (ranks.layout.rank != 0 || ranks.address.empty() || comm::is_loopback(ranks.address)) return;
+  if (!ranks.privacy.secret.empty()) return;
+  say(fmt::format("prunex: warning: without --secret-file whoever reaches {} can join this run, read and change it\n",
+                  ranks.address));
 }
 
 std::string row(const char* what, const std::string& text) {
@@ -186,14 +195,17 @@ train::Summary train_or_join(TrainOptions options, const std::optional<comm::Env
     }
   }
   ranks = connect(options, environment, connection);
+  if (!options.quiet) warn_if_open(ranks);
   return train::train(options, ranks, config, &stop);
 }
 
 /// As another process of this executable is to be called; of an elastic run with its directory, so that lost nodes find
 /// it.
-int launch_train(const TrainOptions& options, const comm::Layout& shape, const Invocation& invocation) {
+int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::Privacy& privacy,
+                 const Invocation& invocation) {
   std::vector<std::string> words = launch::words_of(invocation.argv);
-  launch::LaunchOptions launch{shape, options.threads, options.elastic};
+  launch::LaunchOptions launch{
+      .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = privacy};
   if (options.elastic && options.join.empty()) {
     std::string directory = options.resume.empty() ? options.run_dir : options.resume;
     if (directory.empty()) {
@@ -224,7 +236,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch_train(options, shape, invocation);
+    return launch_train(options, shape, connection.privacy, invocation);
   }
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },

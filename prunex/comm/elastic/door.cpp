@@ -24,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kBacklog = 128;
-constexpr size_t kMostStrangers = 64;  // who connected and has not said the token yet
+constexpr int kMostStrangers = 64;  // who connected and has not proved that it knows the key yet
 constexpr size_t kMostCallers = 4096;
+constexpr milliseconds kOutOfDescriptors{10};
 constexpr const char* kSeek = "seek ";
 constexpr const char* kAsk = "ask";
 constexpr const char* kJoin = "join ";
@@ -39,21 +40,14 @@ std::string after(const char* word, const std::string& text) {
   return text.substr(std::string_view(word).size());
 }
 
-/// Takes all the time that words of different length would: says nothing of the token to who measures.
-bool same_token(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
 }  // namespace
 
 class Door::Loop {
  public:
-  Loop(Socket listener, Endpoint endpoint, std::string token, milliseconds pause)
+  Loop(Socket listener, Endpoint endpoint, const LinkKey& key, milliseconds pause)
       : listener_(std::move(listener)),
         endpoint_(std::move(endpoint)),
-        token_(std::move(token)),
+        key_(key),
         pause_(pause),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
         thread_([this] { run(); }) {}
@@ -140,7 +134,6 @@ class Door::Loop {
  private:
   struct Caller {
     PeerLink link;
-    bool known = false;                 // has said the token
     std::optional<Report> report = {};  // of one that seeks
     std::optional<Newcomer> newcomer = {};
     std::shared_ptr<const std::string> fetched = {};  // what it has asked for
@@ -155,8 +148,7 @@ class Door::Loop {
       {
         const std::lock_guard lock(mutex_);
         for (const Caller& caller : callers_) {
-          const short events = caller.link.blocked() ? POLLIN | POLLOUT : POLLIN;
-          descriptors.push_back({caller.link.fd(), events, 0});
+          descriptors.push_back({caller.link.fd(), caller.link.events(), 0});
         }
       }
       poll(descriptors.data(), descriptors.size(), milliseconds_until(next_sign));
@@ -173,25 +165,38 @@ class Door::Loop {
   }
 
   void admit() {
-    for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
-      const auto strangers = std::count_if(callers_.begin(), callers_.end(), [](const Caller& c) { return !c.known; });
-      if (static_cast<size_t>(strangers) >= kMostStrangers) {
-        callers_.erase(std::find_if(callers_.begin(), callers_.end(), [](const Caller& c) { return !c.known; }));
+    try {
+      for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
+        if (std::count_if(callers_.begin(), callers_.end(), is_stranger) >= kMostStrangers) drop_stranger();
+        if (callers_.size() >= kMostCallers) callers_.pop_front();
+        callers_.push_back({PeerLink(Link(std::move(socket), Side::kAnswerer, key_))});
       }
-      if (callers_.size() >= kMostCallers) callers_.pop_front();
-      callers_.push_back({PeerLink(std::move(socket))});
+    } catch (const std::exception&) {  // no descriptor is left
+      if (!drop_stranger()) std::this_thread::sleep_for(kOutOfDescriptors);
     }
   }
 
+  static bool is_stranger(const Caller& caller) { return !caller.link.proven(); }
+
+  /// The one that has been silent for longest; whether there is one.
+  bool drop_stranger() {
+    const auto oldest = std::find_if(callers_.begin(), callers_.end(), is_stranger);
+    if (oldest == callers_.end()) return false;
+    callers_.erase(oldest);
+    return true;
+  }
+
   void give_sign(Caller& caller) {
-    if (caller.known && !caller.link.blocked()) caller.link.send({MessageKind::kPing, ""});
+    if (caller.link.proven() && !caller.link.blocked()) caller.link.send({MessageKind::kPing, ""});
   }
 
   // False when the conversation is over.
   bool listen_to(Caller& caller) {
+    const bool was_proven = caller.link.proven();
     caller.link.flush();
     hand_over(caller);
     const bool ended = !caller.link.receive().empty();
+    if (!was_proven) give_sign(caller);
     while (const auto message = caller.link.next()) {
       if (!take(caller, *message)) return false;
     }
@@ -200,11 +205,6 @@ class Door::Loop {
 
   bool take(Caller& caller, const PeerMessage& message) {
     if (message.kind != MessageKind::kNote) return false;
-    if (!caller.known) {
-      caller.known = same_token(message.text, token_);
-      if (caller.known) give_sign(caller);
-      return caller.known;
-    }
     if (message.text == kAsk) return true;
     if (message.text == kFetch) return begin_to_hand_over(caller);
     try {
@@ -253,7 +253,7 @@ class Door::Loop {
 
   const Socket listener_;
   const Endpoint endpoint_;
-  const std::string token_;
+  const LinkKey key_;
   const milliseconds pause_;
   const Socket wake_;
   mutable std::mutex mutex_;
@@ -279,10 +279,10 @@ Newcomer Newcomer::from_text(const std::string& text) {
   return newcomer;
 }
 
-Door::Door(const std::string& address, std::string token, milliseconds pause) {
+Door::Door(const std::string& address, const LinkKey& key, milliseconds pause) {
   Socket listener = listen_on({address, 0}, kBacklog);
   endpoint_ = {address, port_of(listener)};
-  loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, std::move(token), pause);
+  loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }
 
 Door::~Door() = default;
@@ -319,21 +319,21 @@ void Door::offer(std::shared_ptr<const std::string> state) {
   loop_->offer(std::move(state));
 }
 
-Call::Call(const Endpoint& door, const std::string& token, milliseconds patience)
-    : Call(door, token, std::string(kAsk), patience) {}
+Call::Call(const Endpoint& door, const LinkKey& key, milliseconds patience)
+    : Call(door, key, std::string(kAsk), patience) {}
 
-Call::Call(const Endpoint& door, const std::string& token, const Report& report, milliseconds patience)
-    : Call(door, token, kSeek + report.text(), patience) {}
+Call::Call(const Endpoint& door, const LinkKey& key, const Report& report, milliseconds patience)
+    : Call(door, key, kSeek + report.text(), patience) {}
 
-Call::Call(const Endpoint& door, const std::string& token, const Newcomer& newcomer, milliseconds patience)
-    : Call(door, token, kJoin + newcomer.text(), patience) {}
+Call::Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, milliseconds patience)
+    : Call(door, key, kJoin + newcomer.text(), patience) {}
 
-Call::Call(const Endpoint& door, const std::string& token, const std::string& words, milliseconds patience)
+Call::Call(const Endpoint& door, const LinkKey& key, const std::string& words, milliseconds patience)
     : patience_(patience) {
   try {
     Socket socket = connect_to(door, Clock::now() + patience);
-    prefer_latency(socket, patience);
-    link_.emplace(std::move(socket));
+    prefer_latency(socket.fd(), patience);
+    link_.emplace(Link(std::move(socket), Side::kCaller, key));
   } catch (const ConnectionRefused&) {
     presence_ = Presence::kEnded;
     return;
@@ -341,14 +341,13 @@ Call::Call(const Endpoint& door, const std::string& token, const std::string& wo
     presence_ = Presence::kSilent;
     return;
   }
-  link_->send({MessageKind::kNote, token});
   link_->send({MessageKind::kNote, words});
   heard_ = Clock::now();
 }
 
 std::optional<Call::Answer> Call::hear(milliseconds wait) {
   if (!link_) return Answer{presence_};
-  pollfd descriptor = {link_->fd(), POLLIN, 0};
+  pollfd descriptor = {link_->fd(), link_->events(), 0};
   poll(&descriptor, 1, static_cast<int>(wait.count()));
   const bool ended = !link_->receive().empty();
   while (const auto message = link_->next()) {
@@ -367,17 +366,14 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
   return std::nullopt;
 }
 
-std::string fetch_from(const Endpoint& door, const std::string& token, milliseconds patience) {
-  Socket socket = connect_to(door, Clock::now() + patience);
-  const int descriptor = socket.fd();
-  PeerLink link(std::move(socket));
-  link.send({MessageKind::kNote, token});
+std::string fetch_from(const Endpoint& door, const LinkKey& key, milliseconds patience) {
+  PeerLink link(Link(connect_to(door, Clock::now() + patience), Side::kCaller, key));
   link.send({MessageKind::kNote, kFetch});
   std::string state;
   std::optional<uint64_t> size;
   for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
-    pollfd event = {descriptor, POLLIN, 0};
-    poll(&event, 1, milliseconds_until(heard + patience));
+    pollfd event = {link.fd(), link.events(), 0};
+    poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
     const std::string end = link.receive();
     while (const auto message = link.next()) {
       heard = Clock::now();
@@ -392,10 +388,10 @@ std::string fetch_from(const Endpoint& door, const std::string& token, milliseco
   throw std::runtime_error(fmt::format("[comm] the door at {}:{} was silent", door.host, door.port));
 }
 
-Presence presence_at(const Endpoint& door, const std::string& token, milliseconds patience) {
+Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
   constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
   for (int i = 0; i < kTries; ++i) {
-    Call call(door, token, patience);
+    Call call(door, key, patience);
     while (!call.lives()) {
       const auto answer = call.hear(milliseconds(20));
       if (!answer) continue;

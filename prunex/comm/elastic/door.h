@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "prunex/comm/elastic/agreement.h"
-#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/peer_link.h"
 
 namespace prunex::comm {
@@ -32,14 +31,14 @@ struct Newcomer {
 /// A node that asks to be let in: all of its ranks, in their order.
 using NewNode = std::vector<Newcomer>;
 
-/// A thread that listens on a port of its own. Callers who know the token and bring a report are kept, and hear every
+/// A thread that listens on a port of its own. Callers who know the key and bring a report are kept, and hear every
 /// now and then that this process lives; so do those who ask just that, and newcomers, unless the run is led by another
 /// rank: then they are sent to its door. Who is not in the newest roster is told so and sent away. Others are turned
 /// away; those who say nothing make room for others.
 class Door {
  public:
   /// `pause`: between two signs of life.
-  Door(const std::string& address, std::string token, std::chrono::milliseconds pause);
+  Door(const std::string& address, const LinkKey& key, std::chrono::milliseconds pause);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -82,18 +81,19 @@ class Call {
 
   /// Asks for a sign of life alone, looks for the others, or wants to be let in. Waits for the connection up to
   /// `patience`, which is also the silence that ends the conversation.
-  Call(const Endpoint& door, const std::string& token, std::chrono::milliseconds patience);
-  Call(const Endpoint& door, const std::string& token, const Report& report, std::chrono::milliseconds patience);
-  Call(const Endpoint& door, const std::string& token, const Newcomer& newcomer, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, const Report& report, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, std::chrono::milliseconds patience);
 
-  /// What has been heard, having waited up to `wait` for something; nothing if it was nothing, or a sign of life.
+  /// Goes on with the conversation: what has been heard, having waited up to `wait` for something; nothing if it was
+  /// nothing, or a sign of life.
   std::optional<Answer> hear(std::chrono::milliseconds wait);
   /// Whether a sign of life has come.
   bool lives() const { return lives_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  Call(const Endpoint& door, const std::string& token, const std::string& words, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, const std::string& words, std::chrono::milliseconds patience);
 
   std::optional<PeerLink> link_;
   Presence presence_ = Presence::kThere;
@@ -104,9 +104,9 @@ class Call {
 
 /// What the rank behind the door offers. Throws std::runtime_error if it offers nothing, or has been silent for
 /// `patience`.
-std::string fetch_from(const Endpoint& door, const std::string& token, std::chrono::milliseconds patience);
+std::string fetch_from(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
 
 /// Whether the process behind the door lives.
-Presence presence_at(const Endpoint& door, const std::string& token, std::chrono::milliseconds patience);
+Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
 
 }  // namespace prunex::comm

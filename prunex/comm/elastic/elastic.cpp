@@ -64,7 +64,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
 
 void Elastic::open_door(const std::string& address) {
   if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  door_ = std::make_unique<Door>(address, token_, std::min(milliseconds(300), options_.silence / 5));
+  door_ = std::make_unique<Door>(address, door_key(), std::min(milliseconds(300), options_.silence / 5));
 }
 
 Elastic::~Elastic() = default;
@@ -88,6 +88,10 @@ bool Elastic::commit(int64_t exchange, uint64_t hash) {
                                        ranks_.layout.rank, hash, rank, other));
   }
   return all[0][1].item<int64_t>() != 0;
+}
+
+LinkKey Elastic::door_key() const {
+  return link_key(ranks_.privacy, "door", token_);
 }
 
 bool Elastic::has_lost() const {
@@ -176,7 +180,7 @@ Elastic::Decision Elastic::seek() {
 std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   const Endpoint& door = door_of(node);
   const auto silence = options_.silence;
-  Call call(door, token_, report(), silence);
+  Call call(door, door_key(), report(), silence);
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
@@ -185,7 +189,7 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
     }
     if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;
-    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, token_, silence);
+    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key(), silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
     return std::nullopt;
@@ -213,8 +217,8 @@ class Elastic::Lead {
     if (!asked.valid()) {
       const Endpoint door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
       const auto silence = of_.options_.silence;
-      asked = std::async(std::launch::async, [door, silence, token = of_.token_] {
-        const Presence presence = presence_at(door, token, silence);
+      asked = std::async(std::launch::async, [door, silence, key = of_.door_key()] {
+        const Presence presence = presence_at(door, key, silence);
         if (presence == Presence::kThere) std::this_thread::sleep_for(5 * kAskEvery);  // it may be a long wait
         return presence;
       });
@@ -292,7 +296,7 @@ Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
     if (static_cast<size_t>(node) < ranks_of_.size()) ranks += ranks_of_[static_cast<size_t>(node)];
   }
   const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, token_});
+  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_)});
   return {address, store_->port()};
 }
 
@@ -310,8 +314,10 @@ Hierarchy Elastic::connect_in(const Decision& decision) const {
   const auto within = std::max(kConnectWithin, 2 * options_.silence);
   Join join(within);
   const Layout layout = layout_of(decision.roster);
-  const auto store = layout.world_size() == 1 ? make_memory_store()
-                                              : reach_store({decision.store.host, decision.store.port, token_}, join);
+  const auto store =
+      layout.world_size() == 1
+          ? make_memory_store()
+          : reach_store({decision.store.host, decision.store.port, store_key(ranks_.privacy, token_)}, join);
   return ranks_.connect_others(layout, *store, within);
 }
 

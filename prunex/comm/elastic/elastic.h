@@ -50,7 +50,7 @@ struct LeftBehind : std::runtime_error {
 
 /// Where a run is joined.
 struct RunDoors {
-  std::string token;  ///< what its doors want to hear
+  std::string token;  ///< without which its doors do not answer
   std::vector<Endpoint> doors;
 
   /// A line each.
@@ -128,6 +128,7 @@ class Elastic {
 
   void open_door(const std::string& address);
   Report report() const;
+  LinkKey door_key() const;
   bool leads() const { return ranks_.layout.rank == 0; }
   std::optional<NewNode> next_newcomer() const;
   Admission admission_of(const NewNode& node);

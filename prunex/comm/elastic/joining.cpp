@@ -192,7 +192,7 @@ Elastic::Admission Elastic::knock() {
     bool somebody = false;
     std::vector<Endpoint> doors = run_.doors;
     for (size_t i = 0; i < doors.size(); ++i) {
-      Call call(doors[i], token_, self, options_.silence);
+      Call call(doors[i], door_key(), self, options_.silence);
       std::optional<Call::Answer> answer;
       while (!answer) answer = call.hear(kHearEvery);
       somebody = somebody || call.lives() || answer->elsewhere;
@@ -218,7 +218,7 @@ std::string Elastic::fetch() {
   for (size_t i = 0; local_rank_ == 0 && state.empty() && i < donors.size(); ++i) {
     const int donor = donors[(static_cast<size_t>(node_) + i) % donors.size()];
     try {
-      state = fetch_from(door_of(donor), token_, options_.silence);
+      state = fetch_from(door_of(donor), door_key(), options_.silence);
     } catch (const std::runtime_error& error) {
       say(error.what());
     }

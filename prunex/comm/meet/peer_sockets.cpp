@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <list>
 #include <random>
@@ -15,76 +13,62 @@
 namespace prunex::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kSpareVisitors = 64;
+constexpr const char* kPurpose = "peer";
 
 // What a rank publishes: where it listens, and a number that only those know who read the store.
 struct Card {
   Endpoint endpoint;
-  uint64_t token = 0;
+  std::string token;
 };
 
-// What a rank says first on a connection that it opened.
-struct Hello {
-  uint64_t token = 0;
-  int64_t rank = 0;
+// A connection to or from another rank: the caller says which rank it is once both have proved what they know.
+struct Peer {
+  Link link;
+  int64_t rank = -1;  // of the one that is called
+  int64_t said = 0;   // by the one that called
+  size_t bytes = 0;   // of it that have passed
+
+  bool complete() const { return bytes == sizeof(said); }
 };
 
-// Who has connected, and what it has said so far.
-struct Visitor {
-  Socket socket;
-  Hello hello = {};
-  size_t bytes = 0;
-
-  bool complete() const { return bytes == sizeof(hello); }
-  // False when the connection is over.
-  bool listen() {
-    while (!complete()) {
-      const ssize_t count = recv(socket.fd(), reinterpret_cast<char*>(&hello) + bytes, sizeof(hello) - bytes, 0);
-      if (count == 0) return false;
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-      bytes += static_cast<size_t>(count);
-    }
-    return true;
-  }
-};
-
-uint64_t random_token() {
+std::string random_token() {
   std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
+  return fmt::format("{:08x}{:08x}", device(), device());
 }
 
 class PeerSockets {
  public:
-  PeerSockets(const Group& group, const std::string& address, Meeting meeting)
+  PeerSockets(const Group& group, const std::string& address, const Meeting& meeting)
       : group_(group),
         meeting_(meeting),
         listener_(listen_on({address, 0}, size() + static_cast<int>(kSpareVisitors))),
-        token_(random_token()) {
-    meeting_.store.set(key(group_.rank), fmt::format("{} {} {}", address, port_of(listener_), token_));
+        token_(random_token()),
+        key_(link_key(meeting.privacy, kPurpose, token_)) {
+    meeting_.store.set(card_of(group_.rank), fmt::format("{} {} {}", address, port_of(listener_), token_));
   }
 
-  std::map<int, Socket> connect() {
+  std::map<int, Link> connect() {
     for (int rank = 0; rank < group_.rank; ++rank) call(rank);
-    while (sockets_.size() + 1 < group_.members.size()) {
-      wait_for_visitors();
+    for (;;) {
+      called_.remove_if([&](Peer& peer) { return go_on(peer); });
+      visitors_.remove_if([&](Peer& visitor) { return hear(visitor); });
+      if (links_.size() + 1 == group_.members.size()) break;
+      wait();
       admit();
-      visitors_.remove_if([&](Visitor& visitor) { return !visitor.listen() || take_in(visitor); });
     }
     meeting_.join.waits_for("");
-    return std::move(sockets_);
+    return std::move(links_);
   }
 
  private:
   int size() const { return static_cast<int>(group_.members.size()); }
-  std::string key(int rank) const { return fmt::format("{}/{}", group_.name, rank); }
-  std::string name_of(int rank) const {
+  std::string card_of(int rank) const { return fmt::format("{}/{}", group_.name, rank); }
+  std::string name_of(int64_t rank) const {
     return fmt::format("{}: rank {}", group_.name, group_.members[static_cast<size_t>(rank)]);
   }
 
-  [[noreturn]] void fail(int rank, const std::string& problem) const {
+  [[noreturn]] void fail(int64_t rank, const std::string& problem) const {
     throw std::runtime_error(fmt::format("[comm] {} {}", name_of(rank), problem));
   }
 
@@ -92,10 +76,8 @@ class PeerSockets {
     meeting_.join.waits_for(name_of(rank) + " has not come");
     const Card card = read_card(rank);
     meeting_.join.waits_for(fmt::format("{} does not answer at {}", name_of(rank), card.endpoint.host));
-    Socket socket = reach(rank, card.endpoint);
-    const Hello hello = {card.token, group_.rank};
-    if (!send_all(socket, &hello, sizeof(hello), meeting_.join.deadline())) fail(rank, "closed the connection");
-    sockets_[rank] = std::move(socket);
+    const LinkKey key = link_key(meeting_.privacy, kPurpose, card.token);
+    called_.push_back({Link(reach(rank, card.endpoint), Side::kCaller, key), rank, group_.rank});
   }
 
   Socket reach(int rank, const Endpoint& endpoint) const {
@@ -107,7 +89,7 @@ class PeerSockets {
   }
 
   Card read_card(int rank) const {
-    const auto text = meeting_.store.get(key(rank), meeting_.join.left());
+    const auto text = meeting_.store.get(card_of(rank), meeting_.join.left());
     if (!text) fail(rank, fmt::format("did not come within {}", meeting_.join.limit()));
     Card card;
     std::istringstream fields(*text);
@@ -115,49 +97,82 @@ class PeerSockets {
     fail(rank, "left a card that is none: wanted \"address port number\"");
   }
 
-  void wait_for_visitors() {
+  void wait() {
     const int missing = first_missing();
     meeting_.join.waits_for(name_of(missing) + " has not connected");
     std::vector<pollfd> descriptors = {{listener_.fd(), POLLIN, 0}};
-    for (const auto& visitor : visitors_) descriptors.push_back({visitor.socket.fd(), POLLIN, 0});
+    for (const auto& peer : called_) {
+      descriptors.push_back({peer.link.fd(), peer.link.proven() ? short{POLLOUT} : peer.link.events(), 0});
+    }
+    for (const auto& visitor : visitors_) descriptors.push_back({visitor.link.fd(), visitor.link.events(), 0});
     poll(descriptors.data(), descriptors.size(), milliseconds_until(meeting_.join.deadline()));
     if (meeting_.join.over()) fail(missing, fmt::format("did not connect within {}", meeting_.join.limit()));
   }
 
   int first_missing() const {
     int missing = 0;
-    while (missing == group_.rank || sockets_.count(missing) > 0) ++missing;
+    while (missing == group_.rank || links_.count(missing) > 0) ++missing;
     return missing;
   }
 
   // Where strangers take all places, the oldest of them goes.
   void admit() {
-    for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
-      if (visitors_.size() >= group_.members.size() + kSpareVisitors) visitors_.pop_front();
-      visitors_.push_back({std::move(socket)});
+    try {
+      for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
+        if (visitors_.size() >= group_.members.size() + kSpareVisitors) visitors_.pop_front();
+        visitors_.push_back({Link(std::move(socket), Side::kAnswerer, key_)});
+      }
+    } catch (const std::runtime_error&) {  // no descriptor is left
+      if (visitors_.empty()) throw;
+      visitors_.pop_front();
     }
   }
 
+  // True once the rank that was called knows who called.
+  bool go_on(Peer& peer) {
+    try {
+      if (!peer.link.prove()) return false;
+    } catch (const LinkRefused& error) {
+      fail(peer.rank, fmt::format("is not who answers: {}", error.what()));
+    }
+    while (!peer.complete()) {
+      const ssize_t sent =
+          peer.link.send(reinterpret_cast<char*>(&peer.said) + peer.bytes, sizeof(peer.said) - peer.bytes);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+      if (sent < 0) fail(peer.rank, "closed the connection");
+      peer.bytes += static_cast<size_t>(sent);
+    }
+    links_[static_cast<int>(peer.rank)] = std::move(peer.link);
+    return true;
+  }
+
   // False while it has more to say; true if it has been dealt with: it is a peer, or a stranger.
-  bool take_in(Visitor& visitor) {
-    if (!visitor.complete()) return false;
-    const auto [token, rank] = visitor.hello;
-    const bool expected = token == token_ && rank > group_.rank && rank < size();
-    if (expected) sockets_.try_emplace(static_cast<int>(rank), std::move(visitor.socket));
+  bool hear(Peer& visitor) {
+    while (!visitor.complete()) {
+      const size_t missing = sizeof(visitor.said) - visitor.bytes;
+      const ssize_t count = visitor.link.receive(reinterpret_cast<char*>(&visitor.said) + visitor.bytes, missing);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+      visitor.bytes += static_cast<size_t>(count);
+    }
+    const bool expected = visitor.said > group_.rank && visitor.said < size();
+    if (expected) links_.try_emplace(static_cast<int>(visitor.said), std::move(visitor.link));
     return true;
   }
 
   const Group& group_;
   const Meeting meeting_;
   const Socket listener_;
-  const uint64_t token_;
-  std::list<Visitor> visitors_;
-  std::map<int, Socket> sockets_;
+  const std::string token_;
+  const LinkKey key_;
+  std::list<Peer> called_, visitors_;
+  std::map<int, Link> links_;
 };
 
 }  // namespace
 
-std::map<int, Socket> connect_peers(const Group& group, const std::string& address, Meeting meeting) {
+std::map<int, Link> connect_peers(const Group& group, const std::string& address, const Meeting& meeting) {
   if (group.members.size() == 1) return {};
   return PeerSockets(group, address, meeting).connect();
 }

@@ -21,7 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirst{5'000}, kThen{30'000};  // when a rank says what it waits for
 constexpr int kUntold = -1;
-constexpr milliseconds kLook{250};  // between two looks at who is missing
+constexpr const char* kStoreCard = "store";  // in torchrun's store: where the run's own one is
+constexpr milliseconds kLook{250};           // between two looks at who is missing
 
 std::string text_of(Clock::duration time) {
   const double seconds = std::chrono::duration<double>(time).count();
@@ -88,10 +89,20 @@ std::vector<std::string> hosts_of_store(const Environment& environment, const st
   return once;
 }
 
-std::unique_ptr<StoreServer> host_store(const Environment& environment, const std::vector<std::string>& hosts) {
+Endpoint read_store_card(Store& launchers, Join& join) {
+  join.waits_for("rank 0 has not come");
+  const auto card = launchers.get(kStoreCard, join.left());
+  if (!card)
+    throw std::runtime_error(fmt::format("[comm] rank 0 did not come within {} (`join_timeout`)", join.limit()));
+  Endpoint store;
+  std::istringstream fields(*card);
+  if (fields >> store.host >> store.port) return store;
+  throw std::runtime_error("[comm] rank 0 left a card that is none: wanted \"address port\"");
+}
+
+std::unique_ptr<StoreServer> host_store(const StoreServerOptions& options) {
   try {
-    return std::make_unique<StoreServer>(
-        StoreServerOptions{hosts, environment.master_port, environment.world_size, environment.store_secret});
+    return std::make_unique<StoreServer>(options);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format("[comm] MASTER_ADDR, MASTER_PORT: the store cannot {}; wanted a free port",
                                          std::string(error.what()).substr(std::strlen("[comm] "))));
@@ -139,23 +150,32 @@ void Join::announce() {
   }
 }
 
-RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, Join& join) {
-  StorePlace place = {environment.master_address, environment.master_port, environment.store_secret};
+RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, const Privacy& privacy,
+              Join& join) {
+  StorePlace place = {environment.master_address, environment.master_port,
+                      store_key(privacy, environment.store_secret)};
+  std::unique_ptr<Store> launchers;
   if (environment.store_host == StoreHost::kTorchrun) {
     // A launcher that restarts its ranks keeps the store, with the keys of the failed attempt.
-    return {nullptr, reach_torch_store(place, fmt::format("prunex/{}/", environment.restart_count), join)};
+    launchers = reach_torch_store(place, fmt::format("prunex/{}/", environment.restart_count), join);
+    if (privacy.secret.empty()) return {nullptr, std::move(launchers)};
+    place.port = 0;
   }
   RunStore run;
-  if (environment.rank == 0 && environment.store_host == StoreHost::kRankZero) {
+  if (environment.rank == 0 && environment.store_host != StoreHost::kLauncher) {
     const auto hosts = hosts_of_store(environment, interfaces, join);
-    run.server = host_store(environment, hosts);
-    place.host = hosts.front();
+    run.server = host_store({hosts, place.port, environment.world_size, place.key});
+    place = {hosts.front(), run.server->port(), place.key};
+    if (launchers) launchers->set(kStoreCard, fmt::format("{} {}", hosts.back(), place.port));
+  } else if (launchers) {
+    const Endpoint store = read_store_card(*launchers, join);
+    place = {store.host, store.port, place.key};
   }
   run.client = reach_store(place, join);
   return run;
 }
 
-std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topic, const Place& place,
+std::vector<std::string> exchange_cards(const Meeting& meeting, const std::string& topic, const Place& place,
                                         const std::string& card) {
   const auto key = [&](int rank) { return fmt::format("{}/{}", topic, rank); };
   meeting.store.set(key(place.rank), card);
@@ -219,7 +239,7 @@ std::vector<int> node_sizes_of(const std::vector<Seat>& seats) {
   return sizes;
 }
 
-Layout find_layout(const Environment& environment, Meeting meeting) {
+Layout find_layout(const Environment& environment, const Meeting& meeting) {
   std::vector<Seat> seats;
   const Place place = {environment.rank, environment.world_size};
   for (const auto& card : exchange_cards(meeting, "seat", place, text_of(environment.seat))) {

@@ -51,10 +51,11 @@ class Join {
   std::thread thread_;
 };
 
-/// Where ranks meet, and how long they may take to.
+/// Where ranks meet, how long they may take to, and what they prove to each other.
 struct Meeting {
   Store& store;
   Join& join;
+  Privacy privacy = {};
 };
 
 /// What one process of a run has of its store: the client, and on the rank that hosts it the server.
@@ -64,12 +65,14 @@ struct RunStore {
 };
 
 /// Hosts the run's store or connects to it. The server listens on what MASTER_ADDR stands for on this machine and on
-/// the first of the interfaces, and nowhere else. Throws std::runtime_error if the store cannot be had in time.
-RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, Join& join);
+/// the first of the interfaces, and nowhere else. With a secret, torchrun's store, which asks for none, only says where
+/// rank 0 hosts another one. Throws std::runtime_error if the store cannot be had in time.
+RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, const Privacy& privacy,
+              Join& join);
 
 /// Every rank leaves a card under the topic, which no two exchanges share, and reads those of all, in rank order.
 /// Throws std::runtime_error that names the ranks whose cards did not come in time.
-std::vector<std::string> exchange_cards(Meeting meeting, const std::string& topic, const Place& place,
+std::vector<std::string> exchange_cards(const Meeting& meeting, const std::string& topic, const Place& place,
                                         const std::string& card);
 
 /// What another rank wrote, fit to be shown: short, and without control characters.
@@ -81,11 +84,12 @@ std::vector<int> node_sizes_of(const std::vector<Seat>& seats);
 
 /// The layout of the run that a launcher started, on one site; all of its ranks must call. Throws like exchange_cards
 /// and node_sizes_of.
-Layout find_layout(const Environment& environment, Meeting meeting);
+Layout find_layout(const Environment& environment, const Meeting& meeting);
 
-/// Connects the members of a group pairwise, over this rank's address; all must call. A connection counts only if it
-/// begins with a number that its caller read in the store: whoever tries ports is turned away and holds nobody up.
-/// Throws std::runtime_error that names a rank that did not come. Returned by their ranks in the group.
-std::map<int, Socket> connect_peers(const Group& group, const std::string& address, Meeting meeting);
+/// Connects the members of a group pairwise, over this rank's address; all must call. A connection counts only if both
+/// ends prove that they know the run's secret and a number of the one who answers, which its caller read in the store:
+/// whoever tries ports is turned away and holds nobody up. Throws std::runtime_error that names a rank that did not
+/// come. Returned by their ranks in the group.
+std::map<int, Link> connect_peers(const Group& group, const std::string& address, const Meeting& meeting);
 
 }  // namespace prunex::comm

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -228,15 +229,25 @@ bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadli
   return true;
 }
 
-void prefer_latency(const Socket& socket, std::chrono::milliseconds give_up) {
+void send_at_once(int socket) {
   const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+void ignore_broken_pipes() {
+  struct sigaction current = {};
+  sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+void prefer_latency(int socket, std::chrono::milliseconds give_up) {
   const int low_delay = IPTOS_LOWDELAY;
   const int interactive = 6;  // TC_PRIO_INTERACTIVE
   const auto unacknowledged = static_cast<unsigned>(give_up.count());
-  setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
-  setsockopt(socket.fd(), IPPROTO_IP, IP_TOS, &low_delay, sizeof(low_delay));
-  setsockopt(socket.fd(), SOL_SOCKET, SO_PRIORITY, &interactive, sizeof(interactive));
+  send_at_once(socket);
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
+  setsockopt(socket, IPPROTO_IP, IP_TOS, &low_delay, sizeof(low_delay));
+  setsockopt(socket, SOL_SOCKET, SO_PRIORITY, &interactive, sizeof(interactive));
 }
 
 // A name service that is away keeps its callers waiting for as long as it likes: a thread asks, and is left behind.

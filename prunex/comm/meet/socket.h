@@ -69,9 +69,16 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline);
 bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline);
 
+/// What is sent is not held back until more comes.
+void send_at_once(int socket);
+
+/// From now on writing where nobody reads is an error of the write and not the end of the process, unless it has a
+/// handler of its own for that.
+void ignore_broken_pipes();
+
 /// For short messages that must not wait behind long ones; the kernel gives a connection up when the other end has
 /// acknowledged nothing for so long.
-void prefer_latency(const Socket& socket, std::chrono::milliseconds give_up);
+void prefer_latency(int socket, std::chrono::milliseconds give_up);
 
 /// What a host name stands for: numeric addresses, or why there are none.
 struct Resolution {

@@ -1,7 +1,6 @@
 // A small key-value store through which ranks find each other: what hosts it, and clients.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/comm/meet/socket.h"
+#include "prunex/comm/meet/link.h"
 
 namespace prunex::comm {
 
@@ -28,14 +27,17 @@ class Store {
   virtual void release() {}
 };
 
+/// What the clients of a run's store know: its secret, and a token that its launcher gave to its ranks.
+LinkKey store_key(const Privacy& privacy, const std::string& token);
+
 /// For ranks that are threads of one process.
 std::unique_ptr<Store> make_memory_store();
 
-/// Where a store is, by name, and what it wants to hear.
+/// Where a store is, by name, and what its clients know.
 struct StorePlace {
   std::string host;
   uint16_t port = 0;
-  std::string secret = {};
+  LinkKey key = {};
 };
 
 /// A client of a StoreServer. Throws std::runtime_error that says why if there is none before the rank's time to join
@@ -46,19 +48,19 @@ std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join);
 /// server.
 std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join);
 
-/// Connects to the place as soon as it can be.
-Socket call_store(const StorePlace& place, Join& join);
+/// Until somebody listens there. Throws like reach_store().
+void wait_for_store(const StorePlace& place, Join& join);
 
 struct StoreServerOptions {
   std::vector<std::string> hosts = {"127.0.0.1"};  ///< own numeric addresses to listen on, and no others
   uint16_t port = 0;                               ///< 0: a free one
   int ranks = 1;                                   ///< what it holds, and for how many, is bounded by them
-  std::string secret = {};                         ///< what clients must know; empty: nothing
+  LinkKey key = {};                                ///< what clients must know
 };
 
 /// A thread that serves clients until this is destroyed or a client says that all ranks have joined: then it closes
-/// everything. Keys are written once. Whoever sends what is no request is turned away; whoever is silent holds nobody
-/// up; it keeps at most 2 connections per rank and 64 KiB of values per rank, and some spare.
+/// everything. Keys are written once. Whoever proves nothing or sends what is no request is turned away; whoever is
+/// silent holds nobody up; it keeps at most 2 connections per rank and 64 KiB of values per rank, and some spare.
 class StoreServer {
  public:
   /// Throws std::runtime_error if it cannot listen.
@@ -78,15 +80,8 @@ class StoreServer {
 inline constexpr size_t kMostKeyBytes = 128;
 inline constexpr size_t kMostValueBytes = 16 << 10;
 
-/// First word of both ends; the client's goes on with the secret, and whoever has another one is turned away.
-inline constexpr std::array<char, 16> kStoreGreeting = {"prunex store 1\n"};
-inline constexpr size_t kSecretBytes = 32;
-
 /// One that nobody guesses.
 std::string random_secret();
-
-/// The client's first bytes. Throws std::invalid_argument if the secret is too long.
-std::string store_hello(const std::string& secret);
 
 enum class StoreOperation : uint32_t { kSet, kGet, kRelease };
 enum class StoreAnswer : uint32_t { kDone, kNothing, kTaken, kFull };

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -42,7 +41,7 @@ std::string call_at(const StorePlace& place, Deadline deadline, Socket& socket) 
 
 class ServerStore final : public Store {
  public:
-  ServerStore(Socket socket, std::string name) : socket_(std::move(socket)), name_(std::move(name)) {}
+  ServerStore(Link link, std::string name) : link_(std::move(link)), name_(std::move(name)) {}
 
   void set(const std::string& key, const std::string& value) override {
     if (key.size() > kMostKeyBytes || value.size() > kMostValueBytes) {
@@ -72,8 +71,7 @@ class ServerStore final : public Store {
     const auto bytes = encode(request);
     const auto deadline = Clock::now() + wait + kGrace;
     StoreReplyHead head;
-    if (!send_all(socket_, bytes.data(), bytes.size(), deadline) ||
-        !receive_all(socket_, &head, sizeof(head), deadline)) {
+    if (!link_.send_all(bytes.data(), bytes.size(), deadline) || !link_.receive_all(&head, sizeof(head), deadline)) {
       throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
     }
     if (head.value_bytes > kMostValueBytes) {
@@ -81,38 +79,25 @@ class ServerStore final : public Store {
                                            head.value_bytes, kMostValueBytes));
     }
     std::string value(head.value_bytes, '\0');
-    if (!receive_all(socket_, value.data(), value.size(), deadline)) {
+    if (!link_.receive_all(value.data(), value.size(), deadline)) {
       throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
     }
     return {head.answer, value};
   }
 
   std::mutex mutex_;
-  const Socket socket_;
+  Link link_;
   const std::string name_;
 };
 
-// Whether a store of ours answers.
-bool greets(const Socket& socket, const std::string& secret, Deadline deadline) {
-  const auto hello = store_hello(secret);
-  std::array<char, kStoreGreeting.size()> answer = {};
-  return send_all(socket, hello.data(), hello.size(), deadline) &&
-         receive_all(socket, answer.data(), answer.size(), deadline) && answer == kStoreGreeting;
-}
-
-// Tries until it is there; says why it is not.
-Socket try_until(const StorePlace& place, Join& join, bool greeted) {
-  std::string problem;
+// A connection as soon as there is one on which `accept` says no problem; else throws why there is none.
+template <class Accept>
+void try_until(const StorePlace& place, Join& join, const Accept& accept) {
   for (;;) {
     Socket socket;
-    problem = call_at(place, join.deadline(), socket);
-    if (problem.empty()) {
-      if (!greeted || greets(socket, place.secret, std::min(join.deadline(), Clock::now() + kOneTry))) {
-        join.waits_for("");
-        return socket;
-      }
-      problem = "another program answers there, or a run with another secret";
-    }
+    std::string problem = call_at(place, join.deadline(), socket);
+    if (problem.empty()) problem = accept(std::move(socket));
+    if (problem.empty()) return join.waits_for("");
     const auto line = fmt::format("no store at {}: {}", name_of(place), problem);
     join.waits_for(line);
     if (Clock::now() + kBetweenTries >= join.deadline()) {
@@ -151,12 +136,22 @@ std::unique_ptr<Store> make_memory_store() {
   return std::make_unique<MemoryStore>();
 }
 
-Socket call_store(const StorePlace& place, Join& join) {
-  return try_until(place, join, false);
+void wait_for_store(const StorePlace& place, Join& join) {
+  try_until(place, join, [](const Socket&) { return std::string(); });
 }
 
 std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join) {
-  return std::make_unique<ServerStore>(try_until(place, join, true), name_of(place));
+  Link link;
+  try_until(place, join, [&](Socket socket) -> std::string {
+    link = Link(std::move(socket), Side::kCaller, place.key);
+    try {
+      link.prove_until(std::min(join.deadline(), Clock::now() + kOneTry));
+      return "";
+    } catch (const LinkRefused& error) {
+      return error.what();
+    }
+  });
+  return std::make_unique<ServerStore>(std::move(link), name_of(place));
 }
 
 }  // namespace prunex::comm

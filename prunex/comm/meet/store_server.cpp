@@ -1,6 +1,5 @@
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kUntilGreeted{10'000};  // how long a client may take to say who it is
+constexpr milliseconds kUntilProven{10'000};  // how long a client may take to say who it is
 constexpr milliseconds kOutOfDescriptors{100};
 constexpr size_t kSpareClients = 64;
 constexpr size_t kBytesPerRank = 64 << 10, kKeysPerRank = 64;
@@ -51,15 +50,15 @@ class Table {
 
 // One connection. It has one request at a time: nothing more is read while it waits or has not taken its answer.
 struct Client {
-  Socket socket;
+  Link link;
   Clock::time_point came = Clock::now();
   bool ready = true;  // whether there is something to read, or room to write
-  bool greeted = false;
   std::string received = {}, unsent = {};
   std::string wanted = {};  // the key that it waits for
   std::optional<Clock::time_point> until = {};
 
   short events() const {
+    if (!link.proven()) return link.events();
     if (!unsent.empty()) return POLLOUT;
     return until ? 0 : POLLIN;  // the end of a connection is told even so
   }
@@ -70,7 +69,7 @@ struct Client {
 class StoreServer::Loop {
  public:
   explicit Loop(const StoreServerOptions& options)
-      : hello_(store_hello(options.secret)),
+      : key_(options.key),
         most_clients_(2 * static_cast<size_t>(options.ranks) + kSpareClients),
         table_(options.ranks),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
@@ -106,7 +105,7 @@ class StoreServer::Loop {
   void wait() {
     std::vector<pollfd> descriptors = {{wake_.fd(), POLLIN, 0}};
     for (const auto& listener : listeners_) descriptors.push_back({listener.fd(), POLLIN, 0});
-    for (const auto& client : clients_) descriptors.push_back({client.socket.fd(), client.events(), 0});
+    for (const auto& client : clients_) descriptors.push_back({client.link.fd(), client.events(), 0});
     poll(descriptors.data(), descriptors.size(), milliseconds_until(next_deadline()));
     size_t i = 1 + listeners_.size();
     for (auto& client : clients_) client.ready = descriptors[i++].revents != 0;
@@ -116,9 +115,9 @@ class StoreServer::Loop {
   }
 
   Clock::time_point next_deadline() const {
-    auto next = Clock::now() + kUntilGreeted;
+    auto next = Clock::now() + kUntilProven;
     for (const auto& client : clients_) {
-      if (!client.greeted) next = std::min(next, client.came + kUntilGreeted);
+      if (!client.link.proven()) next = std::min(next, client.came + kUntilProven);
       if (client.until) next = std::min(next, *client.until);
     }
     return next;
@@ -130,11 +129,12 @@ class StoreServer::Loop {
       Socket socket = accept_from(listener);
       if (socket.fd() < 0) return;
       if (clients_.size() >= most_clients_) {
-        const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const auto& v) { return !v.greeted; });
+        const auto silent =
+            std::find_if(clients_.begin(), clients_.end(), [](const auto& v) { return !v.link.proven(); });
         if (silent == clients_.end()) return;
         clients_.erase(silent);
       }
-      clients_.push_back({std::move(socket)});
+      clients_.push_back({Link(std::move(socket), Side::kAnswerer, key_)});
     } catch (const std::exception&) {  // no descriptor is left: others will close theirs
       std::this_thread::sleep_for(kOutOfDescriptors);
     }
@@ -143,8 +143,8 @@ class StoreServer::Loop {
   // False when the client is to go.
   bool serve(Client& client, Clock::time_point now) {
     try {
+      if (!client.link.proven() && !(client.ready && client.link.prove())) return now < client.came + kUntilProven;
       if (client.ready && !receive_some(client)) return false;
-      if (!client.greeted && !greet(client)) return now < client.came + kUntilGreeted;
       if (client.until) look_again(client, now);
       StoreRequest request;
       while (client.unsent.empty() && !client.until && take_request(client.received, request)) {
@@ -157,15 +157,6 @@ class StoreServer::Loop {
     } catch (const std::exception&) {  // a stranger
       return false;
     }
-  }
-
-  bool greet(Client& client) {
-    if (client.received.size() < hello_.size()) return false;
-    if (client.received.compare(0, hello_.size(), hello_) != 0) throw std::runtime_error("another greeting");
-    client.received.erase(0, hello_.size());
-    client.greeted = true;
-    client.unsent.assign(kStoreGreeting.begin(), kStoreGreeting.end());
-    return send_some(client);
   }
 
   void answer(Client& client, const StoreRequest& request, Clock::time_point now) {
@@ -207,7 +198,7 @@ class StoreServer::Loop {
     char buffer[4096];
     const size_t most = sizeof(StoreRequestHead) + kMostKeyBytes + kMostValueBytes;
     while (client.received.size() < most) {
-      const ssize_t count = recv(client.socket.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
+      const ssize_t count = client.link.receive(buffer, sizeof(buffer));
       if (count == 0) return false;
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
@@ -217,8 +208,7 @@ class StoreServer::Loop {
   }
   static bool send_some(Client& client) {
     while (!client.unsent.empty()) {
-      const ssize_t sent =
-          send(client.socket.fd(), client.unsent.data(), client.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t sent = client.link.send(client.unsent.data(), client.unsent.size());
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       client.unsent.erase(0, static_cast<size_t>(sent));
@@ -226,7 +216,7 @@ class StoreServer::Loop {
     return true;
   }
 
-  const std::string hello_;
+  const LinkKey key_;
   const size_t most_clients_;
   Table table_;
   const Socket wake_;

@@ -16,19 +16,16 @@ std::string bytes_of(const Head& head) {
 
 }  // namespace
 
-std::string random_secret() {
-  std::random_device random;
-  std::string secret;
-  while (secret.size() < kSecretBytes) secret += fmt::format("{:08x}", random());
-  return secret;
+LinkKey store_key(const Privacy& privacy, const std::string& token) {
+  return link_key(privacy, "store", token);
 }
 
-std::string store_hello(const std::string& secret) {
-  if (secret.size() > kSecretBytes) throw std::invalid_argument("[comm] store: the secret is too long");
-  std::string hello(kStoreGreeting.begin(), kStoreGreeting.end());
-  hello += secret;
-  hello.resize(kStoreGreeting.size() + kSecretBytes);
-  return hello;
+std::string random_secret() {
+  std::random_device random;
+  constexpr size_t kDigits = 32;
+  std::string secret;
+  while (secret.size() < kDigits) secret += fmt::format("{:08x}", random());
+  return secret;
 }
 
 bool take_request(std::string& received, StoreRequest& request) {

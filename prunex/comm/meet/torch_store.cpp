@@ -97,7 +97,7 @@ StorePointer open_store(const StorePlace& place, std::chrono::milliseconds timeo
 // c10d says neither why it does not connect nor ends when whoever answers is silent: a connection of our own asks
 // first, and a thread, left behind in the end, waits for c10d.
 std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join) {
-  call_store(place, join);
+  wait_for_store(place, join);
   join.waits_for(fmt::format("the store at {}:{} does not answer", place.host, place.port));
   std::promise<StorePointer> promise;
   auto found = promise.get_future();

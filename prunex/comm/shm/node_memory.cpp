@@ -46,7 +46,7 @@ bool has_reached(uint32_t value, uint32_t target) {
   return static_cast<int32_t>(value - target) >= 0;
 }
 
-std::string wait_for_key(Meeting meeting, const std::string& key) {
+std::string wait_for_key(const Meeting& meeting, const std::string& key) {
   if (auto value = meeting.store.get(key, meeting.join.left())) return *value;
   throw std::runtime_error(fmt::format("[comm] {} did not come within {}", key, meeting.join.limit()));
 }
@@ -86,6 +86,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(const Seat& seat) {
   const auto number = fmt::format("{:08x}{:08x}", random(), random());
   Socket file(memfd_create((kMemoryName + number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.fd() < 0) fail_memory("memfd_create");
+  if (fchmod(file.fd(), S_IRUSR | S_IWUSR) != 0) fail_memory("fchmod");
   // Reserved now: writing to a page that the kernel cannot provide would be a bus error.
   errno = posix_fallocate(file.fd(), 0, static_cast<off_t>(Control::segment_bytes(seat.ranks)));
   if (errno != 0) fail_memory("no room");
@@ -111,10 +112,10 @@ std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& ticket, const Se
   Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.fd() < 0) fail_memory("open");
   struct stat status = {};
-  const bool whole = fstat(file.fd(), &status) == 0 &&
+  const bool whole = fstat(file.fd(), &status) == 0 && status.st_uid == geteuid() &&
                      static_cast<size_t>(status.st_size) == Control::segment_bytes(seat.ranks) &&
                      fcntl(file.fd(), F_GET_SEALS) == kSeals;
-  if (!whole) throw std::runtime_error(fmt::format("shared memory: {} has another size", path));
+  if (!whole) throw std::runtime_error(fmt::format("shared memory: {} has another size or owner", path));
   std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(file), seat));
   memory->close_to_others();
   return memory;
@@ -191,7 +192,7 @@ std::string NodeMemory::abort_reason() const {
   return abort_reason_;
 }
 
-SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout) {
+SharedMemory share_memory(const Layout& layout, const Meeting& meeting, std::chrono::milliseconds timeout) {
   const auto room = fmt::format("memory of node {}", layout.node());
   const auto key = [&](int local_rank) { return fmt::format("{}, local rank {}", room, local_rank); };
   const NodeMemory::Seat seat{layout.local_rank(), layout.ranks_here(), layout.first_rank(layout.node())};

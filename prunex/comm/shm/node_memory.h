@@ -93,7 +93,7 @@ struct SharedMemory {
 };
 
 /// All ranks of the node must call. `timeout`: how long a wait may last.
-SharedMemory share_memory(const Layout& layout, Meeting meeting, std::chrono::milliseconds timeout);
+SharedMemory share_memory(const Layout& layout, const Meeting& meeting, std::chrono::milliseconds timeout);
 
 // Groups over that memory.
 

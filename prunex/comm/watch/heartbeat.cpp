@@ -71,10 +71,10 @@ class Heartbeat::Loop {
         events_(std::move(events)),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     Join join(options.join_timeout);
-    for (auto& [rank, socket] : connect_peers(heartbeat_group(place), options.address, {store, join})) {
-      prefer_latency(socket, options.timeout);
+    for (auto& [rank, link] : connect_peers(heartbeat_group(place), options.address, {store, join, options.privacy})) {
+      prefer_latency(link.fd(), options.timeout);
       peers_.emplace(rank,
-                     Peer{PeerLink(std::move(socket)), watches(place, rank), Clock::now() + options.join_timeout, ""});
+                     Peer{PeerLink(std::move(link)), watches(place, rank), Clock::now() + options.join_timeout, ""});
     }
     ping();  // from its first word on a rank's silence counts
     thread_ = std::thread([this] { run(); });
@@ -147,7 +147,7 @@ class Heartbeat::Loop {
     std::vector<int> ranks, ready;
     for (const auto& [rank, peer] : peers_) {
       ranks.push_back(rank);
-      descriptors.push_back({peer.link.fd(), static_cast<short>(peer.link.blocked() ? POLLIN | POLLOUT : POLLIN), 0});
+      descriptors.push_back({peer.link.fd(), peer.link.events(), 0});
     }
     if (poll(descriptors.data(), descriptors.size(), milliseconds_until(until)) <= 0) return {};
     for (size_t i = 0; i < ranks.size(); ++i) {

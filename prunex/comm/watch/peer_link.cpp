@@ -1,6 +1,6 @@
 #include "prunex/comm/watch/peer_link.h"
 
-#include <sys/socket.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +15,11 @@ constexpr size_t kMostReceived = 4 * kMostMessageBytes;  // before messages are 
 
 }  // namespace
 
+short PeerLink::events() const {
+  if (!proven()) return link_.events();
+  return blocked() ? POLLIN | POLLOUT : POLLIN;
+}
+
 void PeerLink::send(const PeerMessage& message) {
   const size_t length = std::min(message.text.size(), kMostMessageBytes);
   unsent_ += static_cast<char>(message.kind);
@@ -26,7 +31,7 @@ void PeerLink::send(const PeerMessage& message) {
 
 void PeerLink::flush() {
   while (!unsent_.empty()) {
-    const ssize_t sent = ::send(socket_.fd(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = link_.send(unsent_.data(), unsent_.size());
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return;
     unsent_.erase(0, static_cast<size_t>(sent));
@@ -35,17 +40,20 @@ void PeerLink::flush() {
 
 std::string PeerLink::receive() {
   char buffer[4096];
+  has_more_ = false;
   while (received_.size() < kMostReceived) {
-    const ssize_t count = recv(socket_.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    const ssize_t count = link_.receive(buffer, sizeof(buffer));
     if (count == 0) return "its process ended";
     if (count > 0) {
       received_.append(buffer, static_cast<size_t>(count));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (proven()) flush();
       return "";
     } else if (errno != EINTR) {
       return errno == ECONNRESET || errno == EPIPE ? "its process ended" : std::generic_category().message(errno);
     }
   }
+  has_more_ = true;
   return "";
 }
 
@@ -60,7 +68,7 @@ std::optional<PeerMessage> PeerLink::next() {
 }
 
 void PeerLink::end_sending() {
-  shutdown(socket_.fd(), SHUT_WR);
+  link_.end_sending();
 }
 
 }  // namespace prunex::comm

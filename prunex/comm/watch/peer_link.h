@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "prunex/comm/meet/socket.h"
+#include "prunex/comm/meet/link.h"
 
 namespace prunex::comm {
 
@@ -22,9 +22,13 @@ struct PeerMessage {
 
 class PeerLink {
  public:
-  explicit PeerLink(Socket socket) : socket_(std::move(socket)) {}
+  explicit PeerLink(Link link) : link_(std::move(link)) {}
 
-  int fd() const { return socket_.fd(); }
+  int fd() const { return link_.fd(); }
+  /// Whether the other end has proved that it knows the key; until then nothing is sent to it or heard of it.
+  bool proven() const { return link_.proven(); }
+  /// What to poll for.
+  short events() const;
   /// Whether there are bytes that the kernel did not take yet.
   bool blocked() const { return !unsent_.empty(); }
 
@@ -32,8 +36,10 @@ class PeerLink {
   void send(const PeerMessage& message);
   void flush();
 
-  /// Takes in what has arrived. Empty, or why the connection is over.
+  /// Takes in what has arrived, and sends what waited for the proof. Empty, or why the connection is over.
   std::string receive();
+  /// Whether receive() has left something behind, which poll() may not see: take messages out, then receive again.
+  bool has_more() const { return has_more_; }
   /// The next message that is complete.
   std::optional<PeerMessage> next();
 
@@ -41,9 +47,10 @@ class PeerLink {
   void end_sending();
 
  private:
-  Socket socket_;
+  Link link_;
   std::string unsent_;
   std::string received_;
+  bool has_more_ = false;
 };
 
 }  // namespace prunex::comm

@@ -26,6 +26,7 @@ struct HeartbeatOptions {
   std::string address = "127.0.0.1";
   /// How long the ranks may take to come together.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+  Privacy privacy = {};
 };
 
 /// What a heartbeat asks and tells, all from its own thread; none of it may throw. Any may be empty.

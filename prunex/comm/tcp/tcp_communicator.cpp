@@ -1,9 +1,8 @@
-#include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/tcp/tcp_communicator.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <functional>
 #include <stdexcept>
@@ -12,10 +11,9 @@
 namespace prunex::comm {
 namespace {
 
-class GlooCommunicator final : public RingCommunicator {
+class TcpCommunicator final : public RingCommunicator {
  public:
-  GlooCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, std::chrono::milliseconds timeout,
-                   const Guard& guard)
+  TcpCommunicator(const Group& group, std::unique_ptr<Mesh> mesh, std::chrono::milliseconds timeout, const Guard& guard)
       : RingCommunicator(group, guard), mesh_(std::move(mesh)), timeout_(timeout), listener_(listen()) {}
 
   void abort(const std::string& reason) override {
@@ -59,15 +57,12 @@ class GlooCommunicator final : public RingCommunicator {
     talk(all_peers(rank(), size()), [&] { comm::all_to_all(*mesh_, FlatBuffer(output), FlatBuffer(input), parts); });
   }
 
-  // Gloo's exceptions in our words.
   void talk(std::vector<int> peers, const std::function<void()>& call) {
     peers_ = world_ranks(std::move(peers));
     try {
       call();
-    } catch (const std::exception& error) {
-      const auto text = plain_text(error.what());
-      if (text.starts_with("Timed out")) throw TimedOut(timeout_, peers_);
-      throw std::runtime_error(text);
+    } catch (const Mesh::Late&) {
+      throw TimedOut(timeout_, peers_);
     }
   }
 
@@ -86,24 +81,19 @@ class GlooCommunicator final : public RingCommunicator {
 
 }  // namespace
 
-Network make_network(const std::string& interface, bool one_machine) {
-  const auto address = !interface.empty() ? address_of_interface(interface)
-                       : one_machine      ? "127.0.0.1"
-                                          : address_of_host_name();
-  try {
-    return {gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str())), address};
-  } catch (const std::exception&) {  // with places in Gloo's sources
-    throw std::runtime_error(
-        fmt::format("[comm] address {}: no socket can use it; wanted one of this machine's, and "
-                    "descriptors to spare (ulimit -n)",
-                    address));
-  }
+std::string choose_address(const std::string& interface, bool one_machine) {
+  if (!interface.empty()) return address_of_interface(interface);
+  return one_machine ? "127.0.0.1" : address_of_host_name();
 }
 
-std::unique_ptr<RingCommunicator> make_gloo_communicator(const Group& group, Meeting meeting, const Network& network,
-                                                         std::chrono::milliseconds timeout, const Guard& guard) {
-  auto mesh = group.members.size() > 1 ? connect_mesh(group, network, meeting, timeout) : nullptr;
-  return std::make_unique<GlooCommunicator>(group, std::move(mesh), timeout, guard);
+std::unique_ptr<RingCommunicator> make_tcp_communicator(const Group& group, const Meeting& meeting,
+                                                        const std::string& address, std::chrono::milliseconds timeout,
+                                                        const Guard& guard) {
+  std::unique_ptr<Mesh> mesh;
+  if (group.members.size() > 1) {
+    mesh = std::make_unique<Mesh>(group.rank, connect_peers(group, address, meeting), timeout);
+  }
+  return std::make_unique<TcpCommunicator>(group, std::move(mesh), timeout, guard);
 }
 
 }  // namespace prunex::comm

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/tcp/tcp_communicator.h"
 
 namespace prunex::comm {
 namespace {
@@ -30,15 +30,13 @@ class Ring {
 
   void run() {
     make_room();
-    for (int64_t chunk = 0; chunk < chunks_; ++chunk) post(0, chunk);
+    for (int64_t step = 0; step < steps_; ++step) {
+      for (int64_t chunk = 0; chunk < chunks_; ++chunk) post(step, chunk);
+    }
     out_ = Mesh::Buffer(mesh_, buffer_.data, buffer_.bytes({0, range_.end}));
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
       hooks_.combine(piece(mesh_.rank(), chunk), nullptr);
       send(0, chunk);
-    }
-    // Posted only now: announcing all receives before the first send costs a tenth of the bandwidth.
-    for (int64_t step = 1; step < steps_; ++step) {
-      for (int64_t chunk = 0; chunk < chunks_; ++chunk) post(step, chunk);
     }
     hooks_.first_block_sent();
     for (int64_t step = 0; step < steps_; ++step) {

@@ -1,11 +1,5 @@
-// Collectives over the real Gloo, ranks as threads; expected values are closed forms.
+// Collectives over TCP, ranks as threads; expected values are closed forms.
 #include <ATen/ATen.h>
-#include <dlfcn.h>
-#include <gloo/allreduce.h>
-#include <gloo/barrier.h>
-#include <gloo/broadcast.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/device.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +8,7 @@
 #include <thread>
 
 #include "prunex/comm/connect.h"
-#include "prunex/comm/gloo/gloo_communicator.h"
+#include "prunex/comm/tcp/tcp_communicator.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -29,22 +23,7 @@ at::Tensor noise(int64_t count, uint64_t seed) {
   return at::randn({count}, generator);
 }
 
-TEST(Gloo, FunctionsComeFromLibglooAndNotFromLibtorch) {
-  const auto origin = [](const void* address) {
-    Dl_info info = {};
-    dladdr(address, &info);
-    return std::string(info.dli_fname);
-  };
-  const auto context = &gloo::rendezvous::Context::connectFullMesh;
-  EXPECT_THAT(origin(reinterpret_cast<void*>(static_cast<void (*)(const gloo::AllreduceOptions&)>(gloo::allreduce))),
-              HasSubstr("libgloo.so"));
-  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::broadcast)), HasSubstr("libgloo.so"));
-  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::barrier)), HasSubstr("libgloo.so"));
-  EXPECT_THAT(origin(reinterpret_cast<void*>(gloo::transport::tcp::CreateDevice)), HasSubstr("libgloo.so"));
-  EXPECT_THAT(origin(*reinterpret_cast<void* const*>(&context)), HasSubstr("libgloo.so"));
-}
-
-TEST(Gloo, AllReduceSumsEveryTypeAndSize) {
+TEST(Tcp, AllReduceSumsEveryTypeAndSize) {
   for (int ranks : {1, 2, 3, 5}) {
     run_ranks(1, ranks, [&](Hierarchy& h) {
       for (auto type : {at::kFloat, at::kDouble, at::kLong, at::kByte}) {
@@ -59,7 +38,7 @@ TEST(Gloo, AllReduceSumsEveryTypeAndSize) {
   }
 }
 
-TEST(Gloo, AllReduceTakesMaxima) {
+TEST(Tcp, AllReduceTakesMaxima) {
   run_ranks(1, 3, [](Hierarchy& h) {
     const int rank = h.layout.rank;
     auto largest = (at::arange(100).remainder(3) == rank).to(at::kDouble) * (rank + 1);
@@ -71,7 +50,7 @@ TEST(Gloo, AllReduceTakesMaxima) {
   });
 }
 
-TEST(Gloo, ResultsAreBitIdenticalOnAllRanksAndInEveryRun) {
+TEST(Tcp, ResultsAreBitIdenticalOnAllRanksAndInEveryRun) {
   std::vector<at::Tensor> results(8);
   for (int run = 0; run < 2; ++run) {
     run_ranks(1, 4, [&](Hierarchy& h) {
@@ -85,7 +64,7 @@ TEST(Gloo, ResultsAreBitIdenticalOnAllRanksAndInEveryRun) {
   for (const auto& result : results) EXPECT_TRUE(at::equal(result, results[0]));
 }
 
-TEST(Gloo, AllReduceOfSeveralBucketsIsWhole) {
+TEST(Tcp, AllReduceOfSeveralBucketsIsWhole) {
   run_ranks(1, 2, [](Hierarchy& h) {
     auto x = at::full({kBucketBytes / 4 + 1001}, h.layout.rank + 1.0f);
     h.world->all_reduce(x);
@@ -93,7 +72,7 @@ TEST(Gloo, AllReduceOfSeveralBucketsIsWhole) {
   });
 }
 
-TEST(Gloo, AllReduceWritesTensorsThatTrainAndAnyLayout) {
+TEST(Tcp, AllReduceWritesTensorsThatTrainAndAnyLayout) {
   run_ranks(1, 2, [](Hierarchy& h) {
     auto x = at::ones({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_(true);
     h.world->all_reduce(x);
@@ -101,7 +80,7 @@ TEST(Gloo, AllReduceWritesTensorsThatTrainAndAnyLayout) {
   });
 }
 
-TEST(Gloo, BroadcastsAnyTypeFromAnyRoot) {
+TEST(Tcp, BroadcastsAnyTypeFromAnyRoot) {
   for (int ranks : {2, 3, 5}) {
     run_ranks(1, ranks, [&](Hierarchy& h) {
       for (int root = 0; root < ranks; ++root) {
@@ -116,7 +95,7 @@ TEST(Gloo, BroadcastsAnyTypeFromAnyRoot) {
   }
 }
 
-TEST(Gloo, GathersInRankOrder) {
+TEST(Tcp, GathersInRankOrder) {
   for (int64_t count : {1, 2, 1001}) {
     run_ranks(1, 3, [&](Hierarchy& h) {
       auto all = at::empty({3, count}, at::kByte);
@@ -126,7 +105,7 @@ TEST(Gloo, GathersInRankOrder) {
   }
 }
 
-TEST(Gloo, ReduceScatterAddsUpMyPartAndLeavesTheOthers) {
+TEST(Tcp, ReduceScatterAddsUpMyPartAndLeavesTheOthers) {
   const std::vector<Range> parts = {{0, 3}, {3, 3}, {3, 10}};
   run_ranks(1, 3, [&](Hierarchy& h) {
     const auto input = (at::arange(10) * (h.layout.rank + 1)).to(at::kDouble);
@@ -139,7 +118,7 @@ TEST(Gloo, ReduceScatterAddsUpMyPartAndLeavesTheOthers) {
   });
 }
 
-TEST(Gloo, GatheredPartsAreWhatTheirRanksHave) {
+TEST(Tcp, GatheredPartsAreWhatTheirRanksHave) {
   const std::vector<Range> parts = {{0, 3}, {3, 3}, {3, 10}};
   run_ranks(1, 3, [&](Hierarchy& h) {
     auto x = at::full({10}, h.layout.rank, at::kLong);
@@ -148,7 +127,7 @@ TEST(Gloo, GatheredPartsAreWhatTheirRanksHave) {
   });
 }
 
-TEST(Gloo, AllRanksAsOneGroupCountWhatLeavesTheNode) {
+TEST(Tcp, AllRanksAsOneGroupCountWhatLeavesTheNode) {
   std::vector<Volume> moved(4);
   run_ranks(2, 2, [&](Hierarchy& h) {
     auto flat = as_one_node(h);
@@ -168,7 +147,7 @@ TEST(Gloo, AllRanksAsOneGroupCountWhatLeavesTheNode) {
   }
 }
 
-TEST(Gloo, AnAbortEndsWaitsAtOnceAndForGood) {
+TEST(Tcp, AnAbortEndsWaitsAtOnceAndForGood) {
   std::vector<std::string> seen(2);
   run_ranks(1, 2, [&](Hierarchy& h) {
     const int rank = h.layout.rank;
@@ -189,7 +168,7 @@ TEST(Gloo, AnAbortEndsWaitsAtOnceAndForGood) {
   EXPECT_THAT(seen[1], HasSubstr("[comm] rank 1: barrier in world: lost rank 0"));
 }
 
-TEST(Gloo, NodeAndRailAreTheRowsAndColumnsOfTheWorld) {
+TEST(Tcp, NodeAndRailAreTheRowsAndColumnsOfTheWorld) {
   run_ranks(2, 3, [](Hierarchy& h) {
     const int node = h.layout.node();
     const int local = h.layout.local_rank();
@@ -212,7 +191,7 @@ int64_t members(Communicator& group, int rank) {
   return x.item<int64_t>();
 }
 
-TEST(Gloo, RailsReachAsFarAsTheSmallestNode) {
+TEST(Tcp, RailsReachAsFarAsTheSmallestNode) {
   run_ranks({.node_sizes = {3, 1, 2}}, [](Hierarchy& h) {
     const int rank = h.layout.rank;
     const std::array<int64_t, 6> nodes = {111, 111, 111, 1000, 110000, 110000};
@@ -223,7 +202,7 @@ TEST(Gloo, RailsReachAsFarAsTheSmallestNode) {
   });
 }
 
-TEST(Gloo, SitesCutEveryRailInShares) {
+TEST(Tcp, SitesCutEveryRailInShares) {
   run_ranks({.node_sizes = {2, 2, 1, 2}, .sites = 2}, [](Hierarchy& h) {
     const int rank = h.layout.rank;
     const std::array<int64_t, 7> sites = {101, 10, 101, 1000, 110000, 110000, 1000000};
@@ -234,11 +213,11 @@ TEST(Gloo, SitesCutEveryRailInShares) {
   });
 }
 
-TEST(Gloo, OneSiteHasNoGroupsOfSites) {
+TEST(Tcp, OneSiteHasNoGroupsOfSites) {
   run_ranks(2, 1, [](Hierarchy& h) { EXPECT_TRUE(h.site == nullptr && h.cross == nullptr); });
 }
 
-TEST(Gloo, OneRankNeedsNoNetwork) {
+TEST(Tcp, OneRankNeedsNoNetwork) {
   const auto store = make_memory_store();
   auto h = connect({}, *store, {.interfaces = {"none"}});
   auto x = at::ones({3});
@@ -246,7 +225,7 @@ TEST(Gloo, OneRankNeedsNoNetwork) {
   EXPECT_EQ(h.world->size() + h.node->size() + h.rail->size(), 3);
 }
 
-TEST(Gloo, ALostRankIsNamedWithTheOperationAndTheGroup) {
+TEST(Tcp, ALostRankIsNamedWithTheOperationAndTheGroup) {
   std::string seen;
   run_ranks(2, 2, [&](Hierarchy& h) {
     if (h.layout.rank == 3) h.rail.reset();
@@ -259,7 +238,7 @@ TEST(Gloo, ALostRankIsNamedWithTheOperationAndTheGroup) {
   EXPECT_THAT(seen, HasSubstr("[comm] rank 1: all_reduce in rail 1: lost rank 3"));
 }
 
-TEST(Gloo, SpeaksPlainly) {
+TEST(C10d, SpeaksPlainlyOfWhatGlooSays) {
   EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:41234"),
             "its connection closed");
   EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:446] writev [10.0.0.1]:7: Broken pipe"), "its connection closed");
@@ -268,7 +247,7 @@ TEST(Gloo, SpeaksPlainly) {
   EXPECT_EQ(plain_text("it broke"), "it broke");
 }
 
-TEST(Gloo, ABrokenGroupStaysBroken) {
+TEST(Tcp, ABrokenGroupStaysBroken) {
   run_ranks(1, 2, [](Hierarchy& h) {
     if (h.layout.rank == 1) return h.world.reset();
     EXPECT_THAT(message([&] { h.world->barrier(); }), HasSubstr("lost rank 1"));
@@ -276,7 +255,7 @@ TEST(Gloo, ABrokenGroupStaysBroken) {
   });
 }
 
-TEST(Gloo, ATimeoutNamesTheRanksWaitedFor) {
+TEST(Tcp, ATimeoutNamesTheRanksWaitedFor) {
   std::vector<std::string> seen(2);
   const ConnectOptions options = {.timeout = std::chrono::milliseconds(300)};
   run_ranks(
