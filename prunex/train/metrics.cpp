@@ -150,10 +150,11 @@ int64_t ring_bytes(int64_t numbers, int64_t n) {
 /// What the run went on without.
 void add_losses(ordered_json& json, const Summary& summary) {
   if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
-  if (!summary.elastic) return;
-  json["nodes_lost"] = summary.nodes_lost;
-  json["nodes_joined"] = summary.nodes_joined;
-  json["images_lost"] = summary.images_lost;
+  if (summary.elastic) {
+    json["nodes_lost"] = summary.nodes_lost;
+    json["nodes_joined"] = summary.nodes_joined;
+  }
+  if (summary.elastic || summary.has_deadline) json["images_lost"] = summary.images_lost;
 }
 
 }  // namespace

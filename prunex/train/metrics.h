@@ -110,7 +110,8 @@ struct Summary {
   std::optional<int64_t> images_skipped;  ///< files that could not be read, of images that are streamed
   bool elastic = false;                   ///< the run goes on when nodes are lost
   int64_t nodes_lost = 0, nodes_joined = 0;
-  int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before
+  bool has_deadline = false;  ///< slow nodes exchange the steps that they have made
+  int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before, or slow ones did not come to
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross

@@ -150,6 +150,17 @@ void describe_network(OptionList& list, TrainOptions& o) {
   list.add("weights", text::text_value(o.weights), "FILE.safetensors to start from").basic();
 }
 
+/// Why local steps have no deadline.
+std::string no_deadline(const TrainOptions& o) {
+  const auto& facts = facts_of(o.strategy);
+  if (facts.gradients) return o.strategy + " makes no steps but those of all";
+  if (facts.controls) return o.strategy + "'s control variates are of a number of steps that all make";
+  if (facts.one_node) return o.strategy + " takes all ranks for one node";
+  if (o.strategy == "one_shot") return o.strategy + " exchanges once";
+  if (o.local_after > 0) return "before `local_after` all steps are those of all";
+  return o.overlap > 0 ? "with `overlap` nobody waits at once" : "";
+}
+
 void describe_ranks(OptionList& list, TrainOptions& o) {
   using strategies::ExchangeForm;
   list.topic("Ranks");
@@ -184,6 +195,11 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
   list.add("max-nodes", number(o.max_nodes, between(0, comm::kMostRanks)),
            "nodes that join wait while the run has so many; 0: any number",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
+      .resumable();
+  list.add("straggler-factor", number(o.straggler_factor, {.least = 1, .or_zero = true}),
+           "a node that needs so many times as long as the median exchanges the steps that it has made; 0: all wait",
+           {{"strategies that exchange weights again and again", [&o] { return no_deadline(o); }},
+            {"several nodes", [&o] { return o.nodes > 1 || !o.join.empty() ? "" : "one node waits for none"; }}})
       .resumable();
   list.add("join", text::text_value(o.join),
            "directory of an elastic run that this node comes into, with its configuration")

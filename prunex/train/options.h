@@ -116,10 +116,11 @@ struct TrainOptions {
   int sites = 1;                          ///< the nodes form so many equal shares, each behind one slow link
   int threads = 1;                        ///< per rank
   RankOptions ranks;
-  bool elastic = false;  ///< when a node is lost, the others go on
-  int min_nodes = 0;     ///< as long as so many are left; 0: as long as they are sure to be the only ones
-  int max_nodes = 0;     ///< nodes that join wait while there are so many; 0: any number
-  std::string join;      ///< the directory of a run that this node comes into; empty: none
+  bool elastic = false;         ///< when a node is lost, the others go on
+  int min_nodes = 0;            ///< as long as so many are left; 0: as long as they are sure to be the only ones
+  int max_nodes = 0;            ///< nodes that join wait while there are so many; 0: any number
+  double straggler_factor = 0;  ///< of the median's time: by then a slow node exchanges what it has; 0: never
+  std::string join;             ///< the directory of a run that this node comes into; empty: none
   Precision precision = Precision::kAuto;
   bool cuda_graphs = true;  ///< local steps on a GPU as one CUDA graph, instead of kernel by kernel
   uint64_t seed = 0;

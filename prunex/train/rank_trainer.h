@@ -12,6 +12,7 @@
 #include "prunex/train/local_steps.h"
 #include "prunex/train/network.h"
 #include "prunex/train/outliving.h"
+#include "prunex/train/pace.h"
 #include "prunex/train/product_mean.h"
 #include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
@@ -38,6 +39,8 @@ class RankTrainer {
     strategies::Exchange exchange = {};
     Metrics metrics = {};
     Wishes wishes = {};
+    int64_t steps = 0;      // local ones of all ranks together
+    int64_t passed_by = 0;  // images that slow ranks did not come to
     bool newcomer = false;  // waits to be let in
   };
   Round exchange_after(int64_t step, Run& run);
@@ -56,6 +59,8 @@ class RankTrainer {
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   void restore_cursor(const Checkpoint& checkpoint);
+  void begin_steps();
+  void make_step(int64_t step);
   void local_step(int64_t step);
   void pass_by(int64_t step);
   bool changes_gradients() const;
@@ -91,7 +96,8 @@ class RankTrainer {
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
   double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
-  LossSum losses_;                          // since the last exchange
+  Pace pace_;                               // of the local steps since the last exchange
+  LossSum losses_;                          // of them
   std::optional<double> loss_;              // their sum, once it was asked for
   int64_t steps_made_ = 0, last_step_ = 0;  // of which the last exchange was
   comm::Volume moved_;                      // by exchanges, up to the last record

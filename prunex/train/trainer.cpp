@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -33,6 +34,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
              options.label_smoothing),
       mean_(options.ema),
       remarks_(std::move(run.remarks)),
+      pace_(options.straggler_factor),
       losses_(optimizer_of(options).learning_rate) {
   const Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
@@ -47,7 +49,8 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
               .classes = data_.train.classes,
               .parameters_dense = size.parameters,
               .macs_dense = size.macs,
-              .elastic = options.elastic};
+              .elastic = options.elastic,
+              .has_deadline = pace_.has_deadline()};
   for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
@@ -122,15 +125,17 @@ void RankTrainer::end(Run& run) {
 
 void RankTrainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
+  begin_steps();
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
-    local_step(step);
+    make_step(step);
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes, newcomer] = exchange_after(step, run);
+    const auto [exchange, metrics, wishes, steps, passed_by, newcomer] = exchange_after(step, run);
     if (!exchange.exchanged) continue;
     run.trace({"local", begin, end - begin}, exchange.index);
     run.trace(exchange.phases, exchange.index);
+    summary_.images_lost += passed_by;
     count(metrics, run);
     prune(exchange, step, run);
     heed(wishes, run);
@@ -138,7 +143,21 @@ void RankTrainer::train_steps(Run& run) {
     if (newcomer && step < length_.steps) admit(run);
     lap_.lap();
     begin = Stopwatch::now();
+    begin_steps();
   }
+}
+
+void RankTrainer::begin_steps() {
+  pace_.begin(std::min(options_.local_steps, length_.steps - last_step_));
+}
+
+/// The next one of the run, which others make if this rank does not.
+void RankTrainer::make_step(int64_t step) {
+  scored_.reset();
+  if (!contributes() || pace_.is_late()) return pass_by(step);
+  local_step(step);
+  if (pace_.has_deadline()) wait_for(ranks_.device);
+  pace_.made_step();
 }
 
 /// A loss meanwhile costs a checkpoint; the next exchange finds who is left.
@@ -154,12 +173,13 @@ void RankTrainer::heed(const Wishes& wishes, Run& run) {
 
 RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
   Round round;
+  const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
   const auto exchange = [&] {
     round = {};
+    if (is_due) round.steps = pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (round.exchange.exchanged) measure(round, step, run);
   };
-  const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
   if (!elastic_ || !is_due) {
     exchange();
     return round;
@@ -184,8 +204,6 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
 }
 
 void RankTrainer::local_step(int64_t step) {
-  scored_.reset();
-  if (!contributes()) return pass_by(step);
   const auto [epoch, of_epoch] = cursor_;
   feed_->load(epoch, of_epoch);
   cursor_ = feed_->loader().after(cursor_);
@@ -225,14 +243,15 @@ void RankTrainer::measure(Round& round, int64_t step, Run& run) {
   Metrics& metrics = round.metrics;
   metrics = {.phase = phase.name,
              .step = step,
-             .samples = summary_.samples + (step - last_step_) * options_.batch_size * contributors(),
+             .samples = summary_.samples + round.steps * options_.batch_size,
              .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
-             .loss = *loss_ / static_cast<double>(step - last_step_),
+             .loss = *loss_ / static_cast<double>(std::max<int64_t>(1, pace_.made())),
              .learning_rate = learning_rate_at(phase, step),
              .parameters = size.parameters,
              .macs = size.macs,
              .exchange = exchange,
              .seconds = since_exchange_};
+  round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);

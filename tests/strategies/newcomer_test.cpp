@@ -1,4 +1,4 @@
-// A node that has just joined contributes nothing to its first exchange, and has its result as all others.
+// Nodes that have made less than others count for less: one that has just joined for nothing, in its first exchange.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -71,6 +71,38 @@ TEST(Newcomers, DoNotCountInRoundedMessages) {
     EXPECT_TRUE(at::allclose(with[0][item.key()], item.value(), 0.01, 0.01)) << item.key();
     EXPECT_TRUE(at::equal(with[5][item.key()], with[0][item.key()])) << item.key();
   }
+}
+
+/// z after one exchange, and what it is the mean of: theta of each node's ranks.
+void expect_weighted_mean(const HsadmmOptions& options, at::ScalarType type, double tolerance) {
+  const std::vector<double> shares{1.5, 0.9, 0.6};  // of three nodes: 5, 3 and 2 of 10 steps
+  std::vector<TensorDict> thetas(6), all(6);
+  comm::run_ranks(3, 2, [&](comm::Hierarchy& ranks) {
+    const auto rank = static_cast<size_t>(ranks.layout.rank);
+    const SmallProblem problem(ranks.layout.rank, type);
+    Replica replica = problem.initial_replica();
+    const auto strategy = make_hsadmm(replica, ranks, options);
+    ranks.share = shares[rank / 2];
+    problem.train(replica, strategy->local_terms(), 1, options.local.steps);
+    thetas[rank] = clones(replica.weights.params);
+    strategy->after_update(replica, options.local.steps);
+    all[rank] = clones(strategy->product().params);
+  });
+  for (const auto& item : thetas[0]) {
+    at::Tensor mean = at::zeros_like(item.value());
+    for (size_t rank = 0; rank < thetas.size(); ++rank) mean += thetas[rank][item.key()] * (shares[rank / 2] / 6);
+    for (const TensorDict& z : all) {
+      EXPECT_TRUE(at::allclose(z[item.key()], mean, tolerance, tolerance)) << item.key();
+      EXPECT_TRUE(at::equal(z[item.key()], all[0][item.key()])) << item.key();
+    }
+  }
+}
+
+TEST(SlowNodes, CountByWhatTheyHaveMade) {
+  expect_weighted_mean(averaging(), at::kDouble, 1e-12);
+  HsadmmOptions options = averaging();
+  options.exchange.payload = Payload::kBf16;
+  expect_weighted_mean(options, at::kFloat, 0.01);
 }
 
 }  // namespace
