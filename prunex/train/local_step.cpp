@@ -126,7 +126,7 @@ void LossSum::add(const at::Tensor& loss, int64_t step) {
     sum_ = at::zeros({}, loss.options().dtype(at::kDouble));
     first_ = step;
   }
-  sum_.add_(loss);
+  sum_ = sum_ + loss;  // copies of a sum keep theirs
   last_ = step;
 }
 

@@ -1,17 +1,58 @@
 // What a rank's run does when nodes are lost, and when they join.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "prunex/say.h"
 #include "prunex/train/rank_trainer.h"
 
 namespace prunex::train {
 
-/// Goes on with the ranks that are left. Whether the exchange that this rank was in counts.
-bool RankTrainer::regroup(Run& run) {
+/// Goes on with the ranks that are left.
+comm::Change RankTrainer::regroup(Run& run) {
   add_traffic(resumed_.traffic, ranks_);
   const comm::Change change = elastic_->regroup();
-  go_on(change, run);
-  return change.adopts;
+  comm::Change told = change;
+  if (outlives_steps())
+    told.exchange = summary_.exchanges + (change.exchange > transactions_up_to(steps_made_) ? 1 : 0);
+  go_on(told, run);
+  return change;
+}
+
+/// Steps first … last, each of which all ranks have or none. Who is lost costs the others a step that was under way.
+void RankTrainer::make_steps_again(int64_t first, int64_t last, Run& run) {
+  for (int64_t step = first; step <= last;) {
+    std::erase_if(begins_, [step](const StepBegin& begin) { return begin.step >= step || begin.step < step - 1; });
+    begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, losses_, pace_, steps_of_all_});
+    try {
+      local_step(step);
+      elastic_->enter(transactions_up_to(step));
+      pace_.made_step();
+      steps_of_all_ += ranks_.layout.world_size();
+      ++step;
+    } catch (const std::runtime_error&) {
+      if (!has_lost()) throw;
+      step = go_back(regroup(run).exchange);
+    }
+  }
+}
+
+/// To where so many transactions count. The step to go on with, whose images are now those of the ranks that are left.
+int64_t RankTrainer::go_back(int64_t transactions) {
+  const int64_t step = transactions + 1 - summary_.exchanges;
+  const auto begin = std::find_if(begins_.begin(), begins_.end(), [step](const auto& one) { return one.step == step; });
+  TORCH_CHECK(begin != begins_.end(), "[train] no way back to step ", step);
+  begin->before.bring_back(*strategy_, network_.replica(), mean_);
+  cursor_ = begin->cursor;
+  losses_ = begin->losses;
+  loss_.reset();
+  scored_.reset();
+  pace_ = begin->pace;
+  steps_of_all_ = begin->steps_of_all;
+  steps_made_ = step - 1;
+  divide();
+  return step;
 }
 
 /// Lets the node in that waits, unless it has gone.
@@ -34,11 +75,12 @@ void RankTrainer::admit(Run& run) {
 /// The groups are others. A loss costs the local steps since the last exchange.
 void RankTrainer::go_on(const comm::Change& change, Run& run) {
   moved_ = {};
-  divide();
+  if (!outlives_steps()) divide();
   const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
+  const int64_t steps_lost = outlives_steps() ? 1 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
-  summary_.images_lost += ranks_lost * options_.batch_size * (steps_made_ - last_step_);
+  summary_.images_lost += ranks_lost * options_.batch_size * steps_lost;
   run.go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
   run.publish(elastic_->doors());
 }

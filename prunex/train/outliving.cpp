@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 
 #include "prunex/say.h"
@@ -34,6 +35,10 @@ uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
     hash = mixed(hash, word);
   }
   return mixed(hash, size);
+}
+
+bool is_divided(const TrainOptions& options) {
+  return options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
 }
 
 }  // namespace
@@ -71,8 +76,10 @@ void validate_elastic(const TrainOptions& options) {
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument("`elastic`: " + message);
   };
-  refuse(!facts_of(options.strategy).outlives,
-         fmt::format("{} does not go on without a node; hsadmm, diloco, local_sgd and one_shot do", options.strategy));
+  refuse(
+      !facts_of(options.strategy).outlives,
+      fmt::format("{} does not go on without a node; hsadmm, diloco, local_sgd, one_shot, ddp, top_k and powersgd do",
+                  options.strategy));
   refuse(options.local_after > 0, "got `local_after`, whose gradients need all ranks; wanted none");
   refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
   refuse(options.sites > 1, "got `sites`, equal shares of the nodes; wanted one");
@@ -83,10 +90,12 @@ void validate_elastic(const TrainOptions& options) {
          fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
   refuse(options.max_nodes > 0 && options.max_nodes < options.nodes,
          fmt::format("got `max_nodes` {}, fewer than the {} of `nodes`", options.max_nodes, options.nodes));
+  refuse(options.max_nodes > 0 && !can_join(options), "got `max_nodes`: " + no_newcomers(options));
 }
 
-bool can_join(const TrainOptions& options) {
-  return options.partition.kind == data::Partition::Kind::kIid && !has_files_by_node(options.data);
+std::string no_newcomers(const TrainOptions& options) {
+  if (facts_of(options.strategy).gradients) return "no node joins a run of " + options.strategy;
+  return is_divided(options) ? "no node joins a run whose nodes have images of their own" : "";
 }
 
 void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
@@ -94,9 +103,9 @@ void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument(message);
   };
-  const bool divided = !can_join(options);
+  const bool divided = is_divided(options);
   if (!options.join.empty()) {
-    refuse(divided, "`join`: got a run whose nodes have images of their own; a node that joins has none");
+    refuse(!can_join(options), "`join`: " + no_newcomers(options));
     refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
   }
   refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
@@ -110,11 +119,30 @@ void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
                      comm::describe(layout)));
 }
 
+namespace {
+
+/// Copies, but of what is the replica's own.
+strategies::State own_copies(const strategies::State& state, const Weights& replica) {
+  std::set<const void*> theirs;
+  for (const auto* tensors : {&replica.params, &replica.buffers}) {
+    for (const auto& tensor : *tensors) theirs.insert(tensor.value().const_data_ptr());
+  }
+  strategies::State copies;
+  for (const auto part : {&strategies::State::global, &strategies::State::node, &strategies::State::rank}) {
+    for (const auto& tensor : state.*part) {
+      const bool is_theirs = tensor.value().numel() > 0 && theirs.count(tensor.value().const_data_ptr()) > 0;
+      if (!is_theirs) (copies.*part).insert(tensor.key(), tensor.value().clone());
+    }
+  }
+  return copies;
+}
+
+}  // namespace
+
 Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
     : mean_(mean.copy()) {
   at::NoGradGuard no_grad;
-  const strategies::State now = strategy.state();
-  state_ = {strategies::clones(now.global), strategies::clones(now.node), strategies::clones(now.rank)};
+  state_ = own_copies(strategy.state(), replica.weights);
   weights_ = {strategies::clones(replica.weights.params), strategies::clones(replica.weights.buffers)};
   for (const auto& part : replica.optimizer) optimizer_.push_back(strategies::clones(part.value()));
 }
@@ -123,6 +151,7 @@ void Before::bring_back(strategies::Strategy& strategy, Replica& replica, Produc
   at::NoGradGuard no_grad;
   strategies::restore(replica.weights.params, weights_.params, "");
   strategies::restore(replica.weights.buffers, weights_.buffers, "");
+  for (auto& theta : replica.weights.params) theta.value().mutable_grad().reset();
   size_t i = 0;
   for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
   strategy.go_back(state_);

@@ -29,8 +29,11 @@ std::optional<comm::RunDoors> doors_in(const std::string& run_directory);
 /// Throws std::invalid_argument that names what does not go with `elastic`.
 void validate_elastic(const TrainOptions& options);
 
-/// Whether nodes can join the elastic run: not where nodes have images of their own.
-bool can_join(const TrainOptions& options);
+/// Why no node can join the elastic run; empty if one can.
+std::string no_newcomers(const TrainOptions& options);
+inline bool can_join(const TrainOptions& options) {
+  return no_newcomers(options).empty();
+}
 
 /// An elastic run may begin, or go on, with another number of nodes than its options plan with. Throws
 /// std::invalid_argument for nodes of other sizes, fewer than `min_nodes`, or more than images are divided among.

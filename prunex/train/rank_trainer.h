@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +48,7 @@ class RankTrainer {
   void heed(const Wishes& wishes, Run& run);
   /// Whether an operation threw because a node is lost that the run outlives.
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
-  bool regroup(Run& run);
+  comm::Change regroup(Run& run);
   void admit(Run& run);
   void go_on(const comm::Change& change, Run& run);
   void divide();
@@ -60,7 +61,14 @@ class RankTrainer {
   void restore(const Checkpoint& checkpoint);
   void restore_cursor(const Checkpoint& checkpoint);
   void begin_steps();
-  void make_step(int64_t step);
+  void make_step(int64_t step, Run& run);
+  void make_steps_again(int64_t first, int64_t last, Run& run);
+  int64_t go_back(int64_t transactions);
+  /// Whether every step is a transaction of its own, as those are that send gradients.
+  bool outlives_steps() const { return elastic_ && summary_.sends_gradients; }
+  int64_t transactions_up_to(int64_t step) const {
+    return outlives_steps() ? step + summary_.exchanges : summary_.exchanges;
+  }
   void local_step(int64_t step);
   void pass_by(int64_t step);
   bool changes_gradients() const;
@@ -82,6 +90,16 @@ class RankTrainer {
   const std::optional<Division> division_;
   const std::unique_ptr<BatchFeed> feed_;
   data::Cursor cursor_;  // of the next step
+  /// What it takes to make a step again, with the transactions before it.
+  struct StepBegin {
+    int64_t step;
+    Before before;
+    data::Cursor cursor;
+    LossSum losses;
+    Pace pace;
+    int64_t steps_of_all;
+  };
+  std::deque<StepBegin> begins_;  // of the last two steps, where outlives_steps()
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;
@@ -96,6 +114,7 @@ class RankTrainer {
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
   double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
+  int64_t steps_of_all_ = 0;                // of all ranks since the last exchange, where outlives_steps()
   Pace pace_;                               // of the local steps since the last exchange
   LossSum losses_;                          // of them
   std::optional<double> loss_;              // their sum, once it was asked for

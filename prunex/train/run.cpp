@@ -216,6 +216,14 @@ void Run::open_record(const Summary& summary, int64_t exchanges, const char* pre
   progress_->start(directory_, precision);
 }
 
+/// Who wrote it before may have been lost before the last line.
+void Run::take_over_record(const Summary& summary, int64_t exchanges, const char* precision) {
+  const bool again = last_ && last_->exchange.index == summary.exchanges;
+  keep_exchanges(directory_, summary.exchanges - (again ? 1 : 0), summary.steps - (again ? 1 : 0));
+  open_record(summary, exchanges, precision);
+  if (again) metrics_file_->append(*last_);
+}
+
 void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision) {
   comm::write_hang_reports_to(ranks_, directory_);
   if (!writes()) return;
@@ -224,8 +232,7 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
       io::create_run_directory(directory_);
       io::write_file_atomically(directory_ + "/config.toml", config_);
     }
-    keep_exchanges(directory_, summary.exchanges, summary.steps);
-    open_record(summary, exchanges, precision);
+    take_over_record(summary, exchanges, precision);
   }
   std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
   record << to_json(change) << "\n" << std::flush;
@@ -235,6 +242,7 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
 }
 
 void Run::report(const Metrics& metrics, double seconds_so_far, double samples_per_second) {
+  if (options_.elastic) last_ = metrics;
   if (!writes()) return;
   metrics_file_->append(metrics);
   progress_->report(metrics, seconds_so_far, samples_per_second);

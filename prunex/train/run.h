@@ -155,6 +155,7 @@ class Run {
  private:
   void open_directory(const std::string& config);
   void open_record(const Summary& summary, int64_t exchanges, const char* precision);
+  void take_over_record(const Summary& summary, int64_t exchanges, const char* precision);
 
   const TrainOptions& options_;
   const std::string config_;
@@ -162,6 +163,7 @@ class Run {
   std::string directory_;
   std::optional<io::DirectoryLock> lock_;  // rank 0
   std::unique_ptr<MetricsFile> metrics_file_;
+  std::optional<Metrics> last_;  // reported, in an elastic run
   std::unique_ptr<Progress> progress_;
   std::optional<Trace> trace_;
   std::optional<Safekeeping> safe_;

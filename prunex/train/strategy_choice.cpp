@@ -83,10 +83,10 @@ const Kind kKinds[] = {
     {{.name = "diloco", .outer_step = true, .outlives = true, .narrowest = Payload::kInt2}, make_local, set_diloco},
     {{.name = "one_shot", .prunes = true, .outlives = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
     {{.name = "scaffold", .controls = true, .narrowest = Payload::kFp16}, make_scaffold},
-    {{.name = "ddp", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "ddp", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16}, make_ddp},
     {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
-    {{.name = "top_k", .gradients = true, .sums = false}, make_top_k},
-    {{.name = "powersgd", .gradients = true, .sums = false}, make_powersgd},
+    {{.name = "top_k", .gradients = true, .sums = false, .outlives = true}, make_top_k},
+    {{.name = "powersgd", .gradients = true, .sums = false, .outlives = true}, make_powersgd},
 };
 
 const Kind& kind_of(const std::string& name) {

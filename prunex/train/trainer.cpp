@@ -90,7 +90,7 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   } else {
     prune({}, 0, *run);
   }
-  elastic_ = make_elastic(options_, ranks_, summary_.exchanges);
+  elastic_ = make_elastic(options_, ranks_, summary_.exchanges + (summary_.sends_gradients ? summary_.steps : 0));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {
@@ -127,7 +127,7 @@ void RankTrainer::train_steps(Run& run) {
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   begin_steps();
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
-    make_step(step);
+    make_step(step, run);
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
@@ -149,11 +149,13 @@ void RankTrainer::train_steps(Run& run) {
 
 void RankTrainer::begin_steps() {
   pace_.begin(std::min(options_.local_steps, length_.steps - last_step_));
+  steps_of_all_ = 0;
 }
 
 /// The next one of the run, which others make if this rank does not.
-void RankTrainer::make_step(int64_t step) {
+void RankTrainer::make_step(int64_t step, Run& run) {
   scored_.reset();
+  if (outlives_steps()) return make_steps_again(step, step, run);
   if (!contributes() || pace_.is_late()) return pass_by(step);
   local_step(step);
   if (pace_.has_deadline()) wait_for(ranks_.device);
@@ -176,7 +178,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
   const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
   const auto exchange = [&] {
     round = {};
-    if (is_due) round.steps = pace_.agree(ranks_, contributors());
+    if (is_due) round.steps = outlives_steps() ? steps_of_all_ : pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (round.exchange.exchanged) measure(round, step, run);
   };
@@ -184,21 +186,28 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     exchange();
     return round;
   }
-  const Before before(*strategy_, network_.replica(), mean_);
   const auto best = summary_.best;
   const int working = contributors();
+  const int64_t transaction = transactions_up_to(step) + 1;
   for (;;) {
+    const Before before(*strategy_, network_.replica(), mean_);
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
-      round.newcomer = elastic_->commit(round.exchange.index, *round.metrics.z_hash);
+      round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash);
       if (contributors() != working) divide();
       return round;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      if (regroup(run)) return round;  // all who are left had it
+      const int64_t counted = regroup(run).exchange;
+      if (counted == transaction) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
+      if (counted + 1 < transaction) {
+        make_steps_again(go_back(counted), step, run);
+      } else if (outlives_steps()) {
+        divide();
+      }
     }
   }
 }
@@ -251,7 +260,9 @@ void RankTrainer::measure(Round& round, int64_t step, Run& run) {
              .macs = size.macs,
              .exchange = exchange,
              .seconds = since_exchange_};
-  round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
+  if (pace_.has_deadline()) {
+    round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
+  }
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -76,6 +77,20 @@ TEST_F(Elastic, RunsOutliveRank0AndThenAnotherNode) {
   EXPECT_EQ(losses[0].at("epoch"), 1);
   EXPECT_THAT(losses[1].at("lost"), ElementsAre(2));
   EXPECT_GE(losses[1].at("exchange"), losses[0].at("exchange"));
+}
+
+/// From the step on in which it happened: of the lost node's work, a step of 8 images is missing.
+TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
+  for (const char* strategy : {"ddp", "top_k", "powersgd"}) {
+    ranks_.clear();
+    const Result result = run_and(SIGKILL, {{3, 0}, {12, 2}}, {"--nodes", "3", "--strategy", strategy});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    expect_whole_record(2);
+    const json summary = json::parse(text_of(scratch_ / "run/summary.json"));
+    EXPECT_EQ(summary.at("images_lost"), 2 * 8) << strategy;
+    EXPECT_THAT(result.errors, HasSubstr("lost node 2 after exchange "));
+    std::filesystem::remove_all(scratch_ / "run");
+  }
 }
 
 TEST_F(Elastic, LostNodesComeBack) {
@@ -168,6 +183,12 @@ TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {
 
 TEST_F(Elastic, RunsGoOnWithoutAStoppedNodeThatIsNotTheMajority) {
   const Result result = run_and(SIGSTOP, {{3, 1}}, {"--nodes", "3", "--partition", "classes:4"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(1);
+}
+
+TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
+  const Result result = run_and(SIGSTOP, {{3, 3}}, {"--nodes", "3", "--ranks-per-node", "2"});
   EXPECT_EQ(result.status, 0) << result.errors;
   expect_whole_record(1);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "prunex/comm/connect.h"
+#include "tests/strategies/gradient_runs.h"
 #include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
@@ -94,6 +95,36 @@ TEST(GoBack, UndoesDualsAfterTheFreeze) {
   HsadmmOptions options = default_options();
   options.after_freeze = AfterFreeze::kAdmm;
   expect_the_same_again(options);
+}
+
+TEST(GoBack, UndoesStepsOfGradients) {
+  const Reporting reporting{2, 6};
+  const auto expect_the_same = [](const Make& make, double momentum) {
+    GradientRun run{.steps = 6, .momentum = momentum, .type = at::kFloat};
+    const auto once = run_steps(comm::Layout::even(2, 2), make, run);
+    run.times = 3;
+    const auto again = run_steps(comm::Layout::even(2, 2), make, run);
+    for (size_t rank = 0; rank < once.size(); ++rank) {
+      for (size_t step = 0; step < once[rank].size(); ++step) {
+        for (const auto& item : once[rank][step].state) {
+          EXPECT_TRUE(at::equal(item.value(), again[rank][step].state[item.key()])) << step << ": " << item.key();
+        }
+      }
+    }
+  };
+  expect_the_same(
+      [&](Replica& replica, comm::Hierarchy& ranks) { return make_ddp(replica, ranks, {.reporting = reporting}); },
+      kMomentum);
+  expect_the_same(
+      [&](Replica& replica, comm::Hierarchy& ranks) {
+        return make_top_k(replica, ranks, {.reporting = reporting, .density = 0.1, .dgc = true, .dgc_options = {}});
+      },
+      0);
+  expect_the_same(
+      [&](Replica& replica, comm::Hierarchy& ranks) {
+        return make_powersgd(replica, ranks, {.reporting = reporting, .rank = 1, .least_shrinkage = 1});
+      },
+      kMomentum);
 }
 
 }  // namespace

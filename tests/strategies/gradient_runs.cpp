@@ -33,11 +33,26 @@ std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const 
   for (auto& theta : replica.weights.params) theta.value().set_requires_grad(true);
   const auto strategy = make(replica, ranks);
   std::vector<AfterStep> steps;
-  for (int64_t step = 1; step <= run.steps; ++step) {
-    const comm::Volume before = comm::moved_by_exchanges(ranks);
+  const auto make_step = [&](int64_t step) {
     backward(replica.weights.params, problem.gradients(replica.weights.params));
     strategy->before_update(replica);
     update(replica, run.momentum, step);
+  };
+  const auto undo = [&](const TensorDict& params, const TensorDict& momentum, const State& state) {
+    at::NoGradGuard no_grad;
+    restore(replica.weights.params, params, "");
+    restore(replica.optimizer["momentum"], momentum, "");
+    strategy->go_back(state);
+  };
+  for (int64_t step = 1; step <= run.steps; ++step) {
+    const TensorDict params = clones(replica.weights.params), momentum = clones(replica.optimizer["momentum"]);
+    const State now = strategy->state(), state{clones(now.global), clones(now.node), clones(now.rank)};
+    for (int again = 1; again < run.times; ++again) {
+      make_step(step);
+      undo(params, momentum, state);
+    }
+    const comm::Volume before = comm::moved_by_exchanges(ranks);
+    make_step(step);
     const Exchange exchange = strategy->after_update(replica, step);
     const int64_t sent = (comm::moved_by_exchanges(ranks) - before).sent_to_nodes;
     steps.push_back({clones(replica.weights.params), clones(merged(strategy->state())), exchange, sent});

@@ -17,6 +17,7 @@ struct GradientRun {
   int64_t steps = 8;
   double momentum = kMomentum;  ///< of the optimizer
   at::ScalarType type = at::kDouble;
+  int times = 1;  ///< that each step is made; all but the last are undone
 };
 
 /// One rank after a step.

@@ -36,6 +36,27 @@ TEST(ElasticRun, IsTheSameRunWhileNobodyIsLost) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "elastic/membership.jsonl"));
 }
 
+TEST(ElasticRun, OfGradientsIsTheSameRunToo) {
+  for (const char* strategy : {"ddp", "top_k", "powersgd"}) {
+    const tests::Scratch scratch;
+    TrainOptions options = two_node_run(scratch / "plain");
+    options.strategy = strategy;
+    run_to_end(options);
+    options.run_dir = scratch / "elastic";
+    options.elastic = true;
+    options.checkpoint_every = 2;
+    EXPECT_EQ(run_to_end(options).images_lost, 0);
+    const auto whole = lines_without_seconds(options.run_dir);
+    auto lines = whole;
+    for (auto& line : lines) line.erase("z_hash");
+    EXPECT_EQ(lines, lines_without_seconds(scratch / "plain")) << strategy;
+    options.resume = options.run_dir;
+    options.resume_exchange = 4;
+    run_to_end(options);
+    EXPECT_EQ(lines_without_seconds(options.run_dir), whole) << strategy;
+  }
+}
+
 TEST(ElasticRun, GoesOnFromItsCheckpoint) {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "run");
@@ -57,7 +78,13 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
     change(options);
     EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(what)));
   };
-  refuses([](TrainOptions& o) { o.strategy = "ddp"; }, "`elastic`: ddp does not go on without a node");
+  refuses([](TrainOptions& o) { o.strategy = "scaffold"; }, "`elastic`: scaffold does not go on without a node");
+  refuses(
+      [](TrainOptions& o) {
+        o.strategy = "ddp";
+        o.max_nodes = 4;
+      },
+      "`max_nodes`: no node joins a run of ddp");
   refuses([](TrainOptions& o) { o.overlap = 1; }, "`overlap`");
   refuses([](TrainOptions& o) { o.local_after = 2; }, "`local_after`");
   refuses([](TrainOptions& o) { o.sites = 2; }, "`sites`");

@@ -47,17 +47,6 @@ std::string why_not(const Roster& roster, const std::vector<int>& members, const
   return fmt::format("{} of {} nodes are here, and the others may go on without them", members.size(), alive.size());
 }
 
-/// Nodes all of whose ranks are here.
-std::set<int> complete_nodes(const std::vector<Report>& here, const RanksOf& ranks_of) {
-  std::map<int, int> count;
-  for (const Report& report : here) ++count[report.node];
-  std::set<int> complete;
-  for (const auto& [node, ranks] : count) {
-    if (ranks == ranks_of.at(static_cast<size_t>(node))) complete.insert(node);
-  }
-  return complete;
-}
-
 /// Once one rank has heard that all have an exchange, all have entered it: who has not heard takes it.
 int64_t agreed_exchanges(const std::vector<Report>& here) {
   int64_t most = 0;
@@ -120,6 +109,16 @@ std::set<int> candidates(const std::vector<Report>& here) {
   std::set<int> nodes;
   for (const Roster& roster : rosters_to_win(here)) nodes.insert(roster.nodes.begin(), roster.nodes.end());
   return nodes;
+}
+
+std::set<int> complete_nodes(const std::vector<Report>& here, const RanksOf& ranks_of) {
+  std::map<int, int> count;
+  for (const Report& report : here) ++count[report.node];
+  std::set<int> complete;
+  for (const auto& [node, ranks] : count) {
+    if (ranks == ranks_of.at(static_cast<size_t>(node))) complete.insert(node);
+  }
+  return complete;
 }
 
 Verdict decide(const std::vector<Report>& here, const Missing& missing, const RanksOf& ranks_of, int least) {

@@ -69,9 +69,14 @@ void Elastic::open_door(const std::string& address) {
 
 Elastic::~Elastic() = default;
 
-bool Elastic::commit(int64_t exchange, uint64_t hash) {
+void Elastic::enter(int64_t exchange) {
+  if (entered_) ++committed_;
   TORCH_CHECK(exchange == committed_ + 1, "[comm] exchange ", exchange, " after ", committed_);
   entered_ = true;
+}
+
+bool Elastic::commit(int64_t exchange, uint64_t hash) {
+  enter(exchange);
   Communicator& world = *ranks_.world;
   const bool waits = leads() && next_newcomer().has_value();
   const at::Tensor mine = at::tensor({static_cast<int64_t>(hash), int64_t{waits}}, at::kLong);
@@ -244,7 +249,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
   for (;; std::this_thread::sleep_for(kAskEvery)) {
     std::vector<Report> here = door_->reports();
     here.push_back(report());
-    for (const Report& report : here) missing.silent.erase(report.node);
+    for (const int node : complete_nodes(here, ranks_of_)) missing.silent.erase(node);
     for (size_t node = 0; node < doors_.size(); ++node) {  // who waits to be let in goes on nowhere
       const bool waits = std::any_of(doors_[node].begin(), doors_[node].end(),
                                      [this](const Endpoint& door) { return door_->is_waiting(door); });

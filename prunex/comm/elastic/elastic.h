@@ -90,6 +90,10 @@ class Elastic {
   /// what groups throw: then only regroup() tells whether the exchange counts.
   bool commit(int64_t exchange, uint64_t hash);
 
+  /// This rank has exchange `exchange`, the one after the last, which no rank can have that had not entered all before
+  /// it: so all have those, and the next enter() or commit() says that all have this one.
+  void enter(int64_t exchange);
+
   /// Lets the node in. `state` is what it needs to go on from this exchange, and may fetch until the next one counts.
   /// Collective. Nobody joined: it has gone meanwhile. If a rank is lost it throws what groups throw, and regroup() is
   /// called for.

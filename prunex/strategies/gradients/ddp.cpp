@@ -141,6 +141,8 @@ class Ddp final : public GradientStrategy {
     listen();
   }
 
+  void restore_own(const State&) override { forget_step(); }
+
   /// Buckets leave in one order on all ranks, the last parameters first.
   void take(size_t parameter, const at::Tensor& theta) {
     at::NoGradGuard no_grad;

@@ -47,7 +47,13 @@ void GradientStrategy::load(const State& state, const sparsity::Cut* cut_before,
   if (cut_before != nullptr) cut(*cut_before, replica);
   restore(product_.params, state.global, "z/");
   restore(product_.buffers, state.global, "z/");
-  index_ = state.global["progress"].const_data_ptr<int64_t>()[0];
+  go_back(state);
+}
+
+void GradientStrategy::go_back(const State& before) {
+  at::NoGradGuard no_grad;
+  index_ = before.global["progress"].const_data_ptr<int64_t>()[0];
+  restore_own(before);
 }
 
 }  // namespace prunex::strategies

@@ -39,13 +39,16 @@ class GradientStrategy : public Strategy {
   const sparsity::Masks& masks() const override { return no_masks_; }
   void cut(const sparsity::Cut& cut, Replica& replica) final;
   State state() const override;
-  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
+  void load(const State& state, const sparsity::Cut* cut, Replica& replica) final;
+  void go_back(const State& before) final;
 
  protected:
   /// grads <- about their mean over all ranks, bit-identical on all of them.
   virtual void average_gradients(TensorDict& params) = 0;
   /// Cuts what else the strategy keeps.
   virtual void cut_state(const sparsity::Cut& cut, Replica& replica) = 0;
+  /// Takes over what else state() holds; a step that was under way is forgotten.
+  virtual void restore_own(const State& state) = 0;
 
  private:
   Reporting reporting_;

@@ -101,8 +101,8 @@ class PowerSgd final : public GradientStrategy {
     return state;
   }
 
-  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
-    GradientStrategy::load(state, cut, replica);
+ private:
+  void restore_own(const State& state) override {
     for (auto& tensor : factored_) {
       tensor.error.copy_(state.rank["rest/" + tensor.name]);
       tensor.q.copy_(state.global["q/" + tensor.name]);
@@ -110,7 +110,6 @@ class PowerSgd final : public GradientStrategy {
     step_ = state.global["step"].const_data_ptr<int64_t>()[0];
   }
 
- private:
   /// What is left of the errors and of the factors' rows. A tensor stays factored, with fewer columns if it must.
   void cut_state(const sparsity::Cut& cut, Replica&) override {
     for (auto& tensor : factored_) {

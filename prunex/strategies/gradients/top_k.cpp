@@ -40,14 +40,13 @@ class TopK final : public GradientStrategy {
     return state;
   }
 
-  void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
-    GradientStrategy::load(state, cut, replica);
+ private:
+  void restore_own(const State& state) override {
     restore(rest_, state.rank, "rest/");
     restore(velocity_, state.rank, "velocity/");
     step_ = state.global["step"].const_data_ptr<int64_t>()[0];
   }
 
- private:
   void cut_state(const sparsity::Cut& cut, Replica&) override {
     sparsity::apply_cut(rest_, cut);
     sparsity::apply_cut(velocity_, cut);
