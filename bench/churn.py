@@ -2,11 +2,15 @@
 """Nodes of an elastic run die, fall silent and come back, again and again: what it costs.
 
 Usage: bench/churn.py PRUNEX [--minutes 2] [--every 5] [--nodes 3] [--seeds 3] [-- train options…]
+       bench/churn.py PRUNEX --slow 4 [--seeds 3] [-- train options…]
 
 Starts `PRUNEX train --elastic` on loopback and, every so many seconds on average, kills a rank chosen at random or
 stops it for longer than --heartbeat-timeout; the launcher starts what it lost again. Whether results are equal on all
 ranks after every exchange is checked by the run itself, which ends if they are not. Prints what happened as Markdown;
 beside it the accuracy of undisturbed runs with as many steps.
+
+--slow: instead one rank of the last node runs a quarter of the time; runs that wait for it take turns with runs that do
+not (--straggler-factor 1.5), of as many exchanges and of as many images, and with undisturbed ones.
 """
 
 import argparse
@@ -76,6 +80,47 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
+def slow_down(process, times):
+    """The last rank runs its share of every tenth of a second, until the run ends."""
+    while process.poll() is None and not (ranks := children(process.pid)):
+        time.sleep(0.01)
+    while process.poll() is None:
+        subprocess.run(["kill", "-STOP", str(ranks[-1])], check=False, stderr=subprocess.DEVNULL)
+        time.sleep(0.1 * (1 - 1 / times))
+        subprocess.run(["kill", "-CONT", str(ranks[-1])], check=False, stderr=subprocess.DEVNULL)
+        time.sleep(0.1 / times)
+
+
+def compare_slow(arguments, options):
+    """Seconds between the first exchange and the last, of runs that take turns."""
+    deadline = ["--straggler-factor", "1.5"]
+    ways = {"undisturbed": [], "one rank slowed": [], "the same, --straggler-factor 1.5": deadline,
+            "the same, as many images": deadline}
+    results = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(arguments.seeds):
+            for way, more in ways.items():
+                run = pathlib.Path(folder) / f"{len(results[way])}-{list(ways).index(way)}"
+                if way == "the same, as many images":
+                    whole, short = (results[other][-1][1] for other in list(ways)[:3:2])
+                    exchanges = round(whole["exchanges"] * whole["samples"] / short["samples"])
+                    more = [*more, "--exchanges", str(exchanges)]
+                process = train(arguments.prunex, run, arguments.nodes, seed, options + more)
+                if way != "undisturbed":
+                    slow_down(process, arguments.slow)
+                if process.wait() != 0:
+                    sys.exit(pathlib.Path(f"{run}.log").read_text())
+                seconds = sum(line["seconds"]["total"] for line in lines_of(run / "metrics.jsonl")[1:])
+                results[way].append((seconds, json.loads((run / "summary.json").read_text())))
+    print(f"{arguments.nodes} nodes, the last {arguments.slow} times as slow, {arguments.seeds} seeds, medians:\n")
+    print("| | seconds | images per second | images passed by | accuracy |\n|---|---|---|---|---|")
+    for way, runs in results.items():
+        rate = statistics.median(summary["samples"] / seconds for seconds, summary in runs)
+        print(f"| {way} | {statistics.median(seconds for seconds, _ in runs):.1f} | {rate:.0f} | "
+              f"{statistics.median(summary['images_lost'] for _, summary in runs)} | "
+              f"{100 * statistics.mean(summary['accuracy'] for _, summary in runs):.2f} % |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prunex")
@@ -84,10 +129,14 @@ def main():
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3, help="undisturbed runs to compare with")
     parser.add_argument("--kinds", default="kill,kill,kill,stop", help="what is drawn from")
-    parser.add_argument("options", nargs="*", help="of prunex train, behind --")
-    arguments = parser.parse_args()
+    parser.add_argument("--slow", type=float, help="one rank takes so many times as long, and nobody is lost")
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
     draw = random.Random(0)
-    options = arguments.options or ["--model", "resnet8", "--samples", "2000", "--batch-size", "16", "--local-steps", "4"]
+    options = words[end + 1 :] or ["--model", "resnet8", "--samples", "2000", "--batch-size", "16", "--local-steps", "4"]
+    if arguments.slow:
+        return compare_slow(arguments, options)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         # As many exchanges as make the minutes: from a short run's speed.
