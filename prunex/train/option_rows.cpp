@@ -186,7 +186,8 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
       .resumable();
   list.add("join", text::text_value(o.join),
-           "directory of an elastic run that this node comes into, with its configuration")
+           "elastic run that this node comes into, with its configuration: its directory, or HOST:PORT of one with a "
+           "secret")
       .not_in_files();
 }
 

@@ -87,7 +87,7 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   } else {
     prune({}, 0, *run);
   }
-  elastic_ = make_elastic(options_, ranks_, summary_.exchanges);
+  elastic_ = make_elastic(options_, ranks_, config, summary_.exchanges);
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {

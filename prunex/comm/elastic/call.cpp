@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include <cstdlib>
+#include <charconv>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -15,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr const char* kSilent = "it is silent";
 
 }  // namespace
 
@@ -83,25 +85,74 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
   return std::nullopt;
 }
 
-std::string fetch_from(const Endpoint& door, const LinkKey& key, milliseconds patience) {
-  PeerLink link(Link(connect_to(door, Clock::now() + patience), Side::kCaller, key));
+namespace {
+
+/// What comes in pieces behind its size. Nothing is kept of more than was said, nor said to be more than `most`.
+class Parcel {
+ public:
+  explicit Parcel(size_t most) : most_(most) {}
+
+  /// False for what does not belong there.
+  bool take(const PeerMessage& message) {
+    if (message.kind == MessageKind::kPing) return true;
+    if (message.kind == MessageKind::kData) {
+      text_ += message.text;
+      return size_ && text_.size() <= *size_;
+    }
+    const auto bytes = after(words::kSize, message.text);
+    if (!bytes || size_) return false;
+    const char* end = bytes->data() + bytes->size();
+    const auto [rest, error] = std::from_chars(bytes->data(), end, size_.emplace());
+    return error == std::errc() && rest == end && *size_ <= most_;
+  }
+  bool whole() const { return size_ && text_.size() == *size_; }
+  std::string open() { return std::move(text_); }
+
+ private:
+  const size_t most_;
+  std::optional<size_t> size_;
+  std::string text_;
+};
+
+PeerLink proven(const Endpoint& door, const LinkKey& key, milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  Link link(connect_to(door, deadline), Side::kCaller, key);
+  try {
+    link.prove_until(deadline);
+  } catch (const LinkRefused& error) {
+    throw std::runtime_error(Clock::now() < deadline ? error.what() : kSilent);
+  }
+  return PeerLink(std::move(link));
+}
+
+std::string fetch(PeerLink& link, size_t most_bytes, milliseconds patience) {
   link.send({MessageKind::kNote, words::kFetch});
-  std::string state;
-  std::optional<uint64_t> size;
+  Parcel parcel(most_bytes);
   for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
     pollfd event = {link.fd(), link.events(), 0};
     poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
     const std::string end = link.receive();
     while (const auto message = link.next()) {
       heard = Clock::now();
-      if (message->kind == MessageKind::kData) state += message->text;
-      if (message->kind != MessageKind::kNote) continue;
-      if (const auto bytes = after(words::kSize, message->text)) size = std::strtoull(bytes->c_str(), nullptr, 10);
+      if (!parcel.take(*message)) throw std::runtime_error("it says what does not belong there");
+      if (parcel.whole()) return parcel.open();
     }
-    if (size && state.size() >= *size) return state;
-    if (!end.empty()) throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, end));
+    if (!end.empty()) throw std::runtime_error(end);
   }
-  throw std::runtime_error(fmt::format("[comm] the door at {}:{} was silent", door.host, door.port));
+  throw std::runtime_error(kSilent);
+}
+
+}  // namespace
+
+std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, milliseconds patience) {
+  try {
+    PeerLink link = proven(door, key, patience);
+    return fetch(link, most_bytes, patience);
+  } catch (const ConnectionRefused&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, error.what()));
+  }
 }
 
 Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {

@@ -73,9 +73,9 @@ class Call {
   bool lives_ = false;
 };
 
-/// What the rank behind the door offers. Throws std::runtime_error if it offers nothing, or has been silent for
-/// `patience`.
-std::string fetch_from(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
+/// What the rank behind the door offers, of so many bytes at most. Throws ConnectionRefused; std::runtime_error if it
+/// offers nothing, or more, if one end does not know what the other does, or if it was silent for `patience`.
+std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, std::chrono::milliseconds patience);
 
 /// Whether the process behind the door lives.
 Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);

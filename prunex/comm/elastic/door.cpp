@@ -249,9 +249,9 @@ class Door::Loop {
   std::thread thread_;
 };
 
-Door::Door(const std::string& address, const LinkKey& key, milliseconds pause) {
-  Socket listener = listen_on({address, 0}, kBacklog);
-  endpoint_ = {address, port_of(listener)};
+Door::Door(const Endpoint& place, const LinkKey& key, milliseconds pause) {
+  Socket listener = listen_on(place, kBacklog);
+  endpoint_ = {place.host, port_of(listener)};
   loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }
 

@@ -20,8 +20,9 @@ using NewNode = std::vector<Newcomer>;
 /// away; those who say nothing make room for others.
 class Door {
  public:
-  /// `pause`: between two signs of life.
-  Door(const std::string& address, const LinkKey& key, std::chrono::milliseconds pause);
+  /// On a free port if the place has 0. `pause`: between two signs of life. Throws std::runtime_error if the port is
+  /// taken.
+  Door(const Endpoint& place, const LinkKey& key, std::chrono::milliseconds pause);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
