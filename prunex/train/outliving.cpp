@@ -112,7 +112,7 @@ std::string directory_of_newcomer(const TrainOptions& options, const std::string
   std::string own = options.run_dir;
   if (own.empty()) {
     const auto path = std::filesystem::path(run_directory).lexically_normal();
-    const bool is_below = path.is_relative() && *path.begin() != "..";
+    const bool is_below = !path.empty() && path.is_relative() && *path.begin() != "..";
     own = io::create_directory_beside(is_below ? path : "runs" / path.filename());
   } else {
     io::create_run_directory(own);

@@ -110,6 +110,48 @@ TEST_F(Entrances, LetWhoKnowsTheSecretInFromAnywhere) {
               testing::AllOf(HasSubstr("encrypt = true\n"), HasSubstr("secret-file = \"" + copy + "\"\n")));
 }
 
+TEST_F(Entrances, LetNodesOfSeveralRanksIn) {
+  const std::string secret = write_secret("ours", "all nodes of the run know it");
+  Running training(scratch_ / "here", prunex({"train",
+                                              "--nodes",
+                                              "1",
+                                              "--ranks-per-node",
+                                              "2",
+                                              "--elastic",
+                                              "--samples",
+                                              "320",
+                                              "--model",
+                                              "resnet8",
+                                              "--strategy",
+                                              "diloco",
+                                              "--batch-size",
+                                              "4",
+                                              "--exchanges",
+                                              "4000",
+                                              "--local-steps",
+                                              "2",
+                                              "--eval-every",
+                                              "0",
+                                              "--run-dir",
+                                              "run",
+                                              "--secret-file",
+                                              secret}));
+  ASSERT_TRUE(training.wait_for("exchange 2/"));
+  std::ifstream doors(scratch_ / "here/run/doors");
+  std::string token, port;
+  doors >> token >> port;
+  Running second(there(""),
+                 prunex({"train", "--join", "localhost:" + port, "--secret-file", secret, "--run-dir", "mine"}));
+  ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
+  ASSERT_TRUE(second.wait_for("and writes to mine"));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+  EXPECT_EQ(second.finish().status, 128 + SIGTERM);
+  const std::string text = tests::text_of(scratch_ / "here/run/membership.jsonl");
+  EXPECT_THAT(text, HasSubstr("\"nodes\":[0,1],\"lost\":[],\"joined\":[1]"));
+  EXPECT_TRUE(std::filesystem::exists(there("mine/config.toml")));
+}
+
 TEST_F(Entrances, ThatAreNoneAreRefusedByNameAndSoon) {
   const std::string port = std::to_string(port_), secret = write_secret("ours", "all nodes of the run know it");
   const Result open = run(there(""), {"train", "--join", "127.0.0.1:" + port});

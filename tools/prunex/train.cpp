@@ -43,7 +43,8 @@ constexpr const char* kExamples = R"(Examples:
   prunex train --model net.pt2 --dataset train.safetensors --test test.safetensors --keep 0.7
   prunex train --strategy diloco --payload int4 --nodes 2 --lr 0.05
   prunex train --config experiment.toml --check
-  prunex train --resume runs/cifar10-resnet20-hsadmm-1)";
+  prunex train --resume runs/cifar10-resnet20-hsadmm-1
+  prunex train --join node0:29500 --secret-file secret)";
 
 std::string result_of(const train::Summary& summary) {
   const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };

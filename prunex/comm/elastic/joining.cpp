@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kHearEvery{20};
 constexpr milliseconds kKnockAgain{200};  // when everybody is busy with a change
+constexpr int kTriesForPort = 10;
 constexpr size_t kMostStateBytes = size_t{64} << 30;
 
 }  // namespace
@@ -92,7 +93,11 @@ void Elastic::open_entrance() {
       if (port == 0) say(fmt::format("no entrance for nodes that join: {}", error.what()));
     }
   };
-  if (port_ != 0 && (!entrance_ || entrance_->endpoint().port != port_)) open(port_);
+  if (port_ != 0 && entrance_ && entrance_->endpoint().port != port_) open(port_);
+  for (int i = 0; port_ != 0 && !entrance_ && i < kTriesForPort; ++i) {  // the launcher's store may be about to close
+    if (i > 0) std::this_thread::sleep_for(kHearEvery);
+    open(port_);
+  }
   if (!entrance_) open(0);
   if (entrance_) entrance_->offer(std::make_shared<const std::string>(Invitation{doors(), options_.config}.text()));
 }
