@@ -226,7 +226,9 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;
-  return connect(layout, meeting, options);
+  Hierarchy hierarchy = connect(layout, meeting, options);
+  hierarchy.port = environment.master_port;
+  return hierarchy;
 }
 
 void run_ranks(const Layout& shape, const std::function<void(Hierarchy&)>& body, const ConnectOptions& options) {

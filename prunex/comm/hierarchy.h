@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +50,7 @@ struct Hierarchy {
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
   Privacy privacy;                      ///< what the ranks prove to each other
   std::string address;                  ///< numeric, where other ranks reach this one; empty if there is none
+  uint16_t port = 0;                    ///< where the ranks met, which is free again; 0: they met elsewhere
   /// Connects other ranks of the run in the same way, all of which must call, within this time; null where another
   /// program has connected these.
   std::function<Hierarchy(const Layout&, Store&, std::chrono::milliseconds)> connect_others;

@@ -92,6 +92,9 @@ void create_run_directory(const std::string& path);
 /// Runs that start at the same time get different directories.
 std::string create_next_run_directory(const std::string& root, const RunName& name);
 
+/// Creates `path`, or, if something is there, the first of PATH-2, PATH-3, … that is not, and returns what it made.
+std::string create_directory_beside(const std::string& path);
+
 /// A file, or a directory with anything in it, at `path` is a std::invalid_argument that names `option`.
 void check_new_or_empty(const std::string& path, const std::string& option);
 

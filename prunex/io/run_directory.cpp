@@ -78,6 +78,14 @@ std::string create_next_run_directory(const std::string& root, const RunName& na
   }
 }
 
+std::string create_directory_beside(const std::string& path) {
+  const std::string first = without_slash(path).string();
+  for (int64_t n = 1;; ++n) {
+    const std::string next = n == 1 ? first : fmt::format("{}-{}", first, n);
+    if (!fs::exists(fs::symlink_status(next)) && make_directory(next)) return next;
+  }
+}
+
 void check_new_or_empty(const std::string& path, const std::string& option) {
   const char* what = nullptr;
   if (fs::exists(path) && !fs::is_directory(path)) what = "a file";

@@ -100,25 +100,32 @@ void RankTrainer::pass_by(int64_t step) {
 /// Comes into a run: ready for all that follows, it waits to be let in and takes over what all have.
 void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopRequest* stop) {
   strategy_ = make_own_strategy(0);
-  elastic_ = make_elastic(options_, ranks_, 0);
+  elastic_ = make_elastic(options_, ranks_, config, 0);
   comm::Change change = elastic_->join();
-  std::string state;
+  Handover handover;
+  double megabytes = 0;
+  std::string directory;
   for (bool fetched = false; !fetched;) {
     try {
-      state = elastic_->fetch();
+      std::string state = elastic_->fetch();
+      megabytes = static_cast<double>(state.size()) / 1e6;
+      handover = take_over(std::move(state), config, *ranks_.node);
+      if (directory.empty() && ranks_.layout.local_rank() == 0) {
+        directory = directory_of_newcomer(options_, handover.run_directory, elastic_->doors().token, config);
+      }
+      directory = comm::broadcast_text(*ranks_.node, directory);
       fetched = true;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
       change = elastic_->regroup();
     }
   }
-  const double megabytes = static_cast<double>(state.size()) / 1e6;
-  const Handover handover = take_over(std::move(state), config, *ranks_.node);
   if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
-    say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have\n",
-                    elastic_->node(), handover.run_directory, change.exchange, megabytes));
+    const std::string own = directory == handover.run_directory ? "" : fmt::format(", and writes to {}", directory);
+    say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have{}\n",
+                    elastic_->node(), handover.run_directory, change.exchange, megabytes, own));
   }
-  run.emplace(options_, config, ranks_, stop, handover.run_directory);
+  run.emplace(options_, config, ranks_, stop, directory);
   feed_->loader().divide(0, contributors(), {});
   restore(handover.checkpoint);
   summary_.nodes_joined += 1;

@@ -202,7 +202,8 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
             {"several nodes", [&o] { return o.nodes > 1 || !o.join.empty() ? "" : "one node waits for none"; }}})
       .resumable();
   list.add("join", text::text_value(o.join),
-           "directory of an elastic run that this node comes into, with its configuration")
+           "elastic run that this node comes into, with its configuration: its directory, or HOST:PORT of one with a "
+           "secret")
       .not_in_files();
 }
 

@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <stdexcept>
 
+#include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/train/division.h"
@@ -37,24 +40,33 @@ uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
   return mixed(hash, size);
 }
 
+constexpr std::chrono::milliseconds kAnswersWithin{5'000};
+
 bool is_divided(const TrainOptions& options) {
   return options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
 }
 
 }  // namespace
 
-std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges) {
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
+                                            const std::string& config, int64_t exchanges) {
   if (!options.elastic) return nullptr;
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
                                .most_nodes = options.max_nodes,
-                               .exchanges = exchanges};
+                               .exchanges = exchanges,
+                               .config = can_join(options) ? config : ""};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
-  if (options.join.empty()) return std::make_unique<comm::Elastic>(ranks, elastic);
-  auto doors = doors_in(options.join);
-  if (!doors) throw comm::NobodyThere(fmt::format("`join`: {} has no run that is under way", options.join));
-  return std::make_unique<comm::Elastic>(ranks, elastic, std::move(*doors));
+  if (!options.join.empty()) {
+    return std::make_unique<comm::Elastic>(ranks, elastic, run_to_join(options, ranks.privacy));
+  }
+  auto made = std::make_unique<comm::Elastic>(ranks, elastic);
+  const auto entrance = made->entrance();
+  if (ranks.layout.rank == 0 && !options.quiet && entrance && !comm::is_loopback(entrance->host)) {
+    say(text::with_flags(fmt::format("prunex: nodes join with `join` {} and the secret\n", comm::name_of(*entrance))));
+  }
+  return made;
 }
 
 std::optional<comm::RunDoors> doors_in(const std::string& run_directory) {
@@ -66,6 +78,52 @@ std::optional<comm::RunDoors> doors_in(const std::string& run_directory) {
   } catch (const std::runtime_error&) {
     throw std::invalid_argument(fmt::format("{}: wanted the doors of a run, got something else", path));
   }
+}
+
+std::optional<comm::Endpoint> entrance_in(const std::string& join) {
+  return std::filesystem::is_directory(join) ? std::nullopt : comm::endpoint_in(join);
+}
+
+comm::Invitation invitation_to(const TrainOptions& options, const comm::Endpoint& entrance,
+                               const comm::Privacy& privacy) {
+  if (privacy.secret.empty()) {
+    throw std::invalid_argument(
+        fmt::format("`join`: got {} without a secret, wanted `secret_file`, or the run's directory", options.join));
+  }
+  const auto patience = std::max(kAnswersWithin, milliseconds(options.ranks.heartbeat_timeout));
+  return comm::ask_for_invitation(entrance, privacy, patience);
+}
+
+comm::RunDoors run_to_join(const TrainOptions& options, const comm::Privacy& privacy) {
+  if (const auto entrance = entrance_in(options.join)) return invitation_to(options, *entrance, privacy).run;
+  auto doors = doors_in(options.join);
+  if (!doors) throw comm::NobodyThere(fmt::format("`join`: {} has no run that is under way", options.join));
+  return std::move(*doors);
+}
+
+std::string directory_of_newcomer(const TrainOptions& options, const std::string& run_directory,
+                                  const std::string& token, const std::string& config) {
+  const auto is_of_run = [&token](const std::string& directory) {
+    try {
+      const auto doors = doors_in(directory);
+      return doors && doors->token == token;
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
+  };
+  for (const std::string& directory : {run_directory, options.join}) {
+    if (is_of_run(directory)) return directory;
+  }
+  std::string own = options.run_dir;
+  if (own.empty()) {
+    const auto path = std::filesystem::path(run_directory).lexically_normal();
+    const bool is_below = !path.empty() && path.is_relative() && *path.begin() != "..";
+    own = io::create_directory_beside(is_below ? path : "runs" / path.filename());
+  } else {
+    io::create_run_directory(own);
+  }
+  io::write_file_atomically(own + "/config.toml", config);
+  return own;
 }
 
 void validate_elastic(const TrainOptions& options) {

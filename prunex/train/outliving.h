@@ -15,9 +15,10 @@
 
 namespace prunex::train {
 
-/// Of `elastic`; null without it. `exchanges`: that the run has made before. With `join`, of a node that is to. Throws
-/// comm::NobodyThere if the run has ended. Collective.
-std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t exchanges);
+/// Of `elastic`; null without it. `config`: what newcomers take over; `exchanges`: that the run has made before. With
+/// `join`, of a node that is to. Throws comm::NobodyThere if the run has ended. Collective.
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
+                                            const std::string& config, int64_t exchanges);
 
 /// The file of a run directory that says where the run is joined, as long as it is under way.
 inline constexpr const char* kDoorsFile = "doors";
@@ -25,6 +26,22 @@ inline constexpr const char* kDoorsFile = "doors";
 /// Where the run in the directory is joined; nothing if nobody says so. Throws std::invalid_argument for a file that is
 /// none.
 std::optional<comm::RunDoors> doors_in(const std::string& run_directory);
+
+/// HOST:PORT where a private run is entered, if that is what `join` says: a directory of this name is one.
+std::optional<comm::Endpoint> entrance_in(const std::string& join);
+
+/// What the entrance in `join` says of its run. Throws std::invalid_argument without a secret, comm::NobodyThere,
+/// std::runtime_error that says why there is no answer.
+comm::Invitation invitation_to(const TrainOptions& options, const comm::Endpoint& entrance,
+                               const comm::Privacy& privacy);
+
+/// The run that `join` names. Throws comm::NobodyThere if it has ended, and as doors_in() and invitation_to().
+comm::RunDoors run_to_join(const TrainOptions& options, const comm::Privacy& privacy);
+
+/// Where a node that has joined writes: the run's directory, if it sees that, else a new one of this name below its own
+/// working directory, or at `run_dir`, with the configuration.
+std::string directory_of_newcomer(const TrainOptions& options, const std::string& run_directory,
+                                  const std::string& token, const std::string& config);
 
 /// Throws std::invalid_argument that names what does not go with `elastic`.
 void validate_elastic(const TrainOptions& options);

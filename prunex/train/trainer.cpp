@@ -90,7 +90,8 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   } else {
     prune({}, 0, *run);
   }
-  elastic_ = make_elastic(options_, ranks_, summary_.exchanges + (summary_.sends_gradients ? summary_.steps : 0));
+  const int64_t transactions = summary_.exchanges + (summary_.sends_gradients ? summary_.steps : 0);
+  elastic_ = make_elastic(options_, ranks_, config, transactions);
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {

@@ -169,7 +169,7 @@ TEST(Elastic, WhatCountsIsTheSameForAll) {
 
 TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   const LinkKey key = link_key({"what only friends know"}, "door", "token");
-  Door door("127.0.0.1", key, 20ms);
+  Door door({"127.0.0.1"}, key, 20ms);
   door.set_formed({2, {0, 1}}, {});
   const auto deadline = std::chrono::steady_clock::now() + 10s;
   std::vector<Socket> strangers;
@@ -199,7 +199,7 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
 }
 
 TEST(Door, IsClosedWhenItsProcessHasEnded) {
-  std::optional<Door> door(std::in_place, "127.0.0.1", LinkKey{}, 20ms);
+  std::optional<Door> door(std::in_place, Endpoint{"127.0.0.1"}, LinkKey{}, 20ms);
   const Endpoint endpoint = door->endpoint();
   door.reset();
   EXPECT_EQ(presence_at(endpoint, {}, 2s), Presence::kEnded);

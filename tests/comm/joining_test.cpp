@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "prunex/comm/elastic/elastic.h"
+#include "prunex/comm/elastic/invitation.h"
 #include "prunex/comm/meet/store.h"
 #include "tests/comm/quick_ranks.h"
 
@@ -123,8 +124,10 @@ class Joining : public testing::Test {
     const std::shared_ptr<Store> store = make_memory_store();
     for (int rank = 0; rank < shape.world_size(); ++rank) {
       start([=, this] {
-        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, quick());
+        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, connection());
+        ranks.port = port_;
         Elastic elastic(ranks, options());
+        if (rank == 0) entrance_ = elastic.entrance();
         if (rank == 0) published_.set_value(elastic.doors());
         Worker worker(ranks, elastic, last_node);
         if (prepare) prepare(worker, rank);
@@ -134,12 +137,12 @@ class Joining : public testing::Test {
     }
   }
 
-  void add_node(int ranks_of_node, int last_node) {
+  void add_node(int ranks_of_node, int last_node, std::optional<Endpoint> entrance = {}) {
     const std::shared_ptr<Store> store = make_memory_store();
     for (int rank = 0; rank < ranks_of_node; ++rank) {
       start([=, this] {
-        Hierarchy ranks = connect({{ranks_of_node}, rank}, *store, quick());
-        Elastic elastic(ranks, options(), doors_.get());
+        Hierarchy ranks = connect({{ranks_of_node}, rank}, *store, connection());
+        Elastic elastic(ranks, options(), entrance ? invited(*entrance).run : doors_.get());
         Worker worker(ranks, elastic, last_node);
         worker.join();
         note(worker);
@@ -169,10 +172,25 @@ class Joining : public testing::Test {
   }
 
   ElasticOptions options() const {
-    return {.silence = quick().heartbeat_timeout, .timeout = 20s, .most_nodes = most_nodes_, .patience = 3s};
+    return {.silence = quick().heartbeat_timeout,
+            .timeout = 20s,
+            .most_nodes = most_nodes_,
+            .patience = 3s,
+            .config = "seed = 3\n"};
   }
 
+  ConnectOptions connection() const {
+    ConnectOptions options = quick();
+    options.privacy = privacy_;
+    return options;
+  }
+
+  Invitation invited(const Endpoint& entrance) const { return ask_for_invitation(entrance, privacy_, 5s); }
+
   int most_nodes_ = 0;
+  Privacy privacy_;
+  uint16_t port_ = 0;
+  std::optional<Endpoint> entrance_;  // of rank 0, once the doors are published
   std::promise<RunDoors> published_;
   std::shared_future<RunDoors> doors_;
   std::mutex mutex_;
@@ -226,7 +244,7 @@ TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
   {
     const RunDoors run = doors_.get();
     const LinkKey key = link_key({}, "door", run.token);
-    Door door("127.0.0.1", key, 100ms);
+    Door door({"127.0.0.1"}, key, 100ms);
     const Newcomer gone{.key = "gone", .door = door.endpoint()};
     Call call(run.doors[0], key, gone, 5s);
     std::optional<Call::Answer> answer;
@@ -237,6 +255,47 @@ TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
   finish();
   EXPECT_THAT(ends_, IsEmpty());
   EXPECT_EQ(rosters_.size(), 3U);
+}
+
+TEST_F(Joining, WhoKnowsTheSecretNeedsNothingElse) {
+  privacy_ = {.secret = "what all nodes of the run know", .encrypt = true};
+  begin(Layout::even(2, 2), 3);
+  const RunDoors run = doors_.get();
+  ASSERT_TRUE(entrance_);
+  const Invitation invitation = invited(*entrance_);
+  EXPECT_EQ(invitation.config, "seed = 3\n");
+  EXPECT_EQ(invitation.run.text(), run.text());
+  EXPECT_THAT([&] { ask_for_invitation(*entrance_, {.secret = "what others know"}, 5s); },
+              testing::ThrowsMessage<std::runtime_error>(HasSubstr("it has another secret")));
+  add_node(2, 3, entrance_);
+  add_node(2, 3, entrance_);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_EQ(rosters_.size(), 8U);
+  EXPECT_THROW(invited(*entrance_), NobodyThere);
+}
+
+TEST_F(Joining, AnEntranceIsAtThePortWhereTheRanksMet) {
+  privacy_.secret = "what all nodes of the run know";
+  port_ = port_of(listen_on({"127.0.0.1", 0}, 1));
+  begin(Layout::even(2, 1), 2);
+  const RunDoors run = doors_.get();
+  EXPECT_EQ(run.port, port_);
+  Invitation invitation;
+  ASSERT_NO_THROW(invitation = invited({"localhost", port_}));
+  EXPECT_EQ(invitation.run.token, run.token);
+  add_node(1, 2, Endpoint{"localhost", port_});
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+}
+
+TEST_F(Joining, RunsWithoutASecretHaveNoEntrance) {
+  begin(Layout::even(1, 1), 1);
+  doors_.get();
+  EXPECT_FALSE(entrance_);
+  add_node(1, 1);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
 }
 
 TEST_F(Joining, NobodyIsThere) {

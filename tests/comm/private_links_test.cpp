@@ -334,7 +334,7 @@ TEST_P(Strangers, CostAStoreNothing) {
 
 TEST_P(Strangers, CostADoorNothing) {
   const LinkKey key = link_key(GetParam(), "door", "token");
-  Door door("127.0.0.1", key, 20ms);
+  Door door({"127.0.0.1"}, key, 20ms);
   door.set_formed({2, {0, 1}}, {});
   const auto strangers = strangers_at(door.endpoint(), key);
   EXPECT_EQ(presence_at(door.endpoint(), key, 5s), Presence::kThere);

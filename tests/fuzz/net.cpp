@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "prunex/comm/elastic/door.h"
+#include "prunex/comm/elastic/invitation.h"
 #include "prunex/comm/meet/link.h"
 #include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/store.h"
@@ -29,6 +30,8 @@ enum Receiver : char {
   kStranger = 'd',
   kCaller = 'k',
   kReport = 'o',
+  kInvitation = 'i',
+  kPlace = 'h',
   kStoreStranger = 'x',
   kAnswered = 'a',
   kCalled = 'b',
@@ -168,9 +171,19 @@ void read_report(const std::string& bytes) {
   if (comm::Report::from_text(text).text() != text) fail("another report");
 }
 
+void read_invitation(const std::string& bytes) {
+  const std::string text = comm::Invitation::from_text(bytes).text();
+  if (comm::Invitation::from_text(text).text() != text) fail("another invitation");
+}
+
+void read_place(const std::string& bytes) {
+  const auto place = comm::endpoint_in(bytes);
+  if (place && comm::endpoint_in(comm::name_of(*place)) != place) fail("another place");
+}
+
 /// A door of its own, until it has closed the connection; it answers a friend all the while.
 void call_at_door(const std::string& bytes, bool is_proven) {
-  comm::Door door("127.0.0.1", key_of(false), std::chrono::milliseconds(5));
+  comm::Door door({"127.0.0.1"}, key_of(false), std::chrono::milliseconds(5));
   door.set_formed({3, {0, 1, 2}}, {});
   auto socket = comm::connect_to(door.endpoint(), soon());
   if (is_proven) {
@@ -215,6 +228,10 @@ void receive(char receiver, const std::string& bytes) {
       return call_at_door(bytes, true);
     case kReport:
       return read_report(bytes);
+    case kInvitation:
+      return read_invitation(bytes);
+    case kPlace:
+      return read_place(bytes);
     default:
       return;
   }
@@ -253,6 +270,9 @@ void write_seeds(const std::string& directory) {
   const std::string head = std::string("\0\0\0\0\0\0\0\0\x20\0\0\0\0\0\0\0", 16);
   write_seed(directory, "messages", "m" + head + std::string(32, 'w') + head);
   write_seed(directory, "report", "o" + report.text());
+  const comm::RunDoors run{.token = "token", .port = 29500, .doors = {{"10.0.0.1", 1}, {"fe80::1", 2}}};
+  write_seed(directory, "invitation", "i" + comm::Invitation{run, "nodes = 2\n"}.text());
+  write_seed(directory, "place", "h[fe80::1%eth0]:29500");
   write_seed(directory, "seats", "c0 1 2\n1 0 1\n");
 }
 

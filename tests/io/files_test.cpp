@@ -180,6 +180,15 @@ TEST(RunDirectory, TakesTheNextFreeNumber) {
   EXPECT_TRUE(fs::is_directory(scratch / "runs/synthetic-resnet8-hsadmm-2"));
 }
 
+TEST(RunDirectory, IsMadeBesideWhatHasItsName) {
+  Scratch scratch;
+  write_file_atomically(scratch / "run", "x");
+  EXPECT_EQ(create_directory_beside(scratch / "run/"), scratch / "run-2");
+  EXPECT_EQ(create_directory_beside(scratch / "run"), scratch / "run-3");
+  EXPECT_EQ(create_directory_beside(scratch / "runs/a"), scratch / "runs/a");
+  EXPECT_TRUE(fs::is_directory(scratch / "runs/a"));
+}
+
 TEST(RunDirectory, IsCalledAfterTheFileOfAModelOrDataSet) {
   Scratch scratch;
   RunName name{"/my/cats.safetensors", "nets/net.v2.pt2", "ddp"};

@@ -43,7 +43,8 @@ constexpr const char* kExamples = R"(Examples:
   prunex train --model net.pt2 --dataset train.safetensors --test test.safetensors --keep 0.7
   prunex train --strategy diloco --payload int4 --nodes 2 --lr 0.05
   prunex train --config experiment.toml --check
-  prunex train --resume runs/cifar10-resnet20-hsadmm-1)";
+  prunex train --resume runs/cifar10-resnet20-hsadmm-1
+  prunex train --join node0:29500 --secret-file secret)";
 
 std::string result_of(const train::Summary& summary) {
   const auto mega = [](int64_t count) { return static_cast<double>(count) / 1e6; };
@@ -166,8 +167,8 @@ std::string run_to_come_back_to(const TrainOptions& options) {
 comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
                         comm::ConnectOptions connection) {
   if (!options.join.empty() && connection.interfaces.empty()) {
-    const auto run = train::doors_in(options.join);
-    const auto interface = run ? comm::interface_towards(*run, connection.heartbeat_timeout) : "";
+    const auto run = train::run_to_join(options, connection.privacy);
+    const auto interface = comm::interface_towards(run, connection.heartbeat_timeout);
     if (!interface.empty()) connection.interfaces = {interface};
   }
   if (!options.join.empty() && environment && environment->world_size > environment->seat.local_size) {
@@ -252,6 +253,16 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   }
 }
 
+/// What the run that is joined was started with, but for what belongs to the machine that says so.
+void apply_run(text::OptionList& list, const TrainOptions& options) {
+  const auto entrance = train::entrance_in(options.join);
+  if (!entrance) return apply_file(list, "train", "join", options.join + "/config.toml");
+  const auto privacy = comm::read_privacy(options.ranks.secret_file, false);
+  for (const char* of_machine : {"interface", "secret-file"}) list.find(of_machine)->given = true;
+  const std::string config = train::invitation_to(options, *entrance, privacy).config;
+  list.apply(config, fmt::format("`join` {}", options.join), "train");
+}
+
 text::OptionList describe(TrainCommand& command) {
   text::OptionList list = train::describe(command.options);  // the last topic is the run
   list.add("config", text::text_value(command.config), "FILE.toml with any of these options as name = value; flags win")
@@ -277,7 +288,7 @@ void add_train(CLI::App& app, Invocation invocation, int& status) {
       if (!options.resume.empty() && options.resume != options.join) {
         throw std::invalid_argument(fmt::format("`resume`: got {} beside `join` {}", options.resume, options.join));
       }
-      apply_file(list, "train", "join", options.join + "/config.toml");
+      apply_run(list, options);
       command->options.resume.clear();  // a rank of a run that was gone on with, come back
     }
     train::apply_preset(list, options);

@@ -1,20 +1,15 @@
 #include "prunex/comm/elastic/door.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <list>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <stdexcept>
-#include <string_view>
 #include <thread>
 
-#include "prunex/comm/layout.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::comm {
@@ -27,18 +22,6 @@ constexpr int kBacklog = 128;
 constexpr int kMostStrangers = 64;  // who connected and has not proved that it knows the key yet
 constexpr size_t kMostCallers = 4096;
 constexpr milliseconds kOutOfDescriptors{10};
-constexpr const char* kSeek = "seek ";
-constexpr const char* kAsk = "ask";
-constexpr const char* kJoin = "join ";
-constexpr const char* kFetch = "fetch";
-constexpr const char* kOut = "out";
-constexpr const char* kSaid = "said ";
-constexpr const char* kElsewhere = "elsewhere ";
-constexpr const char* kSize = "size ";
-
-std::string after(const char* word, const std::string& text) {
-  return text.substr(std::string_view(word).size());
-}
 
 }  // namespace
 
@@ -76,7 +59,7 @@ class Door::Loop {
     for (Caller& caller : callers_) {
       if (!caller.report) continue;
       const bool goes_on = roster.has(caller.report->node);
-      caller.link.send({MessageKind::kNote, goes_on ? kSaid + message : kOut});
+      caller.link.send({MessageKind::kNote, goes_on ? words::kSaid + message : words::kOut});
     }
   }
 
@@ -108,7 +91,7 @@ class Door::Loop {
     const std::lock_guard lock(mutex_);
     for (Caller& caller : callers_) {
       if (!caller.newcomer || caller.newcomer->key != node.front().key) continue;
-      caller.link.send({MessageKind::kNote, message.empty() ? kOut : kSaid + message});
+      caller.link.send({MessageKind::kNote, message.empty() ? words::kOut : words::kSaid + message});
       caller.newcomer.reset();
     }
   }
@@ -205,16 +188,17 @@ class Door::Loop {
 
   bool take(Caller& caller, const PeerMessage& message) {
     if (message.kind != MessageKind::kNote) return false;
-    if (message.text == kAsk) return true;
-    if (message.text == kFetch) return begin_to_hand_over(caller);
+    if (message.text == words::kAsk) return true;
+    if (message.text == words::kFetch) return begin_to_hand_over(caller);
     try {
-      if (message.text.starts_with(kJoin)) {
-        caller.newcomer = Newcomer::from_text(after(kJoin, message.text));
+      if (const auto newcomer = after(words::kJoin, message.text)) {
+        caller.newcomer = Newcomer::from_text(*newcomer);
         send_elsewhere(caller);
         return true;
       }
-      if (!message.text.starts_with(kSeek)) return false;
-      caller.report = Report::from_text(after(kSeek, message.text));
+      const auto report = after(words::kSeek, message.text);
+      if (!report) return false;
+      caller.report = Report::from_text(*report);
     } catch (const std::runtime_error&) {
       return false;
     }
@@ -225,13 +209,13 @@ class Door::Loop {
     const bool here = leader_.host.empty() || leader_ == endpoint_;
     if (!caller.newcomer || here) return;
     caller.newcomer.reset();
-    caller.link.send({MessageKind::kNote, kElsewhere + leader_.text()});
+    caller.link.send({MessageKind::kNote, words::kElsewhere + leader_.text()});
   }
 
   bool begin_to_hand_over(Caller& caller) const {
     if (!offer_ || caller.fetched) return false;
     caller.fetched = offer_;
-    caller.link.send({MessageKind::kNote, kSize + std::to_string(offer_->size())});
+    caller.link.send({MessageKind::kNote, words::kSize + std::to_string(offer_->size())});
     hand_over(caller);
     return true;
   }
@@ -247,7 +231,7 @@ class Door::Loop {
   /// Tells a caller without whom the others went on.
   bool is_in(Caller& caller) const {
     const bool is_out = caller.report->formed.epoch < formed_.epoch && !formed_.has(caller.report->node);
-    if (is_out) caller.link.send({MessageKind::kNote, kOut});
+    if (is_out) caller.link.send({MessageKind::kNote, words::kOut});
     return !is_out;
   }
 
@@ -265,23 +249,9 @@ class Door::Loop {
   std::thread thread_;
 };
 
-std::string Newcomer::text() const {
-  return fmt::format("{} {} {} {}", key, local_rank, ranks, door.text());
-}
-
-Newcomer Newcomer::from_text(const std::string& text) {
-  Newcomer newcomer;
-  std::istringstream fields(text);
-  const bool fits = static_cast<bool>(fields >> newcomer.key >> newcomer.local_rank >> newcomer.ranks) &&
-                    newcomer.door.read(fields) && newcomer.ranks > 0 && newcomer.ranks <= kMostRanks &&
-                    newcomer.local_rank >= 0 && newcomer.local_rank < newcomer.ranks;
-  if (!fits) throw std::runtime_error("[comm] a newcomer that is none");
-  return newcomer;
-}
-
-Door::Door(const std::string& address, const LinkKey& key, milliseconds pause) {
-  Socket listener = listen_on({address, 0}, kBacklog);
-  endpoint_ = {address, port_of(listener)};
+Door::Door(const Endpoint& place, const LinkKey& key, milliseconds pause) {
+  Socket listener = listen_on(place, kBacklog);
+  endpoint_ = {place.host, port_of(listener)};
   loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }
 
@@ -317,90 +287,6 @@ void Door::answer(const NewNode& node, const std::string& message) {
 
 void Door::offer(std::shared_ptr<const std::string> state) {
   loop_->offer(std::move(state));
-}
-
-Call::Call(const Endpoint& door, const LinkKey& key, milliseconds patience)
-    : Call(door, key, std::string(kAsk), patience) {}
-
-Call::Call(const Endpoint& door, const LinkKey& key, const Report& report, milliseconds patience)
-    : Call(door, key, kSeek + report.text(), patience) {}
-
-Call::Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, milliseconds patience)
-    : Call(door, key, kJoin + newcomer.text(), patience) {}
-
-Call::Call(const Endpoint& door, const LinkKey& key, const std::string& words, milliseconds patience)
-    : patience_(patience) {
-  try {
-    Socket socket = connect_to(door, Clock::now() + patience);
-    prefer_latency(socket.fd(), patience);
-    link_.emplace(Link(std::move(socket), Side::kCaller, key));
-  } catch (const ConnectionRefused&) {
-    presence_ = Presence::kEnded;
-    return;
-  } catch (const std::runtime_error&) {
-    presence_ = Presence::kSilent;
-    return;
-  }
-  link_->send({MessageKind::kNote, words});
-  heard_ = Clock::now();
-}
-
-std::optional<Call::Answer> Call::hear(milliseconds wait) {
-  if (!link_) return Answer{presence_};
-  pollfd descriptor = {link_->fd(), link_->events(), 0};
-  poll(&descriptor, 1, static_cast<int>(wait.count()));
-  const bool ended = !link_->receive().empty();
-  while (const auto message = link_->next()) {
-    lives_ = true;
-    heard_ = Clock::now();
-    if (message->kind != MessageKind::kNote) continue;
-    if (message->text == kOut) return Answer{Presence::kThere, "", true};
-    if (message->text.starts_with(kSaid)) return Answer{Presence::kThere, after(kSaid, message->text)};
-    if (!message->text.starts_with(kElsewhere)) continue;
-    std::istringstream words(after(kElsewhere, message->text));
-    Endpoint elsewhere;
-    if (elsewhere.read(words)) return Answer{.elsewhere = elsewhere};
-  }
-  if (ended) return Answer{Presence::kEnded};
-  if (Clock::now() - heard_ > patience_) return Answer{Presence::kSilent};
-  return std::nullopt;
-}
-
-std::string fetch_from(const Endpoint& door, const LinkKey& key, milliseconds patience) {
-  PeerLink link(Link(connect_to(door, Clock::now() + patience), Side::kCaller, key));
-  link.send({MessageKind::kNote, kFetch});
-  std::string state;
-  std::optional<uint64_t> size;
-  for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
-    pollfd event = {link.fd(), link.events(), 0};
-    poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
-    const std::string end = link.receive();
-    while (const auto message = link.next()) {
-      heard = Clock::now();
-      if (message->kind == MessageKind::kData) state += message->text;
-      if (message->kind == MessageKind::kNote && message->text.starts_with(kSize)) {
-        size = std::strtoull(after(kSize, message->text).c_str(), nullptr, 10);
-      }
-    }
-    if (size && state.size() >= *size) return state;
-    if (!end.empty()) throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, end));
-  }
-  throw std::runtime_error(fmt::format("[comm] the door at {}:{} was silent", door.host, door.port));
-}
-
-Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
-  constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
-  for (int i = 0; i < kTries; ++i) {
-    Call call(door, key, patience);
-    while (!call.lives()) {
-      const auto answer = call.hear(milliseconds(20));
-      if (!answer) continue;
-      if (answer->presence == Presence::kSilent) return Presence::kSilent;
-      break;
-    }
-    if (call.lives()) return Presence::kThere;
-  }
-  return Presence::kEnded;
 }
 
 }  // namespace prunex::comm

@@ -3,30 +3,13 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "prunex/comm/elastic/agreement.h"
-#include "prunex/comm/watch/peer_link.h"
+#include "prunex/comm/elastic/call.h"
 
 namespace prunex::comm {
-
-/// What a rank learns at another one's door.
-enum class Presence { kThere, kEnded, kSilent };
-
-/// A rank that asks to be let into the run.
-struct Newcomer {
-  std::string key;  ///< one word that the ranks of its node have in common
-  int local_rank = 0;
-  int ranks = 1;  ///< of its node
-  Endpoint door;
-
-  std::string text() const;
-  /// Throws std::runtime_error for what is none.
-  static Newcomer from_text(const std::string& text);
-};
 
 /// A node that asks to be let in: all of its ranks, in their order.
 using NewNode = std::vector<Newcomer>;
@@ -37,8 +20,9 @@ using NewNode = std::vector<Newcomer>;
 /// away; those who say nothing make room for others.
 class Door {
  public:
-  /// `pause`: between two signs of life.
-  Door(const std::string& address, const LinkKey& key, std::chrono::milliseconds pause);
+  /// On a free port if the place has 0. `pause`: between two signs of life. Throws std::runtime_error if the port is
+  /// taken.
+  Door(const Endpoint& place, const LinkKey& key, std::chrono::milliseconds pause);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -68,45 +52,5 @@ class Door {
   Endpoint endpoint_;
   std::unique_ptr<Loop> loop_;
 };
-
-/// A conversation at another rank's door.
-class Call {
- public:
-  struct Answer {
-    Presence presence = Presence::kThere;
-    std::string message = {};                ///< what Door::tell() said; empty if it said nothing
-    bool is_out = false;                     ///< the others went on in a roster without this rank, or do not let it in
-    std::optional<Endpoint> elsewhere = {};  ///< who lets newcomers in
-  };
-
-  /// Asks for a sign of life alone, looks for the others, or wants to be let in. Waits for the connection up to
-  /// `patience`, which is also the silence that ends the conversation.
-  Call(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
-  Call(const Endpoint& door, const LinkKey& key, const Report& report, std::chrono::milliseconds patience);
-  Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, std::chrono::milliseconds patience);
-
-  /// Goes on with the conversation: what has been heard, having waited up to `wait` for something; nothing if it was
-  /// nothing, or a sign of life.
-  std::optional<Answer> hear(std::chrono::milliseconds wait);
-  /// Whether a sign of life has come.
-  bool lives() const { return lives_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Call(const Endpoint& door, const LinkKey& key, const std::string& words, std::chrono::milliseconds patience);
-
-  std::optional<PeerLink> link_;
-  Presence presence_ = Presence::kThere;
-  const std::chrono::milliseconds patience_;
-  Clock::time_point heard_ = Clock::now();
-  bool lives_ = false;
-};
-
-/// What the rank behind the door offers. Throws std::runtime_error if it offers nothing, or has been silent for
-/// `patience`.
-std::string fetch_from(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
-
-/// Whether the process behind the door lives.
-Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
 
 }  // namespace prunex::comm

@@ -45,6 +45,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       node_(ranks.layout.node()),
       local_rank_(ranks.layout.local_rank()),
       ranks_of_(ranks.layout.node_sizes),
+      port_(ranks.port),
       committed_(options.exchanges) {
   TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
   token_ = broadcast_text(*ranks.world, random_secret());
@@ -60,11 +61,12 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     formed_.nodes.push_back(static_cast<int>(formed_.nodes.size()));
   }
   door_->set_formed(formed_, door_of(formed_.nodes.front()));
+  open_entrance();
 }
 
 void Elastic::open_door(const std::string& address) {
   if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  door_ = std::make_unique<Door>(address, door_key(), std::min(milliseconds(300), options_.silence / 5));
+  door_ = std::make_unique<Door>(Endpoint{address}, door_key(), pause_of(options_));
 }
 
 Elastic::~Elastic() = default;
@@ -157,6 +159,7 @@ Change Elastic::settle(std::optional<Decision> decision) {
     joined_at_[node] = committed_;
   }
   weigh();
+  open_entrance();
   change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return change;
 }

@@ -2,6 +2,7 @@
 // ones join.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 
 #include "prunex/comm/elastic/agreement.h"
 #include "prunex/comm/elastic/door.h"
+#include "prunex/comm/elastic/invitation.h"
 #include "prunex/comm/hierarchy.h"
 
 namespace prunex::comm {
@@ -29,9 +31,16 @@ struct ElasticOptions {
   int64_t exchanges = 0;  ///< that all ranks have already
   /// How long a node that has no quorum looks for the others.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
+  /// How the run was started, for newcomers who know its secret; empty: there is no entrance.
+  std::string config = {};
   /// What is worth a line on standard error; may be null.
   std::function<void(const std::string&)> say = nullptr;
 };
+
+/// Between two signs of life at doors.
+inline std::chrono::milliseconds pause_of(const ElasticOptions& options) {
+  return std::min(std::chrono::milliseconds(300), options.silence / 5);
+}
 
 /// A change of who takes part.
 struct Change {
@@ -47,26 +56,6 @@ struct Change {
 struct LeftBehind : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-/// Where a run is joined.
-struct RunDoors {
-  std::string token;  ///< without which its doors do not answer
-  std::vector<Endpoint> doors;
-
-  /// A line each.
-  std::string text() const;
-  /// Throws std::runtime_error for what is none.
-  static RunDoors from_text(const std::string& text);
-};
-
-/// Nobody answers at any door of a run.
-struct NobodyThere : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// The interface by which this machine reaches the run; empty if that is loopback, or not to be known. Throws
-/// NobodyThere.
-std::string interface_towards(const RunDoors& run, std::chrono::milliseconds patience);
 
 /// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. Protocol and
 /// rules: docs/communication.md, "Elastic runs".
@@ -110,6 +99,9 @@ class Elastic {
   bool contributes() const { return joined_at_.count(node_) == 0; }
   /// For nodes to come.
   RunDoors doors() const;
+  /// Where newcomers who know the secret ask what run this is (ask_for_invitation()), of a node's first rank: at the
+  /// run's own port of this node's address, or a free one while that is taken. Nothing of a run without a secret.
+  std::optional<Endpoint> entrance() const;
 
   /// Whether what an operation threw came of a lost rank.
   bool has_lost() const;
@@ -131,6 +123,7 @@ class Elastic {
   class Lead;
 
   void open_door(const std::string& address);
+  void open_entrance();
   Report report() const;
   LinkKey door_key() const;
   bool leads() const { return ranks_.layout.rank == 0; }
@@ -157,7 +150,8 @@ class Elastic {
   RanksOf ranks_of_;                          // by node
   std::vector<std::vector<Endpoint>> doors_;  // by node and local rank
   std::string token_;
-  RunDoors run_;  // of a newcomer, before it has joined
+  uint16_t port_ = 0;  // of entrances
+  RunDoors run_;       // of a newcomer, before it has joined
   Roster formed_;
   std::vector<Roster> agreed_;
   int64_t seen_ = 0;
@@ -165,7 +159,7 @@ class Elastic {
   std::map<int, int64_t> joined_at_;  // exchanges that counted when a node joined, until the next one does
   bool entered_ = false;
   std::unique_ptr<StoreServer> store_;  // of a leader, while the others connect
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<Door> door_, entrance_;
 };
 
 }  // namespace prunex::comm

@@ -17,40 +17,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kHearEvery{20};
 constexpr milliseconds kKnockAgain{200};  // when everybody is busy with a change
-constexpr const char* kNobodyAnswers = "[comm] nobody answers at the doors of the run";
-
-/// The address by which this machine reaches one of the doors.
-std::string address_towards(const std::vector<Endpoint>& doors, milliseconds patience) {
-  for (const Endpoint& door : doors) {
-    try {
-      return address_of(connect_to(door, std::chrono::steady_clock::now() + patience));
-    } catch (const std::runtime_error&) {  // that of another one, then
-    }
-  }
-  throw NobodyThere(kNobodyAnswers);
-}
+constexpr int kTriesForPort = 10;
+constexpr size_t kMostStateBytes = size_t{64} << 30;
 
 }  // namespace
-
-std::string RunDoors::text() const {
-  std::string lines = token + "\n";
-  for (const Endpoint& door : doors) lines += door.text().append("\n");
-  return lines;
-}
-
-RunDoors RunDoors::from_text(const std::string& text) {
-  RunDoors run;
-  std::istringstream lines(text);
-  lines >> run.token;
-  for (Endpoint door; door.read(lines);) run.doors.push_back(door);
-  if (run.doors.empty() || !lines.eof()) throw std::runtime_error("[comm] doors that are none");
-  return run;
-}
-
-std::string interface_towards(const RunDoors& run, milliseconds patience) {
-  const std::string address = address_towards(run.doors, patience);
-  return is_loopback(address) ? "" : interface_with(address);
-}
 
 /// What everybody hears of a node that is let in.
 struct Elastic::Admission {
@@ -95,15 +65,41 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options, RunDoors run)
       local_rank_(ranks.layout.local_rank()),
       ranks_of_(ranks.layout.node_sizes),
       token_(run.token),
+      port_(run.port),
       run_(std::move(run)) {
   TORCH_CHECK(ranks.layout.nodes() == 1, "[comm] ", ranks.layout.nodes(), " nodes that join as one");
-  open_door(address_towards(run_.doors, options_.silence));
+  open_door(address_towards(run_, options_.silence));
 }
 
 RunDoors Elastic::doors() const {
-  RunDoors run{.token = token_};
+  RunDoors run{.token = token_, .port = port_};
   for (const int node : formed_.nodes) run.doors.push_back(door_of(node));
   return run;
+}
+
+std::optional<Endpoint> Elastic::entrance() const {
+  return entrance_ ? std::optional(entrance_->endpoint()) : std::nullopt;
+}
+
+/// Or what newcomers hear there is that of the newest roster.
+void Elastic::open_entrance() {
+  if (ranks_.privacy.secret.empty() || options_.config.empty() || local_rank_ != 0) return;
+  const LinkKey key = entrance_key(ranks_.privacy);
+  const std::string& host = door_->endpoint().host;
+  const auto open = [&](uint16_t port) {
+    try {
+      entrance_ = std::make_unique<Door>(Endpoint{host, port}, key, pause_of(options_));
+    } catch (const std::runtime_error& error) {  // another node of this machine has it, or the launcher
+      if (port == 0) say(fmt::format("no entrance for nodes that join: {}", error.what()));
+    }
+  };
+  if (port_ != 0 && entrance_ && entrance_->endpoint().port != port_) open(port_);
+  for (int i = 0; port_ != 0 && !entrance_ && i < kTriesForPort; ++i) {  // the launcher's store may be about to close
+    if (i > 0) std::this_thread::sleep_for(kHearEvery);
+    open(port_);
+  }
+  if (!entrance_) open(0);
+  if (entrance_) entrance_->offer(std::make_shared<const std::string>(Invitation{doors(), options_.config}.text()));
 }
 
 int Elastic::contributors() const {
@@ -205,7 +201,7 @@ Elastic::Admission Elastic::knock() {
       const bool follow = answer->elsewhere && doors.size() < 2 * run_.doors.size() + 1;
       if (follow) doors.insert(doors.begin() + static_cast<std::ptrdiff_t>(i) + 1, *answer->elsewhere);
     }
-    if (!somebody) throw NobodyThere(kNobodyAnswers);
+    if (!somebody) throw NobodyThere(kNobodyAtTheDoors);
   }
 }
 
@@ -218,7 +214,7 @@ std::string Elastic::fetch() {
   for (size_t i = 0; local_rank_ == 0 && state.empty() && i < donors.size(); ++i) {
     const int donor = donors[(static_cast<size_t>(node_) + i) % donors.size()];
     try {
-      state = fetch_from(door_of(donor), door_key(), options_.silence);
+      state = fetch_from(door_of(donor), door_key(), kMostStateBytes, options_.silence);
     } catch (const std::runtime_error& error) {
       say(error.what());
     }

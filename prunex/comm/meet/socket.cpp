@@ -162,9 +162,10 @@ Socket listen_on(const Endpoint& endpoint, int backlog) {
   const auto name = fmt::format("listen on {}:{}", endpoint.host, endpoint.port);
   const auto address = resolve(endpoint);
   Socket socket = make_socket(address);
-  const int on = 1;  // connections of an earlier run that are still closing do not keep the port
+  const int on = 1;  // what is still closing there does not keep the port; a free one is to be nobody's
   if (endpoint.port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.fd(), address.get(), address.length) != 0) fail_socket(name, errno);
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (listen(socket.fd(), backlog) != 0) fail_socket(name, errno);
   return socket;
 }

@@ -1,0 +1,103 @@
+// What newcomers ask for, and what they get.
+#include "prunex/comm/elastic/invitation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "prunex/comm/elastic/door.h"
+
+namespace prunex::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const Privacy kOurRun = {.secret = "what our nodes know"};
+
+std::shared_ptr<const std::string> offer(const std::string& text) {
+  return std::make_shared<const std::string>(text);
+}
+
+TEST(Invitations, NamePlacesAsPeopleDo) {
+  for (const auto& [text, wanted] :
+       std::vector<std::pair<std::string, Endpoint>>{{"node0:29500", {"node0", 29500}},
+                                                     {"10.0.0.1:1", {"10.0.0.1", 1}},
+                                                     {"[fe80::1%eth0]:80", {"fe80::1%eth0", 80}}}) {
+    const auto endpoint = endpoint_in(text);
+    ASSERT_TRUE(endpoint) << text;
+    EXPECT_EQ(*endpoint, wanted);
+    EXPECT_EQ(name_of(*endpoint), text);
+  }
+  for (const char* none : {"", "node0", "node0:", ":29500", "node0:0", "node0:65536", "node0:29500 ", "node0:-1",
+                           "::1:80", "[]:80", "runs/a:80", "[::1]80", "[a]b:80"}) {
+    EXPECT_FALSE(endpoint_in(none)) << none;
+  }
+}
+
+TEST(Invitations, AreReadBack) {
+  Invitation invitation{.run = {.token = "token", .port = 29500}, .config = "model = \"a\"\n\n\nseed = 3\n"};
+  invitation.run.doors = {{"10.0.0.1", 1234}, {"fe80::1", 1}};
+  const Invitation read = Invitation::from_text(invitation.text());
+  EXPECT_EQ(read.config, invitation.config);
+  EXPECT_EQ(read.run.text(), invitation.run.text());
+  EXPECT_EQ(read.run.doors, invitation.run.doors);
+  for (const char* none : {"", "token 1\n", "token 1\n\nseed = 3\n", "token 1\n10.0.0.1 1", "token\n10.0.0.1 1\n\n"}) {
+    EXPECT_THROW(Invitation::from_text(none), std::runtime_error) << none;
+  }
+}
+
+TEST(Invitations, AreGivenToWhoKnowsTheSecretWhetherTheRunEncryptsOrNot) {
+  const Invitation invitation{.run = {.token = "token", .doors = {{"127.0.0.1", 1}}},
+                              .config = std::string(500'000, '#')};
+  Door entrance({"127.0.0.1"}, entrance_key({kOurRun.secret, false}), 5ms);
+  entrance.offer(offer(invitation.text()));
+  for (const bool encrypts : {false, true}) {
+    EXPECT_EQ(ask_for_invitation(entrance.endpoint(), {kOurRun.secret, encrypts}, 5s).text(), invitation.text());
+  }
+  EXPECT_THAT([&] { ask_for_invitation(entrance.endpoint(), {"what others know"}, 5s); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("it has another secret")));
+}
+
+TEST(Invitations, ThatDoNotComeAreExplainedSoon) {
+  const auto why = [](const Endpoint& place) { return [place] { ask_for_invitation(place, kOurRun, 300ms); }; };
+  const Socket silent = listen_on({"127.0.0.1", 0}, 1);
+  EXPECT_THAT(why({"127.0.0.1", port_of(silent)}), ThrowsMessage<std::runtime_error>(HasSubstr("it is silent")));
+  const uint16_t closed = port_of(listen_on({"127.0.0.1", 0}, 1));
+  EXPECT_THAT(why({"127.0.0.1", closed}), ThrowsMessage<NobodyThere>(HasSubstr("nobody answers at 127.0.0.1:")));
+  EXPECT_THAT(why({"no name of a host", 1}), ThrowsMessage<std::runtime_error>(HasSubstr("no name of a host:1: ")));
+  Door other({"127.0.0.1"}, link_key(kOurRun, "door", "token"), 5ms);
+  EXPECT_THAT(why(other.endpoint()), ThrowsMessage<std::runtime_error>(HasSubstr("does not encrypt")));
+  Door empty({"127.0.0.1"}, entrance_key(kOurRun), 5ms);
+  EXPECT_THAT(why(empty.endpoint()), ThrowsMessage<std::runtime_error>(HasSubstr("ended")));
+}
+
+TEST(Invitations, AreNotReadBeyondWhatTheyMayBe) {
+  Door entrance({"127.0.0.1"}, entrance_key(kOurRun), 5ms);
+  entrance.offer(offer(std::string(100, 'a')));
+  EXPECT_EQ(fetch_from(entrance.endpoint(), entrance_key(kOurRun), 100, 5s).size(), 100U);
+  EXPECT_THAT([&] { fetch_from(entrance.endpoint(), entrance_key(kOurRun), 99, 5s); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("does not belong there")));
+  EXPECT_THAT([&] { ask_for_invitation(entrance.endpoint(), kOurRun, 5s); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("an invitation that is none")));
+  entrance.offer(offer(std::string(3 << 20, 'a')));
+  EXPECT_THAT([&] { ask_for_invitation(entrance.endpoint(), kOurRun, 5s); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("does not belong there")));
+}
+
+TEST(Doors, OfAnotherRunWithTheSameSecretTurnCallersAway) {
+  const Door door({"127.0.0.1"}, link_key(kOurRun, "door", "token of this run"), 5ms);
+  const LinkKey other = link_key(kOurRun, "door", "token of another");
+  EXPECT_EQ(presence_at(door.endpoint(), other, 5s), Presence::kEnded);
+  Call call(door.endpoint(), other, Newcomer{.key = "key", .door = {"127.0.0.1", 1}}, 5s);
+  std::optional<Call::Answer> answer;
+  while (!(answer = call.hear(5ms))) {
+  }
+  EXPECT_FALSE(call.lives());
+  EXPECT_TRUE(door.newcomers().empty());
+}
+
+}  // namespace
+}  // namespace prunex::comm
