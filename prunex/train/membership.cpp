@@ -20,8 +20,8 @@ comm::Change RankTrainer::regroup(Run& run) {
   return change;
 }
 
-/// Steps first … last, each of which all ranks have or none. Who is lost costs the others a step that was under way.
-void RankTrainer::make_steps_again(int64_t first, int64_t last, Run& run) {
+/// Steps first … last, each of which all ranks have or none: if one is lost, the others make again what not all had.
+void RankTrainer::make_outliving_steps(int64_t first, int64_t last, Run& run) {
   for (int64_t step = first; step <= last;) {
     std::erase_if(begins_, [step](const StepBegin& begin) { return begin.step >= step || begin.step < step - 1; });
     begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, losses_, pace_, steps_of_all_});

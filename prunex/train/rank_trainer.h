@@ -62,7 +62,7 @@ class RankTrainer {
   void restore_cursor(const Checkpoint& checkpoint);
   void begin_steps();
   void make_step(int64_t step, Run& run);
-  void make_steps_again(int64_t first, int64_t last, Run& run);
+  void make_outliving_steps(int64_t first, int64_t last, Run& run);
   int64_t go_back(int64_t transactions);
   /// Whether every step is a transaction of its own, as those are that send gradients.
   bool outlives_steps() const { return elastic_ && summary_.sends_gradients; }

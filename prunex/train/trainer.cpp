@@ -156,7 +156,7 @@ void RankTrainer::begin_steps() {
 /// The next one of the run, which others make if this rank does not.
 void RankTrainer::make_step(int64_t step, Run& run) {
   scored_.reset();
-  if (outlives_steps()) return make_steps_again(step, step, run);
+  if (outlives_steps()) return make_outliving_steps(step, step, run);
   if (!contributes() || pace_.is_late()) return pass_by(step);
   local_step(step);
   if (pace_.has_deadline()) wait_for(ranks_.device);
@@ -205,7 +205,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
       if (counted + 1 < transaction) {
-        make_steps_again(go_back(counted), step, run);
+        make_outliving_steps(go_back(counted), step, run);
       } else if (outlives_steps()) {
         divide();
       }
