@@ -70,12 +70,12 @@ void RankTrainer::admit(Run& run) {
     if (!has_lost()) throw;
     regroup(run);
   }
+  divide();
 }
 
 /// The groups are others. A loss costs the local steps since the last exchange.
 void RankTrainer::go_on(const comm::Change& change, Run& run) {
   moved_ = {};
-  if (!outlives_steps()) divide();
   const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
   const int64_t steps_lost = outlives_steps() ? 1 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -19,34 +18,7 @@ using text::between;
 using text::number;
 using text::OptionList;
 
-constexpr double kMostThreads = 1024;
-
-const text::Range kSeconds{.least = 0.001, .most = 1e6, .wanted = "seconds from 0.001 to 1e6"};
-const text::Range kSecondsOrOff{
-    .least = 0.001, .most = 1e6, .or_zero = true, .wanted = "seconds from 0.001 to 1e6, or 0 for off"};
-
 // Values of forms of their own.
-
-/// "2" or "2,1".
-text::OptionValue ranks_per_node(std::vector<int>& field) {
-  const auto read = [&field](const std::string& list) {
-    std::vector<int> numbers;
-    for (const auto& word : text::split(list)) {
-      const auto one = text::number_in<int64_t>(word);
-      if (!one) text::refuse_value(list, "a number, or several such as 2,1");
-      numbers.push_back(static_cast<int>(std::clamp<int64_t>(*one, -1, std::numeric_limits<int>::max())));
-    }
-    if (numbers.empty()) text::refuse_value(list, "a number, or several such as 2,1");
-    field = numbers;
-  };
-  const auto check = [&field] {
-    for (const int ranks : field) text::check_range(between(1, comm::kMostRanks), ranks);
-  };
-  return {.type = "TEXT",
-          .read = read,
-          .write = [&field] { return fmt::format("{}", fmt::join(field, ",")); },
-          .check = check};
-}
 
 text::OptionValue partition_value(data::Partition& field) {
   return {.type = "iid|dirichlet:A|classes:N",
@@ -148,63 +120,6 @@ void describe_network(OptionList& list, TrainOptions& o) {
       {{"built-in networks", [is_file] { return is_file() ? std::string("the weights of a file are trained") : ""; }},
        {"`weights`", [&o] { return o.weights.empty() ? "" : "beside `weights` nothing begins from scratch"; }}});
   list.add("weights", text::text_value(o.weights), "FILE.safetensors to start from").basic();
-}
-
-/// Why local steps have no deadline.
-std::string no_deadline(const TrainOptions& o) {
-  const auto& facts = facts_of(o.strategy);
-  if (facts.gradients) return o.strategy + " makes no steps but those of all";
-  if (facts.controls) return o.strategy + "'s control variates are of a number of steps that all make";
-  if (facts.one_node) return o.strategy + " takes all ranks for one node";
-  if (o.strategy == "one_shot") return o.strategy + " exchanges once";
-  if (o.local_after > 0) return "before `local_after` all steps are those of all";
-  return o.overlap > 0 ? "with `overlap` nobody waits at once" : "";
-}
-
-void describe_ranks(OptionList& list, TrainOptions& o) {
-  using strategies::ExchangeForm;
-  list.topic("Ranks");
-  list.add("nodes", number(o.nodes, between(1, comm::kMostRanks)),
-           "nodes; started on this machine unless a launcher did")
-      .basic();
-  list.add("ranks-per-node", ranks_per_node(o.ranks_per_node), "ranks on each node: one number, or one per node as 2,1")
-      .basic();
-  list.add("sites", number(o.sites, text::at_least(1)),
-           "the nodes form so many equal, consecutive shares behind slow links");
-  list.add("exchange",
-           text::choice(
-               o.exchange.form,
-               {{"sharded", ExchangeForm::kSharded}, {"leader", ExchangeForm::kLeader}, {"flat", ExchangeForm::kFlat}}),
-           "every local rank sends its shard, or one leader per node everything; flat: one ring of all ranks (ddp)",
-           {{"strategies that sum whole tensors",
-             [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
-  list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
-  describe_links(list, o.ranks);
-  for (const char* option : {"secret-file", "encrypt"}) {
-    list.find(option)->conditions.push_back({"several ranks", [&o] {
-                                               return o.nodes > 1 || o.ranks_per_node.front() > 1 || !o.join.empty()
-                                                          ? ""
-                                                          : "a single rank has no connections";
-                                             }});
-  }
-  list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").resumable();
-  list.add("min-nodes", number(o.min_nodes, between(0, comm::kMostRanks)),
-           "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
-           {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` the run ends with any node"; }}})
-      .resumable();
-  list.add("max-nodes", number(o.max_nodes, between(0, comm::kMostRanks)),
-           "nodes that join wait while the run has so many; 0: any number",
-           {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
-      .resumable();
-  list.add("straggler-factor", number(o.straggler_factor, {.least = 1, .or_zero = true}),
-           "a node that needs so many times as long as the median exchanges the steps that it has made; 0: all wait",
-           {{"strategies that exchange weights again and again", [&o] { return no_deadline(o); }},
-            {"several nodes", [&o] { return o.nodes > 1 || !o.join.empty() ? "" : "one node waits for none"; }}})
-      .resumable();
-  list.add("join", text::text_value(o.join),
-           "elastic run that this node comes into, with its configuration: its directory, or HOST:PORT of one with a "
-           "secret")
-      .not_in_files();
 }
 
 void describe_local_training(OptionList& list, TrainOptions& o) {
@@ -341,34 +256,6 @@ void describe_augmentation(OptionList& list, data::DataOptions& data) {
                        "CIFAR, crop:2,flip for synthetic, else none",
                        data::kAugmentationWords),
            {{"", [&data] { return data.dataset.empty() ? "no `dataset` is named" : ""; }}})
-      .basic();
-}
-
-void describe_links(OptionList& list, RankOptions& ranks) {
-  list.add("interface", text::text_list(ranks.interfaces),
-           "network interface, such as eth0; rails take turns on several: a,b")
-      .circumstance();
-  list.add("no-shared-memory", text::no_flag(ranks.shared_memory),
-           "loopback inside a node, as where there is no /dev/shm")
-      .resumable();
-  list.add("secret-file", text::text_value(ranks.secret_file),
-           "file with a secret that every rank has to prove to the others that it knows; else the variable "
-           "PRUNEX_SECRET; only its owner may read it")
-      .circumstance();
-  list.add("encrypt", text::flag(ranks.encrypt),
-           "TLS 1.3 on every connection between ranks, with keys made of the secret",
-           {{"`device` cpu", [&ranks] { return ranks.device == "cpu" ? "" : "NCCL does not encrypt what it sends"; }}})
-      .circumstance();
-  list.add("join-timeout", number(ranks.join_timeout, kSeconds),
-           "seconds that the ranks have to come together at the start")
-      .circumstance();
-  list.add("comm-timeout", number(ranks.comm_timeout, kSeconds), "seconds to wait for another rank's message")
-      .circumstance();
-  list.add("heartbeat-timeout", number(ranks.heartbeat_timeout, kSecondsOrOff),
-           "seconds of silence after which a rank counts as lost; 0 = off")
-      .circumstance();
-  list.add("device", text::one_of(ranks.device, {"cpu", "cuda"}),
-           "where to compute; cuda: the i-th rank of a machine on its i-th GPU, in turn")
       .basic();
 }
 

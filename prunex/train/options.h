@@ -120,7 +120,7 @@ struct TrainOptions {
   int min_nodes = 0;            ///< as long as so many are left; 0: as long as they are sure to be the only ones
   int max_nodes = 0;            ///< nodes that join wait while there are so many; 0: any number
   double straggler_factor = 0;  ///< of the median's time: by then a slow node exchanges what it has; 0: never
-  std::string join;             ///< the directory of a run that this node comes into; empty: none
+  std::string join;             ///< the run that this node comes into: its directory, or HOST:PORT; empty: none
   Precision precision = Precision::kAuto;
   bool cuda_graphs = true;  ///< local steps on a GPU as one CUDA graph, instead of kernel by kernel
   uint64_t seed = 0;
@@ -196,7 +196,9 @@ void describe_strategies(text::OptionList& list, TrainOptions& options);
 void describe_data(text::OptionList& list, data::DataOptions& data);
 /// What is done to the training images among them.
 void describe_augmentation(text::OptionList& list, data::DataOptions& data);
+void describe_ranks(text::OptionList& list, TrainOptions& options);
 void describe_links(text::OptionList& list, RankOptions& ranks);
+inline constexpr double kMostThreads = 1024;  ///< per rank, of one kind
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);
 

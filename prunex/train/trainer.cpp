@@ -201,14 +201,11 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
       const int64_t counted = regroup(run).exchange;
+      if (counted + 1 >= transaction) divide();
       if (counted == transaction) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
-      if (counted + 1 < transaction) {
-        make_outliving_steps(go_back(counted), step, run);
-      } else if (outlives_steps()) {
-        divide();
-      }
+      if (counted + 1 < transaction) make_outliving_steps(go_back(counted), step, run);
     }
   }
 }

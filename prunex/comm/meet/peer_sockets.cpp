@@ -3,12 +3,12 @@
 
 #include <cerrno>
 #include <list>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 
 #include "prunex/comm/backend.h"
 #include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/store.h"
 
 namespace prunex::comm {
 namespace {
@@ -32,18 +32,13 @@ struct Peer {
   bool complete() const { return bytes == sizeof(said); }
 };
 
-std::string random_token() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
-}
-
 class PeerSockets {
  public:
   PeerSockets(const Group& group, const std::string& address, const Meeting& meeting)
       : group_(group),
         meeting_(meeting),
         listener_(listen_on({address, 0}, size() + static_cast<int>(kSpareVisitors))),
-        token_(random_token()),
+        token_(random_secret()),
         key_(link_key(meeting.privacy, kPurpose, token_)) {
     meeting_.store.set(card_of(group_.rank), fmt::format("{} {} {}", address, port_of(listener_), token_));
   }
