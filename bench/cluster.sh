@@ -2,12 +2,15 @@
 # Runs a command once per rank on an emulated cluster: every node is a network namespace of its own, its interfaces hang
 # on one bridge each, and every link is shaped in both directions. Wants root, `ip` and `tc`.
 #
-#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] [--first MBIT] [--burst KB] -- COMMAND...
+#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--cores C] -- COMMAND...
 #
 #   MBIT            rate of every link, each way, in Mbit/s; 0 = unshaped
 #   --interfaces I  links per node: eth0, eth1, ..., each on a bridge of its own [1]
-#   --first MBIT    rate of node 0's links instead
 #   --burst KB      bytes that cross an idle link faster than its rate [256]
+#   --cores C       share of a processor that every rank has to itself, 0.1 or more: as long as all of them together are
+#                   fewer than there are processors, no rank takes time from another [no limit]
+#
+# MBIT and C may be lists, as 25,100: for node 0, 1, ..., the last holds for the rest.
 #
 #   bench/cluster.sh 2 2 200 -- build/release/prunex train --nodes 2 --ranks-per-node 2
 #
@@ -16,40 +19,48 @@
 # worst of the ranks'; 10 s after the first failure those still running are ended. 2: wrong usage, or not permitted here.
 #
 # Names, for those who want to cut a link while it runs: namespaces prunex-PID-node0, prunex-PID-node1, ... and
-# prunex-PID-switch, which holds the bridges and the ports node0.eth0, ...; PID is this script's. All of it goes when the
-# script ends, however it ends.
+# prunex-PID-switch, which holds the bridges and the ports node0.eth0, ...; control groups prunex-PID-rank0, ...; PID is
+# this script's. All of it goes when the script ends, however it ends.
 set -euo pipefail
 
 readonly cluster=prunex-$$
 readonly grace=10
-nodes='' ranks_per_node='' mbit='' interfaces=1 first='' burst=256 command=()
+nodes='' ranks_per_node='' mbit='' interfaces=1 burst=256 cores='' groups='' command=()
 alive='' janitor='' timer='' worst=0
 prefixers=()
 declare -A running=()
 
 refuse() { printf 'cluster.sh: %s\n' "$*" >&2; exit 2; }
 is_count() { [[ $1 =~ ^[1-9][0-9]{0,3}$ ]]; }
-is_rate() { [[ $1 =~ ^[0-9]+(\.[0-9]+)?$ ]]; }
+is_rates() { [[ $1 =~ ^[0-9]+(\.[0-9]+)?(,[0-9]+(\.[0-9]+)?)*$ ]]; }
+
+# The entry of a list that holds for a node.
+entry() {
+  local list
+  IFS=, read -ra list <<<"$1"
+  echo "${list[$2 < ${#list[@]} ? $2 : -1]}"
+}
 
 parse() {
   [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0; }
-  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--first MBIT] [--burst KB] -- COMMAND..."
+  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--cores C] -- COMMAND..."
   nodes=$1 ranks_per_node=$2 mbit=$3
   shift 3
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
       --interfaces) interfaces=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
-      --first) first=${2:-none}; shift $(($# < 2 ? 1 : 2)) ;;
       --burst) burst=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
-      *) refuse "unknown option '$1', wanted --interfaces I, --first MBIT, --burst KB or -- COMMAND..." ;;
+      --cores) cores=${2:-none}; shift $(($# < 2 ? 1 : 2)) ;;
+      *) refuse "unknown option '$1', wanted --interfaces I, --burst KB, --cores C or -- COMMAND..." ;;
     esac
   done
   [[ $# -ge 2 ]] || refuse "no command: wanted -- COMMAND..."
   command=("${@:2}")
   is_count "$nodes" || refuse "NODES: got '$nodes', wanted a whole number from 1 on"
   is_count "$ranks_per_node" || refuse "RANKS_PER_NODE: got '$ranks_per_node', wanted a whole number from 1 on"
-  is_rate "$mbit" || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
-  is_rate "${first:-0}" || refuse "--first: got '$first', wanted Mbit/s, 0 for unshaped links"
+  is_rates "$mbit" || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
+  [[ -z $cores ]] || { is_rates "$cores" && [[ ! ,$cores, =~ ,0(\.0[0-9]*)?, ]]; } ||
+    refuse "--cores: got '$cores', wanted shares of a processor from 0.1 on"
   is_count "$burst" || refuse "--burst: got '$burst', wanted kB"
   is_count "$interfaces" || refuse "--interfaces: got '$interfaces', wanted a whole number from 1 on"
 }
@@ -62,10 +73,40 @@ check_machine() {
   [[ $EUID -eq 0 ]] || refuse "needs root, to make network namespaces"
 }
 
-# Ends all processes of a cluster and removes its namespaces, with the links in them. Runs in a shell of its own.
+# Where control groups that limit processors are made: of the first version of control groups or of the second.
+find_groups() {
+  local top=/sys/fs/cgroup
+  if [[ -e $top/cgroup.controllers ]]; then
+    must grep -qw cpu $top/cgroup.controllers
+    must write +cpu $top/cgroup.subtree_control
+    groups=$top
+  else
+    groups=$top/cpu
+    [[ -e $groups/cgroup.procs ]] || refuse "--cores: found no control groups that limit processors"
+  fi
+}
+
+# shellcheck disable=SC2317
+write() { echo "$1" >"$2"; }
+
+# The group of a rank, which may compute for its share of every 5 ms, or else for a millisecond, the shortest quota.
+add_group() {
+  local group=$groups/$cluster-rank$1 period quota
+  read -r period quota < <(awk "BEGIN { p = $2 < 0.2 ? 1000 / $2 : 5000; printf \"%d %d\\n\", p, $2 * p }")
+  must mkdir "$group"
+  if [[ -e $group/cpu.max ]]; then
+    must write "$quota $period" "$group/cpu.max"
+  else
+    must write "$period" "$group/cpu.cfs_period_us"
+    must write "$quota" "$group/cpu.cfs_quota_us"
+  fi
+}
+
+# Ends all processes of a cluster and removes its namespaces, with the links in them, and its groups. Runs in a shell of
+# its own.
 # shellcheck disable=SC2317
 sweep() {
-  local cluster=$1 spaces pids signal tries
+  local cluster=$1 groups=$2 spaces pids signal tries
   mapfile -t spaces < <(ip netns list | grep -o "^$cluster-[a-z]*[0-9]*")
   for signal in TERM KILL; do
     for ((tries = 0; tries < 40; tries++)); do
@@ -76,6 +117,10 @@ sweep() {
     done
   done
   for space in "${spaces[@]}"; do ip netns delete "$space"; done
+  for ((tries = 0; tries < 40 && ${#groups} > 0; tries++)); do
+    if rmdir "$groups/$cluster"-rank*; then break; fi  # a process that has just ended may still be counted
+    sleep 0.05
+  done
 }
 
 # shellcheck disable=SC2317
@@ -87,7 +132,7 @@ finish() {
 
 # The janitor sweeps when the pipe from this script ends, so also if this script is killed.
 start_janitor() {
-  exec {alive}> >(exec setsid bash -c "$(declare -f sweep); cat >/dev/null; sweep $cluster" 2>/dev/null)
+  exec {alive}> >(exec setsid bash -c "$(declare -f sweep); cat >/dev/null; sweep $cluster $groups" 2>/dev/null)
   janitor=$!
   trap finish EXIT
   trap 'exit 129' HUP
@@ -109,8 +154,8 @@ shape() {
 }
 
 add_link() {
-  local node=$1 interface=$2 space=$cluster-node$1 port=node$1.eth$2 rate=$mbit
-  ((node > 0)) || rate=${first:-$mbit}
+  local node=$1 interface=$2 space=$cluster-node$1 port=node$1.eth$2 rate
+  rate=$(entry "$mbit" "$node")
   must ip -n "$cluster-switch" link add "$port" type veth peer name "eth$interface" netns "$space"
   must ip -n "$cluster-switch" link set "$port" master "wire$interface" up
   must ip -n "$space" address add "$(address "$node" "$interface")/16" dev "eth$interface"
@@ -145,6 +190,11 @@ start_rank() {
     LOCAL_RANK=$((rank % ranks_per_node)) LOCAL_WORLD_SIZE="$ranks_per_node" GROUP_RANK="$node"
     MASTER_ADDR="$(address 0 0)" MASTER_PORT=29500 GLOO_SOCKET_IFNAME="$(interface_names)"
     OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" "${command[@]}")
+  if [[ -n $cores ]]; then
+    add_group "$rank" "$(entry "$cores" "$node")"
+    # shellcheck disable=SC2016
+    rank_command=(bash -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$groups/$cluster-rank$rank" "${rank_command[@]}")
+  fi
   if ((rank == 0)); then
     "${rank_command[@]}" {alive}>&- &
   else
@@ -180,6 +230,7 @@ wait_for_ranks() {
 
 parse "$@"
 check_machine
+[[ -z $cores ]] || find_groups
 start_janitor
 build
 for ((rank = 0; rank < nodes * ranks_per_node; rank++)); do start_rank "$rank"; done

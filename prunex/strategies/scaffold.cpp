@@ -31,9 +31,11 @@ class Scaffold final : public Strategy {
   const sparsity::Masks& masks() const override { return no_masks_; }
   void cut(const sparsity::Cut& cut, Replica& replica) override;
   State state() const override;
+  void go_back(const State& before) override;
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
 
  private:
+  void forget_gradients();
   void update_controls();
   void restart(Replica& replica);
   void set_correction();
@@ -47,8 +49,9 @@ class Scaffold final : public Strategy {
   Weights z_;
   TensorDict c_, c_node_;    // control variates of all, and of this node
   TensorDict correction_;    // c - c_node
-  TensorDict gradient_sum_;  // of this rank since the last exchange, times the rates
+  TensorDict gradient_sum_;  // of this rank's steps before the next exchange, times the rates; kept until the one after
   double rate_sum_ = 0;
+  bool has_exchanged_ = false;  // since its last step
   ExchangeBuffer weights_, controls_;
   ShardedCompaction whole_;  // of the control variates: nothing is left out
 
@@ -79,6 +82,7 @@ Scaffold::Scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptio
 /// gradient <- gradient + c - c_node, after it was added up as it is.
 void Scaffold::before_update(Replica& replica) {
   at::NoGradGuard no_grad;
+  if (has_exchanged_) forget_gradients();
   const double rate = local_.learning_rate(++step_);
   rate_sum_ += rate;
   for (auto& theta : replica.weights.params) {
@@ -89,10 +93,18 @@ void Scaffold::before_update(Replica& replica) {
   }
 }
 
+void Scaffold::forget_gradients() {
+  for (auto& sum : gradient_sum_) sum.value().zero_();
+  rate_sum_ = 0;
+  has_exchanged_ = false;
+}
+
 Exchange Scaffold::after_update(Replica& replica, int64_t step) {
   if (step % local_.steps != 0 && step != local_.total_steps) return {};
   at::NoGradGuard no_grad;
   ++k_;
+  step_ = step;
+  has_exchanged_ = true;
   clock_.restart();
   weights_.mean_over_ranks(replica.weights, z_.params, clock_);
   update_controls();
@@ -106,11 +118,9 @@ Exchange Scaffold::after_update(Replica& replica, int64_t step) {
 /// c_node <- the mean gradient of the node's ranks; c <- the mean of that over nodes.
 void Scaffold::update_controls() {
   for (auto& control : controls_.tensors()) {
-    at::Tensor& sum = gradient_sum_[control.key()];
-    control.value().copy_(sum.div_(rate_sum_));
-    sum.zero_();
+    control.value().copy_(gradient_sum_[control.key()]);
+    if (rate_sum_ > 0) control.value().div_(rate_sum_);  // else it made no step, and counts for nothing
   }
-  rate_sum_ = 0;
   controls_.sum_in_node(false);
   TensorDict rows = controls_.rows();
   for (auto& row : rows) row.value().div_(ranks_.layout().ranks_here());
@@ -162,8 +172,12 @@ State Scaffold::state() const {
 }
 
 void Scaffold::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
-  at::NoGradGuard no_grad;
   if (cut_before != nullptr) cut(*cut_before, replica);
+  go_back(state);
+}
+
+void Scaffold::go_back(const State& state) {
+  at::NoGradGuard no_grad;
   k_ = state.global["progress"][0].item<int64_t>();
   step_ = state.global["progress"][1].item<int64_t>();
   restore(z_.params, state.global, "z/");

@@ -76,11 +76,10 @@ void RankTrainer::admit(Run& run) {
 /// The groups are others. A loss costs the local steps since the last exchange.
 void RankTrainer::go_on(const comm::Change& change, Run& run) {
   moved_ = {};
-  const int64_t ranks_lost = static_cast<int64_t>(change.lost.size()) * ranks_.layout.ranks_here();
   const int64_t steps_lost = outlives_steps() ? 1 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
-  summary_.images_lost += ranks_lost * options_.batch_size * steps_lost;
+  summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
   run.go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
   run.publish(elastic_->doors());
 }

@@ -136,12 +136,11 @@ void validate_elastic(const TrainOptions& options) {
   };
   refuse(
       !facts_of(options.strategy).outlives,
-      fmt::format("{} does not go on without a node; hsadmm, diloco, local_sgd, one_shot, ddp, top_k and powersgd do",
-                  options.strategy));
+      fmt::format(
+          "{} does not go on without a node; hsadmm, diloco, local_sgd, one_shot, scaffold, ddp, top_k and powersgd do",
+          options.strategy));
   refuse(options.local_after > 0, "got `local_after`, whose gradients need all ranks; wanted none");
   refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
-  refuse(options.sites > 1, "got `sites`, equal shares of the nodes; wanted one");
-  refuse(options.ranks_per_node.size() > 1, "got nodes of different sizes; wanted one number of `ranks_per_node`");
   refuse(options.pruning.any(), "got cuts by `prune_to` or `prune_below`, which need all ranks; masks do not");
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
@@ -153,6 +152,7 @@ void validate_elastic(const TrainOptions& options) {
 
 std::string no_newcomers(const TrainOptions& options) {
   if (facts_of(options.strategy).gradients) return "no node joins a run of " + options.strategy;
+  if (!takes_any_nodes(options)) return "no node joins a run on sites, or on nodes of different sizes";
   return is_divided(options) ? "no node joins a run whose nodes have images of their own" : "";
 }
 
@@ -165,6 +165,13 @@ void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
   if (!options.join.empty()) {
     refuse(!can_join(options), "`join`: " + no_newcomers(options));
     refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
+  }
+  if (!takes_any_nodes(options)) {
+    const comm::Layout wanted = shape_of(options);
+    refuse(layout.node_sizes != wanted.node_sizes || layout.sites != wanted.sites,
+           fmt::format("`nodes`, `ranks_per_node`, `sites`: got {}, the launcher started {}", comm::describe(wanted),
+                       comm::describe(layout)));
+    return;
   }
   refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
          fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],

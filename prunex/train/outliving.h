@@ -52,6 +52,11 @@ inline bool can_join(const TrainOptions& options) {
   return no_newcomers(options).empty();
 }
 
+/// Whether the run may begin, and go on from a checkpoint, on any number of nodes; else on those of its options alone.
+inline bool takes_any_nodes(const TrainOptions& options) {
+  return options.elastic && options.sites == 1 && options.ranks_per_node.size() == 1;
+}
+
 /// An elastic run may begin, or go on, with another number of nodes than its options plan with. Throws
 /// std::invalid_argument for nodes of other sizes, fewer than `min_nodes`, or more than images are divided among.
 void check_elastic(const TrainOptions& options, const comm::Layout& layout);

@@ -166,7 +166,9 @@ TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
   refused({"2", "1", "fast", "--", "true"}, "MBIT: got 'fast'");
   refused({"2", "1", "1", "--rails", "2", "--", "true"}, "'--rails'");
   refused({"2", "1", "1", "--interfaces", "0", "--", "true"}, "--interfaces: got '0'");
-  refused({"2", "1", "1", "--first", "slow", "--", "true"}, "--first: got 'slow'");
+  refused({"2", "1", "25,fast", "--", "true"}, "MBIT: got '25,fast'");
+  refused({"2", "1", "1", "--cores", "half", "--", "true"}, "--cores: got 'half'");
+  refused({"2", "1", "1", "--cores", "0.2,0", "--", "true"}, "--cores: got '0.2,0'");
   refused({"2", "1", "1", "--burst", "0", "--", "true"}, "--burst: got '0'");
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +79,32 @@ std::vector<std::string> errors_of(const Result& result) {
 std::vector<std::string> prunex(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), PRUNEX_BINARY);
   return arguments;
+}
+
+std::vector<std::string> endless_elastic_run(const std::vector<std::string>& more) {
+  auto words =
+      prunex({"train", "--elastic", "--samples", "320", "--model", "resnet8", "--batch-size", "8", "--exchanges",
+              "4000", "--local-steps", "2", "--eval-every", "0", "--checkpoint-every", "1000000", "--run-dir", "run"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::vector<std::string> as_rank(int rank, int nodes, int port, const std::vector<std::string>& command) {
+  std::vector<std::string> words = {"/usr/bin/env",
+                                    "RANK=" + std::to_string(rank),
+                                    "WORLD_SIZE=" + std::to_string(nodes),
+                                    "LOCAL_WORLD_SIZE=1",
+                                    "GROUP_RANK=" + std::to_string(rank),
+                                    "MASTER_ADDR=127.0.0.1",
+                                    "MASTER_PORT=" + std::to_string(port)};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+std::string write_secret(const std::string& path, const std::string& secret, mode_t mode) {
+  std::ofstream(path) << secret << "\n";
+  chmod(path.c_str(), mode);
+  return path;
 }
 
 Result run(const std::string& directory, const std::vector<std::string>& arguments) {

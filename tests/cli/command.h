@@ -1,6 +1,8 @@
 // The command, as a shell runs it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -16,6 +18,15 @@ std::vector<std::string> errors_of(const Result& result);
 
 /// prunex with these arguments: the words of the command.
 std::vector<std::string> prunex(std::vector<std::string> arguments);
+
+/// prunex train for a run of ResNet-8 on 320 images that lasts until somebody ends it, in `run`.
+std::vector<std::string> endless_elastic_run(const std::vector<std::string>& more);
+
+/// A command of the one rank of a node, by the variables of a launcher on this machine.
+std::vector<std::string> as_rank(int rank, int nodes, int port, const std::vector<std::string>& command);
+
+/// Its path; by default its owner alone may read it.
+std::string write_secret(const std::string& path, const std::string& secret, mode_t mode = 0600);
 
 /// Runs prunex with these arguments in `directory`, one thread, to its end.
 Result run(const std::string& directory, const std::vector<std::string>& arguments);

@@ -94,31 +94,7 @@ TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
 }
 
 TEST_F(Elastic, LostNodesComeBack) {
-  auto words = prunex({"train",
-                       "--elastic",
-                       "--samples",
-                       "320",
-                       "--model",
-                       "resnet8",
-                       "--precision",
-                       "fp32",
-                       "--nodes",
-                       "2",
-                       "--ranks-per-node",
-                       "2",
-                       "--batch-size",
-                       "4",
-                       "--exchanges",
-                       "2000",
-                       "--local-steps",
-                       "2",
-                       "--eval-every",
-                       "0",
-                       "--checkpoint-every",
-                       "1000000",
-                       "--run-dir",
-                       "run"});
-  Running training(scratch_.path(), words);
+  Running training(scratch_.path(), endless_elastic_run({"--nodes", "2", "--ranks-per-node", "2"}));
   ASSERT_TRUE(training.wait_for("exchange 3/"));
   ranks_ = training.children();
   kill(ranks_.at(1), SIGKILL);
@@ -139,20 +115,13 @@ TEST_F(Elastic, LostNodesComeBack) {
   const auto images = [&](size_t k) {
     return lines[k - 1].at("samples").get<int>() - lines[k - 2].at("samples").get<int>();
   };
-  EXPECT_EQ(images(joined + 1), 2 * 2 * 4) << "who has just joined has not trained";
-  EXPECT_EQ(images(joined + 2), 4 * 2 * 4);
+  EXPECT_EQ(images(joined + 1), 2 * 2 * 8) << "who has just joined has not trained";
+  EXPECT_EQ(images(joined + 2), 4 * 2 * 8);
 }
 
 TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
-  const auto begin = [&](const std::vector<std::string>& more) {
-    auto words = prunex({"train",        "--elastic", "--samples",          "320",     "--model",       "resnet8",
-                         "--precision",  "fp32",      "--strategy",         "diloco",  "--payload",     "int4",
-                         "--batch-size", "8",         "--exchanges",        "4000",    "--local-steps", "2",
-                         "--eval-every", "0",         "--checkpoint-every", "1000000", "--run-dir",     "run"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  };
-  Running training(scratch_.path(), begin({"--max-nodes", "2"}));
+  Running training(scratch_.path(),
+                   endless_elastic_run({"--strategy", "diloco", "--payload", "int4", "--max-nodes", "2"}));
   ASSERT_TRUE(training.wait_for("exchange 2/"));
   Running second(scratch_.path(), prunex({"train", "--join", "run"}));
   ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
@@ -181,6 +150,28 @@ TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {
   EXPECT_THAT(lines_of("membership.jsonl").at(0).at("nodes"), ElementsAre(0, 2));
 }
 
+TEST_F(Elastic, RunsOnNodesOfDifferentSizesOutliveThem) {
+  const Result result = run_and(SIGKILL, {{3, 0}, {12, 3}}, {"--nodes", "3", "--ranks-per-node", "2,1,1"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(2);
+  const auto lines = lines_of("metrics.jsonl");
+  const auto images = [&](size_t k) {
+    return lines[k - 1].at("samples").get<int>() - lines[k - 2].at("samples").get<int>();
+  };
+  EXPECT_EQ(images(2), 4 * 2 * 8);
+  EXPECT_EQ(images(30), 2 * 8);
+  EXPECT_EQ(json::parse(text_of(scratch_ / "run/summary.json")).at("images_lost"), 3 * 2 * 8);
+}
+
+TEST_F(Elastic, RunsOnSitesOutliveTheirNodes) {
+  const Result result = run_and(SIGKILL, {{3, 3}, {12, 0}}, {"--nodes", "4", "--sites", "2", "--strategy", "scaffold"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(2);
+  const json traffic = json::parse(text_of(scratch_ / "run/summary.json")).at("traffic");
+  EXPECT_FALSE(traffic.at("cross").empty());
+  EXPECT_FALSE(traffic.at("rail").empty()) << "while one site had two nodes and the other one";
+}
+
 TEST_F(Elastic, RunsGoOnWithoutAStoppedNodeThatIsNotTheMajority) {
   const Result result = run_and(SIGSTOP, {{3, 1}}, {"--nodes", "3", "--partition", "classes:4"});
   EXPECT_EQ(result.status, 0) << result.errors;
@@ -195,15 +186,10 @@ TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
 
 /// As a launcher starts them: so many nodes of one rank.
 std::vector<Result> on_nodes(const std::string& directory, int nodes, const std::vector<std::string>& words) {
-  const std::string port = std::to_string(tests::free_port(15000));
+  const int port = tests::free_port(15000);
   std::vector<std::unique_ptr<Running>> ranks;
   for (int rank = 0; rank < nodes; ++rank) {
-    std::vector<std::string> all{
-        "/usr/bin/env",       "RANK=" + std::to_string(rank),       "WORLD_SIZE=" + std::to_string(nodes),
-        "LOCAL_WORLD_SIZE=1", "GROUP_RANK=" + std::to_string(rank), "MASTER_ADDR=127.0.0.1",
-        "MASTER_PORT=" + port};
-    all.insert(all.end(), words.begin(), words.end());
-    ranks.push_back(std::make_unique<Running>(directory, all));
+    ranks.push_back(std::make_unique<Running>(directory, as_rank(rank, nodes, port, words)));
   }
   std::vector<Result> results;
   for (auto& rank : ranks) results.push_back(rank->finish());

@@ -1,7 +1,6 @@
 // Machines that join a run of which they know an address, a port and the secret.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -26,49 +25,11 @@ class Entrances : public testing::Test {
     for (const char* folder : {"here", "there"}) std::filesystem::create_directory(scratch_ / folder);
   }
 
-  std::string write_secret(const std::string& name, const std::string& secret) {
-    const std::string path = scratch_ / name;
-    std::ofstream(path) << secret;
-    chmod(path.c_str(), 0600);
-    return path;
-  }
-
   /// One of two nodes, as a launcher starts them, in the folder `here`.
   std::unique_ptr<Running> start(int rank, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"/usr/bin/env",
-                                      "RANK=" + std::to_string(rank),
-                                      "WORLD_SIZE=2",
-                                      "LOCAL_WORLD_SIZE=1",
-                                      "GROUP_RANK=" + std::to_string(rank),
-                                      "MASTER_ADDR=127.0.0.1",
-                                      "MASTER_PORT=" + std::to_string(port_)};
-    auto command = prunex({"train",
-                           "--nodes",
-                           "2",
-                           "--elastic",
-                           "--samples",
-                           "320",
-                           "--model",
-                           "resnet8",
-                           "--strategy",
-                           "local_sgd",
-                           "--batch-size",
-                           "8",
-                           "--payload",
-                           "int8",
-                           "--exchanges",
-                           "4000",
-                           "--local-steps",
-                           "2",
-                           "--eval-every",
-                           "0",
-                           "--checkpoint-every",
-                           "1000000",
-                           "--run-dir",
-                           "run"});
-    words.insert(words.end(), command.begin(), command.end());
-    words.insert(words.end(), more.begin(), more.end());
-    return std::make_unique<Running>(scratch_ / "here", words);
+    auto command = endless_elastic_run({"--nodes", "2", "--strategy", "local_sgd", "--payload", "int8"});
+    command.insert(command.end(), more.begin(), more.end());
+    return std::make_unique<Running>(scratch_ / "here", as_rank(rank, 2, port_, command));
   }
 
   std::vector<std::string> join(const std::string& secret_file) const {
@@ -82,9 +43,9 @@ class Entrances : public testing::Test {
 };
 
 TEST_F(Entrances, LetWhoKnowsTheSecretInFromAnywhere) {
-  const std::string ours = write_secret("ours", "all nodes of the run know it"),
-                    copy = write_secret("copy", "all nodes of the run know it"),
-                    theirs = write_secret("theirs", "no node of the run knows it");
+  const std::string ours = write_secret(scratch_ / "ours", "all nodes of the run know it"),
+                    copy = write_secret(scratch_ / "copy", "all nodes of the run know it"),
+                    theirs = write_secret(scratch_ / "theirs", "no node of the run knows it");
   std::filesystem::create_directory(there("run"));  // of another run
   std::ofstream(there("run/doors")) << "token 1\n127.0.0.1 1\n";
   const auto first = start(0, {"--secret-file", ours, "--encrypt"});
@@ -111,7 +72,7 @@ TEST_F(Entrances, LetWhoKnowsTheSecretInFromAnywhere) {
 }
 
 TEST_F(Entrances, LetNodesOfSeveralRanksIn) {
-  const std::string secret = write_secret("ours", "all nodes of the run know it");
+  const std::string secret = write_secret(scratch_ / "ours", "all nodes of the run know it");
   Running training(scratch_ / "here", prunex({"train",
                                               "--nodes",
                                               "1",
@@ -153,7 +114,8 @@ TEST_F(Entrances, LetNodesOfSeveralRanksIn) {
 }
 
 TEST_F(Entrances, ThatAreNoneAreRefusedByNameAndSoon) {
-  const std::string port = std::to_string(port_), secret = write_secret("ours", "all nodes of the run know it");
+  const std::string port = std::to_string(port_),
+                    secret = write_secret(scratch_ / "ours", "all nodes of the run know it");
   const Result open = run(there(""), {"train", "--join", "127.0.0.1:" + port});
   EXPECT_EQ(open.status, 2);
   EXPECT_THAT(open.errors, HasSubstr("prunex: --join: got 127.0.0.1:" + port +

@@ -23,13 +23,6 @@ const std::string kSecret = "9f2c1d7e-nobody-guesses-this";
 
 class PrivateLinks : public testing::Test {
  protected:
-  std::string write_secret(const std::string& name, const std::string& secret, mode_t mode = 0600) {
-    const std::string path = scratch_ / name;
-    std::ofstream(path) << secret << "\n";
-    chmod(path.c_str(), mode);
-    return path;
-  }
-
   static std::vector<std::string> training(std::vector<std::string> more) {
     std::vector<std::string> words = {"train", "--samples",   "80", "--model",       "resnet8", "--batch-size",
                                       "4",     "--exchanges", "2",  "--local-steps", "1",       "--test-limit",
@@ -40,14 +33,9 @@ class PrivateLinks : public testing::Test {
 
   /// One rank of two, by the variables of a launcher.
   std::vector<std::string> rank(int rank, int port, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"/usr/bin/env",          "RANK=" + std::to_string(rank),
-                                      "WORLD_SIZE=2",          "LOCAL_WORLD_SIZE=1",
-                                      "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
     auto rest = more;
     rest.insert(rest.begin(), {"--nodes", "2", "--join-timeout", "3"});
-    const auto command = training(rest);
-    words.insert(words.end(), command.begin(), command.end());
-    return words;
+    return as_rank(rank, 2, port, training(rest));
   }
 
   const tests::Scratch scratch_;
@@ -66,7 +54,7 @@ std::vector<std::string> files_with(const std::string& folder, const std::string
 }
 
 TEST_F(PrivateLinks, TrainAndLeaveTheSecretNowhereButInItsFile) {
-  const auto file = write_secret("key", kSecret);
+  const auto file = write_secret(scratch_ / "key", kSecret);
   const auto words = training({"--nodes", "2", "--ranks-per-node", "2", "--secret-file", file});
   const Result result = run_program(scratch_.path(), words);
   EXPECT_EQ(result.status, 0) << result.errors;
@@ -76,9 +64,9 @@ TEST_F(PrivateLinks, TrainAndLeaveTheSecretNowhereButInItsFile) {
 
 TEST_F(PrivateLinks, OfRanksWithAnotherSecretAreRefused) {
   const int port = tests::free_port(20'000);
-  Running first(scratch_.path(), rank(0, port, {"--secret-file", write_secret("ours", kSecret)}));
+  Running first(scratch_.path(), rank(0, port, {"--secret-file", write_secret(scratch_ / "ours", kSecret)}));
   const Result second =
-      run_program(scratch_.path(), rank(1, port, {"--secret-file", write_secret("theirs", kSecret + "!")}));
+      run_program(scratch_.path(), rank(1, port, {"--secret-file", write_secret(scratch_ / "theirs", kSecret + "!")}));
   EXPECT_EQ(second.status, 1);
   EXPECT_THAT(second.errors, HasSubstr("it has another secret; waiting for "));
   const Result result = first.finish();
@@ -90,14 +78,14 @@ TEST_F(PrivateLinks, TakeTheSecretFromAFileOrFromTheVariable) {
   const int port = tests::free_port(20'000);
   auto second = rank(1, port, {});
   second.insert(second.begin() + 1, "PRUNEX_SECRET=" + kSecret);
-  Running first(scratch_.path(), rank(0, port, {"--secret-file", write_secret("ours", kSecret)}));
+  Running first(scratch_.path(), rank(0, port, {"--secret-file", write_secret(scratch_ / "ours", kSecret)}));
   EXPECT_EQ(run_program(scratch_.path(), second).status, 0);
   const Result result = first.finish();
   EXPECT_EQ(result.status, 0) << result.errors;
 }
 
 TEST_F(PrivateLinks, GiveTheSameResultEncrypted) {
-  const auto file = write_secret("key", kSecret);
+  const auto file = write_secret(scratch_ / "key", kSecret);
   std::string weights;
   for (const auto& more : {std::vector<std::string>{}, {"--secret-file", file, "--encrypt"}}) {
     auto words = training(more);
@@ -114,7 +102,7 @@ TEST_F(PrivateLinks, GiveTheSameResultEncrypted) {
 }
 
 TEST_F(PrivateLinks, OutliveALostNode) {
-  const auto file = write_secret("key", kSecret);
+  const auto file = write_secret(scratch_ / "key", kSecret);
   auto words = training({"--strategy", "local_sgd", "--nodes", "3", "--elastic", "--secret-file", file, "--encrypt"});
   words.insert(words.end(), {"--exchanges", "400", "--eval-every", "0"});
   Running training(scratch_.path(), words);
@@ -131,12 +119,13 @@ TEST_F(PrivateLinks, AreRefusedByNameWhereTheSecretIsNone) {
     EXPECT_EQ(result.status, 2);
     return result.errors;
   };
-  EXPECT_THAT(refusal({"--nodes", "2", "--secret-file", write_secret("open", kSecret, 0644)}),
+  EXPECT_THAT(refusal({"--nodes", "2", "--secret-file", write_secret(scratch_ / "open", kSecret, 0644)}),
               testing::AllOf(HasSubstr("prunex: --secret-file: " + scratch_.path() + "/open: mode 0644 lets others"),
                              Not(HasSubstr(kSecret))));
-  EXPECT_THAT(refusal({"--nodes", "2", "--secret-file", write_secret("short", "12345")}), HasSubstr("5 bytes"));
+  EXPECT_THAT(refusal({"--nodes", "2", "--secret-file", write_secret(scratch_ / "short", "12345")}),
+              HasSubstr("5 bytes"));
   EXPECT_THAT(refusal({"--nodes", "2", "--secret-file", "nowhere"}), HasSubstr("nowhere: No such file"));
-  EXPECT_THAT(refusal({"--secret-file", write_secret("ours", kSecret)}),
+  EXPECT_THAT(refusal({"--secret-file", write_secret(scratch_ / "ours", kSecret)}),
               HasSubstr("--secret-file: a single rank has no connections"));
   EXPECT_THAT(refusal({"--nodes", "2", "--encrypt"}),
               HasSubstr("--encrypt: got no secret, wanted --secret-file or PRUNEX_SECRET"));

@@ -1,5 +1,5 @@
 // Every interleaving of messages, deaths, cuts and a join in a model of elastic runs that decides by the same function
-// as the code (docs/communication.md, "Elastic runs").
+// as the code (docs/elastic.md).
 //
 // Three nodes of one rank make exchanges; one step is: a node contributes to its next exchange, has all
 // contributions (enters), hears that all have entered (commits), looks for the others, is told a decision, agrees to

@@ -1,4 +1,4 @@
-// Who goes on after a loss: the rules of docs/communication.md, "Elastic runs".
+// Who goes on after a loss: the rules of docs/elastic.md.
 #include "prunex/comm/elastic/agreement.h"
 
 #include <gmock/gmock.h>

@@ -16,6 +16,7 @@
 
 #include "prunex/comm/meet/store.h"
 #include "tests/comm/quick_ranks.h"
+#include "tests/stranger.h"
 
 namespace prunex::comm {
 namespace {
@@ -45,7 +46,7 @@ std::vector<std::string> run_elastic(const Layout& shape, const std::function<vo
   for (int rank = 0; rank < shape.world_size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Hierarchy ranks = connect({shape.node_sizes, rank}, *store, quick());
+        Hierarchy ranks = connect({shape.node_sizes, rank, shape.sites}, *store, quick());
         Elastic elastic(ranks,
                         {.silence = quick().heartbeat_timeout, .timeout = 20s, .least_nodes = least, .patience = 3s});
         body({ranks, elastic});
@@ -58,8 +59,8 @@ std::vector<std::string> run_elastic(const Layout& shape, const std::function<vo
   return ends;
 }
 
-/// Does it, regrouping as often as ranks are lost.
-std::vector<Change> outlive(Member member, const std::function<void()>& work) {
+/// Does it, regrouping as often as ranks are lost, or until exchange `exchange` counts without.
+std::vector<Change> outlive(Member member, const std::function<void()>& work, int64_t exchange = INT64_MAX) {
   std::vector<Change> changes;
   for (;;) {
     try {
@@ -68,7 +69,7 @@ std::vector<Change> outlive(Member member, const std::function<void()>& work) {
     } catch (const std::runtime_error&) {
       if (!member.elastic.has_lost()) throw;
       changes.push_back(member.elastic.regroup());
-      if (changes.back().adopts) return changes;
+      if (changes.back().exchange >= exchange) return changes;
     }
   }
 }
@@ -124,6 +125,35 @@ TEST(Elastic, ANodeIsLostWithAnyOfItsRanks) {
   EXPECT_THAT(ends[0], HasSubstr("of this node, 0: the node is lost"));
 }
 
+TEST(Elastic, NodesOfDifferentSizesAreLost) {
+  const auto ends = run_elastic({.node_sizes = {2, 1, 3}}, [&](Member member) {
+    if (member.elastic.node() == 0) return;
+    double sum = 0;
+    const auto changes = outlive(member, [&] { sum = member.sum(); });
+    EXPECT_EQ(sum, 10 + 3 * 100);
+    ASSERT_EQ(changes.size(), 1U);
+    EXPECT_EQ(changes[0].ranks_lost, 2);
+    EXPECT_THAT(member.ranks.layout.node_sizes, ElementsAre(1, 3));
+  });
+  EXPECT_THAT(ends, testing::Each(IsEmpty()));
+}
+
+TEST(Elastic, SitesLastAsLongAsTheyAreEqual) {
+  const auto ends = run_elastic({.node_sizes = {1, 1, 1, 1}, .sites = 2}, [&](Member member) {
+    const int node = member.elastic.node();
+    for (const int lost : {3, 0}) {
+      if (node == lost) return;
+      double sum = 0;
+      outlive(member, [&] { sum = member.sum(); });
+      EXPECT_EQ(sum, lost == 3 ? 111 : 110);
+      EXPECT_EQ(member.ranks.layout.sites, lost == 3 ? 1 : 2);
+      EXPECT_EQ(member.ranks.site != nullptr, lost == 0);
+    }
+    EXPECT_EQ(member.ranks.layout.site(), node - 1);
+  });
+  EXPECT_THAT(ends, testing::Each(IsEmpty()));
+}
+
 TEST(Elastic, FewerNodesThanWantedEnd) {
   const auto ends = run_elastic(
       Layout::even(3, 1),
@@ -152,13 +182,13 @@ TEST(Elastic, WhatCountsIsTheSameForAll) {
     for (int64_t k = 1; k <= 8; ++k) {
       const bool dies = member.elastic.node() == (k / 2 + 2) % 5 && k % 2 == 0 && k < 8;
       double sum = 0;
-      std::optional<Change> last;
-      const auto changes = outlive(member, [&] {
+      const auto work = [&] {
         if (dies && k == 2) throw std::logic_error("dies");
         sum = member.sum();
         if (dies) throw std::logic_error("dies");
         member.elastic.commit(k, static_cast<uint64_t>(sum));
-      });
+      };
+      outlive(member, work, k);
       const std::lock_guard lock(mutex);
       EXPECT_EQ(results.emplace(k, sum).first->second, sum) << k;
     }
@@ -177,7 +207,7 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\xff'), std::string("")}) {
     for (int i = 0; i < 50; ++i) {
       strangers.push_back(connect_to(door.endpoint(), deadline));
-      send_all(strangers.back(), words.data(), words.size(), deadline);
+      tests::send_all(strangers.back(), words.data(), words.size(), deadline);
     }
   }
   EXPECT_EQ(presence_at(door.endpoint(), key, 2s), Presence::kThere);

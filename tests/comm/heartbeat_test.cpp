@@ -18,6 +18,7 @@
 #include "prunex/comm/meet/socket.h"
 #include "tests/file_store.h"
 #include "tests/scratch.h"
+#include "tests/stranger.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -243,7 +244,7 @@ TEST(Heartbeat, TurnsStrangersAway) {
   std::istringstream(*store->get("heartbeat/0", seconds(20))) >> host >> port;
   const auto deadline = std::chrono::steady_clock::now() + seconds(20);
   const Socket stranger = connect_to({host, port}, deadline);
-  EXPECT_TRUE(send_all(stranger, "GET / HTTP/1.1\r\n\r\n", 18, deadline));
+  EXPECT_TRUE(tests::send_all(stranger, "GET / HTTP/1.1\r\n\r\n", 18, deadline));
   { const Heartbeat second({1, 2}, *store, {}, {}); }
   first.join();
   EXPECT_EQ(left, 1);

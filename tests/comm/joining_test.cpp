@@ -61,22 +61,25 @@ class Worker {
   /// Whether somebody waits to be let in.
   bool exchange(int64_t k) {
     bool waits = false;
-    with_losses([&] {
-      const double mean = mean_of_nodes();
-      EXPECT_EQ(mean, expected_mean()) << k;
-      waits = elastic_.commit(k, static_cast<uint64_t>(mean * 1e6));
-    });
+    with_losses(
+        [&] {
+          const double mean = mean_of_nodes();
+          EXPECT_EQ(mean, expected_mean()) << k;
+          waits = elastic_.commit(k, static_cast<uint64_t>(mean * 1e6));
+        },
+        k);
     return waits;
   }
 
-  void with_losses(const std::function<void()>& work) {
+  /// Until it is done, or exchange `exchange` counts without.
+  void with_losses(const std::function<void()>& work, int64_t exchange = INT64_MAX) {
     for (;;) {
       try {
         return work();
       } catch (const std::runtime_error&) {
         if (!elastic_.has_lost()) throw;
         note(elastic_.regroup());
-        if (changes_.back().adopts) return;
+        if (changes_.back().exchange >= exchange) return;
       }
     }
   }

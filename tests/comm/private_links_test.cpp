@@ -21,6 +21,7 @@
 #include "prunex/comm/meet/store.h"
 #include "prunex/comm/meet/tls.h"
 #include "prunex/comm/privacy.h"
+#include "tests/stranger.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -54,7 +55,7 @@ TEST(Link, HandsNothingOnUntilItIsProven) {
   EXPECT_EQ(link.send("a word", 6), -1);
   EXPECT_EQ(errno, EAGAIN);
   const std::string words = "GET / HTTP/1.1\r\n\r\n";
-  ASSERT_TRUE(send_all(stranger, words.data(), words.size(), in(10s)));
+  ASSERT_TRUE(tests::send_all(stranger, words.data(), words.size(), in(10s)));
   while (link.receive(&byte, 1) < 0 && errno == EAGAIN) {
   }
   EXPECT_EQ(errno, EACCES);
@@ -289,7 +290,7 @@ std::string recorded(const Endpoint& place, const LinkKey& key) {
   std::string said;
   for (const char* of_answerer : {"greeting", "nonce"}) {
     std::string words(caller.wants(), ' ');
-    EXPECT_TRUE(receive_all(socket, words.data(), words.size(), in(10s))) << of_answerer;
+    EXPECT_TRUE(tests::receive_all(socket, words.data(), words.size(), in(10s))) << of_answerer;
     caller.take(words);
     said += caller.take_unsent();
   }
@@ -312,7 +313,7 @@ std::vector<Socket> strangers_at(const Endpoint& place, const LinkKey& key) {
   for (int i = 0; i < 20; ++i) {
     for (const auto& text : words) {
       strangers.push_back(connect_to(place, in(10s)));
-      send_all(strangers.back(), text.data(), text.size(), in(10s));
+      tests::send_all(strangers.back(), text.data(), text.size(), in(10s));
     }
   }
   return strangers;

@@ -12,6 +12,7 @@
 
 #include "prunex/comm/meet/store.h"
 #include "tests/listening.h"
+#include "tests/stranger.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -34,7 +35,7 @@ std::unique_ptr<Store> client_of(const StoreServer& server, const LinkKey& key =
 /// Connects and says this; no more.
 Socket stranger(const StoreServer& server, const std::string& words = "") {
   Socket socket = connect_to({"127.0.0.1", server.port()}, soon());
-  EXPECT_TRUE(send_all(socket, words.data(), words.size(), soon()));
+  EXPECT_TRUE(tests::send_all(socket, words.data(), words.size(), soon()));
   return socket;
 }
 
@@ -49,7 +50,7 @@ Link member(const StoreServer& server, const std::string& words, const LinkKey& 
 /// Whether the server ends the connection, whatever it says before.
 bool is_turned_away(const Socket& socket) {
   char byte = 0;
-  while (receive_all(socket, &byte, 1, soon())) {
+  while (tests::receive_all(socket, &byte, 1, soon())) {
   }
   return recv(socket.fd(), &byte, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }

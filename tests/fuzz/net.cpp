@@ -15,6 +15,7 @@
 #include "prunex/comm/tcp/mesh.h"
 #include "prunex/comm/watch/peer_link.h"
 #include "tests/fuzz/harness.h"
+#include "tests/stranger.h"
 
 namespace prunex::fuzz {
 namespace {
@@ -81,7 +82,7 @@ void end(comm::Link& link) {
 
 void end(const comm::Socket& socket) {
   ::shutdown(socket.fd(), SHUT_WR);
-  for (char byte = 0; comm::receive_all(socket, &byte, 1, soon());) {
+  for (char byte = 0; tests::receive_all(socket, &byte, 1, soon());) {
   }
 }
 
@@ -90,7 +91,7 @@ void serve(const std::string& bytes, bool is_proven) {
   comm::StoreServer server({.ranks = 2, .key = key_of(false)});
   auto socket = comm::connect_to({"127.0.0.1", server.port()}, soon());
   if (!is_proven) {
-    comm::send_all(socket, bytes.data(), bytes.size(), soon());
+    tests::send_all(socket, bytes.data(), bytes.size(), soon());
     return end(socket);
   }
   comm::Link link(std::move(socket), comm::Side::kCaller, key_of(false));
@@ -192,7 +193,7 @@ void call_at_door(const std::string& bytes, bool is_proven) {
     link.send_all(bytes.data(), bytes.size(), soon());
     end(link);
   } else {
-    comm::send_all(socket, bytes.data(), bytes.size(), soon());
+    tests::send_all(socket, bytes.data(), bytes.size(), soon());
     end(socket);
   }
   for (const auto& report : door.reports()) read_report(report.text());

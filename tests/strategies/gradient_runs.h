@@ -17,7 +17,9 @@ struct GradientRun {
   int64_t steps = 8;
   double momentum = kMomentum;  ///< of the optimizer
   at::ScalarType type = at::kDouble;
-  int times = 1;  ///< that each step is made; all but the last are undone
+  int times = 1;  ///< that each step is made, or its exchange; all but the last are undone
+  bool only_exchanges = false;
+  int newcomers = 0;  ///< nodes, the last ones, that make no step before the first exchange
 };
 
 /// One rank after a step.

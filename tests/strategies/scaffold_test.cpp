@@ -181,5 +181,32 @@ TEST(Scaffold, StaysNearItselfWithRoundedMessages) {
   EXPECT_EQ(worst_gap(rounded[0].back().theta, rounded[3].back().theta), 0);
 }
 
+void expect_equal_states(const AfterStep& a, const AfterStep& b, double tolerance) {
+  for (const auto& item : a.state) {
+    EXPECT_TRUE(at::allclose(item.value(), b.state[item.key()], tolerance, tolerance)) << item.key();
+  }
+}
+
+TEST(Scaffold, MakesAnExchangeAgainThatALostRankEnded) {
+  for (const Payload payload : {Payload::kFp32, Payload::kBf16}) {
+    GradientRun run{.steps = kScaffoldSteps, .type = at::kFloat, .only_exchanges = true};
+    const auto once = run_steps(comm::Layout::even(2, 2), scaffold({.payload = payload}), run);
+    run.times = 3;
+    const auto again = run_steps(comm::Layout::even(2, 2), scaffold({.payload = payload}), run);
+    for (size_t rank = 0; rank < once.size(); ++rank) {
+      for (size_t step = 0; step < once[rank].size(); ++step)
+        expect_equal_states(once[rank][step], again[rank][step], 0);
+    }
+  }
+}
+
+TEST(Scaffold, WhoHasJustJoinedCountsForNothing) {
+  const GradientRun run{.steps = kScaffoldLocalSteps};
+  const auto two = run_steps(comm::Layout::even(2, 2), scaffold(), run);
+  const auto three = run_steps(comm::Layout::even(3, 2), scaffold(), {.steps = kScaffoldLocalSteps, .newcomers = 1});
+  expect_equal_states(two[0].back(), three[0].back(), 1e-12);
+  EXPECT_EQ(worst_gap(three[0].back().theta, three[5].back().theta), 0);
+}
+
 }  // namespace
 }  // namespace prunex::strategies

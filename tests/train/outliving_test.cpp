@@ -16,9 +16,12 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(ElasticRun, IsTheSameRunWhileNobodyIsLost) {
+class ElasticRunOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(ElasticRunOf, WeightsIsTheSameRunWhileNobodyIsLost) {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "plain");
+  options.strategy = GetParam();
   const Summary plain = run_to_end(options);
   options.run_dir = scratch / "elastic";
   options.elastic = true;
@@ -35,6 +38,8 @@ TEST(ElasticRun, IsTheSameRunWhileNobodyIsLost) {
   EXPECT_EQ(hashes.size(), 6U);
   EXPECT_FALSE(std::filesystem::exists(scratch / "elastic/membership.jsonl"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ElasticRunOf, testing::Values("hsadmm", "scaffold"));
 
 TEST(ElasticRun, OfGradientsIsTheSameRunToo) {
   for (const char* strategy : {"ddp", "top_k", "powersgd"}) {
@@ -78,7 +83,7 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
     change(options);
     EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(what)));
   };
-  refuses([](TrainOptions& o) { o.strategy = "scaffold"; }, "`elastic`: scaffold does not go on without a node");
+  refuses([](TrainOptions& o) { o.strategy = "hsadmm_flat"; }, "`elastic`: hsadmm_flat does not go on without a node");
   refuses(
       [](TrainOptions& o) {
         o.strategy = "ddp";
@@ -87,8 +92,12 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
       "`max_nodes`: no node joins a run of ddp");
   refuses([](TrainOptions& o) { o.overlap = 1; }, "`overlap`");
   refuses([](TrainOptions& o) { o.local_after = 2; }, "`local_after`");
-  refuses([](TrainOptions& o) { o.sites = 2; }, "`sites`");
-  refuses([](TrainOptions& o) { o.ranks_per_node = {1, 2}; }, "nodes of different sizes");
+  refuses(
+      [](TrainOptions& o) {
+        o.sites = 2;
+        o.max_nodes = 4;
+      },
+      "`max_nodes`: no node joins a run on sites");
   refuses([](TrainOptions& o) { o.ranks.heartbeat_timeout = 0; }, "`heartbeat_timeout` 0");
   refuses([](TrainOptions& o) { o.min_nodes = 3; }, "got `min_nodes` 3, more than the 2 of `nodes`");
   refuses([](TrainOptions& o) { o.pruning.target = "ratio=0.5"; }, "cuts by `prune_to`");

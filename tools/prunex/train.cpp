@@ -160,7 +160,7 @@ comm::Layout shape_to_start(const TrainOptions& options) {
 /// Where the ranks of a launcher have been before, and the run goes on without them.
 std::string run_to_come_back_to(const TrainOptions& options) {
   const std::string& directory = options.resume.empty() ? options.run_dir : options.resume;
-  const bool may = options.elastic && options.join.empty() && !directory.empty();
+  const bool may = options.elastic && options.join.empty() && !directory.empty() && train::can_join(options);
   return may && train::doors_in(directory) ? directory : "";
 }
 
@@ -176,7 +176,8 @@ comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::E
     throw std::invalid_argument(
         fmt::format("`join`: got {} ranks of several nodes, wanted those of one", environment->world_size));
   }
-  const auto wanted = options.elastic && environment ? std::nullopt : std::optional(shape_to_start(options));
+  const bool any = environment && train::takes_any_nodes(options);
+  const auto wanted = any ? std::nullopt : std::optional(shape_to_start(options));
   return comm::connect(environment.value_or(comm::Environment()), connection, wanted);
 }
 

@@ -61,7 +61,7 @@ using RanksOf = std::vector<int>;
 /// Nodes all of whose ranks are here.
 std::set<int> complete_nodes(const std::vector<Report>& here, const RanksOf& ranks_of);
 
-/// Rules of docs/communication.md, "Elastic runs". A node is here once all of its ranks are. Those go on who are more
+/// Rules of docs/elastic.md. A node is here once all of its ranks are. Those go on who are more
 /// than half of the newest formed roster, and of every newer one that somebody agreed to, not counting the dead; where
 /// it is half, the half with the lowest number. With `least` = 1, either of two. Fewer than `least` never go on.
 Verdict decide(const std::vector<Report>& here, const Missing& missing, const RanksOf& ranks_of, int least);

@@ -47,7 +47,10 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       ranks_of_(ranks.layout.node_sizes),
       port_(ranks.port),
       committed_(options.exchanges) {
-  TORCH_CHECK(ranks.layout.sites == 1, "[comm] an elastic run on ", ranks.layout.sites, " sites");
+  const Layout& layout = ranks.layout;
+  for (int node = 0; layout.sites > 1 && node < layout.nodes(); ++node) {
+    site_of_.push_back(node / layout.nodes_per_site());
+  }
   token_ = broadcast_text(*ranks.world, random_secret());
   open_door(ranks.address.empty() ? "127.0.0.1" : ranks.address);
   const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
@@ -147,11 +150,13 @@ Change Elastic::settle(std::optional<Decision> decision) {
   agreed_.clear();
   door_->dismiss();
   door_->set_formed(formed_, door_of(formed_.nodes.front()));
-  Change change{.roster = formed_, .exchange = decision->committed, .adopts = decision->committed > committed_};
+  Change change{.roster = formed_, .exchange = decision->committed};
   committed_ = decision->committed;
   entered_ = false;
   for (const int node : before.nodes) {
-    if (!formed_.has(node)) change.lost.push_back(node);
+    if (formed_.has(node)) continue;
+    change.lost.push_back(node);
+    change.ranks_lost += ranks_of_[static_cast<size_t>(node)];
   }
   for (const int node : formed_.nodes) {
     if (before.has(node)) continue;
@@ -315,7 +320,19 @@ Layout Elastic::layout_of(const Roster& roster) const {
     if (node == node_) layout.rank = layout.world_size() + local_rank_;
     layout.node_sizes.push_back(size);
   }
+  layout.sites = sites_of(roster);
   return layout;
+}
+
+/// One unless all that have nodes have as many.
+int Elastic::sites_of(const Roster& roster) const {
+  std::map<int, int> nodes;
+  for (const int node : roster.nodes) {
+    if (static_cast<size_t>(node) < site_of_.size()) ++nodes[site_of_[static_cast<size_t>(node)]];
+  }
+  const bool equal =
+      std::all_of(nodes.begin(), nodes.end(), [&](const auto& site) { return site.second == nodes.begin()->second; });
+  return equal && !nodes.empty() ? static_cast<int>(nodes.size()) : 1;
 }
 
 Hierarchy Elastic::connect_in(const Decision& decision) const {

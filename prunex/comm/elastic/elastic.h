@@ -46,9 +46,9 @@ inline std::chrono::milliseconds pause_of(const ElasticOptions& options) {
 struct Change {
   Roster roster;          ///< from now on
   std::vector<int> lost;  ///< nodes
+  int ranks_lost = 0;     ///< theirs
   std::vector<int> joined;
   int64_t exchange = 0;  ///< the last one that all have
-  bool adopts = false;   ///< it is one that this rank had entered
   double seconds = 0;    ///< from the change's begin to its end
 };
 
@@ -58,10 +58,11 @@ struct LeftBehind : std::runtime_error {
 };
 
 /// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. Protocol and
-/// rules: docs/communication.md, "Elastic runs".
+/// rules: docs/elastic.md.
 class Elastic {
  public:
-  /// `ranks`, which changes replace in place, is a run's first hierarchy. Collective. Throws std::invalid_argument if
+  /// `ranks`, which changes replace in place, is a run's first hierarchy. Nodes stay in their sites; while these are
+  /// not equal shares of the nodes that are left, the layout has one site. Collective. Throws std::invalid_argument if
   /// it cannot connect_others().
   Elastic(Hierarchy& ranks, const ElasticOptions& options);
   /// `ranks` is one node's, which is to join() a run that has begun. Throws NobodyThere.
@@ -142,12 +143,14 @@ class Elastic {
   Endpoint open_store(const Roster& roster, int newcomers = 0);
   Hierarchy connect_in(const Decision& decision) const;
   Layout layout_of(const Roster& roster) const;
+  int sites_of(const Roster& roster) const;
   void say(const std::string& line) const;
 
   Hierarchy& ranks_;
   const ElasticOptions options_;
   int node_ = 0, local_rank_ = 0;
   RanksOf ranks_of_;                          // by node
+  std::vector<int> site_of_;                  // by node; empty: there is one
   std::vector<std::vector<Endpoint>> doors_;  // by node and local rank
   std::string token_;
   uint16_t port_ = 0;  // of entrances

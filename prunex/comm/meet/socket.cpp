@@ -205,31 +205,6 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
   return socket;
 }
 
-bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t sent = send(socket.fd(), next, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && (!try_again(errno) || !wait_for(socket, POLLOUT, deadline))) return false;
-    if (sent < 0) continue;
-    next += sent;
-    bytes -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline) {
-  char* next = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t received = recv(socket.fd(), next, bytes, 0);
-    if (received == 0) return false;
-    if (received < 0 && (!try_again(errno) || !wait_for(socket, POLLIN, deadline))) return false;
-    if (received < 0) continue;
-    next += received;
-    bytes -= static_cast<size_t>(received);
-  }
-  return true;
-}
-
 void send_at_once(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -65,10 +65,6 @@ struct ConnectionRefused : std::runtime_error {
 };
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
-/// All of the bytes, or false by the deadline or if the connection broke.
-bool send_all(const Socket& socket, const void* data, size_t bytes, Deadline deadline);
-bool receive_all(const Socket& socket, void* data, size_t bytes, Deadline deadline);
-
 /// What is sent is not held back until more comes.
 void send_at_once(int socket);
 
