@@ -59,7 +59,17 @@ install_packages() {
   say "missing packages: ${missing[*]}"
   may_become_root || die "without root or sudo, ask for: apt-get install ${missing[*]}"
   as_root apt-get update -q -o Acquire::Retries=5
+  local unknown
+  mapfile -t unknown < <(unknown_of "${missing[@]}")
+  [[ ${#unknown[@]} -eq 0 ]] || die "this distribution has no ${unknown[*]}; wanted Debian 12, Ubuntu 24.04 or later"
   apt_install "${missing[@]}"
+}
+
+unknown_of() {
+  local package
+  for package in "$@"; do
+    apt-cache show "$package" >/dev/null 2>&1 || echo "$package"
+  done
 }
 
 apt_install() {

@@ -39,7 +39,8 @@ struct Member {
 };
 
 /// What became of each rank: "" or what it threw.
-std::vector<std::string> run_elastic(const Layout& shape, const std::function<void(Member)>& body, int least = 0) {
+std::vector<std::string> run_elastic(const Layout& shape, const std::function<void(Member)>& body, int least = 0,
+                                     std::chrono::milliseconds silence = quick().heartbeat_timeout) {
   const auto store = make_memory_store();
   std::vector<std::string> ends(static_cast<size_t>(shape.world_size()));
   std::vector<std::thread> threads;
@@ -47,8 +48,7 @@ std::vector<std::string> run_elastic(const Layout& shape, const std::function<vo
     threads.emplace_back([&, rank] {
       try {
         Hierarchy ranks = connect({shape.node_sizes, rank, shape.sites}, *store, quick());
-        Elastic elastic(ranks,
-                        {.silence = quick().heartbeat_timeout, .timeout = 20s, .least_nodes = least, .patience = 3s});
+        Elastic elastic(ranks, {.silence = silence, .timeout = 20s, .least_nodes = least, .patience = 3s});
         body({ranks, elastic});
       } catch (const std::exception& error) {
         ends[static_cast<size_t>(rank)] = error.what();
@@ -152,6 +152,29 @@ TEST(Elastic, SitesLastAsLongAsTheyAreEqual) {
     EXPECT_EQ(member.ranks.layout.site(), node - 1);
   });
   EXPECT_THAT(ends, testing::Each(IsEmpty()));
+}
+
+/// Those who connect do not wait for as long as it may take to connect, which here is two minutes.
+TEST(Elastic, ANodeIsLostWhileTheOthersConnect) {
+  const auto ends = run_elastic(
+      Layout::even(4, 1),
+      [&](Member member) {
+        const int node = member.elastic.node();
+        if (node == 1) return;
+        if (node == 2) {
+          member.ranks.connect_others = [](const Layout&, Store&, std::chrono::milliseconds) -> Hierarchy {
+            throw std::logic_error("dies");
+          };
+        }
+        double sum = 0;
+        const auto changes = outlive(member, [&] { sum = member.sum(); });
+        EXPECT_EQ(sum, 1001);
+        ASSERT_EQ(changes.size(), 1U);
+        EXPECT_THAT(changes[0].lost, ElementsAre(1, 2));
+        EXPECT_LT(changes[0].seconds, 60);
+      },
+      0, 60s);
+  EXPECT_THAT(ends, ElementsAre("", "", "dies", ""));
 }
 
 TEST(Elastic, FewerNodesThanWantedEnd) {

@@ -90,25 +90,6 @@ std::vector<KnownBlock> blocks_of_pages() {
        .start = "prunex report runs/demo-dense",
        .changes = {},
        .prints = {"report.html: 2 runs"}},
-      {.file = "docs/plan.md",
-       .start = "prunex plan --from compare/results/cifar10 --only 'r8-*'",
-       .changes = {},
-       .prints = {"r8-diloco-int2", "is the first at", "Strong scaling"}},
-      {.file = "docs/plan.md",
-       .start = "prunex plan --from compare/results/cifar10 --only 'r20-*'",
-       .changes = {},
-       .prints = {"r20-diloco-int2 is the first at 71.72 %: 148 s (135 s to 180 s)", "ddp takes 7.17 min",
-                  "2 nodes are 1.98 times as fast", "fp32 waits for 4.7 %"}},
-      {.file = "docs/plan.md",
-       .start = "prunex plan --nodes 32",
-       .changes = {},
-       .prints = {"32 nodes are 31.9 times as fast", "An exchange every 3 steps", "29.8"}},
-      {.file = "docs/plan.md",
-       .start = "prunex plan --sites 4",
-       .changes = {},
-       .prints = {"38.4 s (35.1 s to 46.5 s)", "11.5 times as long", "18 %"}},
-      {.file = "docs/plan.md", .start = "prunex plan --nodes 128", .changes = {}, .prints = {"127", "120"}},
-      {.file = "docs/plan.md", .start = "bench/plan_against_runs", .why_not = "wants network namespaces, and minutes"},
       {.file = "docs/communication.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
       {.file = "docs/communication.md", .start = "bench/cluster.sh", .why_not = "wants network namespaces: tests/cli"},
       {.file = "docs/communication.md", .start = "scripts/setup.sh", .why_not = "compiles: a step of .ci/run"},
@@ -128,6 +109,30 @@ std::vector<KnownBlock> blocks_of_pages() {
   };
 }
 
+std::vector<KnownBlock> blocks_of_plans() {
+  return {
+      {.file = "docs/plan.md",
+       .start = "prunex plan --from compare/results/cifar10 --only 'r8-*'",
+       .changes = {},
+       .prints = {"r8-diloco-int2", "is the first at", "Strong scaling"}},
+      {.file = "docs/plan.md",
+       .start = "prunex plan --from compare/results/cifar10 --only 'r20-*'",
+       .changes = {},
+       .prints = {"r20-diloco-int2 is the first at 71.72 %: 148 s (135 s to 180 s)", "ddp takes 7.17 min",
+                  "2 nodes are 1.98 times as fast", "fp32 waits for 4.7 %"}},
+      {.file = "docs/plan.md",
+       .start = "prunex plan --nodes 32",
+       .changes = {},
+       .prints = {"32 nodes are 31.9 times as fast", "An exchange every 3 steps", "29.8"}},
+      {.file = "docs/plan.md",
+       .start = "prunex plan --sites 4",
+       .changes = {},
+       .prints = {"38.4 s (35.1 s to 46.5 s)", "11.5 times as long", "18 %"}},
+      {.file = "docs/plan.md", .start = "prunex plan --nodes 128", .changes = {}, .prints = {"127", "120"}},
+      {.file = "docs/plan.md", .start = "bench/plan_against_runs", .why_not = "wants network namespaces, and minutes"},
+  };
+}
+
 std::vector<KnownBlock> joined(std::vector<KnownBlock> first, const std::vector<KnownBlock>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
@@ -136,7 +141,7 @@ std::vector<KnownBlock> joined(std::vector<KnownBlock> first, const std::vector<
 }  // namespace
 
 const std::vector<KnownBlock>& known_blocks() {
-  static const std::vector<KnownBlock> blocks = joined(blocks_of_readme(), blocks_of_pages());
+  static const std::vector<KnownBlock> blocks = joined(joined(blocks_of_readme(), blocks_of_pages()), blocks_of_plans());
   return blocks;
 }
 

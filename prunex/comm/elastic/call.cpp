@@ -170,4 +170,16 @@ Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds pati
   return Presence::kEnded;
 }
 
+std::optional<Presence> RollCall::ask(const Endpoint& door) {
+  constexpr milliseconds kAskAgain{100};  // it may be a long wait
+  Asked& asked = asked_[door.text()];
+  if (!asked.answer.valid()) {
+    if (Clock::now() < asked.answered_at + kAskAgain) return std::nullopt;
+    asked.answer = std::async(std::launch::async, presence_at, door, key_, silence_);
+  }
+  if (asked.answer.wait_for(milliseconds(0)) != std::future_status::ready) return std::nullopt;
+  asked.answered_at = Clock::now();
+  return asked.answer.get();
+}
+
 }  // namespace prunex::comm

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <future>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "prunex/comm/elastic/agreement.h"
 #include "prunex/comm/watch/peer_link.h"
@@ -79,5 +82,24 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
 
 /// Whether the process behind the door lives.
 Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
+
+/// Asks at many doors at once whether their processes live, without waiting for answers.
+class RollCall {
+ public:
+  RollCall(LinkKey key, std::chrono::milliseconds silence) : key_(std::move(key)), silence_(silence) {}
+
+  /// What has been heard from there since the last time; then, after a pause, asks again.
+  std::optional<Presence> ask(const Endpoint& door);
+
+ private:
+  struct Asked {
+    std::future<Presence> answer;
+    std::chrono::steady_clock::time_point answered_at = {};
+  };
+
+  const LinkKey key_;
+  const std::chrono::milliseconds silence_;
+  std::map<std::string, Asked> asked_;  // by the doors' text
+};
 
 }  // namespace prunex::comm

@@ -5,8 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <future>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -23,6 +24,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAskEvery{20};          // between two looks at who has come
 constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
+constexpr milliseconds kConnectsSoon{200};     // who takes longer is asked for signs of life
 
 }  // namespace
 
@@ -136,6 +138,8 @@ Change Elastic::settle(std::optional<Decision> decision) {
     agreed_.push_back(decision->roster);
     seen_ = std::max(seen_, decision->roster.epoch);
     try {
+      std::optional<Escort> escort;
+      if (store_) escort.emplace(*this, decision->roster);
       Hierarchy next = connect_in(*decision);
       ranks_ = std::move(next);
       break;
@@ -226,26 +230,55 @@ class Elastic::Lead {
 
  private:
   void ask(int node, int local_rank) {
-    auto& asked = asked_[{node, local_rank}];
-    if (!asked.valid()) {
-      const Endpoint door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
-      const auto silence = of_.options_.silence;
-      asked = std::async(std::launch::async, [door, silence, key = of_.door_key()] {
-        const Presence presence = presence_at(door, key, silence);
-        if (presence == Presence::kThere) std::this_thread::sleep_for(5 * kAskEvery);  // it may be a long wait
-        return presence;
-      });
-      return;
-    }
-    if (asked.wait_for(milliseconds(0)) != std::future_status::ready) return;
-    const Presence presence = asked.get();
+    const auto presence = calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)]);
     if (presence == Presence::kEnded) missing_.dead.insert(node);
     if (presence == Presence::kSilent) missing_.silent.insert(node);
   }
 
   const Elastic& of_;
   Missing& missing_;
-  std::map<std::pair<int, int>, std::future<Presence>> asked_;
+  RollCall calls_{of_.door_key(), of_.options_.silence};
+};
+
+/// While the ranks of a roster connect: if one is lost meanwhile, the others do not wait until it should have come.
+class Elastic::Escort {
+ public:
+  Escort(Elastic& of, const Roster& roster) : of_(of), roster_(roster), thread_([this] { watch(); }) {}
+  ~Escort() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Escort(const Escort&) = delete;
+  Escort& operator=(const Escort&) = delete;
+
+ private:
+  bool over_after(milliseconds pause) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, pause, [this] { return over_; });
+  }
+
+  /// Without a store nobody connects.
+  void watch() {
+    if (over_after(kConnectsSoon)) return;
+    Missing missing;
+    Lead others(of_, missing);
+    while (missing.dead.empty() && missing.silent.empty()) {
+      others.ask(roster_.nodes, {});
+      if (over_after(kAskEvery)) return;
+    }
+    of_.store_.reset();
+  }
+
+  Elastic& of_;
+  const Roster& roster_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
 };
 
 /// As the first rank of the lowest node: waits for all who live, decides, tells them.

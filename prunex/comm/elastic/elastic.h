@@ -122,6 +122,7 @@ class Elastic {
     static Decision from_text(const std::string& text);
   };
   class Lead;
+  class Escort;
 
   void open_door(const std::string& address);
   void open_entrance();
