@@ -89,10 +89,10 @@ find_groups() {
 # shellcheck disable=SC2317
 write() { echo "$1" >"$2"; }
 
-# The group of a rank, which may compute for its share of every 5 ms, or else for a millisecond, the shortest quota.
+# The group of a rank, which may compute for its share of every 10 ms.
 add_group() {
-  local group=$groups/$cluster-rank$1 period quota
-  read -r period quota < <(awk "BEGIN { p = $2 < 0.2 ? 1000 / $2 : 5000; printf \"%d %d\\n\", p, $2 * p }")
+  local group=$groups/$cluster-rank$1 period=10000 quota
+  quota=$(awk "BEGIN { printf \"%d\", $2 * $period }")
   must mkdir "$group"
   if [[ -e $group/cpu.max ]]; then
     must write "$quota $period" "$group/cpu.max"

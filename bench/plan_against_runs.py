@@ -38,7 +38,7 @@ def parse_options():
     parser.add_argument("--model", default="resnet20", help="(resnet20)")
     parser.add_argument("--batch-size", type=int, default=16, help="images per rank and step (16)")
     parser.add_argument("--local-steps", type=int, default=8, help="(8)")
-    parser.add_argument("--exchanges", type=int, default=6, help="(6)")
+    parser.add_argument("--exchanges", type=int, default=10, help="(10)")
     parser.add_argument("--cores", type=float, default=0.2, help="share of a processor that every rank has (0.2)")
     return parser.parse_args()
 

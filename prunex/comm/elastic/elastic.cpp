@@ -28,6 +28,74 @@ constexpr milliseconds kConnectsSoon{200};     // who takes longer is asked for 
 
 }  // namespace
 
+/// Asks for signs of life of ranks that have not come.
+class Elastic::Lead {
+ public:
+  Lead(const Elastic& of, Missing& missing) : of_(of), missing_(missing) {}
+
+  void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
+    for (const int node : nodes) {
+      for (int i = 0; i < of_.ranks_of_[static_cast<size_t>(node)]; ++i) {
+        const bool came =
+            std::any_of(here.begin(), here.end(), [&](const Report& r) { return r.node == node && r.local_rank == i; });
+        if (!came) ask(node, i);
+      }
+    }
+  }
+
+ private:
+  void ask(int node, int local_rank) {
+    const auto presence = calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)]);
+    if (presence == Presence::kEnded) missing_.dead.insert(node);
+    if (presence == Presence::kSilent) missing_.silent.insert(node);
+  }
+
+  const Elastic& of_;
+  Missing& missing_;
+  RollCall calls_{of_.door_key(), of_.options_.silence};
+};
+
+/// While the ranks of a roster connect: if one is lost meanwhile, the others do not wait until it should have come.
+class Elastic::Escort {
+ public:
+  Escort(Elastic& of, const Roster& roster) : of_(of), roster_(roster), thread_([this] { watch(); }) {}
+  ~Escort() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Escort(const Escort&) = delete;
+  Escort& operator=(const Escort&) = delete;
+
+ private:
+  bool over_after(milliseconds pause) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, pause, [this] { return over_; });
+  }
+
+  /// Without a store nobody connects.
+  void watch() {
+    if (over_after(kConnectsSoon)) return;
+    Missing missing;
+    Lead others(of_, missing);
+    while (missing.dead.empty() && missing.silent.empty()) {
+      others.ask(roster_.nodes, {});
+      if (over_after(kAskEvery)) return;
+    }
+    of_.store_.reset();
+  }
+
+  Elastic& of_;
+  const Roster& roster_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
 std::string Elastic::Decision::text() const {
   return fmt::format("{} {} {}", committed, store.text(), roster.text());
 }
@@ -212,74 +280,6 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
     return std::nullopt;
   }
 }
-
-/// Asks for signs of life of ranks that have not come.
-class Elastic::Lead {
- public:
-  Lead(const Elastic& of, Missing& missing) : of_(of), missing_(missing) {}
-
-  void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
-    for (const int node : nodes) {
-      for (int i = 0; i < of_.ranks_of_[static_cast<size_t>(node)]; ++i) {
-        const bool came =
-            std::any_of(here.begin(), here.end(), [&](const Report& r) { return r.node == node && r.local_rank == i; });
-        if (!came) ask(node, i);
-      }
-    }
-  }
-
- private:
-  void ask(int node, int local_rank) {
-    const auto presence = calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)]);
-    if (presence == Presence::kEnded) missing_.dead.insert(node);
-    if (presence == Presence::kSilent) missing_.silent.insert(node);
-  }
-
-  const Elastic& of_;
-  Missing& missing_;
-  RollCall calls_{of_.door_key(), of_.options_.silence};
-};
-
-/// While the ranks of a roster connect: if one is lost meanwhile, the others do not wait until it should have come.
-class Elastic::Escort {
- public:
-  Escort(Elastic& of, const Roster& roster) : of_(of), roster_(roster), thread_([this] { watch(); }) {}
-  ~Escort() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Escort(const Escort&) = delete;
-  Escort& operator=(const Escort&) = delete;
-
- private:
-  bool over_after(milliseconds pause) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, pause, [this] { return over_; });
-  }
-
-  /// Without a store nobody connects.
-  void watch() {
-    if (over_after(kConnectsSoon)) return;
-    Missing missing;
-    Lead others(of_, missing);
-    while (missing.dead.empty() && missing.silent.empty()) {
-      others.ask(roster_.nodes, {});
-      if (over_after(kAskEvery)) return;
-    }
-    of_.store_.reset();
-  }
-
-  Elastic& of_;
-  const Roster& roster_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread thread_;
-};
 
 /// As the first rank of the lowest node: waits for all who live, decides, tells them.
 Elastic::Decision Elastic::lead(Missing& missing) {
