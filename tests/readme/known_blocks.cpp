@@ -141,7 +141,8 @@ std::vector<KnownBlock> joined(std::vector<KnownBlock> first, const std::vector<
 }  // namespace
 
 const std::vector<KnownBlock>& known_blocks() {
-  static const std::vector<KnownBlock> blocks = joined(joined(blocks_of_readme(), blocks_of_pages()), blocks_of_plans());
+  static const std::vector<KnownBlock> blocks =
+      joined(joined(blocks_of_readme(), blocks_of_pages()), blocks_of_plans());
   return blocks;
 }
 
