@@ -217,12 +217,25 @@ note_end() {
   fi
 }
 
+ended_rank() {
+  local pid
+  while true; do
+    for pid in "${!running[@]}"; do kill -0 "$pid" 2>/dev/null || { echo "$pid"; return; }; done
+    sleep 0.05
+  done
+}
+
 # Returns when all ranks have ended, or some have failed and the others had their time.
 wait_for_ranks() {
   local pid status
   while ((${#running[@]} > 0)); do
     status=0
     wait -n -p pid "${!running[@]}" ${timer:+"$timer"} || status=$?
+    if [[ -z ${pid:-} ]]; then  # bash had noted its end before
+      pid=$(ended_rank)
+      status=0
+      wait "$pid" || status=$?
+    fi
     [[ $pid != "$timer" ]] || return 0
     note_end "$pid" "$status"
   done
