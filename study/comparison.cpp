@@ -146,14 +146,28 @@ class Reader {
     const auto* table = node.as_table();
     if (table == nullptr) fail(node, "run must be tables, [[run]]");
     NamedRun run{.name = name_of(*table), .options = common_, .seeds = seeds};
-    for (auto& [name, value] : options_of(*table, {"name", "rates", "seeds"})) run.options[name] = value;
+    for (auto& [name, value] : options_of(*table, {"name", "rates", "seeds", "widths-of"})) run.options[name] = value;
     if (const auto* rates = table->get("rates")) {
       run.widens = rates->is_string();
       run.rates = run.widens ? doublings(*rates, **rates->as_string()) : numbers(*rates, "rates");
     }
     if (table->get("seeds")) run.seeds = whole_numbers(*table->get("seeds"), "seeds");
     if (!run.rates.empty() && table->get("lr")) fail(*table->get("lr"), "lr is chosen from rates");
+    if (const auto* of = table->get("widths-of")) read_widths_of(*of, run);
+    seeds_[run.name] = run.seeds;
     return run;
+  }
+
+  void read_widths_of(const toml::node& node, NamedRun& run) const {
+    const auto other = seeds_.find(node.value<std::string>().value_or(""));
+    if (other == seeds_.end()) fail(node, "widths-of: wanted the name of a [[run]] further up");
+    if (!run.rates.empty()) fail(node, "widths-of and rates: a pilot ends before there are widths; wanted lr");
+    if (run.options.contains("widths")) fail(node, "widths-of and widths: wanted one of them");
+    for (const int64_t seed : run.seeds) {
+      if (std::find(other->second.begin(), other->second.end(), seed) != other->second.end()) continue;
+      fail(node, fmt::format("widths-of: '{}' has no seed {}", other->first, seed));
+    }
+    run.widths_of = other->first;
   }
 
   /// Its seed or its seeds.
@@ -181,6 +195,7 @@ class Reader {
   const std::function<bool(const std::string&)>& is_option_;
   OptionValues common_;
   std::set<std::string> names_;
+  std::map<std::string, std::vector<int64_t>> seeds_;  // of the runs read so far
 };
 
 }  // namespace
@@ -238,6 +253,7 @@ std::vector<Job> jobs_of(const Comparison& comparison,
       job.options = run.options;
       job.options["seed"] = std::to_string(job.seed);
       if (rate) job.options["lr"] = fmt::format("{}", *rate);
+      if (!run.widths_of.empty()) job.widths_of = fmt::format("{}/{}", run.widths_of, job.seed);
       jobs.push_back(std::move(job));
     }
   }
@@ -270,9 +286,13 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
   return jobs;
 }
 
-std::string config_of(const OptionValues& options) {
+std::string config_of(const Job& job, const std::string& directory) {
   std::string lines;
-  for (const auto& [name, value] : options) lines += fmt::format("{} = {}\n", name, value);
+  for (const auto& [name, value] : job.options) lines += fmt::format("{} = {}\n", name, value);
+  if (!job.widths_of.empty()) {
+    lines += "widths = " + text::toml_text(toml::value(fmt::format("{}/{}/structure.json", directory, job.widths_of)));
+    lines += '\n';
+  }
   return lines;
 }
 

@@ -23,6 +23,7 @@ struct NamedRun {
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
+  std::string widths_of;  ///< a run before this one: each seed trains a network as narrow as that run's of equal seed
 };
 
 struct Comparison {
@@ -46,6 +47,7 @@ struct Job {
   double rate = 0;        ///< of a pilot
   std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
   OptionValues options;
+  std::string widths_of;  ///< directory of the run, below the comparison's, whose widths it takes
 
   std::string title() const;
 };
@@ -66,7 +68,7 @@ std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
 /// Runs cut short to so many exchanges; in the later half, as in the whole runs, masks are final.
 std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
 
-/// The lines of a file for `prunex train --config`.
-std::string config_of(const OptionValues& options);
+/// The lines of a file for `prunex train --config`, of a job in the comparison of that directory.
+std::string config_of(const Job& job, const std::string& directory);
 
 }  // namespace prunex::study

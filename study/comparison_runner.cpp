@@ -105,27 +105,47 @@ class ComparisonRunner::State {
     }
     record_.write(head_);
     while (!active_.empty() || (!waiting_.empty() && interrupted_by_ == 0)) {
-      while (!waiting_.empty() && interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
-        start(*waiting_.front());
-        waiting_.pop_front();
+      while (interrupted_by_ == 0 && active_.size() < static_cast<size_t>(options_.jobs)) {
+        const Job* next = take_ready();
+        if (next == nullptr) break;
+        start(*next);
       }
+      if (active_.empty()) break;
       wait_for_event();
       handle_signals();
       std::erase_if(active_, [&](Active& active) { return serve(active); });
     }
+    if (interrupted_by_ != 0) return;
+    for (const Job* job : waiting_)
+      fail(*job, fmt::format("{} has no structure.json to take widths from", job->widths_of));
+    waiting_.clear();
+    record_.write(head_);
   }
 
   int interrupted_by_ = 0;
   size_t failures_ = 0;
 
  private:
+  /// The first waiting job whose widths, if it takes another's, are there; null if there is none.
+  const Job* take_ready() {
+    const auto is_ready = [&](const Job* job) {
+      const auto other = fs::path(record_.directory()) / job->widths_of;
+      return job->widths_of.empty() || (fs::exists(other / "summary.json") && fs::exists(other / "structure.json"));
+    };
+    const auto ready = std::find_if(waiting_.begin(), waiting_.end(), is_ready);
+    if (ready == waiting_.end()) return nullptr;
+    const Job* job = *ready;
+    waiting_.erase(ready);
+    return job;
+  }
+
   /// Goes on from a checkpoint if there is one, after a failure too; what else an unfinished run left is removed.
   void start(const Job& job) {
     const std::string path = record_.path_of(job);
     fs::create_directories(fs::path(path).parent_path());
     const bool resume = record_.has_checkpoint(job);
     if (!resume) fs::remove_all(path);
-    io::write_file_atomically(path + ".toml", config_of(job.options));
+    io::write_file_atomically(path + ".toml", config_of(job, record_.directory()));
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
     launch::Process process(job.title(), {.words = words_of(record_, job, options_, resume)});
@@ -178,12 +198,15 @@ class ComparisonRunner::State {
       fs::remove_all(record_.path_of(active.job));
       waiting_.push_front(&active.job);
     } else if (interrupted_by_ == 0) {
-      ++failures_;
-      const auto why = WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line;
-      record_.note(active.job, JobState::kFailed, why);
-      say(fmt::format("{} failed: {}", active.job.title(), why));
+      fail(active.job, WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line);
     }
     record_.write(head_);
+  }
+
+  void fail(const Job& job, const std::string& why) {
+    ++failures_;
+    record_.note(job, JobState::kFailed, why);
+    say(fmt::format("{} failed: {}", job.title(), why));
   }
 
   void say(const std::string& what) {

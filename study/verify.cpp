@@ -76,7 +76,7 @@ Point measure(const ComparisonRecord& record, const Job& job, const report::Run*
   const auto target = fmt::format("{}/verify/{}-{}-{}", record.directory(), job.name, job.seed, mbit);
   fs::remove_all(target);
   fs::create_directories(fs::path(target).parent_path());
-  io::write_file_atomically(target + ".toml", config_of(job.options));
+  io::write_file_atomically(target + ".toml", config_of(job, record.directory()));
   const auto command = words(*original, job, target, mbit, options, runner);
   point.error = launch::error_of_run({.program = command.front(), .words = command});
   const report::Run again = report::read_run(target);

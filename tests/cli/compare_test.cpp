@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -89,6 +90,46 @@ exchanges = 2
   const auto written = fs::last_write_time(scratch / "out/whole/0/summary.json");
   EXPECT_EQ(compare(scratch, {"--only", "whole"}).status, 0);
   EXPECT_EQ(fs::last_write_time(scratch / "out/whole/0/summary.json"), written);
+}
+
+/// The one whose other run fails, too.
+TEST(Compare, NetworksMayHaveTheWidthsThatAnotherRunLeft) {
+  const Scratch scratch;
+  const std::string pruned = "strategy = \"diloco\"\ngroups = \"coupled-inner\"\nprune-end = 1\nprune-start = 1\n";
+  write(scratch / "c.toml", R"([common]
+dataset = "synthetic"
+samples = 200
+test-limit = 40
+model = "resnet8"
+nodes = 2
+batch-size = 10
+local-steps = 2
+exchanges = 3
+[[run]]
+name = "cut"
+)" + pruned + "[[run]]\nname = \"broken\"\nlr = 1e20\n" +
+                                pruned + R"([[run]]
+name = "small-of-broken"
+strategy = "ddp"
+widths-of = "broken"
+[[run]]
+name = "small"
+strategy = "ddp"
+widths-of = "cut"
+)");
+  const auto result = compare(scratch, {"--jobs", "2"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.errors, HasSubstr("broken/0 has no structure.json to take widths from"));
+  const auto entries = record(scratch).at("runs");
+  ASSERT_EQ(entries.size(), 4U);
+  std::map<std::string, nlohmann::json> by_name;
+  for (const auto& entry : entries) by_name[entry.at("name")] = entry;
+  EXPECT_EQ(by_name["small"].at("summary").at("parameters_compact"),
+            by_name["cut"].at("summary").at("parameters_compact"));
+  EXPECT_LT(by_name["small"].at("summary").at("parameters_compact"), 78042);
+  EXPECT_EQ(by_name["small"].at("options").at("widths-of"), "cut");
+  EXPECT_EQ(by_name["small-of-broken"].at("state"), "failed");
+  EXPECT_EQ(compare(scratch, {"--only", "small"}).status, 0);
 }
 
 TEST(Compare, CtrlCEndsTheChildAndTheSameCommandGoesOn) {

@@ -90,8 +90,28 @@ TEST(Comparison, PilotsHaveTheirOwnLengthAndRate) {
   const auto pilots = pilots_of(read(scratch, kFile));
   ASSERT_THAT(pilots, SizeIs(2));
   EXPECT_EQ(pilots[0].directory, "first/pilot-0.05");
-  EXPECT_EQ(config_of(pilots[1].options),
+  EXPECT_EQ(config_of(pilots[1], "runs"),
             "dataset = \"synthetic\"\nepochs = 1\nlr = 0.1\nstrategy = \"ddp\"\nvalidation = 100\nwidth = 1.1\n");
+}
+
+constexpr const char* kWidths = R"(seeds = [0, 1]
+[[run]]
+name = "cut"
+[[run]]
+name = "small"
+widths-of = "cut"
+strategy = "ddp"
+seeds = [1]
+)";
+
+TEST(Comparison, ARunMayHaveTheWidthsOfAnotherOfEqualSeed) {
+  const Scratch scratch;
+  const auto jobs = jobs_of(read(scratch, kWidths), [](const NamedRun&) { return std::nullopt; });
+  ASSERT_THAT(jobs, SizeIs(3));
+  EXPECT_EQ(jobs[1].directory, "small/1");
+  EXPECT_EQ(config_of(jobs[1], "runs/of mine"),
+            "seed = 1\nstrategy = \"ddp\"\nwidths = \"runs/of mine/cut/1/structure.json\"\n");
+  EXPECT_EQ(config_of(jobs[0], "runs"), "seed = 0\n");
 }
 
 TEST(Comparison, RunsThatWaitForAPilotAreNotThereYet) {
@@ -127,6 +147,14 @@ TEST(Comparison, TimingsShortenWhatCountsExchanges) {
 }
 
 TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
+  const auto of = [](const std::string& what) {
+    return refusal("[pilot]\nvalidation = 9\n[[run]]\nname = \"a\"\n[[run]]\nname = \"b\"\n" + what);
+  };
+  EXPECT_THAT(of("widths-of = \"c\"\n"), HasSubstr("widths-of: wanted the name of a [[run]] further up"));
+  EXPECT_THAT(of("widths-of = \"b\"\n"), HasSubstr("widths-of: wanted the name of a [[run]] further up"));
+  EXPECT_THAT(of("widths-of = \"a\"\nrates = [1]\n"), HasSubstr("widths-of and rates: a pilot ends before"));
+  EXPECT_THAT(of("widths-of = \"a\"\nwidths = \"x\"\n"), HasSubstr("widths-of and widths: wanted one of them"));
+  EXPECT_THAT(of("widths-of = \"a\"\nseeds = [0, 3]\n"), HasSubstr("widths-of: 'a' has no seed 3"));
   EXPECT_THAT(refusal("[common]\nwidht = 2\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:2: 'widht' is not an option"));
   EXPECT_THAT(refusal("[commun]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:1: 'commun' is not known here"));
   EXPECT_THAT(refusal("[[run]]\nname = \"a\"\n\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:4: there are two"));
