@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto comparison =
         study::read_comparison(fuzz::file_of(text), [](const std::string& name) { return name != "x"; });
     const auto jobs = study::jobs_of(comparison, [](const auto&) { return 0.1; });
-    for (const auto& job : study::timings_of(jobs, 8)) study::config_of(job.options);
+    for (const auto& job : study::timings_of(jobs, 8)) study::config_of(job, "runs");
     study::pilots_of(comparison);
   });
   return 0;
