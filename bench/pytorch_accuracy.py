@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Test accuracy of ResNet-20 on CIFAR-10 in plain PyTorch, by the recipe of compare/converged.toml.
+
+usage: bench/pytorch_accuracy.py DATA_DIR [--epochs 30] [--seed 0]        DATA_DIR holds data_batch_1.bin …
+
+One process, 128 images per step: SGD with momentum 0.9 and weight decay 5e-4, linear warm-up over one epoch to 0.2, then
+cosine; crops of images padded by 4, flips; bf16 where autocast uses it; batch norm's running averages. torchvision's
+initial weights. What prunex's `ddp` is held against in docs/results.md.
+"""
+import argparse
+import math
+import os
+import pathlib
+
+import numpy
+import torch
+from torch import nn
+
+from batches import MEAN, STD
+from networks import resnet20
+
+BATCH = 128
+
+
+def read(directory, names):
+    rows = numpy.concatenate([numpy.fromfile(directory / name, numpy.uint8).reshape(-1, 3073) for name in names])
+    pixels = torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32)).float() / 255
+    images = (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+    return images, torch.from_numpy(rows[:, 0].astype(numpy.int64))
+
+
+def augmented(images):
+    """Every image shifted by up to 4 pixels, zeros moving in, and mirrored or not."""
+    padded, count = nn.functional.pad(images, (4, 4, 4, 4)), len(images)
+    top, left = torch.randint(9, (2, count, 1, 1))
+    column = torch.arange(32).expand(count, 1, 32)
+    column = torch.where(torch.rand(count, 1, 1) < 0.5, column, 31 - column)
+    row = torch.arange(32).view(1, 32, 1)
+    picked = padded.permute(0, 2, 3, 1)[torch.arange(count).view(-1, 1, 1), top + row, left + column]
+    return picked.permute(0, 3, 1, 2)
+
+
+def with_initial_weights(model):
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return model.to(memory_format=torch.channels_last)
+
+
+def train(model, images, labels, epochs):
+    steps = len(images) // BATCH
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, weight_decay=5e-4)
+
+    def share(step):
+        return (step + 1) / steps if step < steps else (1 + math.cos(math.pi * (step - steps) / (steps * (epochs - 1)))) / 2
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    for epoch in range(epochs):
+        for batch in torch.randperm(len(images))[: steps * BATCH].view(steps, BATCH):
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = model(augmented(images[batch]).contiguous(memory_format=torch.channels_last))
+            loss = nn.functional.cross_entropy(logits.float(), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
+
+
+@torch.no_grad()
+def accuracy(model, images, labels):
+    model.eval()
+    right = sum((model(part).argmax(1) == answers).sum().item()
+                for part, answers in zip(images.split(500), labels.split(500)))
+    return right / len(images)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_dir", type=pathlib.Path)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    inner = options.data_dir / "cifar-10-batches-bin"
+    directory = inner if os.path.isdir(inner) else options.data_dir
+    torch.manual_seed(options.seed)
+    model = with_initial_weights(resnet20())
+    train(model, *read(directory, [f"data_batch_{i}.bin" for i in range(1, 6)]), options.epochs)
+    print(f"seed {options.seed}: test accuracy {accuracy(model, *read(directory, ['test_batch.bin'])):.4f}")
+
+
+main()
