@@ -38,10 +38,13 @@ def permutation(size, seed, epoch):
     return np.array(order)
 
 
-def read_cifar10(folder):
-    """Images [N, 3, 32, 32] and labels of the training set."""
+TRAINING = [f"data_batch_{i}.bin" for i in range(1, 6)]
+
+
+def read_cifar10(folder, names=TRAINING):
+    """Images [N, 3, 32, 32] and labels of these files, by default the training set."""
     inner = os.path.join(folder, "cifar-10-batches-bin")
-    files = [os.path.join(inner if os.path.isdir(inner) else folder, f"data_batch_{i}.bin") for i in range(1, 6)]
+    files = [os.path.join(inner if os.path.isdir(inner) else folder, name) for name in names]
     records = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 1 + 3 * SIDE * SIDE) for file in files])
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0].astype(np.int64)
 

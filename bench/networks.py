@@ -20,13 +20,22 @@ class Block(nn.Module):
         return self.relu(self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x))))) + shortcut)
 
 
-def resnet20():
+def cifar_resnet(blocks):
+    """He et al., section 4.2, with projections: three stages of so many blocks."""
     layers, channels = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)], 16
     for out in (16, 32, 64):
-        for i in range(3):
+        for i in range(blocks):
             layers.append(Block(channels, out, 2 if i == 0 and out != 16 else 1))
             channels = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def resnet8():
+    return cifar_resnet(1)
+
+
+def resnet20():
+    return cifar_resnet(3)
 
 
 def resnet18():

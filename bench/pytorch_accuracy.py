@@ -9,32 +9,28 @@ initial weights. What prunex's `ddp` is held against in docs/results.md.
 """
 import argparse
 import math
-import os
-import pathlib
 
-import numpy
 import torch
 from torch import nn
 
-from batches import MEAN, STD
+from batches import MEAN, STD, read_cifar10
 from networks import resnet20
 
 BATCH = 128
 
 
-def read(directory, names):
-    rows = numpy.concatenate([numpy.fromfile(directory / name, numpy.uint8).reshape(-1, 3073) for name in names])
-    pixels = torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32)).float() / 255
-    images = (pixels - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
-    return images, torch.from_numpy(rows[:, 0].astype(numpy.int64))
+def normalised(pixels):
+    mean, std = (torch.tensor(values, dtype=torch.float32).view(3, 1, 1) for values in (MEAN, STD))
+    return (torch.from_numpy(pixels).float() / 255 - mean) / std
 
 
-def augmented(images):
+def augmented(images, mirrors=True):
     """Every image shifted by up to 4 pixels, zeros moving in, and mirrored or not."""
     padded, count = nn.functional.pad(images, (4, 4, 4, 4)), len(images)
     top, left = torch.randint(9, (2, count, 1, 1))
     column = torch.arange(32).expand(count, 1, 32)
-    column = torch.where(torch.rand(count, 1, 1) < 0.5, column, 31 - column)
+    if mirrors:
+        column = torch.where(torch.rand(count, 1, 1) < 0.5, column, 31 - column)
     row = torch.arange(32).view(1, 32, 1)
     picked = padded.permute(0, 2, 3, 1)[torch.arange(count).view(-1, 1, 1), top + row, left + column]
     return picked.permute(0, 3, 1, 2)
@@ -77,16 +73,18 @@ def accuracy(model, images, labels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data_dir", type=pathlib.Path)
+    parser.add_argument("data_dir")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    inner = options.data_dir / "cifar-10-batches-bin"
-    directory = inner if os.path.isdir(inner) else options.data_dir
     torch.manual_seed(options.seed)
     model = with_initial_weights(resnet20())
-    train(model, *read(directory, [f"data_batch_{i}.bin" for i in range(1, 6)]), options.epochs)
-    print(f"seed {options.seed}: test accuracy {accuracy(model, *read(directory, ['test_batch.bin'])):.4f}")
+    images, labels = read_cifar10(options.data_dir)
+    train(model, normalised(images), torch.from_numpy(labels), options.epochs)
+    images, labels = read_cifar10(options.data_dir, ["test_batch.bin"])
+    right = accuracy(model, normalised(images), torch.from_numpy(labels))
+    print(f"seed {options.seed}: test accuracy {right:.4f}")
 
 
-main()
+if __name__ == "__main__":
+    main()
