@@ -46,6 +46,12 @@ VARIANTS = {
     "alternating flip": {"flip": "alternating"},
     "1/32 of the values at H 5": {"every": 5, "share": 1 / 32, "outer": (1, 0)},
     "1/8 of the values at H 15": {"every": 15, "share": 1 / 8, "outer": (1, 0)},
+    "1/32 at H 5 both ways": {"every": 5, "share": 1 / 32, "outer": (1, 0), "again": True},
+    "2 of 128 at H 5": {"every": 5, "of_128": 2, "outer": (1, 0)},
+    "4 of 128 at H 7": {"every": 7, "of_128": 4, "outer": (1, 0)},
+    "8 of 128 at H 12": {"every": 12, "of_128": 8, "outer": (1, 0)},
+    "4 of 128 at H 7 and outer 1 / 0.3": {"every": 7, "of_128": 4, "outer": (1, 0.3)},
+    "4 of 128 at H 7 with whole residues": {"every": 7, "of_128": 4, "outer": (1, 0), "decay": 1},
 }
 
 
@@ -79,6 +85,14 @@ def largest(values, share):
     return torch.zeros_like(values).index_put((places,), levels * values[places].sign())
 
 
+def largest_of_blocks(values, count):
+    """The largest of every block of 128, their mean magnitude with their signs."""
+    blocks = nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK)
+    magnitudes, places = blocks.abs().topk(count, dim=1)
+    sent = magnitudes.mean(1, keepdim=True) * blocks.gather(1, places).sign()
+    return torch.zeros_like(blocks).scatter(1, places, sent).view(-1)[: len(values)]
+
+
 class Exchange:
     """Of matrices' values as one vector; vectors are exact, batch norm's statistics stay."""
 
@@ -98,30 +112,30 @@ class Exchange:
         for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors])):
             tensor.data.copy_(part.view_as(tensor))
 
-    def message(self, which, values, bits):
+    def compressed(self, values, bits):
+        if "of_128" in self.options:
+            return largest_of_blocks(values, self.options["of_128"])
+        return largest(values, self.options["share"]) if "share" in self.options else rounded(values)
+
+    def message(self, which, values, bits, part=slice(None)):
         if bits == 32:
             return values
-        due = values + self.residues[which]
-        sent = rounded(due)
-        self.residues[which] = due - sent
+        sparse = "of_128" in self.options or "share" in self.options
+        decay = self.options.get("decay", 0.95 if sparse else 1)  # SparseLoCo, 2508.15706
+        due = values + decay * self.residues[which][part]
+        sent = self.compressed(due, bits)
+        self.residues[which][part] = due - sent
         return sent
 
     def mean_change(self, bits):
         changes = [self.flat(parameters) - self.z for parameters in self.parameters]
-        share = self.options.get("share")
-        if share:
-            sent = []
-            for node, change in enumerate(changes):
-                due = 0.95 * self.residues[node] + change  # SparseLoCo, 2508.15706
-                sent.append(largest(due, share))
-                self.residues[node] = due - sent[-1]
-            return (sent[0] + sent[1]) / 2
-        half = len(self.z) // 2  # node 0 adds up the first half, node 1 the second
-        others = [self.message(node, change, bits) for node, change in enumerate(changes)]
-        summed = torch.cat([changes[0][:half] + others[1][:half], others[0][half:] + changes[1][half:]])
-        for node, own in ((0, slice(0, half)), (1, slice(half, None))):
-            self.residues[node][own] = 0  # an owner's own values do not travel
-        return self.message(2, summed / 2, bits)
+        if "share" in self.options and "again" not in self.options:  # everyone's message goes to all
+            return sum(self.message(node, change, bits) for node, change in enumerate(changes)) / 2
+        half = len(self.z) // 2  # node 0 adds up the first half, node 1 the second; own values do not travel
+        first, second = slice(0, half), slice(half, None)
+        summed = torch.cat([changes[0][first] + self.message(1, changes[1][first], bits, first),
+                            changes[1][second] + self.message(0, changes[0][second], bits, second)]) / 2
+        return torch.cat([self.message(2, summed[part], bits, part) for part in (first, second)])
 
     def __call__(self, last):
         bits = self.options.get("last", 2) if last else self.options.get("bits", 2)
