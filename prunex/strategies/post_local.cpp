@@ -24,6 +24,7 @@ class PostLocal final : public Strategy {
   void cut(const sparsity::Cut& cut, Replica& replica) override { now_->cut(cut, replica); }
 
   State state() const override { return now_->state(); }
+  bool in_step() const override { return now_->in_step(); }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     now_->load(state, cut, replica);
   }

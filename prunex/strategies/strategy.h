@@ -86,6 +86,8 @@ class Strategy {
   /// one likes, each cut of what the one before has left.
   virtual void cut(const sparsity::Cut& cut, Replica& replica) = 0;
   virtual State state() const = 0;
+  /// Whether the replicas, with their optimizers, are the same on all ranks after every step.
+  virtual bool in_step() const { return false; }
   /// Makes a new strategy, made of the whole replica, one that saved `state`. `cut`: all that it had been given, as
   /// one, which the replica has lost already; or null.
   virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;

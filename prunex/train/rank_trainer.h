@@ -42,6 +42,7 @@ class RankTrainer {
     Wishes wishes = {};
     int64_t steps = 0;      // local ones of all ranks together
     int64_t passed_by = 0;  // images that slow ranks did not come to
+    std::optional<DueCut> cut = {};
     bool newcomer = false;  // waits to be let in
   };
   Round exchange_after(int64_t step, Run& run);
@@ -50,12 +51,12 @@ class RankTrainer {
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   comm::Change regroup(Run& run);
   void admit(Run& run);
-  void go_on(const comm::Change& change, Run& run);
+  void go_on(comm::Change change, Run& run);
   void divide();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
   void end(Run& run);
-  void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
+  void prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run);
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);

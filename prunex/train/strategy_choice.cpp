@@ -84,7 +84,8 @@ const Kind kKinds[] = {
     {{.name = "one_shot", .prunes = true, .outlives = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
     {{.name = "scaffold", .controls = true, .outlives = true, .narrowest = Payload::kFp16}, make_scaffold},
     {{.name = "ddp", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16}, make_ddp},
-    {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "prunetrain", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16},
+     make_ddp},
     {{.name = "top_k", .gradients = true, .sums = false, .outlives = true}, make_top_k},
     {{.name = "powersgd", .gradients = true, .sums = false, .outlives = true}, make_powersgd},
 };

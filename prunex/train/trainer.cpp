@@ -88,7 +88,7 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   if (before) {
     restore(*before);
   } else {
-    prune({}, 0, *run);
+    prune(pruning_.due_cut({}, *strategy_), 0, 0, *run);
   }
   const int64_t transactions = summary_.exchanges + (summary_.sends_gradients ? summary_.steps : 0);
   elastic_ = make_elastic(options_, ranks_, config, transactions);
@@ -132,13 +132,13 @@ void RankTrainer::train_steps(Run& run) {
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes, steps, passed_by, newcomer] = exchange_after(step, run);
+    const auto [exchange, metrics, wishes, steps, passed_by, cut, newcomer] = exchange_after(step, run);
     if (!exchange.exchanged) continue;
     run.trace({"local", begin, end - begin}, exchange.index);
     run.trace(exchange.phases, exchange.index);
     summary_.images_lost += passed_by;
     count(metrics, run);
-    prune(exchange, step, run);
+    prune(cut, exchange.index, step, run);
     heed(wishes, run);
     if (exchange.converged) return;
     if (newcomer && step < length_.steps) admit(run);
@@ -181,7 +181,9 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     round = {};
     if (is_due) round.steps = outlives_steps() ? steps_of_all_ : pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
-    if (round.exchange.exchanged) measure(round, step, run);
+    if (!round.exchange.exchanged) return;
+    measure(round, step, run);
+    round.cut = pruning_.due_cut(round.exchange, *strategy_);
   };
   if (!elastic_ || !is_due) {
     exchange();
@@ -195,7 +197,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
-      round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash);
+      const uint64_t cut = round.cut ? sparsity::hash(round.cut->cut) : 0;
+      round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash ^ cut);
       if (contributors() != working) divide();
       return round;
     } catch (const std::runtime_error&) {

@@ -39,6 +39,7 @@ class GradientStrategy : public Strategy {
   const sparsity::Masks& masks() const override { return no_masks_; }
   void cut(const sparsity::Cut& cut, Replica& replica) final;
   State state() const override;
+  bool in_step() const final { return true; }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) final;
   void go_back(const State& before) final;
 
