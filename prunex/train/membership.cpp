@@ -83,15 +83,25 @@ void RankTrainer::go_on(comm::Change change, Run& run) {
   run.publish(elastic_->doors());
 }
 
-/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them.
+/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them. If the
+/// ranks change again before the next step, it is as if they had changed once: some may not have seen the first time.
 void RankTrainer::divide() {
   if (division_) return;
-  cursor_ = feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+  feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+}
+
+/// Whose images come next; and the one after it.
+data::Cursor RankTrainer::take_step() {
+  const data::Loader& loader = feed_->loader();
+  const bool ends = cursor_.step >= loader.steps_in(cursor_.epoch);  // less than a step was left to divide
+  const data::Cursor taken = ends ? data::Cursor{cursor_.epoch + 1, 0} : cursor_;
+  cursor_ = loader.after(taken);
+  return taken;
 }
 
 /// The local steps that the others make before the first exchange of a node that has joined.
 void RankTrainer::pass_by(int64_t step) {
-  cursor_ = feed_->loader().after(cursor_);
+  take_step();
   steps_made_ = step;
 }
 
@@ -126,7 +136,7 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
   }
   run.emplace(options_, config, ranks_, stop, directory);
   restore(handover.checkpoint);
-  if (outlives_steps()) divide();  // again, as the others: a node may have been lost meanwhile
+  if (outlives_steps()) divide();  // among those who are left: a node may have been lost meanwhile
   summary_.nodes_joined += 1;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
 }

@@ -86,7 +86,8 @@ void RankTrainer::restore_cursor(const Checkpoint& checkpoint) {
     return;
   }
   const int64_t* place = saved->const_data_ptr<int64_t>();
-  cursor_ = loader.go_on({place[0], place[1]}, place[2]);
+  cursor_ = {place[0], place[1]};
+  loader.go_on(cursor_, place[2]);
 }
 
 /// Speeds count from the last cut on.

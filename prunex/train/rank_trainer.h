@@ -53,6 +53,7 @@ class RankTrainer {
   void admit(Run& run);
   void go_on(comm::Change change, Run& run);
   void divide();
+  data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
   void end(Run& run);

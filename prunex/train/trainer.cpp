@@ -214,9 +214,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
 }
 
 void RankTrainer::local_step(int64_t step) {
-  const auto [epoch, of_epoch] = cursor_;
+  const auto [epoch, of_epoch] = take_step();
   feed_->load(epoch, of_epoch);
-  cursor_ = feed_->loader().after(cursor_);
   steps_made_ = step;
   if (options_.mix.any()) {
     const auto image = input_shape(network_.graph());
