@@ -75,7 +75,7 @@ void RankTrainer::go_on(comm::Change change, Run& run) {
   moved_ = {};
   const bool counts = change.exchange > transactions_up_to(steps_made_);  // the exchange that is under way
   change.exchange = summary_.exchanges + (counts ? 1 : 0);
-  const int64_t steps_lost = outlives_steps() ? 1 : counts ? 0 : steps_made_ - last_step_;
+  const int64_t steps_lost = outlives(steps_made_) ? 1 : counts ? 0 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
@@ -136,7 +136,7 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
   }
   run.emplace(options_, config, ranks_, stop, directory);
   restore(handover.checkpoint);
-  if (outlives_steps()) divide();  // among those who are left: a node may have been lost meanwhile
+  if (outlives(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile
   summary_.nodes_joined += 1;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
 }

@@ -137,7 +137,6 @@ void validate_elastic(const TrainOptions& options) {
   };
   refuse(!facts_of(options.strategy).outlives,
          fmt::format("{} does not go on without a node; the other strategies do", options.strategy));
-  refuse(options.local_after > 0, "got `local_after`, whose gradients need all ranks; wanted none");
   refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
@@ -148,6 +147,7 @@ void validate_elastic(const TrainOptions& options) {
 }
 
 std::string no_newcomers(const TrainOptions& options) {
+  if (options.local_after > 0) return "no node joins a run that exchanges gradients first (`local_after`)";
   if (!takes_any_nodes(options)) return "no node joins a run on sites, or on nodes of different sizes";
   return is_divided(options) ? "no node joins a run whose nodes have images of their own" : "";
 }

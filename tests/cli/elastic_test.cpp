@@ -48,6 +48,15 @@ class Elastic : public testing::Test {
     return lines;
   }
 
+  /// Waits for an exchange after the one of that line of membership.jsonl.
+  bool exchange_follows(size_t change) const {
+    const auto change_at = lines_of("membership.jsonl").at(change).at("exchange").get<size_t>();
+    for (int i = 0; i < 3000 && lines_of("metrics.jsonl").size() <= change_at; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return lines_of("metrics.jsonl").size() > change_at;
+  }
+
   void expect_whole_record(int64_t lost) const {
     const auto lines = lines_of("metrics.jsonl");
     ASSERT_EQ(lines.size(), 30U);
@@ -95,11 +104,12 @@ TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
 
 /// Each looks at a third of 320 images, one at a time: at least half a second.
 TEST_F(Elastic, RunsOutliveANodeThatIsKilledInACut) {
-  Running training(
-      scratch_.path(),
-      prunex({"train", "--elastic", "--nodes", "3", "--strategy", "local_sgd", "--samples", "320", "--model", "resnet8",
-              "--batch-size", "8", "--exchanges", "10", "--local-steps", "2", "--eval-every", "0", "--prune-to",
-              "ratio=0.3", "--importance", "hessian", "--importance-samples", "320", "--run-dir", "run"}));
+  Running training(scratch_.path(),
+                   prunex({"train",       "--elastic", "--nodes",       "3",       "--strategy",           "local_sgd",
+                           "--samples",   "320",       "--model",       "resnet8", "--batch-size",         "8",
+                           "--exchanges", "10",        "--local-steps", "2",       "--eval-every",         "0",
+                           "--prune-to",  "ratio=0.3", "--importance",  "hessian", "--importance-samples", "320",
+                           "--run-dir",   "run"}));
   ASSERT_TRUE(training.wait_for("exchange 5/"));
   ranks_ = training.children();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -151,11 +161,10 @@ TEST_F(Elastic, LostNodesComeBackToRunsOfGradients) {
   kill(ranks_.at(1), SIGKILL);
   ASSERT_TRUE(training.wait_for("node 2 joined after exchange "));
   for (const int pid : training.children()) ranks_.push_back(pid);
-  ASSERT_TRUE(training.wait_for("exchange "));
+  ASSERT_TRUE(exchange_follows(1));
   kill(ranks_.at(2), SIGKILL);  // of those who were there
   ASSERT_TRUE(training.wait_for("node 3 joined after exchange "));
-  ASSERT_TRUE(training.wait_for("exchange "));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ASSERT_TRUE(exchange_follows(3));
   kill(training.pid(), SIGTERM);
   EXPECT_EQ(training.finish().status, 128 + SIGTERM);
   const auto changes = lines_of("membership.jsonl");

@@ -91,7 +91,12 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
   };
   refuses([](TrainOptions& o) { o.strategy = "hsadmm_flat"; }, "`elastic`: hsadmm_flat does not go on without a node");
   refuses([](TrainOptions& o) { o.overlap = 1; }, "`overlap`");
-  refuses([](TrainOptions& o) { o.local_after = 2; }, "`local_after`");
+  refuses(
+      [](TrainOptions& o) {
+        o.local_after = 2;
+        o.max_nodes = 4;
+      },
+      "`max_nodes`: no node joins a run that exchanges gradients first");
   refuses(
       [](TrainOptions& o) {
         o.sites = 2;
@@ -125,7 +130,8 @@ struct Left {
   std::string weights;  // model.safetensors
 };
 
-Left left_of(const TrainOptions& options, int lost, const std::vector<End>& ends) {
+/// Whoever ends, the others have a whole record.
+void expect_whole(const TrainOptions& options, int lost, const std::vector<End>& ends) {
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     EXPECT_EQ(ends[rank].died, static_cast<int>(rank) == lost) << ends[rank].error;
     EXPECT_EQ(ends[rank].summary.has_value(), static_cast<int>(rank) != lost) << ends[rank].error;
@@ -138,11 +144,20 @@ Left left_of(const TrainOptions& options, int lost, const std::vector<End>& ends
   EXPECT_EQ(summary.at("nodes_lost"), 1);
   EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
   EXPECT_EQ(summary.at("parameters_compact"), lines.back().at("parameters"));
+}
+
+void expect_two_cuts(const TrainOptions& options) {
+  const auto lines = lines_of(options.run_dir);
+  const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
   EXPECT_GE(summary.at("macs_dense").get<double>(), 1.5 * summary.at("macs_compact").get<double>());
   EXPECT_EQ(summary.at("pruned").at("exchange"), 3);
   EXPECT_EQ(lines[1].at("parameters"), lines[0].at("parameters"));
   EXPECT_LT(lines[2].at("parameters"), lines[1].at("parameters"));
   EXPECT_LT(lines[3].at("parameters"), lines[2].at("parameters"));
+}
+
+Left left_of(const TrainOptions& options, int lost) {
+  const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
   const auto change = nlohmann::json::parse(tests::text_of(options.run_dir + "/membership.jsonl"));
   EXPECT_EQ(change.at("lost"), nlohmann::json{lost});
   return {fmt::format("after exchange {}, {} images, {} lost", change.at("exchange").dump(),
@@ -150,31 +165,44 @@ Left left_of(const TrainOptions& options, int lost, const std::vector<End>& ends
           tests::text_of(options.run_dir + "/model.safetensors")};
 }
 
-using LosesInCuts = testing::TestWithParam<std::pair<const char*, int>>;
-
-/// Wherever in a transaction a rank ends, what the others make of it without that rank is the same, bit by bit.
-TEST_P(LosesInCuts, TheOthersCutWithoutIt) {
-  const auto [strategy, lost] = GetParam();
+/// Runs of which a rank ends, at operations all along. Wherever in a transaction that is, what the others make of it
+/// without that rank is the same, bit by bit.
+void lose_at_operations(TrainOptions options, int lost, const std::function<void(const TrainOptions&)>& expect) {
   const tests::Scratch scratch;
-  Life whole(scratch / "whole", -1);
-  for (const End& end : run_mortals(run_with_cuts(strategy, scratch / "whole"), 3, {{lost, &whole}})) {
-    ASSERT_EQ(end.error, "");
-  }
+  options.run_dir = scratch / "whole";
+  Life whole(options.run_dir, -1);
+  for (const End& end : run_mortals(options, 3, {{lost, &whole}})) ASSERT_EQ(end.error, "");
   const int64_t operations = whole.operations();
-  std::map<std::string, std::map<std::string, std::vector<int64_t>>> ends_by;  // when, and weights
+  std::map<std::string, std::set<std::string>> weights_by;  // when
   for (int64_t i = 0; i < 6; ++i) {
-    const int64_t last = operations * (2 * i + 3) / 16;  // between the first exchange and the last
-    const TrainOptions options = run_with_cuts(strategy, scratch / std::to_string(last));
+    const int64_t last = operations * (2 * i + 3) / 16;
+    options.run_dir = scratch / std::to_string(last);
     Life life(options.run_dir, last);
     SCOPED_TRACE(fmt::format("rank {} ends at operation {} of {}", lost, last, operations));
-    const Left left = left_of(options, lost, run_mortals(options, 3, {{lost, &life}}));
-    ends_by[left.when][left.weights].push_back(last);
+    expect_whole(options, lost, run_mortals(options, 3, {{lost, &life}}));
+    expect(options);
+    const Left left = left_of(options, lost);
+    weights_by[left.when].insert(left.weights);
   }
-  for (const auto& [when, different] : ends_by) EXPECT_EQ(different.size(), 1U) << when;
+  for (const auto& [when, different] : weights_by) EXPECT_EQ(different.size(), 1U) << when;
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, LosesInCuts,
-                         testing::Values(std::pair{"local_sgd", 0}, std::pair{"prunetrain", 2}));
+TEST(LosesInCuts, TheOthersCutWithoutIt) {
+  lose_at_operations(run_with_cuts("local_sgd", ""), 0, expect_two_cuts);
+}
+
+TEST(LosesInCuts, TheOthersCutWithoutItWhereGradientsAreExchanged) {
+  lose_at_operations(run_with_cuts("prunetrain", ""), 2, expect_two_cuts);
+}
+
+/// Two exchanges of gradients, three of weights; in the one in which these begin, too.
+TEST(LosesInPostLocalSgd, TheOthersGoOnFromWhereTheyAre) {
+  TrainOptions options = run_with_cuts("diloco", "");
+  options.pruning = {};
+  options.local_after = 2;
+  lose_at_operations(options, 0, [](const TrainOptions&) {});
+  lose_at_operations(options, 1, [](const TrainOptions&) {});
+}
 
 std::vector<nlohmann::json> changes_of(const std::string& directory) {
   std::vector<nlohmann::json> changes;
@@ -246,13 +274,16 @@ TEST(RunWithCuts, IsJoined) {
   }
 }
 
-/// While a node comes in, one of the three is lost, at one operation after the other.
+/// While a node comes in, one of the three is lost, at one operation after the other. The run is long enough for the
+/// newcomer to find another door.
 TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
   for (const int lost : {0, 1, 2}) {
-    for (int64_t last = 0; last < 8; ++last) {
+    for (const int64_t last : {0, 1, 2, 3, 5}) {
       const tests::Scratch scratch;
       SCOPED_TRACE(fmt::format("rank {} ends at operation {}", lost, last));
-      const TrainOptions options = run_with_newcomer("ddp", scratch / "run");
+      TrainOptions options = run_with_newcomer("ddp", scratch / "run");
+      options.exchanges = 60;
+      options.batch_size = 2;
       const auto dies_at = [&](int rank) { return rank == lost ? last : -1; };
       Life first(options.run_dir, dies_at(0), Life::From::kAdmission);
       Life second(options.run_dir, dies_at(1), Life::From::kAdmission);
@@ -263,7 +294,7 @@ TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
         EXPECT_EQ(ends[static_cast<size_t>(rank)].died, rank == lost) << rank;
       }
       const auto lines = lines_of(options.run_dir);
-      EXPECT_EQ(lines.size(), 24U);
+      EXPECT_EQ(lines.size(), 60U);
       for (size_t k = 0; k < lines.size(); ++k) EXPECT_EQ(lines[k].at("exchange"), k + 1);
       const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
       EXPECT_EQ(summary.at("nodes_lost"), 1);
