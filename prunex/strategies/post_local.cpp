@@ -7,15 +7,19 @@ namespace {
 
 class PostLocal final : public Strategy {
  public:
-  PostLocal(std::unique_ptr<Strategy> first, std::function<std::unique_ptr<Strategy>(Replica&)> make_second,
+  PostLocal(std::unique_ptr<Strategy> first, StrategyMaker make_first_again, StrategyMaker make_second,
             Replica& replica, int64_t switch_after)
-      : now_(std::move(first)), make_second_(std::move(make_second)), replica_(replica), switch_after_(switch_after) {}
+      : now_(std::move(first)),
+        make_first_again_(std::move(make_first_again)),
+        make_second_(std::move(make_second)),
+        replica_(replica),
+        switch_after_(switch_after) {}
 
   const LocalTerms& local_terms() const override { return now_->local_terms(); }
   void before_update(Replica& replica) override { now_->before_update(replica); }
   Exchange after_update(Replica& replica, int64_t step) override {
     const Exchange exchange = now_->after_update(replica, step);
-    if (exchange.exchanged && exchange.index == switch_after_) switch_over();
+    if (exchange.exchanged && exchange.index == switch_after_) become(make_second_);
     return exchange;
   }
   void finish() override { now_->finish(); }
@@ -24,29 +28,35 @@ class PostLocal final : public Strategy {
   void cut(const sparsity::Cut& cut, Replica& replica) override { now_->cut(cut, replica); }
 
   State state() const override { return now_->state(); }
+  bool in_step() const override { return now_->in_step(); }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     now_->load(state, cut, replica);
   }
-
- private:
-  /// The first one must be gone: it may listen to backward.
-  void switch_over() {
-    now_.reset();
-    now_ = make_second_(replica_);
+  void go_back(const State& before) override {
+    const bool behind_switch = before.global["progress"].const_data_ptr<int64_t>()[0] < switch_after_;
+    if (behind_switch && !(now_ && now_->in_step())) become(make_first_again_);
+    now_->go_back(before);
   }
 
-  std::unique_ptr<Strategy> now_;
-  std::function<std::unique_ptr<Strategy>(Replica&)> make_second_;
+ private:
+  /// One must be gone before the other comes: it may listen to backward.
+  void become(const StrategyMaker& make) {
+    now_.reset();
+    now_ = make(replica_);
+  }
+
+  std::unique_ptr<Strategy> now_;  // null if a rank was lost while the second one was made
+  const StrategyMaker make_first_again_, make_second_;
   Replica& replica_;
   const int64_t switch_after_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_post_local(std::unique_ptr<Strategy> first,
-                                          std::function<std::unique_ptr<Strategy>(Replica&)> make_second,
-                                          Replica& replica, int64_t switch_after) {
-  return std::make_unique<PostLocal>(std::move(first), std::move(make_second), replica, switch_after);
+std::unique_ptr<Strategy> make_post_local(std::unique_ptr<Strategy> first, StrategyMaker make_first_again,
+                                          StrategyMaker make_second, Replica& replica, int64_t switch_after) {
+  return std::make_unique<PostLocal>(std::move(first), std::move(make_first_again), std::move(make_second), replica,
+                                     switch_after);
 }
 
 }  // namespace prunex::strategies

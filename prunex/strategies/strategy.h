@@ -86,6 +86,8 @@ class Strategy {
   /// one likes, each cut of what the one before has left.
   virtual void cut(const sparsity::Cut& cut, Replica& replica) = 0;
   virtual State state() const = 0;
+  /// Whether the replicas, with their optimizers, are the same on all ranks after every step.
+  virtual bool in_step() const { return false; }
   /// Makes a new strategy, made of the whole replica, one that saved `state`. `cut`: all that it had been given, as
   /// one, which the replica has lost already; or null.
   virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;
@@ -95,11 +97,13 @@ class Strategy {
   virtual void go_back(const State& /*before*/) { throw std::logic_error("[strategies] it does not outlive ranks"); }
 };
 
+using StrategyMaker = std::function<std::unique_ptr<Strategy>(Replica&)>;
+
 /// `first` until it has reported `switch_after` exchanges, then what `make_second` makes of the weights as they are
-/// then; its exchanges must count on from there. Groups, masks and their cut are the second one's. A run that goes on
-/// after the switch needs the second one alone.
-std::unique_ptr<Strategy> make_post_local(std::unique_ptr<Strategy> first,
-                                          std::function<std::unique_ptr<Strategy>(Replica&)> make_second,
-                                          Replica& replica, int64_t switch_after);
+/// then; its exchanges must count on from there. Groups, masks and their cut are the second one's. `make_first_again`
+/// makes what goes back behind the switch, of weights that are as they were, without talking to other ranks. A run that
+/// goes on after the switch needs the second one alone.
+std::unique_ptr<Strategy> make_post_local(std::unique_ptr<Strategy> first, StrategyMaker make_first_again,
+                                          StrategyMaker make_second, Replica& replica, int64_t switch_after);
 
 }  // namespace prunex::strategies

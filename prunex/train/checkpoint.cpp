@@ -340,8 +340,9 @@ void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, c
     const bool product = item.key().starts_with("z/");
     (product ? checkpoint.product : checkpoint.node).insert(item.key().substr(product ? 2 : 0), item.value());
   }
+  TensorDict& with_optimizer = strategy.in_step() ? checkpoint.node : checkpoint.rank;
   for (const auto& part : replica.optimizer) {
-    for (const auto& item : part.value()) checkpoint.rank.insert(part.key() + "/" + item.key(), item.value());
+    for (const auto& item : part.value()) with_optimizer.insert(part.key() + "/" + item.key(), item.value());
   }
   for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
 }
@@ -366,7 +367,10 @@ void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategi
   for (auto& item : replica.weights.params) put(checkpoint.rank, "theta/" + item.key(), item.value());
   for (auto& item : replica.weights.buffers) put(checkpoint.product, item.key(), item.value());
   for (auto& part : replica.optimizer) {
-    for (auto& item : part.value()) put(checkpoint.rank, part.key() + "/" + item.key(), item.value());
+    for (auto& item : part.value()) {
+      const std::string name = part.key() + "/" + item.key();
+      put(strategy.in_step() ? checkpoint.node : checkpoint.rank, name, item.value());
+    }
   }
 }
 

@@ -76,8 +76,8 @@ struct Handover {
 std::string to_bytes(const Handover& handover, const std::string& config, comm::Communicator& node);
 Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node);
 
-/// The strategy's state by role, and the replica's parameters and optimizer. Buffers are not in it: between exchanges
-/// they are z's.
+/// The strategy's state by role, and the replica's parameters and optimizer: a rank's own, unless replicas are in step.
+/// Buffers are not in it: between exchanges they are z's.
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);
 
 /// Back into a strategy and a replica of the same shapes. `cut`: what had been cut by then; null for nothing. Throws

@@ -13,10 +13,7 @@ namespace prunex::train {
 comm::Change RankTrainer::regroup(Run& run) {
   add_traffic(resumed_.traffic, ranks_);
   const comm::Change change = elastic_->regroup();
-  comm::Change told = change;
-  if (outlives_steps())
-    told.exchange = summary_.exchanges + (change.exchange > transactions_up_to(steps_made_) ? 1 : 0);
-  go_on(told, run);
+  go_on(change, run);
   return change;
 }
 
@@ -73,10 +70,12 @@ void RankTrainer::admit(Run& run) {
   divide();
 }
 
-/// The groups are others. A loss costs the local steps since the last exchange.
-void RankTrainer::go_on(const comm::Change& change, Run& run) {
+/// The groups are others. A loss costs the local steps since the last exchange that counts.
+void RankTrainer::go_on(comm::Change change, Run& run) {
   moved_ = {};
-  const int64_t steps_lost = outlives_steps() ? 1 : steps_made_ - last_step_;
+  const bool counts = change.exchange > transactions_up_to(steps_made_);  // the exchange that is under way
+  change.exchange = summary_.exchanges + (counts ? 1 : 0);
+  const int64_t steps_lost = outlives(steps_made_) ? 1 : counts ? 0 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
@@ -84,15 +83,25 @@ void RankTrainer::go_on(const comm::Change& change, Run& run) {
   run.publish(elastic_->doors());
 }
 
-/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them.
+/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them. If the
+/// ranks change again before the next step, it is as if they had changed once: some may not have seen the first time.
 void RankTrainer::divide() {
   if (division_) return;
-  cursor_ = feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+  feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+}
+
+/// Whose images come next; and the one after it.
+data::Cursor RankTrainer::take_step() {
+  const data::Loader& loader = feed_->loader();
+  const bool ends = cursor_.step >= loader.steps_in(cursor_.epoch);  // less than a step was left to divide
+  const data::Cursor taken = ends ? data::Cursor{cursor_.epoch + 1, 0} : cursor_;
+  cursor_ = loader.after(taken);
+  return taken;
 }
 
 /// The local steps that the others make before the first exchange of a node that has joined.
 void RankTrainer::pass_by(int64_t step) {
-  cursor_ = feed_->loader().after(cursor_);
+  take_step();
   steps_made_ = step;
 }
 
@@ -101,6 +110,7 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
   strategy_ = make_own_strategy(0);
   elastic_ = make_elastic(options_, ranks_, config, 0);
   comm::Change change = elastic_->join();
+  divide();
   Handover handover;
   double megabytes = 0;
   std::string directory;
@@ -122,11 +132,11 @@ void RankTrainer::join(std::optional<Run>& run, const std::string& config, StopR
   if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
     const std::string own = directory == handover.run_directory ? "" : fmt::format(", and writes to {}", directory);
     say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have{}\n",
-                    elastic_->node(), handover.run_directory, change.exchange, megabytes, own));
+                    elastic_->node(), handover.run_directory, handover.checkpoint.exchange, megabytes, own));
   }
   run.emplace(options_, config, ranks_, stop, directory);
-  feed_->loader().divide(0, contributors(), {});
   restore(handover.checkpoint);
+  if (outlives(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile
   summary_.nodes_joined += 1;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
 }

@@ -215,10 +215,13 @@ const channels::Analysis& TrainedNetwork::analysis() const {
 }
 
 program::Model TrainedNetwork::compact(const Weights& product, const sparsity::Cut& cut) const {
-  if (is_smaller()) return {program_, product};
-  Weights small = product;
-  sparsity::apply_cut(small, cut);
-  return {channels::cut_program(analysis(), cut), small};
+  return is_smaller() ? program::Model{program_, product} : without(cut, product);
+}
+
+program::Model TrainedNetwork::without(const sparsity::Cut& step, const Weights& weights) const {
+  Weights small = weights;
+  sparsity::apply_cut(small, step);
+  return {channels::cut_program(analysis(), step), small};
 }
 
 void TrainedNetwork::cut(const sparsity::Cut& step) {

@@ -59,6 +59,9 @@ class TrainedNetwork {
   /// The model that ships: `product` without what `cut` removes, whether or not it was trained small.
   program::Model compact(const Weights& product, const sparsity::Cut& cut) const;
 
+  /// The network as it is now, with these weights, without what `step` removes.
+  program::Model without(const sparsity::Cut& step, const Weights& weights) const;
+
   /// Program, weights and optimizer lose what `step` removes from the network as it is now.
   void cut(const sparsity::Cut& step);
 

@@ -56,6 +56,7 @@ std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::H
                                .least_nodes = options.min_nodes,
                                .most_nodes = options.max_nodes,
                                .exchanges = exchanges,
+                               .join_at_once = facts_of(options.strategy).gradients,
                                .config = can_join(options) ? config : ""};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
   if (!options.join.empty()) {
@@ -134,14 +135,9 @@ void validate_elastic(const TrainOptions& options) {
   const auto refuse = [](bool condition, const std::string& message) {
     if (condition) throw std::invalid_argument("`elastic`: " + message);
   };
-  refuse(
-      !facts_of(options.strategy).outlives,
-      fmt::format(
-          "{} does not go on without a node; hsadmm, diloco, local_sgd, one_shot, scaffold, ddp, top_k and powersgd do",
-          options.strategy));
-  refuse(options.local_after > 0, "got `local_after`, whose gradients need all ranks; wanted none");
+  refuse(!facts_of(options.strategy).outlives,
+         fmt::format("{} does not go on without a node; the other strategies do", options.strategy));
   refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
-  refuse(options.pruning.any(), "got cuts by `prune_to` or `prune_below`, which need all ranks; masks do not");
   refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
   refuse(options.min_nodes > options.nodes,
          fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
@@ -151,7 +147,7 @@ void validate_elastic(const TrainOptions& options) {
 }
 
 std::string no_newcomers(const TrainOptions& options) {
-  if (facts_of(options.strategy).gradients) return "no node joins a run of " + options.strategy;
+  if (options.local_after > 0) return "no node joins a run that exchanges gradients first (`local_after`)";
   if (!takes_any_nodes(options)) return "no node joins a run on sites, or on nodes of different sizes";
   return is_divided(options) ? "no node joins a run whose nodes have images of their own" : "";
 }

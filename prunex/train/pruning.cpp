@@ -14,6 +14,7 @@
 
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/projection.h"
+#include "prunex/stopwatch.h"
 #include "prunex/train/data_pruning.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
@@ -188,19 +189,30 @@ void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
   if (plan_.sparse) plan_.sparse->add_to_gradients(params, step);
 }
 
-std::optional<sparsity::Cut> Pruning::after_exchange(const strategies::Exchange& exchange, int64_t step,
-                                                     strategies::Strategy& strategy) {
+std::optional<DueCut> Pruning::due_cut(const strategies::Exchange& exchange,
+                                       const strategies::Strategy& strategy) const {
+  const double begin = Stopwatch::now();
   const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !plan_.schedule;
-  const bool due = plan_.schedule && plan_.schedule->due(exchange.index);
-  std::optional<sparsity::Cut> lost;
-  if (by_masks) {
-    lost = removable(strategy.masks());
-    cut(*lost, strategy);
-  } else if (due) {
-    lost = cut_on_schedule(exchange.index, strategy);
-  }
-  if (plan_.sparse) plan_.sparse->refresh(strategy.product(), exchange.index, step);
-  return lost;
+  std::optional<DueCut> due;
+  if (by_masks) due = DueCut{removable(strategy.masks()), record_};
+  if (plan_.schedule && plan_.schedule->due(exchange.index)) due = due_by_schedule(exchange.index, strategy);
+  if (!due) return due;
+  due->begin = begin;
+  const bool in_transaction = options_.elastic && exchange.index > 0;  // which compares hashes
+  if (!in_transaction) check_agreement(due->cut, evaluator_.world());
+  return due;
+}
+
+void Pruning::cut(const DueCut& due, strategies::Strategy& strategy) {
+  record_ = due.record;
+  network_.cut(due.cut);
+  if (due.cut.empty()) return;
+  strategy.cut(due.cut, network_.replica());
+  if (plan_.sparse) plan_.sparse->cut(network_.analysis(), due.cut);
+}
+
+void Pruning::refresh(int64_t exchange, int64_t step, const strategies::Strategy& strategy) {
+  if (plan_.sparse) plan_.sparse->refresh(strategy.product(), exchange, step);
 }
 
 bool Pruning::is_over(const strategies::Exchange& exchange) const {
@@ -211,43 +223,40 @@ sparsity::Cut Pruning::removable(const sparsity::Masks& masks) const {
   return prune::removable_cut(network_.analysis(), plan_.groups, masks, network_.replica().weights);
 }
 
-/// From here on everything is smaller.
-void Pruning::cut(const sparsity::Cut& cut, strategies::Strategy& strategy) {
-  if (!options_.elastic) check_agreement(cut, evaluator_.world());  // else the masks' hashes agreed
-  network_.cut(cut);
-  if (cut.empty()) return;
-  strategy.cut(cut, network_.replica());
-  if (plan_.sparse) plan_.sparse->cut(network_.analysis(), cut);
+double Pruning::accuracy(const program::Model& model) const {
+  return evaluate(model.program, model.weights, data_.test, evaluator_.world()).accuracy;
 }
 
-double Pruning::milliseconds(const Weights& weights) const {
-  return milliseconds_per_batch(network_.program(), weights, data_.test, kTimedImages);
+double Pruning::milliseconds(const program::Model& model) const {
+  return milliseconds_per_batch(model.program, model.weights, data_.test, kTimedImages);
 }
 
-sparsity::Cut Pruning::cut_on_schedule(int64_t exchange, strategies::Strategy& strategy) {
-  const Weights before = plan_.schedule->has_target() ? evaluator_.product(strategy) : strategy.product();
+DueCut Pruning::due_by_schedule(int64_t exchange, const strategies::Strategy& strategy) const {
+  const Weights& z = strategy.product();
+  const program::Model before{network_.program(), plan_.schedule->has_target() ? evaluator_.product(z) : z};
+  DueCut due{.record = record_};
   if (plan_.schedule->is_first(exchange)) {
     const Size& size = network_.size();
-    record_ = {.parameters_before = size.parameters,
-               .macs_before = size.macs,
-               .accuracy_before = evaluator_.score(before, data_.test).accuracy,
-               .milliseconds_before = milliseconds(before)};
+    due.record = {.parameters_before = size.parameters,
+                  .macs_before = size.macs,
+                  .accuracy_before = accuracy(before),
+                  .milliseconds_before = milliseconds(before)};
   }
   const auto images = [&] { return evidence_images(data_.train, options_.pruning.importance_samples); };
-  const sparsity::Cut step = plan_.schedule->cut(exchange, {network_.program(), before}, network_.analysis(),
-                                                 network_.total(), images, evaluator_.world());
-  cut(step, strategy);
-  if (!plan_.schedule->is_last(exchange)) return step;
-  Weights after = before;
-  sparsity::apply_cut(after, step);
-  const Size& size = network_.size();
-  record_->exchange = exchange;
-  record_->parameters_after = size.parameters;
-  record_->macs_after = size.macs;
-  record_->accuracy_after = evaluator_.score(after, data_.test).accuracy;
-  record_->accuracy_after_statistics = evaluator_.score(evaluator_.product(strategy), data_.test).accuracy;
-  record_->milliseconds_after = milliseconds(after);
-  return step;
+  due.cut = plan_.schedule->cut(exchange, before, network_.analysis(), network_.total(), images, evaluator_.world());
+  if (!plan_.schedule->is_last(exchange)) return due;
+  const program::Model after = network_.without(due.cut, before.weights);
+  const program::Model estimated = network_.without(due.cut, z);
+  const Size size = size_of(after.program.graph(), after.weights);
+  due.record->exchange = exchange;
+  due.record->parameters_after = size.parameters;
+  due.record->macs_after = size.macs;
+  due.record->accuracy_after = accuracy(after);
+  due.record->accuracy_after_statistics =
+      accuracy({estimated.program, with_estimated_statistics(estimated.program, estimated.weights,
+                                                             evaluator_.calibration(), evaluator_.world())});
+  due.record->milliseconds_after = milliseconds(after);
+  return due;
 }
 
 void Pruning::save(Checkpoint& checkpoint) const {

@@ -104,6 +104,13 @@ struct PruningPlan {
   std::optional<SparseTraining> sparse;
 };
 
+/// What an exchange takes from the network, before it does.
+struct DueCut {
+  sparsity::Cut cut = {};              ///< of the network as it is now; may be of nothing
+  std::optional<PrunedRecord> record;  ///< with this cut, if there is a target
+  double begin = 0;                    ///< Stopwatch::now() when it was looked for
+};
+
 /// All of a run's pruning.
 class Pruning {
  public:
@@ -116,10 +123,13 @@ class Pruning {
 
   /// Between backward and the optimizer.
   void add_to_gradients(TensorDict& params, int64_t step) const;
-  /// Cuts what is due after an exchange, and renews what depends on weights; once before the first step, too.
-  /// Collective. What the network lost, if it was cut, if only by nothing.
-  std::optional<sparsity::Cut> after_exchange(const strategies::Exchange& exchange, int64_t step,
-                                              strategies::Strategy& strategy);
+  /// What is to be cut after an exchange, if anything is; once before the first step, too. Nothing changes yet, so that
+  /// it may be asked for again when a rank was lost. Collective.
+  std::optional<DueCut> due_cut(const strategies::Exchange& exchange, const strategies::Strategy& strategy) const;
+  /// Cuts it; from here on everything is smaller. Not collective.
+  void cut(const DueCut& due, strategies::Strategy& strategy);
+  /// After every exchange and its cut, and once before the first step: renews what depends on weights.
+  void refresh(int64_t exchange, int64_t step, const strategies::Strategy& strategy);
   bool masks_are_final(const strategies::Exchange& exchange) const { return plan_.groups.empty() || exchange.frozen; }
   /// No exchange after this one changes the structure.
   bool is_over(const strategies::Exchange& exchange) const;
@@ -133,9 +143,9 @@ class Pruning {
   void load(const Checkpoint& checkpoint, const std::optional<PrunedRecord>& record);
 
  private:
-  void cut(const sparsity::Cut& cut, strategies::Strategy& strategy);
-  sparsity::Cut cut_on_schedule(int64_t exchange, strategies::Strategy& strategy);
-  double milliseconds(const Weights& weights) const;
+  DueCut due_by_schedule(int64_t exchange, const strategies::Strategy& strategy) const;
+  double accuracy(const program::Model& model) const;
+  double milliseconds(const program::Model& model) const;
 
   const TrainOptions options_;
   PruningPlan plan_;

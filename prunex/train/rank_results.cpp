@@ -16,15 +16,17 @@ constexpr const char* kCursor = "cursor";  // in checkpoints: epoch, step, posit
 
 }  // namespace
 
-void RankTrainer::prune(const strategies::Exchange& exchange, int64_t step, Run& run) {
-  const double begin = Stopwatch::now();
-  const auto lost = pruning_.after_exchange(exchange, step, *strategy_);
-  if (!lost) return;
-  mean_.cut(*lost);
-  run.trace({"cut", begin, Stopwatch::now() - begin}, exchange.index);
-  scored_.reset();
-  summary_.pruned = pruning_.record();
-  restart_speed();
+/// What was due after exchange `k`, 0 being before the first step.
+void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run) {
+  if (due) {
+    pruning_.cut(*due, *strategy_);
+    mean_.cut(due->cut);
+    run.trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
+    scored_.reset();
+    summary_.pruned = pruning_.record();
+    restart_speed();
+  }
+  pruning_.refresh(k, step, *strategy_);
 }
 
 /// What all parts of the run have moved and taken, this one and those before it.
@@ -84,7 +86,8 @@ void RankTrainer::restore_cursor(const Checkpoint& checkpoint) {
     return;
   }
   const int64_t* place = saved->const_data_ptr<int64_t>();
-  cursor_ = loader.go_on({place[0], place[1]}, place[2]);
+  cursor_ = {place[0], place[1]};
+  loader.go_on(cursor_, place[2]);
 }
 
 /// Speeds count from the last cut on.

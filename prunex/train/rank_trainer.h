@@ -1,6 +1,7 @@
 // One rank's run, from its data to its product: what train() makes of the options.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -42,6 +43,7 @@ class RankTrainer {
     Wishes wishes = {};
     int64_t steps = 0;      // local ones of all ranks together
     int64_t passed_by = 0;  // images that slow ranks did not come to
+    std::optional<DueCut> cut = {};
     bool newcomer = false;  // waits to be let in
   };
   Round exchange_after(int64_t step, Run& run);
@@ -50,12 +52,13 @@ class RankTrainer {
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   comm::Change regroup(Run& run);
   void admit(Run& run);
-  void go_on(const comm::Change& change, Run& run);
+  void go_on(comm::Change change, Run& run);
   void divide();
+  data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
   void end(Run& run);
-  void prune(const strategies::Exchange& exchange, int64_t step, Run& run);
+  void prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run);
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
@@ -64,11 +67,9 @@ class RankTrainer {
   void make_step(int64_t step, Run& run);
   void make_outliving_steps(int64_t first, int64_t last, Run& run);
   int64_t go_back(int64_t transactions);
-  /// Whether every step is a transaction of its own, as those are that send gradients.
-  bool outlives_steps() const { return elastic_ && summary_.sends_gradients; }
-  int64_t transactions_up_to(int64_t step) const {
-    return outlives_steps() ? step + summary_.exchanges : summary_.exchanges;
-  }
+  /// Whether the step is a transaction of its own, as those are that send gradients.
+  bool outlives(int64_t step) const { return elastic_ && step <= gradient_steps_; }
+  int64_t transactions_up_to(int64_t step) const { return std::min(step, gradient_steps_) + summary_.exchanges; }
   void local_step(int64_t step);
   void pass_by(int64_t step);
   bool changes_gradients() const;
@@ -87,6 +88,7 @@ class RankTrainer {
   const data::Datasets& data_;
   TrainedNetwork network_;
   RunLength length_;
+  const int64_t gradient_steps_;  // that send gradients: all, none, or those of the first exchanges
   const std::optional<Division> division_;
   const std::unique_ptr<BatchFeed> feed_;
   data::Cursor cursor_;  // of the next step
@@ -99,7 +101,7 @@ class RankTrainer {
     Pace pace;
     int64_t steps_of_all;
   };
-  std::deque<StepBegin> begins_;  // of the last two steps, where outlives_steps()
+  std::deque<StepBegin> begins_;  // of the last two steps, while these send gradients
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;
@@ -114,7 +116,7 @@ class RankTrainer {
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
   double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
-  int64_t steps_of_all_ = 0;                // of all ranks since the last exchange, where outlives_steps()
+  int64_t steps_of_all_ = 0;                // of all ranks since the last exchange, while they send gradients
   Pace pace_;                               // of the local steps since the last exchange
   LossSum losses_;                          // of them
   std::optional<double> loss_;              // their sum, once it was asked for

@@ -84,7 +84,8 @@ const Kind kKinds[] = {
     {{.name = "one_shot", .prunes = true, .outlives = true, .narrowest = Payload::kInt2}, make_local, set_one_shot},
     {{.name = "scaffold", .controls = true, .outlives = true, .narrowest = Payload::kFp16}, make_scaffold},
     {{.name = "ddp", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16}, make_ddp},
-    {{.name = "prunetrain", .gradients = true, .overlaps = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "prunetrain", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16},
+     make_ddp},
     {{.name = "top_k", .gradients = true, .sums = false, .outlives = true}, make_top_k},
     {{.name = "powersgd", .gradients = true, .sums = false, .outlives = true}, make_powersgd},
 };
@@ -165,18 +166,28 @@ strategies::DdpOptions ddp_options(const TrainOptions& options) {
   return {.exchange = options.exchange.form, .payload = options.exchange.payload};
 }
 
-Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
+Made make_ddp_from(strategies::Begin begin, const TrainOptions& options, const RunPlan& plan, Replica& replica,
+                   comm::Hierarchy& ranks) {
   auto ddp = ddp_options(options);
+  ddp.begin = begin;
   ddp.reporting = reporting_of(options, plan);
   if (ddp.payload > Payload::kFp16) ddp.payload = Payload::kFp32;  // of the first exchanges of post-local SGD
   return strategies::make_ddp(replica, ranks, ddp);
 }
 
+Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {
+  return make_ddp_from(strategies::Begin::kBroadcast, options, plan, replica, ranks);
+}
+
 /// What `make` makes, after `local_after` exchanges of gradients.
-Made after_gradients(const std::function<Made(Replica&)>& make, const TrainOptions& options, const RunPlan& plan,
+Made after_gradients(const strategies::StrategyMaker& make, const TrainOptions& options, const RunPlan& plan,
                      Replica& replica, comm::Hierarchy& ranks) {
   if (plan.exchanges_done >= options.local_after) return make(replica);
-  return strategies::make_post_local(make_ddp(options, plan, replica, ranks), make, replica, options.local_after);
+  const auto again = [options, plan, &ranks](Replica& as_it_was) {
+    return make_ddp_from(strategies::Begin::kEqual, options, plan, as_it_was, ranks);
+  };
+  return strategies::make_post_local(make_ddp(options, plan, replica, ranks), again, make, replica,
+                                     options.local_after);
 }
 
 Made make_local(const TrainOptions& options, const RunPlan& plan, Replica& replica, comm::Hierarchy& ranks) {

@@ -14,6 +14,15 @@
 
 namespace prunex::train {
 
+namespace {
+
+int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
+  if (facts_of(options.strategy).gradients) return length.steps;
+  return std::min(length.steps, options.local_after * options.local_steps);
+}
+
+}  // namespace
+
 RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph,
                          Prepared run)
     : options_(options),
@@ -24,6 +33,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis),
                options.optimizer),
       length_(std::move(run.length)),
+      gradient_steps_(gradient_steps(options, length_)),
       division_(std::move(run.division)),
       feed_(make_batch_feed(make_loader(options, ranks.layout, data_.train, division_), ranks.device)),
       calibration_(std::move(run.calibration)),
@@ -88,10 +98,9 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   if (before) {
     restore(*before);
   } else {
-    prune({}, 0, *run);
+    prune(pruning_.due_cut({}, *strategy_), 0, 0, *run);
   }
-  const int64_t transactions = summary_.exchanges + (summary_.sends_gradients ? summary_.steps : 0);
-  elastic_ = make_elastic(options_, ranks_, config, transactions);
+  elastic_ = make_elastic(options_, ranks_, config, transactions_up_to(summary_.steps));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {
@@ -132,13 +141,13 @@ void RankTrainer::train_steps(Run& run) {
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes, steps, passed_by, newcomer] = exchange_after(step, run);
+    const auto [exchange, metrics, wishes, steps, passed_by, cut, newcomer] = exchange_after(step, run);
     if (!exchange.exchanged) continue;
     run.trace({"local", begin, end - begin}, exchange.index);
     run.trace(exchange.phases, exchange.index);
     summary_.images_lost += passed_by;
     count(metrics, run);
-    prune(exchange, step, run);
+    prune(cut, exchange.index, step, run);
     heed(wishes, run);
     if (exchange.converged) return;
     if (newcomer && step < length_.steps) admit(run);
@@ -156,7 +165,8 @@ void RankTrainer::begin_steps() {
 /// The next one of the run, which others make if this rank does not.
 void RankTrainer::make_step(int64_t step, Run& run) {
   scored_.reset();
-  if (outlives_steps()) return make_outliving_steps(step, step, run);
+  if (outlives(step)) return make_outliving_steps(step, step, run);
+  begins_.clear();
   if (!contributes() || pace_.is_late()) return pass_by(step);
   local_step(step);
   if (pace_.has_deadline()) wait_for(ranks_.device);
@@ -179,9 +189,11 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
   const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
   const auto exchange = [&] {
     round = {};
-    if (is_due) round.steps = outlives_steps() ? steps_of_all_ : pace_.agree(ranks_, contributors());
+    if (is_due) round.steps = outlives(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
-    if (round.exchange.exchanged) measure(round, step, run);
+    if (!round.exchange.exchanged) return;
+    measure(round, step, run);
+    round.cut = pruning_.due_cut(round.exchange, *strategy_);
   };
   if (!elastic_ || !is_due) {
     exchange();
@@ -195,7 +207,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
-      round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash);
+      const uint64_t cut = round.cut ? sparsity::hash(round.cut->cut) : 0;
+      round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash ^ cut);
       if (contributors() != working) divide();
       return round;
     } catch (const std::runtime_error&) {
@@ -211,9 +224,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
 }
 
 void RankTrainer::local_step(int64_t step) {
-  const auto [epoch, of_epoch] = cursor_;
+  const auto [epoch, of_epoch] = take_step();
   feed_->load(epoch, of_epoch);
-  cursor_ = feed_->loader().after(cursor_);
   steps_made_ = step;
   if (options_.mix.any()) {
     const auto image = input_shape(network_.graph());

@@ -48,6 +48,15 @@ class Elastic : public testing::Test {
     return lines;
   }
 
+  /// Waits for an exchange after the one of that line of membership.jsonl.
+  bool exchange_follows(size_t change) const {
+    const auto change_at = lines_of("membership.jsonl").at(change).at("exchange").get<size_t>();
+    for (int i = 0; i < 3000 && lines_of("metrics.jsonl").size() <= change_at; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return lines_of("metrics.jsonl").size() > change_at;
+  }
+
   void expect_whole_record(int64_t lost) const {
     const auto lines = lines_of("metrics.jsonl");
     ASSERT_EQ(lines.size(), 30U);
@@ -81,7 +90,7 @@ TEST_F(Elastic, RunsOutliveRank0AndThenAnotherNode) {
 
 /// From the step on in which it happened: of the lost node's work, a step of 8 images is missing.
 TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
-  for (const char* strategy : {"ddp", "top_k", "powersgd"}) {
+  for (const char* strategy : {"ddp", "top_k", "powersgd", "prunetrain"}) {
     ranks_.clear();
     const Result result = run_and(SIGKILL, {{3, 0}, {12, 2}}, {"--nodes", "3", "--strategy", strategy});
     EXPECT_EQ(result.status, 0) << result.errors;
@@ -91,6 +100,30 @@ TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
     EXPECT_THAT(result.errors, HasSubstr("lost node 2 after exchange "));
     std::filesystem::remove_all(scratch_ / "run");
   }
+}
+
+/// Each looks at a third of 320 images, one at a time: at least half a second.
+TEST_F(Elastic, RunsOutliveANodeThatIsKilledInACut) {
+  Running training(scratch_.path(),
+                   prunex({"train",       "--elastic", "--nodes",       "3",       "--strategy",           "local_sgd",
+                           "--samples",   "320",       "--model",       "resnet8", "--batch-size",         "8",
+                           "--exchanges", "10",        "--local-steps", "2",       "--eval-every",         "0",
+                           "--prune-to",  "ratio=0.3", "--importance",  "hessian", "--importance-samples", "320",
+                           "--run-dir",   "run"}));
+  ASSERT_TRUE(training.wait_for("exchange 5/"));
+  ranks_ = training.children();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kill(ranks_.at(0), SIGKILL);
+  const Result result = training.finish();
+  EXPECT_EQ(result.status, 0) << result.errors;
+  const auto lines = lines_of("metrics.jsonl");
+  ASSERT_EQ(lines.size(), 10U);
+  EXPECT_EQ(lines[5].at("parameters"), lines[4].at("parameters"));
+  EXPECT_LT(lines[6].at("parameters"), lines[5].at("parameters"));
+  const json summary = json::parse(text_of(scratch_ / "run/summary.json"));
+  EXPECT_EQ(summary.at("pruned").at("exchange"), 6);
+  EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+  EXPECT_GE(lines_of("membership.jsonl").at(0).at("exchange"), 5);
 }
 
 TEST_F(Elastic, LostNodesComeBack) {
@@ -117,6 +150,30 @@ TEST_F(Elastic, LostNodesComeBack) {
   };
   EXPECT_EQ(images(joined + 1), 2 * 2 * 8) << "who has just joined has not trained";
   EXPECT_EQ(images(joined + 2), 4 * 2 * 8);
+}
+
+/// Without waiting for an exchange, as all that they need is there before the next step.
+TEST_F(Elastic, LostNodesComeBackToRunsOfGradients) {
+  Running training(scratch_.path(),
+                   endless_elastic_run({"--nodes", "2", "--ranks-per-node", "2", "--strategy", "ddp", "--ema", "0.9"}));
+  ASSERT_TRUE(training.wait_for("exchange 3/"));
+  ranks_ = training.children();
+  kill(ranks_.at(1), SIGKILL);
+  ASSERT_TRUE(training.wait_for("node 2 joined after exchange "));
+  for (const int pid : training.children()) ranks_.push_back(pid);
+  ASSERT_TRUE(exchange_follows(1));
+  kill(ranks_.at(2), SIGKILL);  // of those who were there
+  ASSERT_TRUE(training.wait_for("node 3 joined after exchange "));
+  ASSERT_TRUE(exchange_follows(3));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+  const auto changes = lines_of("membership.jsonl");
+  ASSERT_EQ(changes.size(), 4U);
+  EXPECT_THAT(changes[3].at("nodes"), ElementsAre(2, 3));
+  const auto lines = lines_of("metrics.jsonl");
+  const auto joined = changes[3].at("exchange").get<size_t>();
+  ASSERT_GT(lines.size(), joined);
+  EXPECT_EQ(lines[joined].at("samples").get<int>() - lines[joined - 1].at("samples").get<int>(), 4 * 2 * 8);
 }
 
 TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {

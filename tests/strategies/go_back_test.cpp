@@ -99,8 +99,8 @@ TEST(GoBack, UndoesDualsAfterTheFreeze) {
 
 TEST(GoBack, UndoesStepsOfGradients) {
   const Reporting reporting{2, 6};
-  const auto expect_the_same = [](const Make& make, double momentum) {
-    GradientRun run{.steps = 6, .momentum = momentum, .type = at::kFloat};
+  const auto expect_the_same = [](const Make& make, double momentum, bool only_exchanges = false) {
+    GradientRun run{.steps = 6, .momentum = momentum, .type = at::kFloat, .only_exchanges = only_exchanges};
     const auto once = run_steps(comm::Layout::even(2, 2), make, run);
     run.times = 3;
     const auto again = run_steps(comm::Layout::even(2, 2), make, run);
@@ -125,6 +125,8 @@ TEST(GoBack, UndoesStepsOfGradients) {
         return make_powersgd(replica, ranks, {.reporting = reporting, .rank = 1, .least_shrinkage = 1});
       },
       kMomentum);
+  expect_the_same(post_local(2, reporting), kMomentum);
+  expect_the_same(post_local(2, reporting), kMomentum, true);
 }
 
 }  // namespace

@@ -91,7 +91,11 @@ Make post_local(int64_t switch_after, const Reporting& reporting) {
   local.after_freeze = AfterFreeze::kAverage;
   return [=](Replica& replica, comm::Hierarchy& ranks) {
     const auto second = [local, &ranks](Replica& from_here) { return make_hsadmm(from_here, ranks, local); };
-    return make_post_local(make_ddp(replica, ranks, {.reporting = reporting}), second, replica, switch_after);
+    const auto first_again = [reporting, &ranks](Replica& as_it_was) {
+      return make_ddp(as_it_was, ranks, {.reporting = reporting, .begin = Begin::kEqual});
+    };
+    return make_post_local(make_ddp(replica, ranks, {.reporting = reporting}), first_again, second, replica,
+                           switch_after);
   };
 }
 

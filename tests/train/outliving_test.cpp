@@ -1,13 +1,19 @@
-// Runs that go on when nodes are lost, as long as none is: tests/cli/elastic_test.cpp kills them.
+// Runs that go on when nodes are lost: as long as none is, and when a rank ends at one of its operations. What
+// processes do that are killed, tests/cli/elastic_test.cpp asks.
 #include "prunex/train/outliving.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "tests/scratch.h"
+#include "tests/texts.h"
+#include "tests/train/mortal_ranks.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {
@@ -84,14 +90,13 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
     EXPECT_THAT([&] { validate(options); }, ThrowsMessage<std::invalid_argument>(HasSubstr(what)));
   };
   refuses([](TrainOptions& o) { o.strategy = "hsadmm_flat"; }, "`elastic`: hsadmm_flat does not go on without a node");
+  refuses([](TrainOptions& o) { o.overlap = 1; }, "`overlap`");
   refuses(
       [](TrainOptions& o) {
-        o.strategy = "ddp";
+        o.local_after = 2;
         o.max_nodes = 4;
       },
-      "`max_nodes`: no node joins a run of ddp");
-  refuses([](TrainOptions& o) { o.overlap = 1; }, "`overlap`");
-  refuses([](TrainOptions& o) { o.local_after = 2; }, "`local_after`");
+      "`max_nodes`: no node joins a run that exchanges gradients first");
   refuses(
       [](TrainOptions& o) {
         o.sites = 2;
@@ -100,7 +105,203 @@ TEST(ElasticRun, RefusesWhatNeedsAllRanks) {
       "`max_nodes`: no node joins a run on sites");
   refuses([](TrainOptions& o) { o.ranks.heartbeat_timeout = 0; }, "`heartbeat_timeout` 0");
   refuses([](TrainOptions& o) { o.min_nodes = 3; }, "got `min_nodes` 3, more than the 2 of `nodes`");
-  refuses([](TrainOptions& o) { o.pruning.target = "ratio=0.5"; }, "cuts by `prune_to`");
+}
+
+/// Three nodes, two cuts by what images say, after exchanges 2 and 3 of 5.
+TrainOptions run_with_cuts(const std::string& strategy, const std::string& run_dir) {
+  TrainOptions options = tiny_run(320, 5);
+  options.nodes = 3;
+  options.elastic = true;
+  options.strategy = strategy;
+  options.groups = "none";
+  options.sparse.penalty = "group_norm";
+  options.pruning.target = "speed-up=1.5";
+  options.pruning.steps = 2;
+  options.pruning.importance = "taylor";
+  options.pruning.importance_samples = 24;
+  options.prune_at = 0.4;
+  options.run_dir = run_dir;
+  return options;
+}
+
+/// What is left of a run that lost a node, all of it as it must be; and when that was.
+struct Left {
+  std::string when;     // the last exchange before, how many images were trained on, and lost
+  std::string weights;  // model.safetensors
+};
+
+/// Whoever ends, the others have a whole record.
+void expect_whole(const TrainOptions& options, int lost, const std::vector<End>& ends) {
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    EXPECT_EQ(ends[rank].died, static_cast<int>(rank) == lost) << ends[rank].error;
+    EXPECT_EQ(ends[rank].summary.has_value(), static_cast<int>(rank) != lost) << ends[rank].error;
+  }
+  const auto lines = lines_of(options.run_dir);
+  const auto exchanges = static_cast<size_t>(options.exchanges);
+  EXPECT_EQ(lines.size(), exchanges);
+  for (size_t k = 0; k < lines.size(); ++k) EXPECT_EQ(lines[k].at("exchange"), k + 1);
+  const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
+  EXPECT_EQ(summary.at("nodes_lost"), 1);
+  EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+  EXPECT_EQ(summary.at("parameters_compact"), lines.back().at("parameters"));
+}
+
+void expect_two_cuts(const TrainOptions& options) {
+  const auto lines = lines_of(options.run_dir);
+  const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
+  EXPECT_GE(summary.at("macs_dense").get<double>(), 1.5 * summary.at("macs_compact").get<double>());
+  EXPECT_EQ(summary.at("pruned").at("exchange"), 3);
+  EXPECT_EQ(lines[1].at("parameters"), lines[0].at("parameters"));
+  EXPECT_LT(lines[2].at("parameters"), lines[1].at("parameters"));
+  EXPECT_LT(lines[3].at("parameters"), lines[2].at("parameters"));
+}
+
+Left left_of(const TrainOptions& options, int lost) {
+  const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
+  const auto change = nlohmann::json::parse(tests::text_of(options.run_dir + "/membership.jsonl"));
+  EXPECT_EQ(change.at("lost"), nlohmann::json{lost});
+  return {fmt::format("after exchange {}, {} images, {} lost", change.at("exchange").dump(),
+                      summary.at("samples").dump(), summary.at("images_lost").dump()),
+          tests::text_of(options.run_dir + "/model.safetensors")};
+}
+
+/// Runs of which a rank ends, at operations all along. Wherever in a transaction that is, what the others make of it
+/// without that rank is the same, bit by bit.
+void lose_at_operations(TrainOptions options, int lost, const std::function<void(const TrainOptions&)>& expect) {
+  const tests::Scratch scratch;
+  options.run_dir = scratch / "whole";
+  Life whole(options.run_dir, -1);
+  for (const End& end : run_mortals(options, 3, {{lost, &whole}})) ASSERT_EQ(end.error, "");
+  const int64_t operations = whole.operations();
+  std::map<std::string, std::set<std::string>> weights_by;  // when
+  for (int64_t i = 0; i < 6; ++i) {
+    const int64_t last = operations * (2 * i + 3) / 16;
+    options.run_dir = scratch / std::to_string(last);
+    Life life(options.run_dir, last);
+    SCOPED_TRACE(fmt::format("rank {} ends at operation {} of {}", lost, last, operations));
+    expect_whole(options, lost, run_mortals(options, 3, {{lost, &life}}));
+    expect(options);
+    const Left left = left_of(options, lost);
+    weights_by[left.when].insert(left.weights);
+  }
+  for (const auto& [when, different] : weights_by) EXPECT_EQ(different.size(), 1U) << when;
+}
+
+TEST(LosesInCuts, TheOthersCutWithoutIt) {
+  lose_at_operations(run_with_cuts("local_sgd", ""), 0, expect_two_cuts);
+}
+
+TEST(LosesInCuts, TheOthersCutWithoutItWhereGradientsAreExchanged) {
+  lose_at_operations(run_with_cuts("prunetrain", ""), 2, expect_two_cuts);
+}
+
+/// Two exchanges of gradients, three of weights; in the one in which these begin, too.
+TEST(LosesInPostLocalSgd, TheOthersGoOnFromWhereTheyAre) {
+  TrainOptions options = run_with_cuts("diloco", "");
+  options.pruning = {};
+  options.local_after = 2;
+  lose_at_operations(options, 0, [](const TrainOptions&) {});
+  lose_at_operations(options, 1, [](const TrainOptions&) {});
+}
+
+std::vector<nlohmann::json> changes_of(const std::string& directory) {
+  std::vector<nlohmann::json> changes;
+  std::ifstream file(directory + "/membership.jsonl");
+  for (std::string line; std::getline(file, line);) changes.push_back(nlohmann::json::parse(line));
+  return changes;
+}
+
+/// Two nodes, 24 exchanges.
+TrainOptions run_with_newcomer(const std::string& strategy, const std::string& run_dir) {
+  TrainOptions options = tiny_run(320, 24);
+  options.nodes = 2;
+  options.elastic = true;
+  options.strategy = strategy;
+  options.run_dir = run_dir;
+  return options;
+}
+
+using JoinRunOfGradients = testing::TestWithParam<const char*>;
+
+/// Its first step is the next one: as if the run had gone on on three nodes from a checkpoint of that exchange.
+TEST_P(JoinRunOfGradients, ANodeTakesPartFromTheNextStepOn) {
+  const tests::Scratch scratch;
+  TrainOptions options = run_with_newcomer(GetParam(), scratch / "joined");
+  Life first(options.run_dir, -1, Life::From::kAdmission), newcomer(options.run_dir, -1);
+  for (const End& end : run_and_join(options, 2, 10, {{0, &first}}, newcomer)) EXPECT_EQ(end.error, "");
+  const auto changes = changes_of(options.run_dir);
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].at("joined"), nlohmann::json{2});
+  const auto exchange = changes[0].at("exchange").get<int64_t>();
+  const auto lines = lines_without_seconds(options.run_dir);
+  const auto images = [&](int64_t k) { return lines.at(static_cast<size_t>(k - 1)).at("samples").get<int64_t>(); };
+  EXPECT_EQ(images(exchange + 1) - images(exchange), 3 * 2 * 8);
+
+  options.run_dir = scratch / "resumed";
+  options.checkpoint_every = exchange;  // of which there are two, at most
+  for (const End& end : run_mortals(options, 2, {})) EXPECT_EQ(end.error, "");
+  options.resume = options.run_dir;
+  options.resume_exchange = exchange;
+  for (const End& end : run_mortals(options, 3, {})) EXPECT_EQ(end.error, "");
+  EXPECT_EQ(lines_without_seconds(options.run_dir), lines);
+  EXPECT_EQ(tests::text_of(options.run_dir + "/model.safetensors"), tests::text_of(scratch / "joined/model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, JoinRunOfGradients, testing::Values("ddp", "top_k", "powersgd"));
+
+/// It comes after the first of two cuts, and takes part in the second.
+TEST(RunWithCuts, IsJoined) {
+  const tests::Scratch scratch;
+  TrainOptions options = run_with_cuts("local_sgd", scratch / "run");
+  options.exchanges = 24;
+  options.nodes = 2;
+  options.prune_at = 0.125;
+  options.pruning.every = 18;
+  Life first(options.run_dir, -1, Life::From::kAdmission), newcomer(options.run_dir, -1);
+  const auto ends = run_and_join(options, 2, 8, {{0, &first}}, newcomer);
+  for (const End& end : ends) ASSERT_EQ(end.error, "");
+  const auto changes = changes_of(options.run_dir);
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_LT(changes[0].at("exchange"), 21);
+  const auto lines = lines_of(options.run_dir);
+  EXPECT_LT(lines[3].at("parameters"), lines[2].at("parameters"));
+  EXPECT_LT(lines[21].at("parameters"), lines[20].at("parameters"));
+  for (const End& end : ends) {
+    EXPECT_EQ(end.summary->parameters_compact, lines[21].at("parameters"));
+    EXPECT_EQ(end.summary->pruned->exchange, 21);
+    EXPECT_EQ(end.summary->pruned->accuracy_after, ends[0].summary->pruned->accuracy_after);
+    EXPECT_EQ(end.summary->accuracy, ends[0].summary->accuracy_compact);
+  }
+}
+
+/// While a node comes in, one of the three is lost, at one operation after the other. The run is long enough for the
+/// newcomer to find another door.
+TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
+  for (const int lost : {0, 1, 2}) {
+    for (const int64_t last : {0, 1, 2, 3, 5}) {
+      const tests::Scratch scratch;
+      SCOPED_TRACE(fmt::format("rank {} ends at operation {}", lost, last));
+      TrainOptions options = run_with_newcomer("ddp", scratch / "run");
+      options.exchanges = 60;
+      options.batch_size = 2;
+      const auto dies_at = [&](int rank) { return rank == lost ? last : -1; };
+      Life first(options.run_dir, dies_at(0), Life::From::kAdmission);
+      Life second(options.run_dir, dies_at(1), Life::From::kAdmission);
+      Life newcomer(options.run_dir, dies_at(2));
+      const auto ends = run_and_join(options, 2, 2, {{0, &first}, {1, &second}}, newcomer);
+      for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(ends[static_cast<size_t>(rank)].error, "") << rank;
+        EXPECT_EQ(ends[static_cast<size_t>(rank)].died, rank == lost) << rank;
+      }
+      const auto lines = lines_of(options.run_dir);
+      EXPECT_EQ(lines.size(), 60U);
+      for (size_t k = 0; k < lines.size(); ++k) EXPECT_EQ(lines[k].at("exchange"), k + 1);
+      const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
+      EXPECT_EQ(summary.at("nodes_lost"), 1);
+      EXPECT_EQ(summary.at("nodes_joined"), 1);
+      EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+    }
+  }
 }
 
 TEST(HashOfZ, SeesEveryBitAndTheOrder) {

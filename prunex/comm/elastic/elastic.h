@@ -29,6 +29,8 @@ struct ElasticOptions {
   int least_nodes = 0;    ///< fewer do not go on; 0: a quorum is enough
   int most_nodes = 0;     ///< newcomers wait while there are so many; 0: any number
   int64_t exchanges = 0;  ///< that all ranks have already
+  /// Whether who has joined takes part in the next transaction, in which the others wait until it has what it needs.
+  bool join_at_once = false;
   /// How long a node that has no quorum looks for the others.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
   /// How the run was started, for newcomers who know its secret; empty: there is no entrance.
@@ -89,15 +91,16 @@ class Elastic {
   /// called for.
   Change admit(std::string state);
   /// The newcomer's part: waits to be let in, as long as somebody of the run lives. The next exchange is its first;
-  /// until then it holds what it fetches, and contributes nothing (Hierarchy::share). Collective over its node. Throws
-  /// NobodyThere; LeftBehind if the run does not let it in.
+  /// until then it holds what it fetches, and contributes nothing (Hierarchy::share), unless `join_at_once`. Collective
+  /// over its node. Throws NobodyThere; LeftBehind if the run does not let it in.
   Change join();
   /// What admit() was given, from one of the others. Collective over the node.
   std::string fetch();
 
-  /// Ranks whose work the next exchange is the mean of: all but those of a node that has just joined. The first ones.
+  /// Ranks whose work the next exchange is the mean of: all but those of a node that has just joined, unless
+  /// `join_at_once`. The first ones.
   int contributors() const;
-  bool contributes() const { return joined_at_.count(node_) == 0; }
+  bool contributes() const { return contributes(node_); }
   /// For nodes to come.
   RunDoors doors() const;
   /// Where newcomers who know the secret ask what run this is (ask_for_invitation()), of a node's first rank: at the
@@ -135,6 +138,7 @@ class Elastic {
   Admission knock();
   Change settle(std::optional<Decision> decision);
   void weigh();
+  bool contributes(int node) const { return options_.join_at_once || joined_at_.count(node) == 0; }
   const Endpoint& door_of(int node) const { return doors_[static_cast<size_t>(node)].front(); }
   int leader(const Missing& missing) const;
   Decision seek();

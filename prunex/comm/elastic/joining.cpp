@@ -105,7 +105,7 @@ void Elastic::open_entrance() {
 int Elastic::contributors() const {
   int ranks = 0;
   for (const int node : formed_.nodes) {
-    if (joined_at_.count(node) == 0) ranks += ranks_of_[static_cast<size_t>(node)];
+    if (contributes(node)) ranks += ranks_of_[static_cast<size_t>(node)];
   }
   return ranks;
 }
@@ -116,7 +116,9 @@ void Elastic::weigh() {
                 [this](const auto& joined) { return joined.second < committed_ || !formed_.has(joined.first); });
   const auto all = formed_.nodes.size(), working = all - joined_at_.size();
   if (working == 0) joined_at_.clear();
-  ranks_.share = working == 0 ? 1 : contributes() ? static_cast<double>(all) / static_cast<double>(working) : 0;
+  ranks_.share = working == 0 || options_.join_at_once ? 1
+                 : contributes()                       ? static_cast<double>(all) / static_cast<double>(working)
+                                                       : 0;
 }
 
 std::optional<NewNode> Elastic::next_newcomer() const {

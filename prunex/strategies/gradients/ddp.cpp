@@ -110,7 +110,7 @@ class GradientHook final : public torch::autograd::PostAccumulateGradHook {
 class Ddp final : public GradientStrategy {
  public:
   Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
-      : GradientStrategy(replica, ranks, options.reporting),
+      : GradientStrategy(replica, ranks, options.reporting, options.begin),
         exchange_(ranks, options.exchange),
         codec_(options.payload),
         bucket_sizes_(options.buckets),

@@ -9,11 +9,12 @@
 
 namespace prunex::strategies {
 
-GradientStrategy::GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting)
+GradientStrategy::GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting, Begin begin)
     : reporting_(reporting), product_{detached(replica.weights.params), replica.weights.buffers} {
   if (reporting.steps < 1 || reporting.total_steps < 1) {
     throw std::invalid_argument("`local_steps`: wanted 1 or more, in a run of 1 or more steps");
   }
+  if (begin == Begin::kEqual) return;
   at::NoGradGuard no_grad;
   for (auto& tensor : product_.params) ranks.world->broadcast(tensor.value());
   for (auto& tensor : product_.buffers) ranks.world->broadcast(tensor.value());

@@ -24,12 +24,16 @@ struct Reporting {
   int64_t total_steps = 0;  ///< of the run; the last report may be of fewer
 };
 
+/// What ranks begin with: rank 0's weights, or what they have, which is the same on all of them. Only the first is
+/// collective.
+enum class Begin { kBroadcast, kEqual };
+
 /// z is theta. Batch norm's statistics stay each rank's own, as they never touch training: re-estimate them before
 /// evaluation.
 class GradientStrategy : public Strategy {
  public:
-  /// Broadcasts rank 0's weights.
-  GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting);
+  GradientStrategy(Replica& replica, comm::Hierarchy& ranks, const Reporting& reporting,
+                   Begin begin = Begin::kBroadcast);
 
   const LocalTerms& local_terms() const override { return no_terms_; }
   void before_update(Replica& replica) final;
@@ -39,6 +43,7 @@ class GradientStrategy : public Strategy {
   const sparsity::Masks& masks() const override { return no_masks_; }
   void cut(const sparsity::Cut& cut, Replica& replica) final;
   State state() const override;
+  bool in_step() const final { return true; }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) final;
   void go_back(const State& before) final;
 
@@ -96,7 +101,8 @@ struct DdpOptions {
   Reporting reporting;
   ExchangeForm exchange = ExchangeForm::kSharded;  ///< kFlat: as ordinary DDP has it
   Payload payload = Payload::kFp32;                ///< between nodes; bf16 and fp16 halve the bytes and add up in fp32
-  BucketSizes buckets;
+  BucketSizes buckets = {};
+  Begin begin = Begin::kBroadcast;
 };
 
 /// Throws std::invalid_argument for a payload that ddp does not have.
