@@ -1,74 +1,43 @@
 #!/usr/bin/env python3
-"""Nodes of an elastic run die, fall silent and come back, again and again: what it costs.
+"""Nodes of an elastic run die, fall silent, are cut off, come back and join, again and again: what it costs.
 
-Usage: bench/churn.py PRUNEX [--minutes 2] [--every 5] [--nodes 3] [--seeds 3] [-- train options…]
+Usage: bench/churn.py PRUNEX [--minutes 5] [--every 12] [--nodes 4] [--seeds 3] [--folder DIR] [-- train options…]
+       bench/churn.py PRUNEX [--torchrun TORCHRUN] [--torchft PYTHON] [--minutes 5] [--every 12] [-- train options…]
        bench/churn.py PRUNEX --slow 4 [--seeds 3] [-- train options…]
 
-Starts `PRUNEX train --elastic` on loopback and, every so many seconds on average, kills a rank chosen at random or
-stops it for longer than --heartbeat-timeout; the launcher starts what it lost again. Whether results are equal on all
-ranks after every exchange is checked by the run itself, which ends if they are not. Prints what happened as Markdown;
-beside it the accuracy of undisturbed runs with as many steps.
+Trains on an emulated cluster (bench/cluster.sh: wants root), run after run, and disturbs them by kinds drawn evenly,
+the next one so many seconds after the last on average. Whatever ends there is started again with the words of the first
+time. A spare node comes in by --join, and goes. Wall clocks jump if libfaketime is there. Prints a page of Markdown.
+Seconds lost are those of the exchange in which something happened and of the next one, less the usual ones. Runs check
+themselves that results are equal on all ranks after every exchange, and end if they are not; that nothing which counted
+is made again with another result is checked here. A run that hangs or ends wrongly ends this script with its logs.
 
---slow: instead one rank of the last node runs a quarter of the time; runs that wait for it take turns with runs that do
-not (--straggler-factor 1.5), of as many exchanges and of as many images, and with undisturbed ones.
+--torchrun: kills alone, at the same moments: an elastic run; a plain one whose ranks torchrun starts again, to go on
+from its last checkpoint; and torchft's local SGD (bench/torchft_node.py), whose lighthouse is spared.
+--slow: on loopback one rank of the last node runs a quarter of the time; runs that wait for it take turns with runs that
+do not (--straggler-factor 1.5), of as many exchanges and of as many images, and with undisturbed ones.
 """
 
 import argparse
+import collections
 import json
+import os
 import pathlib
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
-SILENT_FOR = 2.5  # seconds that a rank is stopped
+from churn_nodes import Cluster, children, faketime_library
+from churn_restarts import compare_restarts, word_after
+from churn_run import Churn, Failed
 
-
-def children(pid):
-    """The processes that the launcher has started and that live."""
-    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
-
-
-def is_trained(run):
-    return (run / "doors").exists()
-
-
-def train(prunex, run, nodes, seed, options):
-    words = [prunex, "train", "--elastic", "--nodes", str(nodes), "--seed", str(seed), "--run-dir", str(run), "--quiet"]
-    with open(f"{run}.log", "w") as log:
-        return subprocess.Popen(words + options, stdout=log, stderr=log)
-
-
-def disturb(process, run, draw, every, kinds):
-    """Until the run ends. Returns what was done, as (kind, time)."""
-    done = []
-    stopped = {}  # process: when it goes on
-    next_at = None
-    while process.poll() is None:
-        now = time.monotonic()
-        for pid in [pid for pid, due in stopped.items() if now >= due]:
-            del stopped[pid]
-            try:
-                pathlib.Path(f"/proc/{pid}/stat").read_text()
-                subprocess.run(["kill", "-CONT", str(pid)], check=False, stderr=subprocess.DEVNULL)
-            except FileNotFoundError:
-                pass
-        if next_at is None and is_trained(run):
-            next_at = now + every
-        ranks = [pid for pid in children(process.pid) if pid not in stopped]
-        if next_at is not None and now >= next_at and len(ranks) > 1 and not stopped:
-            kind = draw.choice(kinds)
-            pid = draw.choice(ranks)
-            subprocess.run(["kill", "-KILL" if kind == "kill" else "-STOP", str(pid)], check=False)
-            if kind == "stop":
-                stopped[pid] = now + SILENT_FOR
-            done.append((kind, now))
-            next_at = now + draw.expovariate(1 / every)
-        time.sleep(0.05)
-    return done
+OPTIONS = ("--model resnet8 --samples 4000 --batch-size 16 --local-steps 4 --threads 1 --exchanges 200 --eval-every 0 "
+           "--checkpoint-every 8").split()
+SLOW_OPTIONS = "--model resnet8 --samples 2000 --batch-size 16 --local-steps 4".split()
 
 
 def lines_of(path):
@@ -78,6 +47,126 @@ def lines_of(path):
 def quantile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
+
+
+def complain(churn, why):
+    logs = "".join(f"--- {place.log.name}\n" + "".join(place.log.read_text(errors="replace").splitlines(True)[-25:])
+                   for place in churn.places if place.log.exists())
+    sys.exit(f"{logs}--- what was done\n{churn.record()}\n{churn.run}: {why}")
+
+
+class CalmRuns(threading.Thread):
+    """Runs without disturbances, on loopback, whenever the others leave a processor idle."""
+
+    def __init__(self, arguments, folder, options):
+        super().__init__(daemon=True)
+        self.runs = [folder / f"calm-{seed}" for seed in range(arguments.seeds)]
+        self.arguments, self.options = arguments, options
+        self.start()
+
+    def run(self):
+        for seed, run in enumerate(self.runs):
+            process = train(self.arguments.prunex, run, self.arguments.nodes, seed, self.options)
+            os.setpriority(os.PRIO_PROCESS, process.pid, 10)
+            if process.wait() != 0:
+                print(pathlib.Path(f"{run}.log").read_text(), file=sys.stderr)
+
+    def accuracies(self):
+        self.join()
+        return [json.loads((run / "summary.json").read_text())["accuracy"] for run in self.runs]
+
+
+def disturbed_runs(arguments, folder, options):
+    """Until the time is over."""
+    secret = folder / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("of this churn alone\n")
+    cluster = Cluster(arguments.nodes + 1, arguments.mbit, folder, faketime_library())
+    if not cluster.library:
+        print("no jumps of clocks: libfaketime is not here (Debian: faketime)", file=sys.stderr)
+    draw, bag, runs = random.Random(arguments.draw), [], []
+    begin, took = time.monotonic(), 0.0
+    try:
+        while not runs or time.monotonic() - begin + took / 2 < 60 * arguments.minutes:
+            run = folder / f"churn-{len(runs)}"
+            words = [arguments.prunex, "train", "--elastic", "--nodes", str(arguments.nodes), "--seed", str(len(runs)),
+                     "--run-dir", str(run), *options, "--secret-file", str(secret)]
+            churn = Churn(cluster, words, run, arguments.nodes, draw)
+            started = time.monotonic()
+            try:
+                churn.go(int(word_after(options, "--exchanges")), arguments.every, bag)
+            except Failed as failure:
+                complain(churn, failure)
+            finally:
+                churn.end()
+            took = time.monotonic() - started
+            runs.append((churn, json.loads((run / "summary.json").read_text()), lines_of(run / "membership.jsonl")))
+            (folder / f"{run.name}.done").write_text(churn.record() + "\n")
+            print(f"{run.name}: {took:.0f} s, {len(churn.events)} things done", file=sys.stderr)
+    finally:
+        cluster.end()
+    return runs, time.monotonic() - begin
+
+
+def with_spread(values):
+    spread = f", standard deviation {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.2f} %{spread}, of {len(values)} runs"
+
+
+def three(values, unit="s"):
+    return " / ".join(f"{quantile(values, share):.2f}" for share in (0.5, 0.9, 1)) + f" {unit}"
+
+
+def print_page(arguments, runs, seconds, calm):
+    by_kind = collections.defaultdict(list)
+    counts = collections.Counter(kind for churn, _, _ in runs for kind, _ in churn.events)
+    for churn, _, _ in runs:
+        for kind, _, lost in churn.costs():
+            by_kind[kind].append(lost)
+    total = {name: sum(summary[name] for _, summary, _ in runs)
+             for name in ("exchanges", "samples", "images_lost", "nodes_lost", "nodes_joined")}
+    exchange = statistics.median(churn.usual() for churn, _, _ in runs)
+    kills = [lost for kind, all_lost in by_kind.items() if kind.startswith("kill") for lost in all_lost]
+    silent = by_kind["stop"] + by_kind["cut of a link"]
+    within = sum(1 for lost in kills if lost < 1 + exchange) / max(1, len(kills))
+    changes = [change for _, _, changes in runs for change in changes]
+    joins = [join for churn, _, _ in runs for join in churn.joins]
+    print(f"{len(runs)} runs of {arguments.nodes} nodes and a spare one, {arguments.mbit} Mbit/s, in {seconds:.0f} s; "
+          f"{exchange:.2f} s from one exchange to the next\n")
+    print("| done | times | seconds lost: median / 90 % / most |\n|---|---|---|")
+    for kind in sorted(counts):
+        print(f"| {kind} | {counts[kind]} | {three(by_kind[kind])} |")
+    print(f"| all kills | {sum(count for kind, count in counts.items() if kind.startswith('kill'))} | {three(kills)}; "
+          f"{100 * within:.0f} % below 1 s and an exchange |\n")
+    print("| | |\n|---|---|")
+    print(f"| disturbances | {sum(counts.values())} |")
+    print(f"| nodes lost, joined | {total['nodes_lost']}, {total['nodes_joined']} |")
+    print(f"| ends of all nodes, and on from a checkpoint | {sum(churn.begins - 1 for churn, _, _ in runs)} |")
+    print(f"| images trained, lost | {total['samples']}, {total['images_lost']} "
+          f"({100 * total['images_lost'] / total['samples']:.2f} %) |")
+    print(f"| exchanges; hash of z equal on all ranks; with two results | {total['exchanges']}; "
+          f"{sum(len(churn.hashes) for churn, _, _ in runs)}; {sum(churn.two_results for churn, _, _ in runs)} |")
+    print(f"| stops and cuts: median, 90 %, most | {three(silent)} |")
+    print(f"| who is left connects in: median, 90 %, most | {three([c['seconds'] for c in changes if c['lost']])} |")
+    print(f"| the others wait for a join: median, 90 %, most | "
+          f"{three([c['seconds'] for c in changes if c['joined']], 's')} |")
+    print(f"| from a newcomer's start until it is in | {three([one for one, _ in joins])} |")
+    print(f"| what it fetches | {three([megabytes for _, megabytes in joins], 'MB')} |")
+    print(f"| accuracy | {with_spread([summary['accuracy'] for _, summary, _ in runs])} |")
+    if calm:
+        print(f"| accuracy undisturbed, on loopback | {with_spread(calm)} |")
+
+
+def compare_churn(arguments, folder, options):
+    calm = CalmRuns(arguments, folder, options)
+    runs, seconds = disturbed_runs(arguments, folder, options)
+    print_page(arguments, runs, seconds, calm.accuracies())
+
+
+def train(prunex, run, nodes, seed, options):
+    words = [prunex, "train", "--elastic", "--nodes", str(nodes), "--seed", str(seed), "--run-dir", str(run), "--quiet"]
+    with open(f"{run}.log", "w") as log:
+        return subprocess.Popen(words + options, stdout=log, stderr=log)
 
 
 def slow_down(process, times):
@@ -124,64 +213,30 @@ def compare_slow(arguments, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prunex")
-    parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--every", type=float, default=5, help="seconds between two disturbances, on average")
-    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--every", type=float, default=12, help="seconds between two disturbances, on average")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--mbit", type=float, default=10, help="rate of every link of the cluster")
     parser.add_argument("--seeds", type=int, default=3, help="undisturbed runs to compare with")
-    parser.add_argument("--kinds", default="kill,kill,kill,stop", help="what is drawn from")
+    parser.add_argument("--draw", type=int, default=0, help="what chance draws from")
+    parser.add_argument("--folder", help="where runs and their logs stay")
+    parser.add_argument("--torchrun", help="where it is: compare with ranks that it starts again")
+    parser.add_argument("--torchft", metavar="PYTHON", help="that has torchft: compare with it, too")
     parser.add_argument("--slow", type=float, help="one rank takes so many times as long, and nobody is lost")
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:end])
-    draw = random.Random(0)
-    options = words[end + 1 :] or ["--model", "resnet8", "--samples", "2000", "--batch-size", "16", "--local-steps", "4"]
+    options = words[end + 1 :]
+    compare = compare_restarts if arguments.torchrun or arguments.torchft else compare_churn
+    arguments.prunex = str(pathlib.Path(arguments.prunex).resolve())
     if arguments.slow:
-        return compare_slow(arguments, options)
+        return compare_slow(arguments, options or SLOW_OPTIONS)
+    options = OPTIONS + options
+    if arguments.folder:
+        pathlib.Path(arguments.folder).mkdir(parents=True)
+        return compare(arguments, pathlib.Path(arguments.folder).resolve(), options)
     with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        # As many exchanges as make the minutes: from a short run's speed.
-        trial = train(arguments.prunex, folder / "trial", arguments.nodes, 0, options + ["--exchanges", "30"])
-        if trial.wait() != 0:
-            sys.exit(pathlib.Path(f"{folder}/trial.log").read_text())
-        lines = lines_of(folder / "trial" / "metrics.jsonl")
-        seconds = statistics.median(line["seconds"]["total"] for line in lines)
-        exchanges = max(30, int(60 * arguments.minutes / seconds))
-        length = ["--exchanges", str(exchanges), "--eval-every", "0"]
-
-        run = folder / "churn"
-        process = train(arguments.prunex, run, arguments.nodes, 0, options + length)
-        began = time.monotonic()
-        done = disturb(process, run, draw, arguments.every, arguments.kinds.split(","))
-        took = time.monotonic() - began
-        if process.returncode != 0:
-            print(pathlib.Path(f"{run}.log").read_text(), file=sys.stderr)
-            sys.exit(f"the run ended with {process.returncode} after {len(done)} disturbances")
-        summary = json.loads((run / "summary.json").read_text())
-        changes = lines_of(run / "membership.jsonl")
-        calm = []
-        for seed in range(arguments.seeds):
-            other = folder / f"calm-{seed}"
-            if train(arguments.prunex, other, arguments.nodes, seed, options + length).wait() != 0:
-                sys.exit(pathlib.Path(f"{other}.log").read_text())
-            calm.append(json.loads((other / "summary.json").read_text())["accuracy"])
-
-    lost = [change["seconds"] for change in changes if change["lost"]]
-    joined = [change["seconds"] for change in changes if change["joined"]]
-    kinds = {kind: sum(1 for one, _ in done if one == kind) for kind in sorted(set(arguments.kinds.split(",")))}
-    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
-    print(f"{arguments.nodes} nodes, {exchanges} exchanges, {took:.0f} s: {counts}\n")
-    print("| | |\n|---|---|")
-    print(f"| nodes lost, joined | {summary['nodes_lost']}, {summary['nodes_joined']} |")
-    print(f"| images trained, lost | {summary['samples']}, {summary['images_lost']} |")
-    print(f"| seconds per loss: median, 90 %, most | {quantile(lost, 0.5):.2f}, {quantile(lost, 0.9):.2f}, "
-          f"{quantile(lost, 1):.2f} |")
-    print(f"| seconds per join: median, 90 %, most | {quantile(joined, 0.5):.2f}, {quantile(joined, 0.9):.2f}, "
-          f"{quantile(joined, 1):.2f} |")
-    print(f"| accuracy | {100 * summary['accuracy']:.2f} % |")
-    if calm:
-        spread = statistics.stdev(calm) if len(calm) > 1 else float("nan")
-        print(f"| accuracy of {len(calm)} undisturbed runs | {100 * statistics.mean(calm):.2f} % "
-              f"(standard deviation {100 * spread:.2f}) |")
+        return compare(arguments, pathlib.Path(folder), options)
 
 
 if __name__ == "__main__":

@@ -227,6 +227,7 @@ void Run::take_over_record(const Summary& summary, int64_t exchanges, const char
 void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision) {
   comm::write_hang_reports_to(ranks_, directory_);
   if (!writes()) return;
+  if (is_done(directory_)) throw comm::LeftBehind("[train] the others have ended the run without this node");
   if (!metrics_file_) {
     if (!std::filesystem::exists(directory_)) {
       io::create_run_directory(directory_);

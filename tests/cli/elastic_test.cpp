@@ -133,8 +133,8 @@ TEST_F(Elastic, LostNodesComeBack) {
   kill(ranks_.at(1), SIGKILL);
   ASSERT_TRUE(training.wait_for("node 2 joined after exchange "));
   for (const int pid : training.children()) ranks_.push_back(pid);
-  ASSERT_TRUE(training.wait_for("exchange "));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto joined_after = lines_of("membership.jsonl").at(1).at("exchange").get<size_t>();
+  while (lines_of("metrics.jsonl").size() < joined_after + 3) ASSERT_TRUE(training.wait_for("exchange "));
   kill(training.pid(), SIGTERM);
   EXPECT_EQ(training.finish().status, 128 + SIGTERM);
 
@@ -235,6 +235,20 @@ TEST_F(Elastic, RunsGoOnWithoutAStoppedNodeThatIsNotTheMajority) {
   expect_whole_record(1);
 }
 
+/// The lowest one, for which the others wait while they can.
+TEST_F(Elastic, AFirstNodeThatWasSilentFindsThatTheOthersWentOn) {
+  Running training(scratch_.path(), endless_elastic_run({"--nodes", "3"}));
+  ASSERT_TRUE(training.wait_for("exchange 3/"));
+  const int first = training.children().at(0);
+  kill(first, SIGSTOP);
+  ASSERT_TRUE(training.wait_for("lost node 0 after exchange "));
+  kill(first, SIGCONT);
+  EXPECT_TRUE(training.wait_for("the others went on without this node, 0"));
+  EXPECT_TRUE(training.wait_for("node 3 joined after exchange "));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+}
+
 TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
   const Result result = run_and(SIGSTOP, {{3, 3}}, {"--nodes", "3", "--ranks-per-node", "2"});
   EXPECT_EQ(result.status, 0) << result.errors;
@@ -270,6 +284,40 @@ TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
     EXPECT_EQ(rank.status, 2);
     EXPECT_THAT(rank.errors, HasSubstr("--min-nodes: got 2, the launcher started 1 nodes x 1 ranks"));
   }
+}
+
+/// It takes those whose doors are closed for dead, and is not to write over what they have left.
+TEST_F(Elastic, ANodeThatComesBackAfterTheEndLeavesTheResults) {
+  const auto words = prunex({"train", "--elastic", "--samples", "320", "--model", "resnet8", "--batch-size", "8",
+                             "--exchanges", "30", "--local-steps", "2", "--nodes", "3", "--run-dir", "run"});
+  const int port = tests::free_port(15000);
+  Running first(scratch_.path(), as_rank(0, 3, port, words)), second(scratch_.path(), as_rank(1, 3, port, words)),
+      third(scratch_.path(), as_rank(2, 3, port, words));
+  ASSERT_TRUE(first.wait_for("exchange 3/"));
+  kill(first.pid(), SIGSTOP);
+  EXPECT_EQ(second.finish().status, 0);
+  EXPECT_EQ(third.finish().status, 0);
+  kill(first.pid(), SIGCONT);
+  const Result late = first.finish();
+  EXPECT_EQ(late.status, 1);
+  EXPECT_THAT(late.errors, HasSubstr("the others have ended the run without this node"));
+  expect_whole_record(1);
+}
+
+/// As launchers do that start again what has failed, however late.
+TEST_F(Elastic, ARankThatIsStartedAgainAfterTheEndEndsWell) {
+  const auto words = prunex({"train", "--elastic", "--samples", "320", "--model", "resnet8", "--batch-size", "8",
+                             "--exchanges", "3", "--local-steps", "2", "--nodes", "2", "--run-dir", "run"});
+  for (const Result& rank : on_nodes(scratch_.path(), 2, words)) EXPECT_EQ(rank.status, 0) << rank.errors;
+  const std::string summary = text_of(scratch_ / "run/summary.json");
+  Running late(scratch_.path(), as_rank(1, 2, tests::free_port(15000), words));
+  const Result result = late.finish();
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.errors, HasSubstr("prunex: the run in run is done"));
+  EXPECT_EQ(text_of(scratch_ / "run/summary.json"), summary);
+  const Result anew = run_program(scratch_.path(), words);
+  EXPECT_EQ(anew.status, 2);
+  EXPECT_THAT(anew.errors, HasSubstr("--run-dir"));
 }
 
 TEST_F(Elastic, RunsEndWhereFewerNodesAreLeftThanWanted) {

@@ -237,6 +237,9 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   EXPECT_NE(presence_at(door.endpoint(), link_key({}, "door", "token"), 300ms), Presence::kThere);
 
   const Report mine{.node = 1, .formed = {2, {0, 1}}, .seen = 2}, left{.node = 3, .formed = {1, {0, 1, 3}}, .seen = 1};
+  EXPECT_EQ(presence_at(door.endpoint(), key, mine, 2s), Presence::kThere);
+  EXPECT_EQ(presence_at(door.endpoint(), key, left, 2s), Presence::kWentOn);
+  EXPECT_TRUE(door.reports().empty()) << "who asks does not wait to be told";
   Call call(door.endpoint(), key, mine, 2s);
   Call late(door.endpoint(), key, left, 2s);
   std::optional<Call::Answer> answer;
@@ -258,6 +261,7 @@ TEST(Door, IsClosedWhenItsProcessHasEnded) {
   EXPECT_EQ(presence_at(endpoint, {}, 2s), Presence::kEnded);
   const Socket listener = listen_on({"127.0.0.1", 0}, 1);  // of a process that is stopped
   EXPECT_EQ(presence_at({"127.0.0.1", port_of(listener)}, {}, 200ms), Presence::kSilent);
+  EXPECT_EQ(presence_at({"127.0.0.1", port_of(listener)}, {}, Report(), 200ms), Presence::kSilent);
 }
 
 }  // namespace

@@ -164,6 +164,14 @@ std::string run_to_come_back_to(const TrainOptions& options) {
   return may && train::doors_in(directory) ? directory : "";
 }
 
+/// Whether a launcher starts a rank again when the others have come to the end without it.
+bool is_late(const TrainOptions& options) {
+  const bool late =
+      options.elastic && options.resume.empty() && !options.run_dir.empty() && train::is_done(options.run_dir);
+  if (late) say(fmt::format("prunex: the run in {} is done\n", options.run_dir));
+  return late;
+}
+
 comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
                         comm::ConnectOptions connection) {
   if (!options.join.empty() && connection.interfaces.empty()) {
@@ -181,10 +189,12 @@ comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::E
   return comm::connect(environment.value_or(comm::Environment()), connection, wanted);
 }
 
-/// Comes back to the run where it was before, or trains from the beginning or a checkpoint.
-train::Summary train_or_join(TrainOptions options, const std::optional<comm::Environment>& environment,
-                             const comm::ConnectOptions& connection, const std::string& config,
-                             train::StopRequest& stop, comm::Hierarchy& ranks) {
+/// Comes back to the run where it was before, or trains from the beginning or a checkpoint. Nothing if the run ended
+/// without this rank.
+std::optional<train::Summary> train_or_join(TrainOptions options, const std::optional<comm::Environment>& environment,
+                                            const comm::ConnectOptions& connection, const std::string& config,
+                                            train::StopRequest& stop, comm::Hierarchy& ranks) {
+  if (environment && is_late(options)) return std::nullopt;
   const std::string before = environment ? run_to_come_back_to(options) : "";
   if (!before.empty()) {
     options.join = before;
@@ -193,6 +203,7 @@ train::Summary train_or_join(TrainOptions options, const std::optional<comm::Env
       return train::train(options, ranks, config, &stop);
     } catch (const comm::NobodyThere&) {
       options.join.clear();
+      if (is_late(options)) return std::nullopt;
       if (std::filesystem::exists(before + "/checkpoint")) options.resume = before;
     }
   }
@@ -210,6 +221,9 @@ int launch_train(const TrainOptions& options, const comm::Layout& shape, const c
       .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = privacy};
   if (options.elastic && options.join.empty()) {
     std::string directory = options.resume.empty() ? options.run_dir : options.resume;
+    if (options.resume.empty() && !directory.empty() && train::is_done(directory)) {
+      io::check_new_or_empty(directory, "`run_dir`");
+    }
     if (directory.empty()) {
       directory = io::create_next_run_directory("runs", {options.data.dataset, options.model, options.strategy});
       words.insert(words.end(), {"--run-dir", directory});
@@ -246,7 +260,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::Hierarchy ranks;
   try {
     const auto summary = train_or_join(options, environment, connection, config, stop, ranks);
-    if (ranks.layout.rank == 0) print_result(summary);
+    if (summary && ranks.layout.rank == 0) print_result(*summary);
     return 0;
   } catch (const train::Interrupted& end) {
     if (ranks.layout.rank == 0) say(text::with_flags(fmt::format("prunex: {}\n", end.what())));

@@ -74,6 +74,7 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
     lives_ = true;
     heard_ = Clock::now();
     if (message->kind != MessageKind::kNote) continue;
+    if (message->text == words::kIn) return Answer{};
     if (message->text == words::kOut) return Answer{Presence::kThere, "", true};
     if (auto said = after(words::kSaid, message->text)) return Answer{Presence::kThere, std::move(*said)};
     std::istringstream place(after(words::kElsewhere, message->text).value_or(""));
@@ -155,12 +156,18 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
   }
 }
 
+namespace {
+
+constexpr milliseconds kListen{20};
+constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
+
+}  // namespace
+
 Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
-  constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
   for (int i = 0; i < kTries; ++i) {
     Call call(door, key, patience);
     while (!call.lives()) {
-      const auto answer = call.hear(milliseconds(20));
+      const auto answer = call.hear(kListen);
       if (!answer) continue;
       if (answer->presence == Presence::kSilent) return Presence::kSilent;
       break;
@@ -170,12 +177,23 @@ Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds pati
   return Presence::kEnded;
 }
 
-std::optional<Presence> RollCall::ask(const Endpoint& door) {
+Presence presence_at(const Endpoint& door, const LinkKey& key, const Report& self, milliseconds patience) {
+  for (int i = 0; i < kTries; ++i) {
+    Call call(door, key, words::kIsIn + self.text(), patience);
+    std::optional<Call::Answer> answer;
+    while (!answer) answer = call.hear(kListen);
+    if (answer->is_out) return Presence::kWentOn;
+    if (answer->presence != Presence::kEnded) return answer->presence;
+  }
+  return Presence::kEnded;
+}
+
+std::optional<Presence> RollCall::ask(const Endpoint& door, milliseconds patience) {
   constexpr milliseconds kAskAgain{100};  // it may be a long wait
   Asked& asked = asked_[door.text()];
   if (!asked.answer.valid()) {
     if (Clock::now() < asked.answered_at + kAskAgain) return std::nullopt;
-    asked.answer = std::async(std::launch::async, presence_at, door, key_, silence_);
+    asked.answer = std::async(std::launch::async, [=, this] { return presence_at(door, key_, self_, patience); });
   }
   if (asked.answer.wait_for(milliseconds(0)) != std::future_status::ready) return std::nullopt;
   asked.answered_at = Clock::now();

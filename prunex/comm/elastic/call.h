@@ -16,9 +16,11 @@ namespace prunex::comm {
 /// What is said at a door; behind those with a space there is more.
 namespace words {
 inline constexpr const char* kAsk = "ask";               ///< for a sign of life
+inline constexpr const char* kIsIn = "is in ";           ///< whether the others go on with the caller: a Report
 inline constexpr const char* kSeek = "seek ";            ///< the others: a Report
 inline constexpr const char* kJoin = "join ";            ///< a Newcomer
 inline constexpr const char* kFetch = "fetch";           ///< what is offered
+inline constexpr const char* kIn = "in";                 ///< they have not gone on without it
 inline constexpr const char* kOut = "out";               ///< the others go on without the caller
 inline constexpr const char* kSaid = "said ";            ///< what Door::tell() or answer() was given
 inline constexpr const char* kElsewhere = "elsewhere ";  ///< the Endpoint of who lets newcomers in
@@ -29,7 +31,7 @@ inline constexpr const char* kSize = "size ";            ///< bytes of what come
 std::optional<std::string> after(const char* word, const std::string& text);
 
 /// What a rank learns at another one's door.
-enum class Presence { kThere, kEnded, kSilent };
+enum class Presence { kThere, kEnded, kSilent, kWentOn };
 
 /// A rank that asks to be let into the run.
 struct Newcomer {
@@ -53,9 +55,10 @@ class Call {
     std::optional<Endpoint> elsewhere = {};  ///< who lets newcomers in
   };
 
-  /// Asks for a sign of life alone, looks for the others, or wants to be let in. Waits for the connection up to
-  /// `patience`, which is also the silence that ends the conversation.
+  /// Asks for a sign of life alone, or says so many words, looks for the others, or wants to be let in. Waits for the
+  /// connection up to `patience`, which is also the silence that ends the conversation.
   Call(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
+  Call(const Endpoint& door, const LinkKey& key, const std::string& words, std::chrono::milliseconds patience);
   Call(const Endpoint& door, const LinkKey& key, const Report& report, std::chrono::milliseconds patience);
   Call(const Endpoint& door, const LinkKey& key, const Newcomer& newcomer, std::chrono::milliseconds patience);
 
@@ -67,7 +70,6 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
-  Call(const Endpoint& door, const LinkKey& key, const std::string& words, std::chrono::milliseconds patience);
 
   std::optional<PeerLink> link_;
   Presence presence_ = Presence::kThere;
@@ -82,14 +84,17 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
 
 /// Whether the process behind the door lives.
 Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
+/// Or whether it has gone on without who says this of itself.
+Presence presence_at(const Endpoint& door, const LinkKey& key, const Report& self, std::chrono::milliseconds patience);
 
-/// Asks at many doors at once whether their processes live, without waiting for answers.
+/// Asks at many doors at once whether their processes live, and have not gone on without who says this of itself; does
+/// not wait for answers.
 class RollCall {
  public:
-  RollCall(LinkKey key, std::chrono::milliseconds silence) : key_(std::move(key)), silence_(silence) {}
+  RollCall(LinkKey key, Report self) : key_(std::move(key)), self_(std::move(self)) {}
 
-  /// What has been heard from there since the last time; then, after a pause, asks again.
-  std::optional<Presence> ask(const Endpoint& door);
+  /// What has been heard from there since the last time; then, after a pause, asks again, for so long.
+  std::optional<Presence> ask(const Endpoint& door, std::chrono::milliseconds patience);
 
  private:
   struct Asked {
@@ -98,7 +103,7 @@ class RollCall {
   };
 
   const LinkKey key_;
-  const std::chrono::milliseconds silence_;
+  const Report self_;
   std::map<std::string, Asked> asked_;  // by the doors' text
 };
 

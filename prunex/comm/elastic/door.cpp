@@ -196,6 +196,11 @@ class Door::Loop {
         send_elsewhere(caller);
         return true;
       }
+      if (const auto asks = after(words::kIsIn, message.text)) {
+        const bool out = is_out(Report::from_text(*asks));
+        caller.link.send({MessageKind::kNote, out ? words::kOut : words::kIn});
+        return true;
+      }
       const auto report = after(words::kSeek, message.text);
       if (!report) return false;
       caller.report = Report::from_text(*report);
@@ -230,10 +235,12 @@ class Door::Loop {
 
   /// Tells a caller without whom the others went on.
   bool is_in(Caller& caller) const {
-    const bool is_out = caller.report->formed.epoch < formed_.epoch && !formed_.has(caller.report->node);
-    if (is_out) caller.link.send({MessageKind::kNote, words::kOut});
-    return !is_out;
+    const bool out = is_out(*caller.report);
+    if (out) caller.link.send({MessageKind::kNote, words::kOut});
+    return !out;
   }
+
+  bool is_out(const Report& report) const { return report.formed.epoch < formed_.epoch && !formed_.has(report.node); }
 
   const Socket listener_;
   const Endpoint endpoint_;

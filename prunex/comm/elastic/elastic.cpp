@@ -31,7 +31,10 @@ constexpr milliseconds kConnectsSoon{200};     // who takes longer is asked for 
 /// Asks for signs of life of ranks that have not come.
 class Elastic::Lead {
  public:
-  Lead(const Elastic& of, Missing& missing) : of_(of), missing_(missing) {}
+  Lead(const Elastic& of, Missing& missing) : of_(of), missing_(missing), calls_(of.door_key(), of.report()) {}
+
+  /// Whether somebody has gone on without this node.
+  bool is_out() const { return is_out_; }
 
   void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
     for (const int node : nodes) {
@@ -45,14 +48,17 @@ class Elastic::Lead {
 
  private:
   void ask(int node, int local_rank) {
-    const auto presence = calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)]);
+    const auto presence =
+        calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)], of_.patience_with(node));
     if (presence == Presence::kEnded) missing_.dead.insert(node);
     if (presence == Presence::kSilent) missing_.silent.insert(node);
+    if (presence == Presence::kWentOn) is_out_ = true;
   }
 
   const Elastic& of_;
   Missing& missing_;
-  RollCall calls_{of_.door_key(), of_.options_.silence};
+  RollCall calls_;
+  bool is_out_ = false;
 };
 
 /// While the ranks of a roster connect: if one is lost meanwhile, the others do not wait until it should have come.
@@ -81,7 +87,7 @@ class Elastic::Escort {
     if (over_after(kConnectsSoon)) return;
     Missing missing;
     Lead others(of_, missing);
-    while (missing.dead.empty() && missing.silent.empty()) {
+    while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
       others.ask(roster_.nodes, {});
       if (over_after(kAskEvery)) return;
     }
@@ -194,6 +200,11 @@ Report Elastic::report() const {
 
 Change Elastic::regroup() {
   ranks_.watch->abort_switch()->abort("the nodes regroup");
+  if (const auto rank = ranks_.watch->silent_rank()) {
+    Layout there = ranks_.layout;
+    there.rank = *rank;
+    silent_ = formed_.nodes[static_cast<size_t>(there.node())];
+  }
   return settle(std::nullopt);
 }
 
@@ -218,6 +229,7 @@ Change Elastic::settle(std::optional<Decision> decision) {
     }
   }
   store_.reset();
+  silent_.reset();
   formed_ = decision->roster;
   agreed_.clear();
   door_->dismiss();
@@ -239,6 +251,15 @@ Change Elastic::settle(std::optional<Decision> decision) {
   open_entrance();
   change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return change;
+}
+
+/// A node that has been silent for long enough to be lost gets a second chance, not all of that time again.
+milliseconds Elastic::patience_with(int node) const {
+  return node == silent_ ? options_.silence / 2 : options_.silence;
+}
+
+std::string Elastic::without_this_node() const {
+  return fmt::format("[comm] the others went on without this node, {}", node_);
 }
 
 /// The lowest node that may be there.
@@ -264,14 +285,12 @@ Elastic::Decision Elastic::seek() {
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
 std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   const Endpoint& door = door_of(node);
-  const auto silence = options_.silence;
+  const auto silence = patience_with(node);
   Call call(door, door_key(), report(), silence);
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) continue;
-    if (answer->is_out) {
-      throw LeftBehind(fmt::format("[comm] the others went on without this node, {}", node_));
-    }
+    if (answer->is_out) throw LeftBehind(without_this_node());
     if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;
     if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key(), silence);
@@ -300,6 +319,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
     if (missing.dead.count(node_) > 0) {
       throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
     }
+    if (others.is_out()) throw LeftBehind(without_this_node());
     switch (verdict.kind) {
       case Verdict::Kind::kGo:
         return decided(verdict);

@@ -140,6 +140,8 @@ class Elastic {
   void weigh();
   bool contributes(int node) const { return options_.join_at_once || joined_at_.count(node) == 0; }
   const Endpoint& door_of(int node) const { return doors_[static_cast<size_t>(node)].front(); }
+  std::chrono::milliseconds patience_with(int node) const;
+  std::string without_this_node() const;
   int leader(const Missing& missing) const;
   Decision seek();
   std::optional<Decision> follow(int node, Missing& missing);
@@ -166,6 +168,7 @@ class Elastic {
   int64_t committed_ = 0;
   std::map<int, int64_t> joined_at_;  // exchanges that counted when a node joined, until the next one does
   bool entered_ = false;
+  std::optional<int> silent_;           // the node that is lost because it said nothing, while the others regroup
   std::unique_ptr<StoreServer> store_;  // of a leader, while the others connect
   std::unique_ptr<Door> door_, entrance_;
 };

@@ -231,7 +231,7 @@ class Heartbeat::Loop {
       read(rank, now);  // what came since the wait
       const auto peer = peers_.find(rank);
       if (peer == peers_.end() || !peer->second.silent_for(timeout_, now)) continue;
-      declare_dead(rank, fmt::format("silent for {:g} s", std::chrono::duration<double>(timeout_).count()));
+      declare_dead(rank, fmt::format("{} {:g} s", kSilentFor, std::chrono::duration<double>(timeout_).count()));
     }
   }
 

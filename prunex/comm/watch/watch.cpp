@@ -76,7 +76,16 @@ void Watch::hear(int rank, const std::string& status, bool left) {
   peers_[rank] = {decode(status), Journal::Clock::now(), left};
 }
 
+std::optional<int> Watch::silent_rank() const {
+  const std::lock_guard lock(mutex_);
+  return silent_rank_;
+}
+
 void Watch::lose(int rank, const std::string& reason) {
+  if (reason.starts_with(kSilentFor)) {
+    const std::lock_guard lock(mutex_);
+    silent_rank_ = rank;
+  }
   abort_switch_->abort(fmt::format("{} {}: {}", kLostRank, name_of(rank), reason));
   if (options_.reports) write_journal();
 }

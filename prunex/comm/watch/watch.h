@@ -29,6 +29,9 @@ struct HeartbeatOptions {
   Privacy privacy = {};
 };
 
+/// Begins the reason why a rank is lost that said nothing.
+inline constexpr const char* kSilentFor = "silent for";
+
 /// What a heartbeat asks and tells, all from its own thread; none of it may throw. Any may be empty.
 struct HeartbeatEvents {
   /// What the pings and the goodbye say about this rank: at most 64 KiB.
@@ -89,6 +92,9 @@ class Watch {
   /// Goes on with "lost rank 3 (node 1): …" when a rank is lost.
   const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
+  /// The rank that is lost because it said nothing; none if none is.
+  std::optional<int> silent_rank() const;
+
   /// Starts the heartbeat: until then, and without it, the watch knows nothing of other ranks. All ranks must call.
   void start(Store& store, const HeartbeatOptions& options);
 
@@ -124,6 +130,7 @@ class Watch {
 
   mutable std::mutex mutex_;
   std::map<int, Peer> peers_;
+  std::optional<int> silent_rank_;
   std::string folder_;
   std::optional<std::chrono::steady_clock::time_point> reported_at_;
 
