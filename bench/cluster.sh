@@ -7,8 +7,9 @@
 #   MBIT            rate of every link, each way, in Mbit/s; 0 = unshaped
 #   --interfaces I  links per node: eth0, eth1, ..., each on a bridge of its own [1]
 #   --burst KB      bytes that cross an idle link faster than its rate [256]
-#   --cores C       share of a processor that every rank has to itself, 0.1 or more: as long as all of them together are
-#                   fewer than there are processors, no rank takes time from another [no limit]
+#   --cores C       share of a processor that every rank has to itself, 0.05 or more: as long as all of them together
+#                   are fewer than there are processors, no rank takes time from another, nor does other work of the
+#                   machine [no limit]
 #
 # MBIT and C may be lists, as 25,100: for node 0, 1, ..., the last holds for the rest.
 #
@@ -27,7 +28,7 @@ readonly cluster=prunex-$$
 readonly grace=10
 nodes='' ranks_per_node='' mbit='' interfaces=1 burst=256 cores='' groups='' command=()
 alive='' janitor='' timer='' worst=0
-prefixers=()
+prefixers=() tickers=()
 declare -A running=()
 
 refuse() { printf 'cluster.sh: %s\n' "$*" >&2; exit 2; }
@@ -59,16 +60,16 @@ parse() {
   is_count "$nodes" || refuse "NODES: got '$nodes', wanted a whole number from 1 on"
   is_count "$ranks_per_node" || refuse "RANKS_PER_NODE: got '$ranks_per_node', wanted a whole number from 1 on"
   is_rates "$mbit" || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
-  [[ -z $cores ]] || { is_rates "$cores" && [[ ! ,$cores, =~ ,0(\.0[0-9]*)?, ]]; } ||
-    refuse "--cores: got '$cores', wanted shares of a processor from 0.1 on"
+  [[ -z $cores ]] || { is_rates "$cores" && [[ ! ,$cores, =~ ,0(\.0*|\.0[0-4][0-9]*)?, ]]; } ||
+    refuse "--cores: got '$cores', wanted shares of a processor from 0.05 on"
   is_count "$burst" || refuse "--burst: got '$burst', wanted kB"
   is_count "$interfaces" || refuse "--interfaces: got '$interfaces', wanted a whole number from 1 on"
 }
 
 check_machine() {
   local tool
-  for tool in ip tc setsid; do
-    command -v "$tool" >/dev/null || refuse "needs '$tool' (Debian: iproute2, util-linux)"
+  for tool in ip tc setsid ${cores:+chrt taskset perl}; do
+    command -v "$tool" >/dev/null || refuse "needs '$tool' (Debian: iproute2, util-linux, perl)"
   done
   [[ $EUID -eq 0 ]] || refuse "needs root, to make network namespaces"
 }
@@ -89,17 +90,33 @@ find_groups() {
 # shellcheck disable=SC2317
 write() { echo "$1" >"$2"; }
 
-# The group of a rank, which may compute for its share of every 10 ms.
+# The group of a rank, which may compute for its share of every 5 ms, or of as many as make it 1 ms, the least that the
+# kernel knows; within that nothing else takes its turn, by the highest weight there is.
 add_group() {
-  local group=$groups/$cluster-rank$1 period=10000 quota
-  quota=$(awk "BEGIN { printf \"%d\", $2 * $period }")
+  local group=$groups/$cluster-rank$1 period quota
+  read -r period quota < <(awk "BEGIN { p = $2 < 0.2 ? 1000 / $2 : 5000; printf \"%d %d\n\", p, p * $2 + 0.5 }")
   must mkdir "$group"
   if [[ -e $group/cpu.max ]]; then
     must write "$quota $period" "$group/cpu.max"
+    must write 10000 "$group/cpu.weight"
   else
     must write "$period" "$group/cpu.cfs_period_us"
     must write "$quota" "$group/cpu.cfs_quota_us"
+    must write 262144 "$group/cpu.shares"
   fi
+}
+
+# The kernel looks at the limits when it changes between processes, else at its own ticks, 4 ms apart, and lets who ran
+# for so long wait for as many periods: so something small runs on every processor each millisecond, as long as this
+# script does.
+start_tickers() {
+  # shellcheck disable=SC2016
+  local processor ticker='select undef, undef, undef, 0.001 while getppid == $ARGV[0]'
+  must chrt --fifo 1 true
+  for processor in /sys/devices/system/cpu/cpu[0-9]*; do  # those that are off, or not ours, have no ranks
+    taskset --cpu-list "${processor##*cpu}" chrt --fifo 1 perl -e "$ticker" "$$" {alive}>&- 2>/dev/null &
+    tickers+=("$!")
+  done
 }
 
 # Ends all processes of a cluster and removes its namespaces, with the links in them, and its groups. Runs in a shell of
@@ -127,7 +144,8 @@ sweep() {
 finish() {
   [[ -z $timer ]] || kill "$timer" 2>/dev/null || true
   exec {alive}>&-
-  wait "$janitor" "${prefixers[@]}" 2>/dev/null || true  # some may have ended long ago
+  ((${#tickers[@]} == 0)) || kill "${tickers[@]}" 2>/dev/null || true
+  wait "$janitor" "${prefixers[@]}" "${tickers[@]}" 2>/dev/null || true  # some may have ended long ago
 }
 
 # The janitor sweeps when the pipe from this script ends, so also if this script is killed.
@@ -148,8 +166,12 @@ must() {
 
 address() { echo "10.$((70 + $2)).$(($1 / 250)).$(($1 % 250 + 1))"; }
 
+# Segments of no more than half a burst pass the shaping whole, as through a network card that cuts packets itself: cut
+# here, every packet costs the ranks a part of their processors.
 shape() {
+  local segment=$((burst * 512))
   [[ $3 =~ [1-9] ]] || return 0
+  must ip -n "$1" link set "$2" gso_max_size $((segment < 65536 ? segment : 65536))
   must tc -n "$1" qdisc replace dev "$2" root tbf rate "${3}mbit" burst "${burst}k" latency 100ms
 }
 
@@ -246,6 +268,7 @@ check_machine
 [[ -z $cores ]] || find_groups
 start_janitor
 build
+[[ -z $cores ]] || start_tickers
 for ((rank = 0; rank < nodes * ranks_per_node; rank++)); do start_rank "$rank"; done
 wait_for_ranks
 exit "$worst"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 
 #include "plan/plan.h"
@@ -31,10 +32,11 @@ std::map<size_t, int> styles_of(const Plan& plan) {
   return styles;
 }
 
+/// What tells it from others comes first: the end of a long label is cut off.
 std::string name_of(const Plan& plan, const Row& row) {
   const Recorded& run = plan.of(row);
   if (row.is_recorded) return run.name;
-  return fmt::format("{}, H {}, {}", run.name, row.setting.local_steps, row.setting.payload);
+  return fmt::format("H {} {}: {}", row.setting.local_steps, row.setting.payload, run.name);
 }
 
 Figure parts_figure(const Plan& plan) {
@@ -91,6 +93,9 @@ Figure scaling_figure(const Plan& plan, const Scaling& scaling, const std::strin
                     {},
                     {}};
   plot.y.from_zero = true;
+  for (const auto& point : scaling.points) {
+    plot.x.marks.push_back(static_cast<double>(point.nodes) * plan.options.cluster.ranks_per_node);
+  }
   auto styles = styles_of(plan);
   for (size_t i = 0; i < scaling.rows.size(); ++i) {
     const Row& row = plan.rows[scaling.rows[i]];
@@ -129,8 +134,10 @@ report::Section section_of(const Plan& plan) {
 
 std::string to_html(const Plan& plan, const report::Origin& origin) {
   report::Page page{.title = "Plan: " + plan.task, .sections = {section_of(plan)}};
+  const auto left_out = plan.caveats.end() - static_cast<std::ptrdiff_t>(plan.left_out.size());  // they come last
+  page.footer.assumed = {plan.caveats.begin(), left_out};
   page.footer.missing = report::take_missing(page.sections.front().chapters);
-  page.footer.missing.insert(page.footer.missing.begin(), plan.caveats.begin(), plan.caveats.end());
+  page.footer.missing.insert(page.footer.missing.begin(), left_out, plan.caveats.end());
   page.footer.command = origin.command;
   page.footer.made = fmt::format("Made {} by prunex {}.", origin.date, origin.version);
   return report::to_html(page);

@@ -263,6 +263,10 @@ double Plan::cost(double seconds) const {
 
 Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options) {
   check(options.cluster);
+  for (const double interval : options.local_steps) {
+    if (interval == std::floor(interval)) continue;
+    throw std::invalid_argument(fmt::format("`local_steps`: got {}, wanted a whole number of steps", interval));
+  }
   const auto tasks = report::tasks_of(runs);
   const auto [title, variants] = choose(tasks, options.only);
   Plan plan{.options = options, .task = title};

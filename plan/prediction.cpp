@@ -9,9 +9,6 @@
 namespace prunex::plan {
 namespace {
 
-constexpr double kForward = 1.0 / 3;  // of a step: backward has two products of matrices for every one of forward
-constexpr double kMiB = 1 << 20;
-
 /// Of operations that wait for each other, the first carries everything and the others their latency: seconds are
 /// linear in bytes.
 double seconds_of(comm::Form form, double bytes, double count, const Network& network) {
@@ -50,7 +47,8 @@ class Predictor {
     const double message = message_seconds(stretch);
     double waiting = sends * message;
     if (recorded_.sends_gradients && recorded_.overlap > 0) {
-      const double whole = overlapped_step(step * cluster_.straggler, reduced(stretch), form_, network_);
+      const double whole =
+          overlapped_step(step * cluster_.straggler, reduced(stretch), recorded_.buckets, form_, network_);
       waiting = steps * (whole - step * cluster_.straggler);
     } else if (recorded_.overlap > 0) {
       waiting = std::max(0.0, waiting - recorded_.overlap * local);
@@ -115,13 +113,11 @@ double interval_for(double share, double wire_seconds, double step_seconds) {
   return std::max(1.0, std::ceil(wire_seconds * (1 - share) / share / step_seconds));
 }
 
-double overlapped_step(double step_seconds, double bytes, comm::Form form, const Network& network) {
-  double end = 0, sent = 0;
-  for (int bucket = 0; sent < bytes; ++bucket) {
-    const double size = std::min(bytes - sent, (bucket < 2 ? 1 : 25) * kMiB);
-    sent += size;
-    const double ready = step_seconds * (kForward + (1 - kForward) * sent / bytes);
-    end = std::max(end, ready) + network.reduce(form, size);
+double overlapped_step(double step_seconds, double bytes, const std::vector<report::Bucket>& buckets, comm::Form form,
+                       const Network& network) {
+  double end = 0;
+  for (const auto& bucket : buckets) {
+    end = std::max(end, step_seconds * bucket.ready) + network.reduce(form, bytes * bucket.bytes);
   }
   return std::max(end, step_seconds);
 }

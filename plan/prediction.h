@@ -41,8 +41,9 @@ Prediction predict(const Recorded& recorded, const RecordedSeed& seed, const Set
 /// Steps between exchanges for which waiting takes `share` of the time: wire / (share / (1 - share)) / step.
 double interval_for(double share, double wire_seconds, double step_seconds);
 
-/// Seconds from the start of a step to its end where gradients leave while backward runs, two thirds of the step: they
-/// appear evenly, and leave in buckets of 1, 1, 25, 25, … MiB (strategies/gradients), one after the other.
-double overlapped_step(double step_seconds, double bytes, comm::Form form, const Network& network);
+/// Seconds from the start of a step to its end where gradients, `bytes` in all, leave while backward runs: Recorded's
+/// buckets, each when it is whole and the one before has passed.
+double overlapped_step(double step_seconds, double bytes, const std::vector<report::Bucket>& buckets, comm::Form form,
+                       const Network& network);
 
 }  // namespace prunex::plan

@@ -204,6 +204,25 @@ void read_setting(Recorded& recorded, const Run& run) {
                recorded.numbers);
 }
 
+/// As measured; else as if gradients appeared evenly in backward, which is two thirds of a step, because it has two
+/// products of matrices for every one of forward: in the strategy's buckets of 1, 1, 25, 25, … MiB.
+std::vector<report::Bucket> buckets_of(const Recorded& recorded, const report::Summary& summary) {
+  constexpr double kForward = 1.0 / 3, kMiB = 1 << 20;
+  if (!recorded.sends_gradients || recorded.overlap == 0) return {};
+  std::vector<report::Bucket> buckets = summary.buckets;
+  double all = 0;
+  for (const auto& bucket : buckets) all += bucket.bytes;
+  for (auto& bucket : buckets) bucket.bytes /= all;
+  const double bytes = 4 * recorded.numbers;
+  for (double sent = 0; all == 0 && sent < bytes;) {
+    const double size = std::min(bytes - sent, (buckets.size() < 2 ? 1 : 25) * kMiB);
+    sent += size;
+    buckets.push_back({size / bytes, kForward + (1 - kForward) * sent / bytes});
+  }
+  if (buckets.empty()) buckets.push_back({1, 1});
+  return buckets;
+}
+
 }  // namespace
 
 double Recorded::step_before() const {
@@ -220,6 +239,7 @@ Recorded take_apart(const report::Variant& variant) {
   Recorded recorded{.name = variant.name};
   read_setting(recorded, *runs.front());
   recorded.operations = operations_of(recorded, *runs.front()->summary);
+  recorded.buckets = buckets_of(recorded, *runs.front()->summary);
   std::vector<double> accuracies;
   for (const Run* run : runs) {
     recorded.seeds.push_back({stretches_of(*run, recorded), accuracies_of(*run), timing_scatter(*run)});

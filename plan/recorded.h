@@ -48,7 +48,8 @@ struct Recorded {
   bool knows_no_nodes = false;         ///< every rank sends what a node would
   bool changes_what_it_sends = false;  ///< post-local SGD: at another interval it would send something else
   Operations operations;
-  double numbers = 0, statistics = 0;  ///< parameters, and running means and variances, of the dense network
+  std::vector<report::Bucket> buckets;  ///< bytes as shares of all; empty unless gradients leave while backward runs
+  double numbers = 0, statistics = 0;   ///< parameters, and running means and variances, of the dense network
   std::vector<RecordedSeed> seeds;
   std::optional<report::Spread> accuracy;
 

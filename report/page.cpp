@@ -112,7 +112,8 @@ std::string contents_html(const Page& page) {
 }
 
 std::string footer_html(const Footer& footer) {
-  std::string html = "<footer>\n" + list_html("Missing", footer.missing) + list_html("Not read", footer.problems) +
+  std::string html = "<footer>\n" + list_html("Assumed", footer.assumed) + list_html("Missing", footer.missing) +
+                     list_html("Not read", footer.problems) +
                      list_html("Different builds, machines or sittings", footer.origins);
   html += fmt::format("<h3>About</h3>\n<p>{} <code>{}</code></p>\n", escape(footer.made), escape(footer.command));
   std::string sources, comparisons;

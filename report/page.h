@@ -35,6 +35,7 @@ struct Section {
 
 /// The end of the page.
 struct Footer {
+  std::vector<std::string> assumed;      ///< what holds only if it is so
   std::vector<std::string> missing;      ///< what one might look for in vain
   std::vector<std::string> problems;     ///< files that could not be read
   std::vector<std::string> origins;      ///< builds, machines and sittings, if runs differ in them

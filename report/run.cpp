@@ -181,12 +181,24 @@ double overlap_of(const json& object, const std::string& strategy, int64_t steps
   return always ? 1 : 0;
 }
 
+std::vector<Bucket> parse_buckets(const json& object) {
+  std::vector<Bucket> buckets;
+  if (!object.contains("buckets")) return buckets;
+  each(object, "buckets", [&](const json& bucket) {
+    const int64_t bytes = required_whole(bucket, "bytes");
+    if (bytes < 1) throw std::invalid_argument(fmt::format("bytes: got {}, wanted 1 to 2^53", bytes));
+    buckets.push_back({static_cast<double>(bytes), share_of(required<double>(bucket, "ready"), "ready")});
+  });
+  return buckets;
+}
+
 Summary parse_summary(const json& object) {
   Summary summary{.options = summary_options(object), .version = word(object, "version")};
   const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
   summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
   for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
   summary.overlap = overlap_of(object, strategy, summary.steps);
+  summary.buckets = parse_buckets(object);
   summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
   summary.nodes = parse_nodes(object);
   summary.messages = count_messages(object);

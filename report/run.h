@@ -75,6 +75,12 @@ struct Messages {
   std::optional<int64_t> gathered_bytes;  ///< sent by rank 0 so that all have what every rank has; likewise
 };
 
+/// Gradients that leave together while backward makes the rest.
+struct Bucket {
+  double bytes = 0;
+  double ready = 1;  ///< the share of a step's computing at which they were whole
+};
+
 /// A node of a run whose nodes have images of their own.
 struct NodeData {
   std::vector<int64_t> class_counts;  ///< training images
@@ -88,6 +94,8 @@ struct Summary {
   std::string version;           ///< of prunex
   bool sends_gradients = false;  ///< in every step; else weights in every exchange
   double overlap = 0;            ///< share of the local steps beside which messages between nodes travelled
+  std::vector<Bucket>
+      buckets;  ///< of gradients, in the order in which they leave; empty where older records do not say
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images

@@ -41,6 +41,14 @@ struct Phase {
   int64_t bytes = 0;   ///< that it moved, where it moved some
 };
 
+/// A part of the gradients that leaves while backward makes the rest.
+struct Bucket {
+  int64_t bytes = 0;
+  /// When it was whole: the share that had passed of the time in which a rank computes a step, from the end of the last
+  /// wait for others to that of backward.
+  double ready = 1;
+};
+
 /// What after_update() did. Of a step without an exchange only `exchanged` means something.
 struct Exchange {
   bool exchanged = false;
@@ -54,6 +62,7 @@ struct Exchange {
   double rho1 = 0, rho2 = 0;  ///< means over the tensors in ADMM, as used in this exchange
   std::vector<Phase> phases;
   int64_t overlapped = 0;  ///< local steps that ran beside it: the weights it averages are those of so many steps ago
+  std::vector<Bucket> buckets;  ///< in the order in which they leave, medians over the steps; empty if not measured
 };
 
 /// Everything an interrupted run needs to go on bit for bit after an exchange, by whose it is; shared, not copied.

@@ -296,6 +296,7 @@ std::string to_json(const Summary& summary) {
                     {"loss", summary.loss},
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
+  for (const auto& [bytes, ready] : summary.buckets) json["buckets"].push_back({{"bytes", bytes}, {"ready", ready}});
   if (summary.partition) {
     json["accuracy_by_node"] = summary.partition->accuracy_by_node;
     json["partition"] = {{"rule", summary.partition->rule}, {"class_counts", summary.partition->class_counts}};

@@ -90,6 +90,8 @@ struct Summary {
   std::string strategy, model, dataset;
   bool sends_gradients = false;  ///< in every step; else weights in every exchange
   int64_t overlapped_steps = 0;  ///< local steps beside which messages between nodes travelled
+  std::vector<strategies::Bucket>
+      buckets;  ///< of this rank's gradients, before the last exchange; empty if not measured
   uint64_t seed = 0;
   comm::Layout shape;  ///< of the run; its rank does not matter
   int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;

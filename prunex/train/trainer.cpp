@@ -294,6 +294,7 @@ void RankTrainer::count(const Metrics& metrics, Run& run) {
   summary_.samples = metrics.samples;
   const bool always = facts_of(options_.strategy).overlaps && !steps_.has_graphs();
   summary_.overlapped_steps += always ? metrics.step - last_step_ : metrics.exchange.overlapped;
+  if (!metrics.exchange.buckets.empty()) summary_.buckets = metrics.exchange.buckets;
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
   summary_.frozen = metrics.exchange.frozen;

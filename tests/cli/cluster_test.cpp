@@ -30,10 +30,10 @@ std::vector<std::string> cluster(std::vector<std::string> arguments, const std::
   return arguments;
 }
 
-/// Why there can be no cluster here; empty if there can.
-std::string obstacle() {
+/// Why there can be no such cluster here; empty if there can.
+std::string obstacle(const std::vector<std::string>& arguments = {"1", "1", "1"}) {
   if (std::getenv("PRUNEX_NO_SKIP") != nullptr) return "";
-  const Result result = run_program(".", cluster({"1", "1", "1"}, {"/bin/true"}));
+  const Result result = run_program(".", cluster(arguments, {"/bin/true"}));
   return result.status == 0 ? "" : result.errors;
 }
 
@@ -85,6 +85,37 @@ TEST_F(Cluster, ReturnsTheWorstStatusAndShowsTheErrorsOfAllRanks) {
   EXPECT_EQ(result.status, 5);
   EXPECT_THAT(result.errors, HasSubstr("[rank 1] oops\n"));
   expect_nothing_left(pid);
+}
+
+/// Of a file of numbers, as control groups have them.
+std::vector<int> numbers_in(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istream_iterator<int>(file), {}};
+}
+
+// A quota is 1 ms or more; the weights are the highest that the kernel has.
+TEST_F(Cluster, GivesEveryRankItsShareOfAProcessorBeforeOthers) {
+  const std::vector<std::string> wanted{"2", "1", "0", "--cores", "0.1,0.5"};
+  const auto reason = obstacle(wanted);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  Running running(scratch_.path(), cluster(wanted, {"/bin/sh", "-c", "echo here >&2; exec sleep 1000"}));
+  ASSERT_TRUE(running.wait_for("[rank 1] here"));
+  const bool is_second = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
+  const auto group = [&](int rank) {
+    return std::string("/sys/fs/cgroup/") + (is_second ? "" : "cpu/") + "prunex-" + std::to_string(running.pid()) +
+           "-rank" + std::to_string(rank) + "/";
+  };
+  const std::vector<std::vector<int>> limits{{1000, 10000}, {2500, 5000}};
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<int> limit = numbers_in(group(rank) + (is_second ? "cpu.max" : "cpu.cfs_quota_us"));
+    if (!is_second) limit.push_back(numbers_in(group(rank) + "cpu.cfs_period_us").at(0));
+    EXPECT_EQ(limit, limits[static_cast<size_t>(rank)]);
+    EXPECT_EQ(numbers_in(group(rank) + (is_second ? "cpu.weight" : "cpu.shares")).at(0), is_second ? 10000 : 262144);
+    EXPECT_FALSE(numbers_in(group(rank) + "cgroup.procs").empty());
+  }
+  kill(running.pid(), SIGTERM);
+  running.finish();
+  EXPECT_FALSE(std::filesystem::exists(group(0)) || std::filesystem::exists(group(1)));
 }
 
 TEST_F(Cluster, LeavesNothingWhenItIsInterruptedOrKilled) {
@@ -169,6 +200,7 @@ TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
   refused({"2", "1", "25,fast", "--", "true"}, "MBIT: got '25,fast'");
   refused({"2", "1", "1", "--cores", "half", "--", "true"}, "--cores: got 'half'");
   refused({"2", "1", "1", "--cores", "0.2,0", "--", "true"}, "--cores: got '0.2,0'");
+  refused({"2", "1", "1", "--cores", "0.049", "--", "true"}, "--cores: got '0.049'");
   refused({"2", "1", "1", "--burst", "0", "--", "true"}, "--burst: got '0'");
 }
 

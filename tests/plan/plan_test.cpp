@@ -152,6 +152,9 @@ TEST(Plan, RefusesWhatHasNoEffect) {
   options.cluster.sites = 2;
   refused(options, ddp, "`site_link`: got nothing");
   options = options_of(2);
+  options.local_steps = {10.5};
+  refused(options, two_runs(), "`local_steps`: got 10.5, wanted a whole number");
+  options = options_of(2);
   options.cluster.link = {1, 2, 3};
   refused(options, ddp, "`link`: got 3 links, wanted at most one for each of 2 nodes");
   auto runs = two_runs();
@@ -182,6 +185,19 @@ TEST(Plan, MakesAPageWithItsFigures) {
   EXPECT_NE(page.find("diloco is the first at"), std::string::npos);
   EXPECT_EQ(page.find("<h3>Runs</h3>"), std::string::npos);
   EXPECT_NE(page.find("<td class=\"num\">25 Mbit/s</td>"), std::string::npos);
+}
+
+TEST(Plan, PageTellsSettingsApartAndWhatIsAssumedFromWhatIsMissing) {
+  auto runs = two_runs();
+  runs.push_back(tests::recorded_run("top_k", true));
+  runs.back().summary->messages.gathered_bytes.reset();
+  auto options = options_of(12);
+  options.local_steps = {5};
+  const std::string page = to_html(make_plan(runs, options), {.command = "prunex plan"});
+  EXPECT_THAT(page, HasSubstr(">H 5 fp32: diloco<"));
+  EXPECT_THAT(page, testing::ContainsRegex("<h3>Assumed</h3>\n<ul><li>Accuracies, and"));
+  EXPECT_THAT(page, HasSubstr("<h3>Missing</h3>\n<ul><li>Left out: top_k"));
+  for (const char* ranks : {">1</text>", ">8</text>", ">12</text>"}) EXPECT_THAT(page, HasSubstr(ranks));
 }
 
 TEST(Plan, SaysWhatItDoesNotKnow) {

@@ -135,18 +135,54 @@ TEST(Prediction, OfGradientsIsAMessageInEveryStep) {
   EXPECT_NEAR(there.node_bytes, 20 * 6e6, 1e-3);
 }
 
-// 3 MiB appear evenly in the last two thirds of 6 s. In bytes per second of one node's link, 2(M-1)/M = 1 for M = 2: at
-// 1 MiB/s the buckets of 1, 1 and 1 MiB are ready after 2 + 4/3, 2 + 8/3 and 6 s and take 1 s each.
+// 3 MiB in thirds, whole after 10/3, 14/3 and 6 of 6 s. In bytes per second of one node's link, 2(M-1)/M = 1 for M = 2:
+// at 1 MiB/s each takes 1 s.
 TEST(OverlappedStep, HidesAllButWhatComesLast) {
   const double mib = 1 << 20;
+  const std::vector<report::Bucket> buckets{{1.0 / 3, 5.0 / 9}, {1.0 / 3, 7.0 / 9}, {1.0 / 3, 1}};
   Cluster cluster = cluster_of(2);
   cluster.latency = 0;
   cluster.link = {8 * mib / 1e6};
-  EXPECT_NEAR(overlapped_step(6, 3 * mib, comm::Form::kSharded, *make_closed_form(cluster)), 7, 1e-9);
+  EXPECT_NEAR(overlapped_step(6, 3 * mib, buckets, comm::Form::kSharded, *make_closed_form(cluster)), 7, 1e-9);
   // at a quarter of that the first waits for nothing, the others for the link
   cluster.link = {2 * mib / 1e6};
-  EXPECT_NEAR(overlapped_step(6, 3 * mib, comm::Form::kSharded, *make_closed_form(cluster)), 2 + 4.0 / 3 + 12, 1e-9);
-  EXPECT_DOUBLE_EQ(overlapped_step(6, 0, comm::Form::kSharded, *make_closed_form(cluster)), 6);
+  const auto slow = make_closed_form(cluster);
+  EXPECT_NEAR(overlapped_step(6, 3 * mib, buckets, comm::Form::kSharded, *slow), 2 + 4.0 / 3 + 12, 1e-9);
+  EXPECT_DOUBLE_EQ(overlapped_step(6, 0, buckets, comm::Form::kSharded, *slow), 6);
+}
+
+report::Run recorded_ddp(std::vector<report::Bucket> buckets) {
+  auto run = tests::recorded_run("ddp", true, 6e6);
+  run.summary->overlap = 1;
+  run.summary->buckets = std::move(buckets);
+  return run;
+}
+
+// 20 steps of 2 s and 20 of 1 s, 6 MB over 10 MB/s: 5 of them leave after 0.7 of a step and travel for 0.5 s, so that
+// the last one begins after 1.9 of 2 s, or 1.2 of 1 s, and ends 0.1 s later. It is whole when the step is.
+TEST(Prediction, OfOverlappedGradientsWaitsForWhatTheRecordedBucketsLeave) {
+  Cluster cluster = cluster_of(2);
+  cluster.latency = 0;
+  const Taken taken(recorded_ddp({{5e6, 0.7}, {1e6, 1}}));
+  EXPECT_NEAR(taken.on(cluster).wire, 20 * 0.1 + 20 * (0.7 + 0.5 + 0.1 - 1), 1e-9);
+  cluster.straggler = 2;  // steps of 4 and 2 s: the first bucket is there before the last is whole
+  EXPECT_NEAR(taken.on(cluster).wire, 40 * 0.1, 1e-9);
+}
+
+// 1.5 million parameters: 1, 1 and 6 - 2 x 1.048576 MB. The last third of a step's bytes is whole at its end.
+TEST(Recorded, GradientsOfOlderRunsAppearEvenlyInTheBucketsOfDdp) {
+  const Taken taken(recorded_ddp({}));
+  const double share = (1 << 20) / 6e6;
+  ASSERT_EQ(taken.recorded.buckets.size(), 3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NEAR(taken.recorded.buckets[i].bytes, share, 1e-12);
+    EXPECT_NEAR(taken.recorded.buckets[i].ready, 1.0 / 3 + 2.0 / 3 * (i + 1) * share, 1e-12);
+  }
+  EXPECT_NEAR(taken.recorded.buckets[2].bytes, 1 - 2 * share, 1e-12);
+  EXPECT_NEAR(taken.recorded.buckets[2].ready, 1, 1e-12);
+  auto unknown = recorded_ddp({});
+  unknown.summary->parameters_dense = 0;
+  EXPECT_NEAR(Taken(std::move(unknown)).on(cluster_of(2)).wire, 40 * (0.6 + 0.002), 1e-9);
 }
 
 TEST(Prediction, OfOverlappedWeightsHidesTheWireBesideLocalSteps) {

@@ -152,6 +152,10 @@ TEST(BrokenFiles, NumbersThatNoRunHasAreNamedByKey) {
   EXPECT_EQ(problem_with("trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 1e99}]})"),
             "traceEvents: entry 1: pid: got 1e+99, wanted at most 2^53");
   EXPECT_EQ(problem_with("summary.json", R"({"accuracy": 1e9})"), "accuracy: got 1000000000, wanted 0 to 1");
+  EXPECT_EQ(problem_with("summary.json", R"({"accuracy": 1, "buckets": [{"bytes": 4, "ready": 1.5}]})"),
+            "buckets: entry 1: ready: got 1.5, wanted 0 to 1");
+  EXPECT_EQ(problem_with("summary.json", R"({"accuracy": 1, "buckets": [{"bytes": 0, "ready": 1}]})"),
+            "buckets: entry 1: bytes: got 0, wanted 1 to 2^53");
 }
 
 TEST(BrokenFiles, ThatAreTooLargeAreNotRead) {

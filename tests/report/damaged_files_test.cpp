@@ -29,7 +29,8 @@ std::vector<std::string> damaged(const std::string& text) {
 TEST(Damaged, FilesOfARunAreDrawnOrNamed) {
   const tests::Scratch scratch;
   tests::RunFiles run;
-  run.partition = R"("accuracy_by_node":[0.5],"partition":{"rule":"classes:2","class_counts":[[5,7]]},)";
+  run.partition = R"("accuracy_by_node":[0.5],"partition":{"rule":"classes:2","class_counts":[[5,7]]},)"
+                  R"("buckets":[{"bytes":8,"ready":0.5}],)";
   tests::write_run(scratch / "a", run);
   write_text(scratch / "a/structure.json", R"({"groups": [{"name": "g", "size": 4, "kept": [0, 2]}]})");
   write_text(scratch / "a/trace.json", R"({"traceEvents": [{"ph": "X", "name": "local", "pid": 0, "tid": 0, "ts": 0,

@@ -24,7 +24,7 @@ struct RunFiles {
   double local_seconds = 2;         // of an exchange
   long inter_node_bytes = 1000000;  // of an exchange
   bool finished = true;
-  std::string partition;  // of summary.json: members, each with a comma behind it
+  std::string partition;  // or others of summary.json: members, each with a comma behind it
 };
 
 inline void write_text(const std::string& path, const std::string& text) {

@@ -132,6 +132,20 @@ TEST(Study, BrokenFilesAreNamedAndTheRestIsRead) {
   EXPECT_THAT(run.problems[0], testing::Not(HasSubstr("\n")));
 }
 
+TEST(Study, BucketsOfGradientsAreReadWhereARunHasThem) {
+  const Scratch scratch;
+  tests::RunFiles run;
+  write_run(scratch / "a", run);
+  EXPECT_THAT(read_run(scratch / "a").summary->buckets, IsEmpty());
+  run.partition = R"("buckets":[{"bytes":1000,"ready":0.75},{"bytes":24,"ready":1.0}],)";
+  write_run(scratch / "b", run);
+  const auto buckets = read_run(scratch / "b").summary->buckets;
+  ASSERT_THAT(buckets, SizeIs(2));
+  EXPECT_EQ(buckets[0].bytes, 1000);
+  EXPECT_EQ(buckets[0].ready, 0.75);
+  EXPECT_EQ(buckets[1].bytes, 24);
+}
+
 TEST(Study, RanksOfUnevenNodesAreAdded) {
   report::Run run;
   run.options = {{"nodes", "3"}, {"ranks-per-node", "4,2,1"}};

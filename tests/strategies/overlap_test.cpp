@@ -119,5 +119,43 @@ TEST(Ddp, BucketsLeaveFromTheLastParameterOn) {
   EXPECT_EQ(left, (std::vector<int64_t>{5, 4, 3}));
 }
 
+// Whether it was earlier or later does not matter here: every share is one of a step, and they follow each other.
+TEST(Ddp, SaysWhichShareOfAStepItsBucketsWaitFor) {
+  comm::Hierarchy ranks = hierarchy({});
+  Replica replica = replica_of({{"first", 3}, {"middle", 4}, {"last", 5}});
+  auto& params = replica.weights.params;
+  const auto strategy = make_ddp(replica, ranks, {.reporting = {3, 6}, .buckets = {.first = 4, .others = 4}});
+  Exchange exchange;
+  for (int step = 1; step <= 6; ++step) {
+    (params["last"].square().sum() * params["middle"].sum() * params["first"].sum()).backward();
+    strategy->before_update(replica);
+    exchange = strategy->after_update(replica, step);
+    ASSERT_EQ(exchange.exchanged, step % 3 == 0);
+    if (!exchange.exchanged) continue;
+    ASSERT_EQ(exchange.buckets.size(), 3);
+    double before = 0;
+    for (int64_t i = 0; i < 3; ++i) {
+      const auto& [bytes, ready] = exchange.buckets[static_cast<size_t>(i)];
+      EXPECT_EQ(bytes, 4 * (5 - i));
+      EXPECT_GE(ready, before);
+      EXPECT_LE(ready, 1);
+      before = ready;
+    }
+    EXPECT_GT(before, 0);
+  }
+}
+
+// What happens between the report before and the first step, such as an evaluation, is no part of it.
+TEST(Ddp, DoesNotMeasureTheFirstStepAfterAReport) {
+  comm::Hierarchy ranks = hierarchy({});
+  Replica replica = replica_of({{"first", 3}, {"last", 5}});
+  const auto strategy = make_ddp(replica, ranks, {.reporting = {1, 2}});
+  for (int step = 1; step <= 2; ++step) {
+    (replica.weights.params["last"].sum() * replica.weights.params["first"].sum()).backward();
+    strategy->before_update(replica);
+    EXPECT_TRUE(strategy->after_update(replica, step).buckets.empty());
+  }
+}
+
 }  // namespace
 }  // namespace prunex::strategies

@@ -120,6 +120,14 @@ TEST(SummaryFile, HasTheDocumentedKeys) {
   EXPECT_FALSE(ordered_json::parse(to_json(summary)).contains("validation_accuracy"));
 }
 
+TEST(SummaryFile, ListsTheBucketsOfGradientsWhereTheyWereMeasured) {
+  Summary summary = some_summary();
+  EXPECT_FALSE(ordered_json::parse(to_json(summary)).contains("buckets"));
+  summary.buckets = {{400, 0.75}, {8, 1}};
+  EXPECT_EQ(ordered_json::parse(to_json(summary))["buckets"],
+            ordered_json::parse(R"([{"bytes": 400, "ready": 0.75}, {"bytes": 8, "ready": 1.0}])"));
+}
+
 TEST(SummaryFile, ComparesWithDenseExchangesAndWithPerStepGradients) {
   // 2 nodes x 3 ranks, 4 exchanges, 18 steps, 1000 parameters and 60 statistics of 4 bytes each
   const Summary summary = some_summary();

@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -16,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/stopwatch.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 
 namespace prunex::strategies {
@@ -107,6 +110,45 @@ class GradientHook final : public torch::autograd::PostAccumulateGradHook {
   std::function<void(const at::Tensor&)> call_;
 };
 
+/// When buckets are whole, of the steps since the last report but the first, before which something else may be done.
+/// On the CPU alone: elsewhere hooks are called when work is handed to the device, not when it is done.
+class Readiness {
+ public:
+  /// All of them are to be seen before every end of backward.
+  void see_bucket() { moments_.push_back(Stopwatch::now()); }
+
+  void end_backward() {
+    const double begin = begin_, seconds = Stopwatch::now() - begin;
+    if (begin > 0 && seconds > 0) {
+      shares_.resize(moments_.size());
+      for (size_t i = 0; i < moments_.size(); ++i) shares_[i].push_back((moments_[i] - begin) / seconds);
+    }
+    moments_.clear();
+  }
+  void end_waiting() { begin_ = Stopwatch::now(); }
+  void forget_step() {
+    begin_ = 0;
+    moments_.clear();
+  }
+
+  /// Medians by bucket; nothing if no step was seen. Starts anew.
+  std::vector<double> take() {
+    std::vector<double> medians;
+    for (auto& of_bucket : std::exchange(shares_, {})) {
+      const auto middle = of_bucket.begin() + static_cast<std::ptrdiff_t>(of_bucket.size() / 2);
+      std::nth_element(of_bucket.begin(), middle, of_bucket.end());
+      medians.push_back(*middle);
+    }
+    forget_step();
+    return medians;
+  }
+
+ private:
+  double begin_ = 0;  // of the step; 0: not to be counted
+  std::vector<double> moments_;
+  std::vector<std::vector<double>> shares_;  // by bucket, then step
+};
+
 class Ddp final : public GradientStrategy {
  public:
   Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
@@ -120,6 +162,16 @@ class Ddp final : public GradientStrategy {
   }
 
   ~Ddp() override { stop_listening(); }
+
+  Exchange after_update(Replica& replica, int64_t step) override {
+    Exchange exchange = GradientStrategy::after_update(replica, step);
+    if (!exchange.exchanged) return exchange;
+    const auto ready = readiness_.take();
+    for (size_t i = 0; i < ready.size(); ++i) {
+      exchange.buckets.push_back({static_cast<int64_t>(buckets_.buffer(static_cast<int>(i)).nbytes()), ready[i]});
+    }
+    return exchange;
+  }
 
  private:
   void listen() {
@@ -138,10 +190,14 @@ class Ddp final : public GradientStrategy {
     stop_listening();
     params_ = replica.weights.params;
     buckets_ = GradientBuckets(params_, bucket_sizes_);
+    readiness_ = {};
     listen();
   }
 
-  void restore_own(const State&) override { forget_step(); }
+  void restore_own(const State&) override {
+    readiness_.forget_step();
+    forget_step();
+  }
 
   /// Buckets leave in one order on all ranks, the last parameters first.
   void take(size_t parameter, const at::Tensor& theta) {
@@ -155,6 +211,7 @@ class Ddp final : public GradientStrategy {
     copied_[parameter] = true;
     --missing_[static_cast<size_t>(buckets_.bucket_of(static_cast<int64_t>(parameter)))];
     for (; next_ < buckets_.count() && missing_[static_cast<size_t>(next_)] == 0; ++next_) {
+      readiness_.see_bucket();
       background_.add([this, bucket = next_] { average(buckets_.buffer(bucket)); });
     }
   }
@@ -169,7 +226,9 @@ class Ddp final : public GradientStrategy {
     for (size_t i = params.size(); i-- > 0;) {
       if (!copied_[i]) take(i, params[i].value());
     }
+    params.front().value().is_cpu() ? readiness_.end_backward() : readiness_.forget_step();
     background_.wait();
+    readiness_.end_waiting();
     for (size_t i = 0; i < params.size(); ++i)
       params[i].value().mutable_grad() = buckets_.view(static_cast<int64_t>(i));
     forget_step();
@@ -191,7 +250,8 @@ class Ddp final : public GradientStrategy {
   std::vector<bool> copied_;  // of this step's gradients
   std::vector<int> missing_;  // of every bucket
   int next_ = 0;              // bucket to leave
-  InOrder background_;        // the last member: ends before what it uses
+  Readiness readiness_;
+  InOrder background_;  // the last member: ends before what it uses
 };
 
 }  // namespace
