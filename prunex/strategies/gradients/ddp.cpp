@@ -226,7 +226,10 @@ class Ddp final : public GradientStrategy {
     for (size_t i = params.size(); i-- > 0;) {
       if (!copied_[i]) take(i, params[i].value());
     }
-    params.front().value().is_cpu() ? readiness_.end_backward() : readiness_.forget_step();
+    if (params.front().value().is_cpu())
+      readiness_.end_backward();
+    else
+      readiness_.forget_step();
     background_.wait();
     readiness_.end_waiting();
     for (size_t i = 0; i < params.size(); ++i)
