@@ -12,10 +12,11 @@ longer pauses make it more than two. Every rank has a share of a processor to it
 compute on two processors as fast as two. Seconds are of an interval with its exchange; for every size that the network
 has, the median over the run's intervals, as the plan has them of its record.
 
-OUTPUT gets every run and result.json; runs that are there are not repeated."""
+OUTPUT gets every run and result.json; runs that are there with their records are not repeated."""
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -45,9 +46,7 @@ def parse_options():
 
 
 def start(options, result, nodes, links, cores, command):
-    """On the emulated cluster; nothing if its result is there."""
-    if os.path.exists(result):
-        return None
+    """On the emulated cluster."""
     print(f"{result}: {nodes} nodes, {links} Mbit/s, cores {cores}", file=sys.stderr, flush=True)
     return subprocess.Popen([f"{HERE}/cluster.sh", str(nodes), "1", links, "--cores", cores, "--burst", str(BURST_KB),
                              "--", os.path.abspath(options.prunex), *command], stdout=subprocess.DEVNULL)
@@ -55,13 +54,16 @@ def start(options, result, nodes, links, cores, command):
 
 def finish(*processes):
     for process in processes:
-        if process and process.wait() != 0:
+        process.wait()
+    for process in processes:
+        if process.returncode != 0:
             sys.exit(f"ended with status {process.returncode}: {' '.join(process.args)}")
 
 
 def start_training(options, row, nodes, directory, links, cores):
     steps = options.local_steps * options.exchanges
-    return start(options, f"{directory}/summary.json", nodes, links, cores, [
+    shutil.rmtree(directory, ignore_errors=True)
+    return start(options, directory, nodes, links, cores, [
         "train", "--nodes", str(nodes), "--model", options.model, *ROWS[row], "--batch-size", str(options.batch_size),
         "--local-steps", str(options.local_steps), "--exchanges", str(options.exchanges), "--samples",
         str(nodes * options.batch_size * steps), "--test-limit", "100", "--eval-every", "0", "--precision", "fp32",
@@ -112,13 +114,15 @@ class Cell:
 
     def measure(self):
         sizes = ["--form", "sharded", "--begin", "64K", "--end", "1M"]
-        finish(start(self.options, self.network, self.nodes, self.links, self.cores,
-                     ["bench", "all_reduce", *sizes, "--json", self.network]))
+        if not os.path.exists(self.network):
+            finish(start(self.options, self.network, self.nodes, self.links, self.cores,
+                         ["bench", "all_reduce", *sizes, "--json", self.network]))
         runs = [(self.nodes, self.run, self.links, self.cores),
                 (min(self.options.nodes), self.record, "0", self.usual_cores)]
         if self.slowed == "node":
             runs.append((min(self.options.nodes), self.slow_record, "0", self.fewer_cores))
-        finish(*[start_training(self.options, self.row, *one) for one in runs])
+        if not all(os.path.exists(f"{directory}/summary.json") for _, directory, _, _ in runs):
+            finish(*[start_training(self.options, self.row, *one) for one in runs])
 
     def straggler(self):
         if self.slowed != "node":
