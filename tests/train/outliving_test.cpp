@@ -244,7 +244,8 @@ TEST_P(JoinRunOfGradients, ANodeTakesPartFromTheNextStepOn) {
   options.resume_exchange = exchange;
   for (const End& end : run_mortals(options, 3, {})) EXPECT_EQ(end.error, "");
   EXPECT_EQ(lines_without_seconds(options.run_dir), lines);
-  EXPECT_EQ(tests::text_of(options.run_dir + "/model.safetensors"), tests::text_of(scratch / "joined/model.safetensors"));
+  EXPECT_EQ(tests::text_of(options.run_dir + "/model.safetensors"),
+            tests::text_of(scratch / "joined/model.safetensors"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, JoinRunOfGradients, testing::Values("ddp", "top_k", "powersgd"));
