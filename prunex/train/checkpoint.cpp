@@ -369,7 +369,8 @@ void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategi
   for (auto& part : replica.optimizer) {
     for (auto& item : part.value()) {
       const std::string name = part.key() + "/" + item.key();
-      put(strategy.in_step() ? checkpoint.node : checkpoint.rank, name, item.value());
+      const bool of_all = checkpoint.node.find(name) != nullptr;
+      put(of_all ? checkpoint.node : checkpoint.rank, name, item.value());
     }
   }
 }

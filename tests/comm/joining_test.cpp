@@ -37,7 +37,7 @@ class Worker {
   void join() {
     const Change change = elastic_.join();
     EXPECT_EQ(change.joined, std::vector<int>{elastic_.node()});
-    EXPECT_FALSE(elastic_.contributes());
+    EXPECT_EQ(elastic_.contributes(), elastic_.contributors() == ranks_.layout.world_size());
     const std::string state = elastic_.fetch();
     EXPECT_EQ(state.substr(state.find(' ')), " " + std::string(300'000, 'z'));
     EXPECT_EQ(std::stoll(state), change.exchange);
@@ -178,6 +178,7 @@ class Joining : public testing::Test {
     return {.silence = quick().heartbeat_timeout,
             .timeout = 20s,
             .most_nodes = most_nodes_,
+            .join_at_once = at_once_,
             .patience = 3s,
             .config = "seed = 3\n"};
   }
@@ -191,6 +192,7 @@ class Joining : public testing::Test {
   Invitation invited(const Endpoint& entrance) const { return ask_for_invitation(entrance, privacy_, 5s); }
 
   int most_nodes_ = 0;
+  bool at_once_ = false;
   Privacy privacy_;
   uint16_t port_ = 0;
   std::optional<Endpoint> entrance_;  // of rank 0, once the doors are published
@@ -220,6 +222,17 @@ TEST_F(Joining, NodesOfSeveralRanksComeOneAfterTheOther) {
   for (const auto& nodes : rosters_) EXPECT_THAT(nodes, ElementsAre(0, 1, 2, 3));
 }
 
+/// Its first exchange is the mean of all, and they wait for it there.
+TEST_F(Joining, ANodeMayContributeAtOnce) {
+  at_once_ = true;
+  begin(Layout::even(2, 1), 3);
+  add_node(1, 3);
+  add_node(1, 3);
+  finish();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_EQ(rosters_.size(), 4U);
+}
+
 TEST_F(Joining, WhoLetsNewcomersInMayBeLostMeanwhile) {
   begin(Layout::even(3, 1), 3, [](Worker& worker, int rank) {
     if (rank != 0) return;
@@ -235,6 +248,11 @@ TEST_F(Joining, WhoLetsNewcomersInMayBeLostMeanwhile) {
 TEST_F(Joining, NodesOfAnotherSizeAreSentAway) {
   begin(Layout::even(2, 1), 2);
   add_node(2, 2);
+  const auto both_are_gone = [this] {
+    const std::lock_guard lock(mutex_);
+    return ends_.size() == 2;
+  };
+  while (!both_are_gone()) std::this_thread::sleep_for(1ms);
   add_node(1, 2);
   finish();
   EXPECT_EQ(ends_.size(), 2U);

@@ -222,6 +222,9 @@ TEST(Loader, DividesWhatIsLeftOfAnEpochAmongFewerRanks) {
     EXPECT_EQ(resumed.steps_in(1), loader.steps_in(1));
     at = loader.divide(0, 1, {2, 5});
     EXPECT_EQ(loader.divide(0, 1, {2, loader.steps_in(2)}), (Cursor{3, 0})) << "nothing is left of epoch 2";
+    for (const int64_t ranks : {25, 8, 2}) loader.divide(0, ranks, {3, 0});
+    EXPECT_EQ(loader.position({3, 0}), 0) << "of one place as often as ranks change there";
+    EXPECT_EQ(loader.steps_in(3), 100 / 8);
   }
   EXPECT_EQ(seen.size(), 100U);
   EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 100U) << "none twice";

@@ -76,6 +76,34 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneBeforeTheCutAtItAndAfterIt) {
   for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(two_node_run(""), exchange);
 }
 
+/// Where replicas are in step a node has one optimizer; it had been written by every rank.
+TEST(Checkpoint, TheOptimizerOfARunOfGradientsMayBeInEveryRanksShare) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "run");
+  options.strategy = "ddp";
+  options.checkpoint_every = 3;
+  run_to_end(options);
+  const auto whole = lines_without_seconds(options.run_dir);
+  for (const int rank : {0, 1}) {
+    const auto file = [&](const char* of) {
+      return fmt::format("{}/checkpoint/3/{}-{}.safetensors", options.run_dir, of, rank);
+    };
+    const auto node = io::read_safetensors(file("node"));
+    auto own = io::read_safetensors(file("rank"));
+    TensorDict rest;
+    for (const auto& item : node.tensors) {
+      (item.key().starts_with("momentum/") ? own.tensors : rest).insert(item.key(), item.value());
+    }
+    EXPECT_LT(rest.size(), node.tensors.size());
+    io::write_safetensors(file("node"), rest, node.metadata);
+    io::write_safetensors(file("rank"), own.tensors, own.metadata);
+  }
+  options.resume = options.run_dir;
+  options.resume_exchange = 3;
+  run_to_end(options);
+  EXPECT_EQ(lines_without_seconds(options.run_dir), whole);
+}
+
 /// Optimizers with all else that a recipe has: in the middle of the training, and after the cut.
 TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithEveryOptimizer) {
   for (const auto rule :
