@@ -14,8 +14,8 @@ is made again with another result is checked here. A run that hangs or ends wron
 
 --torchrun: kills alone, at the same moments: an elastic run; a plain one whose ranks torchrun starts again, to go on
 from its last checkpoint; and torchft's local SGD (bench/torchft_node.py), whose lighthouse is spared.
---slow: on loopback one rank of the last node runs a quarter of the time; runs that wait for it take turns with runs that
-do not (--straggler-factor 1.5), of as many exchanges and of as many images, and with undisturbed ones.
+--slow: on loopback one rank of the last node runs a quarter of the time; runs that wait for it take turns with runs
+that do not (--straggler-factor 1.5), of as many exchanges and of as many images, and with undisturbed ones.
 """
 
 import argparse
@@ -49,10 +49,10 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-def complain(churn, why):
+def complaint(churn, why):
     logs = "".join(f"--- {place.log.name}\n" + "".join(place.log.read_text(errors="replace").splitlines(True)[-25:])
                    for place in churn.places if place.log.exists())
-    sys.exit(f"{logs}--- what was done\n{churn.record()}\n{churn.run}: {why}")
+    return f"{logs}--- what was done\n{churn.record()}\n{churn.run}: {why}"
 
 
 class CalmRuns(threading.Thread):
@@ -77,7 +77,7 @@ class CalmRuns(threading.Thread):
 
 
 def disturbed_runs(arguments, folder, options):
-    """Until the time is over."""
+    """Until the time is over, or one fails: (runs, seconds, why one failed)."""
     secret = folder / "secret"
     secret.touch(mode=0o600)
     secret.write_text("of this churn alone\n")
@@ -96,7 +96,7 @@ def disturbed_runs(arguments, folder, options):
             try:
                 churn.go(int(word_after(options, "--exchanges")), arguments.every, bag)
             except Failed as failure:
-                complain(churn, failure)
+                return runs, time.monotonic() - begin, complaint(churn, failure)
             finally:
                 churn.end()
             took = time.monotonic() - started
@@ -105,7 +105,7 @@ def disturbed_runs(arguments, folder, options):
             print(f"{run.name}: {took:.0f} s, {len(churn.events)} things done", file=sys.stderr)
     finally:
         cluster.end()
-    return runs, time.monotonic() - begin
+    return runs, time.monotonic() - begin, None
 
 
 def with_spread(values):
@@ -117,39 +117,50 @@ def three(values, unit="s"):
     return " / ".join(f"{quantile(values, share):.2f}" for share in (0.5, 0.9, 1)) + f" {unit}"
 
 
-def print_page(arguments, runs, seconds, calm):
-    by_kind = collections.defaultdict(list)
+def print_costs(runs):
+    """Seconds by kind: of all, and of those that nothing else fell together with."""
     counts = collections.Counter(kind for churn, _, _ in runs for kind, _ in churn.events)
-    for churn, _, _ in runs:
-        for kind, _, lost in churn.costs():
-            by_kind[kind].append(lost)
+    costs = [cost for churn, _, _ in runs for cost in churn.costs()]
+    exchange = statistics.median(churn.usual() for churn, _, _ in runs)
+
+    def row(name, times, belongs):
+        all_of_it = [seconds for kind, _, seconds, _ in costs if belongs(kind)]
+        alone = [seconds for kind, _, seconds, single in costs if belongs(kind) and single]
+        print(f"| {name} | {times} | {three(all_of_it)} | {len(alone)}: {three(alone)} |")
+        return all_of_it, alone
+
+    print("| done | times | seconds lost: median / 90 % / most | nothing else within two exchanges |")
+    print("|---|---|---|---|")
+    for one in sorted(counts):
+        row(one, counts[one], lambda kind, one=one: kind == one)
+    total = sum(count for kind, count in counts.items() if kind.startswith("kill"))
+    kills = row("all kills", total, lambda kind: kind.startswith("kill"))
+    silences = counts["stop"] + counts["cut of a link"]
+    silent = row("stops and cuts", silences, lambda kind: kind in ("stop", "cut of a link"))
+    shares = [f"{100 * sum(one < most for one in which) / max(1, len(which)):.0f} %"
+              for both, most in ((kills, 1 + exchange), (silent, 3)) for which in both]
+    print(f"\nBelow 1 s and an exchange, which is {exchange:.2f} s: {shares[0]} of the kills, {shares[1]} of those "
+          f"alone. Below 3 s: {shares[2]} of the stops and cuts, {shares[3]} of those alone.\n")
+
+
+def print_page(arguments, runs, seconds, calm):
     total = {name: sum(summary[name] for _, summary, _ in runs)
              for name in ("exchanges", "samples", "images_lost", "nodes_lost", "nodes_joined")}
-    exchange = statistics.median(churn.usual() for churn, _, _ in runs)
-    kills = [lost for kind, all_lost in by_kind.items() if kind.startswith("kill") for lost in all_lost]
-    silent = by_kind["stop"] + by_kind["cut of a link"]
-    within = sum(1 for lost in kills if lost < 1 + exchange) / max(1, len(kills))
     changes = [change for _, _, changes in runs for change in changes]
     joins = [join for churn, _, _ in runs for join in churn.joins]
-    print(f"{len(runs)} runs of {arguments.nodes} nodes and a spare one, {arguments.mbit} Mbit/s, in {seconds:.0f} s; "
-          f"{exchange:.2f} s from one exchange to the next\n")
-    print("| done | times | seconds lost: median / 90 % / most |\n|---|---|---|")
-    for kind in sorted(counts):
-        print(f"| {kind} | {counts[kind]} | {three(by_kind[kind])} |")
-    print(f"| all kills | {sum(count for kind, count in counts.items() if kind.startswith('kill'))} | {three(kills)}; "
-          f"{100 * within:.0f} % below 1 s and an exchange |\n")
+    print(f"{len(runs)} runs of {arguments.nodes} nodes and a spare one, {arguments.mbit:g} Mbit/s, in {seconds:.0f} s")
+    print()
+    print_costs(runs)
     print("| | |\n|---|---|")
-    print(f"| disturbances | {sum(counts.values())} |")
+    print(f"| disturbances | {sum(len(churn.events) for churn, _, _ in runs)} |")
     print(f"| nodes lost, joined | {total['nodes_lost']}, {total['nodes_joined']} |")
     print(f"| ends of all nodes, and on from a checkpoint | {sum(churn.begins - 1 for churn, _, _ in runs)} |")
     print(f"| images trained, lost | {total['samples']}, {total['images_lost']} "
           f"({100 * total['images_lost'] / total['samples']:.2f} %) |")
-    print(f"| exchanges; hash of z equal on all ranks; with two results | {total['exchanges']}; "
+    print(f"| exchanges; with equal hashes of z; that had two results | {total['exchanges']}; "
           f"{sum(len(churn.hashes) for churn, _, _ in runs)}; {sum(churn.two_results for churn, _, _ in runs)} |")
-    print(f"| stops and cuts: median, 90 %, most | {three(silent)} |")
-    print(f"| who is left connects in: median, 90 %, most | {three([c['seconds'] for c in changes if c['lost']])} |")
-    print(f"| the others wait for a join: median, 90 %, most | "
-          f"{three([c['seconds'] for c in changes if c['joined']], 's')} |")
+    print(f"| who is left connects in: median / 90 % / most | {three([c['seconds'] for c in changes if c['lost']])} |")
+    print(f"| the others wait for a join | {three([c['seconds'] for c in changes if c['joined']])} |")
     print(f"| from a newcomer's start until it is in | {three([one for one, _ in joins])} |")
     print(f"| what it fetches | {three([megabytes for _, megabytes in joins], 'MB')} |")
     print(f"| accuracy | {with_spread([summary['accuracy'] for _, summary, _ in runs])} |")
@@ -159,8 +170,10 @@ def print_page(arguments, runs, seconds, calm):
 
 def compare_churn(arguments, folder, options):
     calm = CalmRuns(arguments, folder, options)
-    runs, seconds = disturbed_runs(arguments, folder, options)
-    print_page(arguments, runs, seconds, calm.accuracies())
+    runs, seconds, failure = disturbed_runs(arguments, folder, options)
+    if runs:
+        print_page(arguments, runs, seconds, calm.accuracies() if not failure else [])
+    sys.exit(failure)
 
 
 def train(prunex, run, nodes, seed, options):

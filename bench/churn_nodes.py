@@ -1,4 +1,4 @@
-"""Processes on the nodes of an emulated cluster (bench/cluster.sh), whose links can be cut and whose clocks can jump."""
+"""Processes on the nodes of an emulated cluster (bench/cluster.sh); links can be cut, and clocks jump."""
 
 import os
 import pathlib

@@ -14,7 +14,7 @@ FOREVER = ["--exchanges", "1000000"]
 FIRST = 12  # exchanges before the clock runs, and the kills: a checkpoint is among them
 WITHIN = 300  # seconds in which they are made
 # A rank that is started again goes on from the checkpoint.
-GO_ON = 'run=$1; shift; if [ -e "$run/checkpoint" ]; then exec "$@" --resume "$run"; else exec "$@" --run-dir "$run"; fi'
+GO_ON = 'run=$1; shift; [ -e "$run/checkpoint" ] && exec "$@" --resume "$run"; exec "$@" --run-dir "$run"'
 
 
 class Elastic:
@@ -24,7 +24,8 @@ class Elastic:
 
     def __init__(self, cluster, arguments, run, options):
         self.cluster, self.run, self.nodes = cluster, run, arguments.nodes
-        self.words = [arguments.prunex, "train", "--elastic", "--nodes", str(self.nodes), "--run-dir", str(run), *options]
+        training = ["train", "--elastic", "--nodes", str(arguments.nodes), *options]
+        self.words = [arguments.prunex, *training, "--run-dir", str(run)]
         self.processes = [None] * self.nodes
         self.tick()
 
@@ -94,7 +95,9 @@ class Torchft(Elastic):
     def __init__(self, cluster, arguments, run, options):
         self.cluster, self.run, self.python = cluster, run, arguments.torchft
         run.mkdir()
-        self.lengths = [word for name in ("--local-steps", "--batch-size") for word in (name, word_after(options, name))]
+        self.lengths = []
+        for name in ("--local-steps", "--batch-size"):
+            self.lengths += [name, word_after(options, name)]
         lighthouse = [str(Path(self.python).parent / "torchft_lighthouse"), "--min_replicas", "1",
                       "--heartbeat_timeout_ms", "1500"]  # as --heartbeat-timeout
         self.lighthouse = cluster.start(0, lighthouse, {}, f"{run}-lighthouse.log")

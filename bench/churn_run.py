@@ -1,5 +1,6 @@
 """One elastic run on an emulated cluster, what is done to it, and what that costs."""
 
+import bisect
 import collections
 import json
 import re
@@ -154,6 +155,7 @@ class Churn:
             return
         self.note(kind)
         send(place.process, signal.SIGKILL)
+        place.number = None
         if place.failures:
             place.failures -= 1  # it is not its own fault
 
@@ -300,19 +302,20 @@ class Churn:
         return statistics.median(b - a for a, b in zip(self.times, self.times[1:])) if len(self.times) > 2 else 1
 
     def costs(self):
-        """(kind, time, seconds) of everything that was done."""
-        for kind, moment in self.events:
-            before = [i for i, at in enumerate(self.times) if at <= moment]
-            if not before or before[-1] + 2 >= len(self.times):
+        """(kind, time, seconds, whether nothing else was done within two exchanges) of everything that was done."""
+        done = [(kind, moment, bisect.bisect(self.times, moment) - 1) for kind, moment in self.events]
+        for kind, moment, first in done:
+            if first < 0 or first + 2 >= len(self.times):
                 continue
-            first = before[-1]
-            yield kind, moment, max(0.0, self.times[first + 2] - self.times[first] - 2 * self.usual())
+            seconds = max(0.0, self.times[first + 2] - self.times[first] - 2 * self.usual())
+            near = [other for other, at, exchange in done if at != moment and abs(exchange - first) <= 2]
+            yield kind, moment, seconds, all(other.startswith("jump") for other in near)
 
     def record(self):
         """Lines: the second, what was done, after which exchange, and what that cost."""
-        costs = {moment: seconds for _, moment, seconds in self.costs()}
+        costs = {moment: seconds for _, moment, seconds, _ in self.costs()}
         begin = self.times[0] if self.times else 0
-        return "\n".join(f"{moment - begin:8.2f} s  {kind}, after exchange {sum(at <= moment for at in self.times)}"
+        return "\n".join(f"{moment - begin:8.2f} s  {kind}, after exchange {bisect.bisect(self.times, moment)}"
                          + (f", cost {costs[moment]:.2f} s" if moment in costs else "") for kind, moment in self.events)
 
     def go(self, exchanges, every, bag):

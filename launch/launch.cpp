@@ -33,7 +33,7 @@ using Clock = ErrorLines::Clock;
 // Ranks that lost another one fail too, perhaps earlier than the one that is the reason: how long to wait for that.
 constexpr std::chrono::milliseconds kUntilReason{1000};
 constexpr std::chrono::milliseconds kFromTerminateToKill{700};
-constexpr std::chrono::milliseconds kUntilStragglers{3000};
+constexpr std::chrono::milliseconds kUntilStragglers{10000};
 
 // A node that fails within this time of its start has failed soon.
 constexpr std::chrono::seconds kSoon{10};
