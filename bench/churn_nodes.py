@@ -55,10 +55,12 @@ class Cluster:
 
     def _keepers(self):
         for pid in children(self.process.pid):
-            command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if command[0] != b"sleep":
-                continue
-            for variable in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            try:
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has made a link, and ended
+            for variable in variables if command[0] == b"sleep" else []:
                 if variable.startswith(b"RANK="):
                     yield int(variable[5:]), pid
 
