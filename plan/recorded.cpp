@@ -210,11 +210,14 @@ std::vector<report::Bucket> buckets_of(const Recorded& recorded, const report::S
   constexpr double kForward = 1.0 / 3, kMiB = 1 << 20;
   if (!recorded.sends_gradients || recorded.overlap == 0) return {};
   std::vector<report::Bucket> buckets = summary.buckets;
-  double all = 0;
-  for (const auto& bucket : buckets) all += bucket.bytes;
-  for (auto& bucket : buckets) bucket.bytes /= all;
+  if (!buckets.empty()) {
+    double all = 0;
+    for (const auto& bucket : buckets) all += bucket.bytes;
+    for (auto& bucket : buckets) bucket.bytes /= all;
+    return buckets;
+  }
   const double bytes = 4 * recorded.numbers;
-  for (double sent = 0; all == 0 && sent < bytes;) {
+  for (double sent = 0; sent < bytes;) {
     const double size = std::min(bytes - sent, (buckets.size() < 2 ? 1 : 25) * kMiB);
     sent += size;
     buckets.push_back({size / bytes, kForward + (1 - kForward) * sent / bytes});

@@ -94,8 +94,7 @@ struct Summary {
   std::string version;           ///< of prunex
   bool sends_gradients = false;  ///< in every step; else weights in every exchange
   double overlap = 0;            ///< share of the local steps beside which messages between nodes travelled
-  std::vector<Bucket>
-      buckets;  ///< of gradients, in the order in which they leave; empty where older records do not say
+  std::vector<Bucket> buckets;   ///< in the order in which they leave; empty where older records do not say
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images

@@ -25,9 +25,9 @@ int Layout::world_size() const {
   return std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
 }
 
-int Layout::node() const {
+int Layout::node_of(int of_rank) const {
   int node = 0;
-  for (int next = node_sizes[0]; rank >= next; next += node_sizes[++node]) {
+  for (int next = node_sizes[0]; of_rank >= next; next += node_sizes[++node]) {
   }
   return node;
 }
@@ -73,12 +73,9 @@ std::string describe(const Layout& layout) {
   return text;
 }
 
-std::vector<int> nodes_of(Layout layout, const Group& group) {
+std::vector<int> nodes_of(const Layout& layout, const Group& group) {
   std::vector<int> nodes;
-  for (const int member : group.members) {
-    layout.rank = member;
-    nodes.push_back(layout.node());
-  }
+  for (const int member : group.members) nodes.push_back(layout.node_of(member));
   return nodes;
 }
 

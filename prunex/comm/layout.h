@@ -23,7 +23,8 @@ struct Layout {
 
   int nodes() const { return static_cast<int>(node_sizes.size()); }
   int world_size() const;
-  int node() const;
+  int node() const { return node_of(rank); }
+  int node_of(int of_rank) const;
   int local_rank() const { return rank - first_rank(node()); }
   int ranks_here() const { return node_sizes[node()]; }
   int first_rank(int node) const;
@@ -54,6 +55,6 @@ struct Group {
 };
 
 /// Where each member stands.
-std::vector<int> nodes_of(Layout layout, const Group& group);
+std::vector<int> nodes_of(const Layout& layout, const Group& group);
 
 }  // namespace prunex::comm

@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* kSilent = "it is silent";
+constexpr milliseconds kListen{20};
+constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
 
 }  // namespace
 
@@ -155,13 +157,6 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
     throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, error.what()));
   }
 }
-
-namespace {
-
-constexpr milliseconds kListen{20};
-constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
-
-}  // namespace
 
 Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
   for (int i = 0; i < kTries; ++i) {

@@ -201,9 +201,7 @@ Report Elastic::report() const {
 Change Elastic::regroup() {
   ranks_.watch->abort_switch()->abort("the nodes regroup");
   if (const auto rank = ranks_.watch->silent_rank()) {
-    Layout there = ranks_.layout;
-    there.rank = *rank;
-    silent_ = formed_.nodes[static_cast<size_t>(there.node())];
+    silent_ = formed_.nodes[static_cast<size_t>(ranks_.layout.node_of(*rank))];
   }
   return settle(std::nullopt);
 }

@@ -192,9 +192,7 @@ double Watch::seconds_waited(int rank) const {
 }
 
 std::string Watch::name_of(int rank) const {
-  Layout layout = layout_;
-  layout.rank = rank;
-  return fmt::format("{} (node {})", rank, layout.node());
+  return fmt::format("{} (node {})", rank, layout_.node_of(rank));
 }
 
 }  // namespace prunex::comm
