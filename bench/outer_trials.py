@@ -31,6 +31,11 @@ VARIANTS = {
     "base": {},
     "fp32": {"bits": 32},
     "H 20": {"every": 20},
+    "fp32 at H 5": {"bits": 32, "every": 5, "outer": (1, 0)},
+    "fp32 at H 5 and outer 1 / 0.5": {"bits": 32, "every": 5},
+    "fp32 at H 20": {"bits": 32, "every": 20},
+    "1 bit at H 20": {"bits": 1, "every": 20},
+    "1 bit at H 20 and outer 1 / 0.3": {"bits": 1, "every": 20, "outer": (1, 0.3)},
     "last exchange fp32": {"last": 32},
     "mean of the last 5 z": {"mean_of": 5},
     "outer 1 / 0": {"outer": (1, 0)},
@@ -45,6 +50,9 @@ VARIANTS = {
     "H 53 for four fifths then 20": {"schedule": (0.8, 53, 20)},
     "alternating flip": {"flip": "alternating"},
     "1/32 of the values at H 5": {"every": 5, "share": 1 / 32, "outer": (1, 0)},
+    "1/32 at H 5 and vectors at H 40": {"every": 5, "share": 1 / 32, "outer": (1, 0), "vectors": 8},
+    "1/32 at H 5 and outer 1 / 0.5": {"every": 5, "share": 1 / 32, "outer": (1, 0.5)},
+    "1/16 at H 10": {"every": 10, "share": 1 / 16, "outer": (1, 0), "vectors": 4},
     "1/8 of the values at H 15": {"every": 15, "share": 1 / 8, "outer": (1, 0)},
     "1/32 at H 5 both ways": {"every": 5, "share": 1 / 32, "outer": (1, 0), "again": True},
     "2 of 128 at H 5": {"every": 5, "of_128": 2, "outer": (1, 0)},
@@ -70,9 +78,12 @@ def flipped(images, numbers, epoch, how, coins):
     return torch.where(mirror.view(-1, 1, 1, 1), images.flip(3), images)
 
 
-def rounded(values):
-    """To four levels per block of 128."""
+def rounded(values, bits):
+    """To four levels per block of 128; in one bit to the mean magnitude with the sign."""
     blocks = nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK)
+    if bits == 1:
+        levels = blocks.abs().mean(1, keepdim=True)
+        return torch.where(blocks < 0, -levels, levels).view(-1)[: len(values)]
     spacing = SPACING * blocks.square().mean(1, keepdim=True).sqrt().clamp(min=1e-30)
     return (((blocks / spacing).floor().clamp(-2, 1) + 0.5) * spacing).view(-1)[: len(values)]
 
@@ -102,6 +113,7 @@ class Exchange:
         self.options, self.z, self.z_vectors = options, self.flat(self.parameters[0]), self.flat(self.vectors[0])
         self.residues = [torch.zeros_like(self.z) for _ in range(3)]  # of the two nodes' messages, of the mean
         self.momenta = [torch.zeros_like(self.z), torch.zeros_like(self.z_vectors)]
+        self.count = 0
 
     @staticmethod
     def flat(tensors):
@@ -115,7 +127,7 @@ class Exchange:
     def compressed(self, values, bits):
         if "of_128" in self.options:
             return largest_of_blocks(values, self.options["of_128"])
-        return largest(values, self.options["share"]) if "share" in self.options else rounded(values)
+        return largest(values, self.options["share"]) if "share" in self.options else rounded(values, bits)
 
     def message(self, which, values, bits, part=slice(None)):
         if bits == 32:
@@ -140,14 +152,19 @@ class Exchange:
     def __call__(self, last):
         bits = self.options.get("last", 2) if last else self.options.get("bits", 2)
         lr, mu = self.options.get("outer", (1, 0.5))
-        changes = [self.mean_change(bits), sum(self.flat(vectors) for vectors in self.vectors) / 2 - self.z_vectors]
-        for i, change in enumerate(changes):
-            self.momenta[i] = mu * self.momenta[i] + change
-            changes[i] = lr * (change + mu * self.momenta[i])
-        self.z, self.z_vectors = self.z + changes[0], self.z_vectors + changes[1]
-        for parameters, vectors in zip(self.parameters, self.vectors):
+        self.count += 1
+        self.z = self.z + self.outer_step(0, self.mean_change(bits), lr, mu)
+        for parameters in self.parameters:
             self.unflatten(self.z, parameters)
-            self.unflatten(self.z_vectors, vectors)
+        if self.count % self.options.get("vectors", 1) == 0 or last:
+            change = sum(self.flat(vectors) for vectors in self.vectors) / 2 - self.z_vectors
+            self.z_vectors = self.z_vectors + self.outer_step(1, change, lr, mu)
+            for vectors in self.vectors:
+                self.unflatten(self.z_vectors, vectors)
+
+    def outer_step(self, which, change, lr, mu):
+        self.momenta[which] = mu * self.momenta[which] + change
+        return lr * (change + mu * self.momenta[which])
 
 
 def due(step, options):

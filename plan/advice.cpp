@@ -118,7 +118,7 @@ std::string interval_sentence(const Plan& plan, const Row& best) {
 std::string payload_sentence(const Plan& plan, const Row& best) {
   if (!waits_for_exchanges(plan, best)) return "";
   const Recorded& run = plan.of(best);
-  for (const char* payload : {"fp32", "bf16", "int8", "int4", "int2"}) {
+  for (const char* payload : {"fp32", "bf16", "int8", "int4", "int2", "int1"}) {
     if (!payload_ratio(run, payload)) continue;
     Setting setting = best.setting;
     setting.payload = payload;

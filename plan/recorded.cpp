@@ -152,7 +152,7 @@ double median_step(const Recorded& recorded, bool last) {
 std::optional<double> dense_bytes(const Recorded& recorded, const std::string& payload) {
   // batch norm's weights and biases, which are as many as its statistics: numbers with one dimension travel in fp16
   const double vectors = recorded.statistics, weights = recorded.numbers - vectors;
-  static const std::map<std::string, double> kBits{{"int8", 8}, {"int4", 4}, {"int2", 2}};
+  static const std::map<std::string, double> kBits{{"int8", 8}, {"int4", 4}, {"int2", 2}, {"int1", 1}};
   if (payload == "fp32") return 4 * (recorded.numbers + (recorded.sends_gradients ? 0 : recorded.statistics));
   if (payload == "bf16" || payload == "fp16") return 2 * recorded.numbers;
   const auto bits = kBits.find(payload);

@@ -12,8 +12,8 @@
 namespace prunex::strategies {
 namespace {
 
-constexpr Payload kPayloads[] = {Payload::kFp32, Payload::kBf16, Payload::kFp16,
-                                 Payload::kInt8, Payload::kInt4, Payload::kInt2};
+constexpr Payload kPayloads[] = {Payload::kFp32, Payload::kBf16, Payload::kFp16, Payload::kInt8,
+                                 Payload::kInt4, Payload::kInt2, Payload::kInt1};
 /// Whole blocks, a rest that does not fill a byte, vectors; and each of them alone.
 constexpr Extent kExtents[] = {{900, 100}, {256, 0}, {256, 3}, {1, 0}, {5, 0}, {131, 1}, {0, 7}};
 

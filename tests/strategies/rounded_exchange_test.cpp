@@ -32,7 +32,7 @@ double distance(const Snapshot& a, const Snapshot& b) {
 TEST(RoundedExchange, LeavesOneZBitForBit) {
   for (const HsadmmOptions& options : {default_options(), local_sgd()}) {
     for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout{.node_sizes = {3, 1}}}) {
-      for (const Payload payload : {Payload::kBf16, Payload::kInt2}) {
+      for (const Payload payload : {Payload::kBf16, Payload::kInt2, Payload::kInt1}) {
         const auto histories = run(options, payload, shape);
         for (size_t rank = 1; rank < histories.size(); ++rank) {
           for (size_t k = 0; k < histories[0].size(); ++k) {
@@ -48,8 +48,11 @@ TEST(RoundedExchange, FollowsTheExactOne) {
   for (const HsadmmOptions& options : {default_options(), local_sgd()}) {
     for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout{.node_sizes = {2, 1}}}) {
       const auto exact = run(options, Payload::kFp32, shape)[0];
-      for (const auto& [payload, bound] : std::vector<std::pair<Payload, double>>{
-               {Payload::kBf16, 0.005}, {Payload::kInt8, 0.02}, {Payload::kInt4, 0.25}, {Payload::kInt2, 0.6}}) {
+      for (const auto& [payload, bound] : std::vector<std::pair<Payload, double>>{{Payload::kBf16, 0.005},
+                                                                                  {Payload::kInt8, 0.02},
+                                                                                  {Payload::kInt4, 0.25},
+                                                                                  {Payload::kInt2, 0.6},
+                                                                                  {Payload::kInt1, 1}}) {
         const auto rounded = run(options, payload, shape)[0];
         EXPECT_LT(distance(rounded[0], exact[0]), bound) << name_of(payload);
         EXPECT_GT(distance(rounded[0], exact[0]), 0) << name_of(payload);

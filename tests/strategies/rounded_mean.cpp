@@ -15,13 +15,21 @@ at::Tensor in_bf16(const at::Tensor& scale) {
   return scale.to(at::kBFloat16).to(at::kFloat);
 }
 
-/// The nearest of 2^bits - 1 levels from minus the largest magnitude to it, or of four around zero. In the middle of
-/// two levels the last bit of a division in fp32 decides; that the level is the nearest one is checked against a list.
+/// In spacings.
+double highest_of(Payload payload) {
+  if (payload == Payload::kInt1) return 0.5;
+  if (payload == Payload::kInt2) return 1.5;
+  return payload == Payload::kInt4 ? 7 : 127;
+}
+
+/// The nearest of 2^bits - 1 levels from minus the largest magnitude to it, or of four or two around zero. In the
+/// middle of two levels the last bit of a division in fp32 decides; that the level is the nearest one is checked
+/// against a list.
 at::Tensor rounded_block(const at::Tensor& values, Payload payload) {
-  const bool four = payload == Payload::kInt2;
-  const double highest = four ? 1.5 : payload == Payload::kInt8 ? 127 : 7;
-  const at::Tensor spacing =
-      four ? 0.9957 * in_bf16(values.square().mean().sqrt()) : in_bf16(values.abs().max()) / highest;
+  const double highest = highest_of(payload);
+  const at::Tensor spacing = payload == Payload::kInt1   ? 2 * in_bf16(values.abs().mean())
+                             : payload == Payload::kInt2 ? 0.9957 * in_bf16(values.square().mean().sqrt())
+                                                         : in_bf16(values.abs().max()) / highest;
   if (spacing.item<double>() == 0) return at::zeros_like(values);
   const at::Tensor codes = (values / spacing + highest).round().clamp(0, 2 * highest);
   const at::Tensor read = (codes - highest) * spacing;

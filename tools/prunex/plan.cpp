@@ -128,7 +128,8 @@ text::OptionList describe(PlanCommand& command) {
   list.add("local-steps", text::numbers(options.local_steps, "H,H", text::at_least(1)),
            "further intervals to predict, of what exchanges weights")
       .not_in_files();
-  list.add("payload", text::text_list(options.payloads), "further payloads to predict: fp32,bf16,fp16,int8,int4,int2")
+  list.add("payload", text::text_list(options.payloads),
+           "further payloads to predict: fp32,bf16,fp16,int8,int4,int2,int1")
       .not_in_files();
   list.add("batch-size", number(options.batch_size, text::at_least(1)),
            "images per rank and step; default: as recorded")

@@ -50,15 +50,17 @@ struct BlockLevels {
 
 BlockLevels block_levels(int bits, float scale) {
   const Levels levels = levels_of(bits);
-  return {bits == 2 ? scale * levels.per_scale : scale / levels.per_scale, levels};
+  return {straddle_zero(bits) ? scale * levels.per_scale : scale / levels.per_scale, levels};
 }
 
 float scale_of(int bits, const float* values, int64_t count) {
-  float largest = 0, squares = 0;
+  float largest = 0, magnitudes = 0, squares = 0;
   for (int64_t i = 0; i < count; ++i) {
     largest = std::max(largest, std::abs(values[i]));
+    magnitudes += std::abs(values[i]);
     squares += values[i] * values[i];
   }
+  if (bits == 1) return rounded_to_bf16(magnitudes / static_cast<float>(count));
   return rounded_to_bf16(bits == 2 ? std::sqrt(squares / static_cast<float>(count)) : largest);
 }
 
@@ -87,9 +89,9 @@ const uint8_t* decode_block(int bits, const uint8_t* bytes, int64_t count, float
 }  // namespace
 
 const std::vector<std::pair<std::string, Payload>>& payloads() {
-  static const std::vector<std::pair<std::string, Payload>> all{{"fp32", Payload::kFp32}, {"bf16", Payload::kBf16},
-                                                                {"fp16", Payload::kFp16}, {"int8", Payload::kInt8},
-                                                                {"int4", Payload::kInt4}, {"int2", Payload::kInt2}};
+  static const std::vector<std::pair<std::string, Payload>> all{
+      {"fp32", Payload::kFp32}, {"bf16", Payload::kBf16}, {"fp16", Payload::kFp16}, {"int8", Payload::kInt8},
+      {"int4", Payload::kInt4}, {"int2", Payload::kInt2}, {"int1", Payload::kInt1}};
   return all;
 }
 
@@ -100,7 +102,8 @@ std::string name_of(Payload payload) {
 int bits_of(Payload payload) {
   if (payload == Payload::kInt8) return 8;
   if (payload == Payload::kInt4) return 4;
-  return payload == Payload::kInt2 ? 2 : 0;
+  if (payload == Payload::kInt2) return 2;
+  return payload == Payload::kInt1 ? 1 : 0;
 }
 
 void Codec::encode(const at::Tensor& values, Extent extent, const at::Tensor& bytes) const {

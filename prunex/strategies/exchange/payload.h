@@ -19,6 +19,7 @@ enum class Payload {
   kInt8,  ///< blocks of 128 with one scale, the largest magnitude
   kInt4,  ///< the same
   kInt2,  ///< blocks of 128: four levels, spaced for a normal distribution of the block's root mean square
+  kInt1,  ///< blocks of 128: signs, with the block's mean magnitude
 };
 
 /// "fp32", "bf16", …

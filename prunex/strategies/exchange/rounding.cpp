@@ -29,24 +29,24 @@ at::Tensor divided(const at::Tensor& numbers, double by) {
 }
 
 /// [blocks]: entry after entry, as a loop over a block adds up.
-at::Tensor sums_of_squares(const at::Tensor& blocks) {
-  const at::Tensor squares = blocks.t().square().contiguous();
-  at::Tensor sums = squares[0].clone();
-  for (int64_t entry = 1; entry < squares.size(0); ++entry) sums.add_(squares[entry]);
-  return sums;
+at::Tensor means(const at::Tensor& blocks) {
+  const at::Tensor entries = blocks.t().contiguous();
+  at::Tensor sums = entries[0].clone();
+  for (int64_t entry = 1; entry < entries.size(0); ++entry) sums.add_(entries[entry]);
+  return divided(sums, static_cast<double>(blocks.size(1)));
 }
 
 /// bf16[blocks]
 at::Tensor scales_of(int bits, const at::Tensor& blocks) {
-  if (bits != 2) return blocks.abs().amax(1).to(at::kBFloat16);
-  return divided(sums_of_squares(blocks), static_cast<double>(blocks.size(1))).sqrt_().to(at::kBFloat16);
+  if (!straddle_zero(bits)) return blocks.abs().amax(1).to(at::kBFloat16);
+  return (bits == 1 ? means(blocks.abs()) : means(blocks.square()).sqrt_()).to(at::kBFloat16);
 }
 
 /// [blocks, 1]
 at::Tensor spacings(int bits, const at::Tensor& scales) {
   const at::Tensor wide = scales.to(at::kFloat).view({-1, 1});
   const double per_scale = levels_of(bits).per_scale;
-  return bits == 2 ? wide * per_scale : divided(wide, per_scale);
+  return straddle_zero(bits) ? wide * per_scale : divided(wide, per_scale);
 }
 
 /// [blocks, entries] of float -> [blocks, scale and codes] of bytes.
