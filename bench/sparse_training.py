@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Sparse training, cuts and fine-tuning of a trained ResNet-20 on CIFAR-10: prunex, and Torch-Pruning's own code.
+
+usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 3] [--only TOOL:METHOD …] [--table]
+
+    bench/sparse_training.py build/release/prunex data runs/sparse --only prunex:group_norm torch-pruning:group_norm
+
+The interpreter needs torch and safetensors, for rows of Torch-Pruning torch-pruning 1.6.1. Every seed trains a network
+with `prunex train` (30 epochs at 0.2, warm-up of one, cosine; one rank, 128 images per step). From it both tools, on
+the same schedule: sparse training with the tool's usual strength, without weight decay; global cuts to 2.11 times fewer
+multiply-accumulates; fine-tuning. Both phases have as many epochs and anneal by cosine from their own rate; l1, which
+has no penalty, fine-tunes for both. Torch-Pruning's penalties and cuts are called as its reproduce/main.py does, up to
+400 steps; prunex cuts in 100. bf16 arithmetic. Accuracies are of all test images, and none is chosen: the last model,
+with running averages there, with statistics estimated from training images here.
+
+OUTPUT/result.jsonl gets a line per run; what is there is not repeated. --table prints means over seeds.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import warnings
+
+import torch
+from torch import nn
+
+from batches import read_cifar10
+from networks import resnet20
+from pytorch_accuracy import BATCH, accuracy, augmented, normalised
+
+SPEED_UP, SPARSE_RATE, FINETUNE_RATE = 2.11, 0.1, 0.05
+OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
+    "group_norm": ["--importance", "group_norm", "--normalizer", "max"],
+    "bn_scale": ["--importance", "bn_scale"],
+    "growing": ["--importance", "group_norm"],
+    "l1": ["--importance", "l1"],
+}
+TOOLS = ("prunex", "torch-pruning")
+
+
+def run_prunex(options, seed, name, words):
+    folder = f"{options.output}/{seed}/{name}"
+    if not os.path.exists(f"{folder}/summary.json"):
+        command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
+                   "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
+                   "--eval-every", "0", "--checkpoint-every", "20", "--seed", str(seed), "--train-limit",
+                   str(options.images), "--quiet", *words, "--run-dir", folder]
+        if os.path.isdir(f"{folder}/checkpoint"):
+            command = [options.prunex, "train", "--resume", folder, "--quiet"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with open(f"{folder}/summary.json") as file:
+        return json.load(file)
+
+
+def trained(options, seed):
+    """Its weights, and its test accuracy."""
+    summary = run_prunex(options, seed, "trained",
+                         ["--epochs", str(options.trained_epochs), "--lr", "0.2", "--warmup-epochs", "1"])
+    return f"{options.output}/{seed}/trained/model.safetensors", summary["accuracy"]
+
+
+def of_prunex(options, seed, method, weights):
+    words = ["--epochs", "0", "--weights", weights, "--prune-to", f"speed-up={SPEED_UP}", "--prune-steps", "100",
+             "--prune-every", "0", "--scope", "global", *OF_PRUNEX[method], "--finetune-lr", str(FINETUNE_RATE)]
+    epochs = options.epochs
+    if method == "l1":
+        words += ["--finetune-epochs", str(2 * epochs)]
+    else:
+        words += ["--finetune-epochs", str(epochs), "--sparse", method, "--sparse-epochs", str(epochs), "--sparse-lr",
+                  str(SPARSE_RATE)]
+    summary = run_prunex(options, seed, method, words)
+    cut = summary["pruned"]
+    return {"sparse": cut["accuracy_before"], "cut": cut["accuracy_after"], "accuracy": summary["accuracy"],
+            "macs": summary["macs_compact"], "parameters": summary["parameters_compact"]}
+
+
+def weights_of(path):
+    """A state dict of networks.resnet20 from prunex's names."""
+    from safetensors.torch import load_file
+
+    names = {"conv1": "0", "bn1": "1"}
+    for stage in range(3):
+        names |= {f"layer{stage + 1}.{block}": str(3 + 3 * stage + block) for block in range(3)}
+
+    def translated(name):
+        for ours, theirs in names.items():
+            if name.startswith(ours + "."):
+                return theirs + name[len(ours):]
+        return name.replace("fc.", "14.")
+
+    return {translated(name): tensor for name, tensor in load_file(path).items()}
+
+
+def steps_by_cosine(model, images, labels, epochs, rate, weight_decay, penalty=None, end_of_epoch=None):
+    steps = len(images) // BATCH
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
+    model.train()
+    for step in range(steps * epochs):
+        if step % steps == 0:
+            order = torch.randperm(len(images))
+        batch = order[step % steps * BATCH:][:BATCH]
+        optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * step / (steps * epochs))) / 2
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(augmented(images[batch]).contiguous(memory_format=torch.channels_last))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(logits.float(), labels[batch]).backward()
+        if penalty:
+            penalty(model)
+        optimizer.step()
+        if end_of_epoch and (step + 1) % steps == 0:
+            end_of_epoch()
+
+
+def pruner_of(method, model, image):
+    import torch_pruning as tp
+
+    kinds = {"group_norm": (tp.pruner.GroupNormPruner, tp.importance.GroupMagnitudeImportance(p=2, normalizer="max")),
+             "bn_scale": (tp.pruner.BNScalePruner, tp.importance.BNScaleImportance()),
+             "growing": (tp.pruner.GrowingRegPruner, tp.importance.GroupMagnitudeImportance(p=2)),
+             "l1": (tp.pruner.MagnitudePruner, tp.importance.MagnitudeImportance(p=1))}
+    kind, importance = kinds[method]
+    # of growing it is the strength of the start, like prunex's; the penalty of bn_scale is 1e-5 in both, too
+    strength = {"group_norm": {"reg": 5e-4}, "bn_scale": {"reg": 1e-5}, "growing": {"reg": 1e-4, "delta_reg": 1e-4}}
+    return kind(model, image, importance=importance, iterative_steps=400, pruning_ratio=1.0, global_pruning=True,
+                ignored_layers=[layer for layer in model.modules() if isinstance(layer, nn.Linear)],
+                **strength.get(method, {}))
+
+
+def of_torch_pruning(options, seed, method, weights):
+    import torch_pruning as tp
+
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    pixels, labels = read_cifar10(options.data_dir)
+    count = options.images or len(pixels)
+    images, labels = normalised(pixels[:count]), torch.from_numpy(labels[:count])
+    test_pixels, test_labels = read_cifar10(options.data_dir, ["test_batch.bin"])
+    test = normalised(test_pixels), torch.from_numpy(test_labels)
+    model, image = resnet20(), images[:1]
+    model.load_state_dict(weights_of(weights), strict=False)  # but for batch norm's counts of batches
+    model = model.to(memory_format=torch.channels_last)
+    result = {"loaded": accuracy(model, *test)}
+    pruner = pruner_of(method, model, image)
+    if method != "l1":
+        steps_by_cosine(model, images, labels, options.epochs, SPARSE_RATE, 0, pruner.regularize,
+                        pruner.update_reg if method == "growing" else None)
+    result["sparse"] = accuracy(model, *test)
+    whole, _ = tp.utils.count_ops_and_params(model, image)
+    while whole / tp.utils.count_ops_and_params(model, image)[0] < SPEED_UP and pruner.current_step < 400:
+        pruner.step()
+    result["cut"] = accuracy(model, *test)
+    result["macs"], result["parameters"] = tp.utils.count_ops_and_params(model, image)
+    epochs = options.epochs * (2 if method == "l1" else 1)
+    steps_by_cosine(model, images, labels, epochs, FINETUNE_RATE, 5e-4)
+    return result | {"accuracy": accuracy(model, *test)}
+
+
+def table(rows):
+    print("| | | seeds | trained | after sparse training | right after the cut | at the end | parameters | MACs |")
+    print("|---" * 9 + "|")
+    for method in OF_PRUNEX:
+        for tool in TOOLS:
+            mine = [row for row in rows if (row["tool"], row["method"]) == (tool, method)]
+            if not mine:
+                continue
+            mean = {key: statistics.mean(row[key] for row in mine) for key in mine[0] if key not in ("tool", "method")}
+            shares = " | ".join(f"{100 * mean[key]:.1f} %" for key in ("trained", "sparse", "cut", "accuracy"))
+            print(f"| `{method}` | {tool} | {len(mine)} | {shares} | {mean['parameters']:,.0f} | {mean['macs']:,.0f} |")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prunex")
+    parser.add_argument("data_dir")
+    parser.add_argument("output")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=10, help="of sparse training, and of fine-tuning (10)")
+    parser.add_argument("--trained-epochs", type=int, default=30, help="(30)")
+    parser.add_argument("--images", type=int, default=0, help="training images; 0 = all (0)")
+    known = [f"{tool}:{method}" for method in OF_PRUNEX for tool in TOOLS]
+    parser.add_argument("--only", nargs="+", default=known, choices=known, metavar="TOOL:METHOD", help=", ".join(known))
+    parser.add_argument("--table", action="store_true")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    os.makedirs(options.output, exist_ok=True)
+    path = f"{options.output}/result.jsonl"
+    rows = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
+    if options.table:
+        return table(rows)
+    for seed in range(options.seeds):
+        for tool, method in (words.split(":") for words in options.only):
+            row = {"tool": tool, "method": method, "seed": seed}
+            if any(row.items() <= there.items() for there in rows):
+                continue
+            weights, before = trained(options, seed)
+            run = of_prunex if tool == "prunex" else of_torch_pruning
+            row |= {"trained": before, **run(options, seed, method, weights)}
+            print(json.dumps(row), flush=True)
+            with open(path, "a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
