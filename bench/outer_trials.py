@@ -45,6 +45,9 @@ VARIANTS = {
     "outer 0.7 / 0.8": {"outer": (0.7, 0.8)},
     "momentum reset": {"momentum": "reset"},
     "momentum averaged": {"momentum": "average"},
+    "momentum of z": {"momentum": "of z"},
+    "rate 0.1": {"rate": 0.1},
+    "ddp at rate 0.1": {"every": 1, "rate": 0.1},
     "batch norm fixed in the last third": {"fixed_from": 2 / 3},
     "H 20 for a fifth then 53": {"schedule": (0.2, 20, 53)},
     "H 53 for four fifths then 20": {"schedule": (0.8, 53, 20)},
@@ -63,11 +66,11 @@ VARIANTS = {
 }
 
 
-def rate(step):
+def annealed(step):
     warmup = 0.5 * STEPS / EPOCHS
     if step < warmup:
-        return RATE * (step + 1) / (warmup + 1)
-    return RATE * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (STEPS - warmup)))
+        return (step + 1) / (warmup + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (STEPS - warmup)))
 
 
 def flipped(images, numbers, epoch, how, coins):
@@ -153,7 +156,8 @@ class Exchange:
         bits = self.options.get("last", 2) if last else self.options.get("bits", 2)
         lr, mu = self.options.get("outer", (1, 0.5))
         self.count += 1
-        self.z = self.z + self.outer_step(0, self.mean_change(bits), lr, mu)
+        self.change = self.mean_change(bits)
+        self.z = self.z + self.outer_step(0, self.change, lr, mu)
         for parameters in self.parameters:
             self.unflatten(self.z, parameters)
         if self.count % self.options.get("vectors", 1) == 0 or last:
@@ -189,9 +193,15 @@ def estimate_statistics(model, images):
         norm.momentum = 0.1
 
 
-def at_exchange(models, optimizers, how):
+def at_exchange(models, optimizers, how, exchange, rates):
+    """The momentum with which the next steps begin. "of z", for matrices: what would have moved z as it did at these
+    rates, which costs no message."""
     buffers = [[optimizer.state[p]["momentum_buffer"] for p in model.parameters()]
                for model, optimizer in zip(models, optimizers)]
+    if how == "of z":
+        for buffer in buffers:
+            exchange.unflatten(-exchange.change / rates, [tensor for tensor in buffer if tensor.dim() > 1])
+        return
     for one, other in zip(*buffers):
         mean = torch.zeros_like(one) if how == "reset" else (one + other) / 2
         one.copy_(mean)
@@ -210,7 +220,7 @@ def train(options, seed, images, labels):
     models.append(copy.deepcopy(models[0]))
     optimizers = [torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, weight_decay=5e-4) for model in models]
     exchange, kept, coins, fixed = Exchange(models, options), [], torch.randint(2, (len(images),)), False
-    averages_gradients = options.get("every") == 1
+    averages_gradients, rates = options.get("every") == 1, 0
     for step in range(STEPS):
         epoch, place = divmod(step * 2 * BATCH, IMAGES)
         if place == 0:
@@ -222,9 +232,11 @@ def train(options, seed, images, labels):
             with torch.random.fork_rng():
                 for model in models:
                     estimate_statistics(model, images[:1024])
+        now = options.get("rate", RATE) * annealed(step)
+        rates += now
         for model, optimizer, part, answers in zip(models, optimizers, batch.split(BATCH), labels[numbers].split(BATCH)):
             model.train(not fixed)
-            optimizer.param_groups[0]["lr"] = rate(step)
+            optimizer.param_groups[0]["lr"] = now
             optimizer.zero_grad()
             local_step(model, part, answers)
         if averages_gradients:
@@ -235,7 +247,8 @@ def train(options, seed, images, labels):
         if not averages_gradients and (due(step + 1, options) or step + 1 == STEPS):
             exchange(last=step + 1 == STEPS)
             if options.get("momentum"):
-                at_exchange(models, optimizers, options["momentum"])
+                at_exchange(models, optimizers, options["momentum"], exchange, rates)
+            rates = 0
             kept = (kept + [(exchange.z, exchange.z_vectors)])[-options.get("mean_of", 1):]
     if len(kept) > 1:
         exchange.unflatten(sum(z for z, _ in kept) / len(kept), exchange.parameters[0])
