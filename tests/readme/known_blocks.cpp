@@ -105,7 +105,11 @@ std::vector<KnownBlock> blocks_of_pages() {
       {.file = "docs/python.md", .start = "make wheel", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "docs/python.md", .start = "PYTHONPATH=", .why_not = "the test `python` of ctest"},
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
-      {.file = "docs/results.md", .start = "bench/", .why_not = "days"},
+      {.file = "docs/results.md",
+       .start = "prunex train",
+       .changes = {{"--dataset cifar10 --data-dir data --model resnet20", "--samples 640 --model resnet8"},
+                   {"--epochs 15", "--epochs 2"},
+                   {"--validation 10000", "--validation 128"}}},
   };
 }
 
