@@ -9,6 +9,7 @@ initial weights. What prunex's `ddp` is held against in docs/results.md.
 """
 import argparse
 import math
+import sys
 
 import torch
 from torch import nn
@@ -43,14 +44,17 @@ def with_initial_weights(model):
     return model.to(memory_format=torch.channels_last)
 
 
-def train(model, images, labels, epochs):
+def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, penalty=None, end_of_epoch=None):
+    """Linear warm-up over so many epochs, then cosine. `penalty(model)` adds to the gradients of every step."""
     steps = len(images) // BATCH
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, weight_decay=5e-4)
+    rising, falling = warmup * steps, (epochs - warmup) * steps
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
 
     def share(step):
-        return (step + 1) / steps if step < steps else (1 + math.cos(math.pi * (step - steps) / (steps * (epochs - 1)))) / 2
+        return (step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    model.train()
     for epoch in range(epochs):
         for batch in torch.randperm(len(images))[: steps * BATCH].view(steps, BATCH):
             with torch.autocast("cpu", torch.bfloat16):
@@ -58,9 +62,13 @@ def train(model, images, labels, epochs):
             loss = nn.functional.cross_entropy(logits.float(), labels[batch])
             optimizer.zero_grad()
             loss.backward()
+            if penalty:
+                penalty(model)
             optimizer.step()
             schedule.step()
-        print(f"epoch {epoch + 1}: loss {loss.item():.3f}", flush=True)
+        if end_of_epoch:
+            end_of_epoch()
+        print(f"epoch {epoch + 1}: loss {loss.item():.3f}", file=sys.stderr, flush=True)
 
 
 @torch.no_grad()

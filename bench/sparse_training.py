@@ -17,7 +17,6 @@ OUTPUT/result.jsonl gets a line per run; what is there is not repeated. --table 
 """
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -28,7 +27,7 @@ from torch import nn
 
 from batches import read_cifar10
 from networks import resnet20
-from pytorch_accuracy import BATCH, accuracy, augmented, normalised
+from pytorch_accuracy import BATCH, accuracy, normalised, train
 
 SPEED_UP, SPARSE_RATE, FINETUNE_RATE = 2.11, 0.1, 0.05
 OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
@@ -93,26 +92,6 @@ def weights_of(path):
     return {translated(name): tensor for name, tensor in load_file(path).items()}
 
 
-def steps_by_cosine(model, images, labels, epochs, rate, weight_decay, penalty=None, end_of_epoch=None):
-    steps = len(images) // BATCH
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
-    model.train()
-    for step in range(steps * epochs):
-        if step % steps == 0:
-            order = torch.randperm(len(images))
-        batch = order[step % steps * BATCH:][:BATCH]
-        optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * step / (steps * epochs))) / 2
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = model(augmented(images[batch]).contiguous(memory_format=torch.channels_last))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(logits.float(), labels[batch]).backward()
-        if penalty:
-            penalty(model)
-        optimizer.step()
-        if end_of_epoch and (step + 1) % steps == 0:
-            end_of_epoch()
-
-
 def pruner_of(method, model, image):
     import torch_pruning as tp
 
@@ -140,13 +119,14 @@ def of_torch_pruning(options, seed, method, weights):
     test_pixels, test_labels = read_cifar10(options.data_dir, ["test_batch.bin"])
     test = normalised(test_pixels), torch.from_numpy(test_labels)
     model, image = resnet20(), images[:1]
-    model.load_state_dict(weights_of(weights), strict=False)  # but for batch norm's counts of batches
+    missing, unknown = model.load_state_dict(weights_of(weights), strict=False)
+    assert not unknown and all(name.endswith("num_batches_tracked") for name in missing), (missing, unknown)
     model = model.to(memory_format=torch.channels_last)
     result = {"loaded": accuracy(model, *test)}
     pruner = pruner_of(method, model, image)
     if method != "l1":
-        steps_by_cosine(model, images, labels, options.epochs, SPARSE_RATE, 0, pruner.regularize,
-                        pruner.update_reg if method == "growing" else None)
+        train(model, images, labels, options.epochs, SPARSE_RATE, warmup=0, weight_decay=0, penalty=pruner.regularize,
+              end_of_epoch=pruner.update_reg if method == "growing" else None)
     result["sparse"] = accuracy(model, *test)
     whole, _ = tp.utils.count_ops_and_params(model, image)
     while whole / tp.utils.count_ops_and_params(model, image)[0] < SPEED_UP and pruner.current_step < 400:
@@ -154,7 +134,7 @@ def of_torch_pruning(options, seed, method, weights):
     result["cut"] = accuracy(model, *test)
     result["macs"], result["parameters"] = tp.utils.count_ops_and_params(model, image)
     epochs = options.epochs * (2 if method == "l1" else 1)
-    steps_by_cosine(model, images, labels, epochs, FINETUNE_RATE, 5e-4)
+    train(model, images, labels, epochs, FINETUNE_RATE, warmup=0)
     return result | {"accuracy": accuracy(model, *test)}
 
 

@@ -221,6 +221,7 @@ std::vector<int64_t> bytes_of_nodes(const comm::Layout& shape, Payload payload) 
 // scale and a byte of codes more.
 TEST(RoundedExchange, SendsTheFormulaBetweenThreeNodesOfTwoRanks) {
   constexpr double kWeights = 18000, kVectors = 90, kShares = 6;
+  // a node that owns the vectors sends more than others, which shows where weights are small
   for (const auto& [payload, per_weight] :
        std::vector<std::pair<Payload, double>>{{Payload::kBf16, 2},
                                                {Payload::kFp16, 2},
@@ -233,7 +234,10 @@ TEST(RoundedExchange, SendsTheFormulaBetweenThreeNodesOfTwoRanks) {
     const auto total = static_cast<double>(nodes[0] + nodes[1] + nodes[2]);
     EXPECT_GE(total, 3 * 4.0 / 3 * R) << name_of(payload);
     EXPECT_LE(total, 3 * 4.0 / 3 * (R + 3 * kShares)) << name_of(payload);
-    for (const int64_t sent : nodes) EXPECT_NEAR(static_cast<double>(sent), 4.0 / 3 * R, 0.05 * R) << name_of(payload);
+    const double uneven = payload == Payload::kInt1 ? 0.05 : 0.03;
+    for (const int64_t sent : nodes) {
+      EXPECT_NEAR(static_cast<double>(sent), 4.0 / 3 * R, uneven * R) << name_of(payload);
+    }
   }
 }
 

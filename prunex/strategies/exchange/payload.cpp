@@ -54,14 +54,17 @@ BlockLevels block_levels(int bits, float scale) {
 }
 
 float scale_of(int bits, const float* values, int64_t count) {
-  float largest = 0, magnitudes = 0, squares = 0;
+  float scale = 0;
   for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::abs(values[i]));
-    magnitudes += std::abs(values[i]);
-    squares += values[i] * values[i];
+    const float magnitude = std::abs(values[i]);
+    if (straddle_zero(bits)) {
+      scale += bits == 1 ? magnitude : magnitude * magnitude;
+    } else {
+      scale = std::max(scale, magnitude);
+    }
   }
-  if (bits == 1) return rounded_to_bf16(magnitudes / static_cast<float>(count));
-  return rounded_to_bf16(bits == 2 ? std::sqrt(squares / static_cast<float>(count)) : largest);
+  if (straddle_zero(bits)) scale /= static_cast<float>(count);
+  return rounded_to_bf16(bits == 2 ? std::sqrt(scale) : scale);
 }
 
 uint8_t* encode_block(int bits, const float* values, int64_t count, uint8_t* bytes) {
