@@ -1,6 +1,8 @@
 // What a failing call says, and what a file holds.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -23,6 +25,12 @@ inline std::string message(const std::function<void()>& call) {
 inline std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Of a file that grows: of its last line only a part may be there. 0 while there is none.
+inline int64_t lines_written(const std::string& path) {
+  const std::string text = text_of(path);
+  return std::count(text.begin(), text.end(), '\n');
 }
 
 }  // namespace prunex::tests

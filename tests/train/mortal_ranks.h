@@ -18,6 +18,7 @@
 #include "prunex/train/outliving.h"
 #include "prunex/train/trainer.h"
 #include "tests/comm/quick_ranks.h"
+#include "tests/texts.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {
@@ -146,9 +147,8 @@ inline std::vector<End> run_and_join(TrainOptions options, int nodes, int64_t af
                                      Life& newcomer) {
   std::vector<End> ends;
   std::thread others([&, options] { ends = run_mortals(options, nodes, lives); });
-  while (lines_of(options.run_dir).size() < static_cast<size_t>(after)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  const std::string metrics = options.run_dir + "/metrics.jsonl";
+  while (tests::lines_written(metrics) < after) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   lives.front().second->wait();
   options.join = std::exchange(options.run_dir, "");
   const End joined = run_mortal(options, comm::Layout::even(1, 1), *comm::make_memory_store(), {{0, &newcomer}});
