@@ -112,6 +112,18 @@ TEST(Elastic, TheLastOneGoesOnAlone) {
   EXPECT_THAT(ends, testing::Each(IsEmpty()));
 }
 
+/// It has done all that the others have begun, so that nobody waits for it.
+TEST(Elastic, ANodeIsLostThatNobodyWaitsFor) {
+  const auto ends = run_elastic(Layout::even(3, 1), [&](Member member) {
+    member.elastic.commit(1, 7);
+    if (member.elastic.node() == 1) return;
+    EXPECT_TRUE(member.elastic.has_lost());
+    EXPECT_THAT(member.elastic.regroup().lost, ElementsAre(1));
+    EXPECT_EQ(member.sum(), 101);
+  });
+  EXPECT_THAT(ends, testing::Each(IsEmpty()));
+}
+
 TEST(Elastic, ANodeIsLostWithAnyOfItsRanks) {
   std::atomic<int> went_on = 0;
   const auto ends = run_elastic(Layout::even(3, 2), [&](Member member) {

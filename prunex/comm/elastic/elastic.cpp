@@ -181,7 +181,8 @@ LinkKey Elastic::door_key() const {
 }
 
 bool Elastic::has_lost() const {
-  return !ranks_.watch->abort_switch()->reason(options_.silence).empty();
+  // Who left was done with this operation, perhaps, when others who regroup broke it off.
+  return !ranks_.watch->abort_switch()->reason(options_.silence).empty() || ranks_.watch->has_leavers();
 }
 
 void Elastic::say(const std::string& line) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -79,6 +80,11 @@ void Watch::hear(int rank, const std::string& status, bool left) {
 std::optional<int> Watch::silent_rank() const {
   const std::lock_guard lock(mutex_);
   return silent_rank_;
+}
+
+bool Watch::has_leavers() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer.second.left; });
 }
 
 void Watch::lose(int rank, const std::string& reason) {

@@ -94,6 +94,8 @@ class Watch {
 
   /// The rank that is lost because it said nothing; none if none is.
   std::optional<int> silent_rank() const;
+  /// Whether another rank has ended in order. It may have done all that this one has begun: then no rank is lost yet.
+  bool has_leavers() const;
 
   /// Starts the heartbeat: until then, and without it, the watch knows nothing of other ranks. All ranks must call.
   void start(Store& store, const HeartbeatOptions& options);
