@@ -176,17 +176,6 @@ void describe_run(OptionList& list, TrainOptions& o) {
       .circumstance();
 }
 
-/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to the
-/// data: the paper has 5 to 10 epochs.
-constexpr std::pair<const char*, const char*> kPaper[] = {
-    {"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
-    {"mask-rule", "union"},   {"exchange", "leader"},  {"penalty", "residual"},
-    {"rho1", "0.0015"},       {"rho2", "0.00015"},     {"rho1-max", "10"},
-    {"rho2-max", "10"},       {"start-from", "theta"}, {"aux", "admm"},
-    {"after-freeze", "admm"}, {"lr", "0.001"},         {"lr-schedule", "constant"},
-    {"warmup-epochs", "0"},   {"momentum", "0.9"},     {"weight-decay", "0.0001"},
-    {"batch-size", "128"}};
-
 void describe_streams(OptionList& list, data::DataOptions& data) {
   const text::Condition streamed{"folders, shards", [&data] {
                                    const std::string& set = data.dataset.empty() ? data.test : data.dataset;
@@ -284,18 +273,6 @@ bool may_differ(const std::string& name) {
     return found;
   }();
   return names.contains(name);
-}
-
-void apply_preset(OptionList& list, const TrainOptions& options) {
-  if (options.preset != "paper") return;
-  for (const auto& [name, value] : kPaper) {
-    text::Option* option = list.find(name);
-    if (!option->given) option->value.read(value);
-  }
-  for (const auto& [name, value] : kPaper) {
-    text::Option* option = list.find(name);
-    if (!option->given && !option->why_idle().empty()) option->value.read(option->usual);
-  }
 }
 
 }  // namespace prunex::train

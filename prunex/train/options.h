@@ -144,7 +144,7 @@ struct TrainOptions {
   double ema = 0;  ///< decay per step of the mean of products that ships; 0: off
 
   std::string strategy = "hsadmm";
-  std::string preset;  ///< "paper", or empty: what it sets unless told otherwise, see with_preset()
+  std::string preset;  ///< one of preset_names(), empty: none
   SparseOptions sparse;
   FinetuneOptions finetune;
   ScheduledPruningOptions pruning;
@@ -202,6 +202,8 @@ inline constexpr double kMostThreads = 1024;  ///< per rank, of one kind
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);
 
+/// Of `preset`; the empty one says nothing.
+std::vector<std::string> preset_names();
 /// Takes what the preset says of options that were not given and have an effect beside the others.
 void apply_preset(text::OptionList& list, const TrainOptions& options);
 

@@ -149,6 +149,22 @@ TEST(Train, OptionsBesideAPresetWin) {
   }
 }
 
+TEST(Train, APresetForSlowLinksTakesOtherStrategiesAndMasksBesideIt) {
+  const tests::Scratch scratch;
+  const std::map<std::vector<std::string>, std::vector<std::string>> expected{
+      {{"--groups", "coupled-inner"}, {"strategy = \"diloco\"", "groups = \"coupled-inner\"", "outer-momentum = 0.5"}},
+      {{"--strategy", "local_sgd"}, {"strategy = \"local_sgd\""}}};
+  for (const auto& [words, lines] : expected) {
+    auto arguments = short_run({"--preset", "slow-link", "--quiet", "--run-dir", "run-" + words[1]}, "1");
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const Result result = run(scratch.path(), arguments);
+    EXPECT_EQ(result.status, 0) << result.errors;
+    const auto config = text_of(scratch / ("run-" + words[1] + "/config.toml"));
+    EXPECT_THAT(config, HasSubstr("\npayload = \"int2\"\n"));
+    for (const auto& line : lines) EXPECT_THAT(config, HasSubstr("\n" + line + "\n"));
+  }
+}
+
 TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   const tests::Scratch scratch;
   const Result fine = run(scratch.path(), short_run({"--check", "--nodes", "2", "--run-dir", "run"}));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -61,6 +62,7 @@ class Secrets : public testing::Test {
  protected:
   std::string write(const std::string& text, mode_t mode = 0600) {
     const std::string path = scratch_.path() + "/secret";
+    std::filesystem::remove(path);  // one of mode 0400 opens for root alone
     std::ofstream(path) << text;
     chmod(path.c_str(), mode);
     return path;
