@@ -12,14 +12,13 @@ using Preset = std::vector<std::pair<const char*, const char*>>;
 
 /// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to the
 /// data: the paper has 5 to 10 epochs.
-const Preset kPaper{
-    {"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
-    {"mask-rule", "union"},   {"exchange", "leader"},  {"penalty", "residual"},
-    {"rho1", "0.0015"},       {"rho2", "0.00015"},     {"rho1-max", "10"},
-    {"rho2-max", "10"},       {"start-from", "theta"}, {"aux", "admm"},
-    {"after-freeze", "admm"}, {"lr", "0.001"},         {"lr-schedule", "constant"},
-    {"warmup-epochs", "0"},   {"momentum", "0.9"},     {"weight-decay", "0.0001"},
-    {"batch-size", "128"}};
+const Preset kPaper{{"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
+                    {"mask-rule", "union"},   {"exchange", "leader"},  {"penalty", "residual"},
+                    {"rho1", "0.0015"},       {"rho2", "0.00015"},     {"rho1-max", "10"},
+                    {"rho2-max", "10"},       {"start-from", "theta"}, {"aux", "admm"},
+                    {"after-freeze", "admm"}, {"lr", "0.001"},         {"lr-schedule", "constant"},
+                    {"warmup-epochs", "0"},   {"momentum", "0.9"},     {"weight-decay", "0.0001"},
+                    {"batch-size", "128"}};
 
 /// What lost nothing that docs/results.md can show, with one message in 2 bits per 40 steps.
 const Preset kSlowLink{

@@ -212,8 +212,7 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
       .basic();
   list.add("preset", text::one_of(o.preset, preset_names()),
            "slow-link: DiLoCo in 2 bits every 40 steps, as measured in docs/results.md; paper: PruneX's published form "
-           "and hyper-parameters; other options win")
-      .basic();
+           "and hyper-parameters; other options win");
   list.add("payload", text::choice(o.exchange.payload, strategies::payloads()),
            "numbers between nodes; weights are rounded with error feedback")
       .basic();
