@@ -10,22 +10,38 @@ namespace {
 
 using Preset = std::vector<std::pair<const char*, const char*>>;
 
-/// PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to the
-/// data: the paper has 5 to 10 epochs.
-const Preset kPaper{{"groups", "channel"},    {"keep", "0.5"},         {"keep-schedule", "hard"},
-                    {"mask-rule", "union"},   {"exchange", "leader"},  {"penalty", "residual"},
-                    {"rho1", "0.0015"},       {"rho2", "0.00015"},     {"rho1-max", "10"},
-                    {"rho2-max", "10"},       {"start-from", "theta"}, {"aux", "admm"},
-                    {"after-freeze", "admm"}, {"lr", "0.001"},         {"lr-schedule", "constant"},
-                    {"warmup-epochs", "0"},   {"momentum", "0.9"},     {"weight-decay", "0.0001"},
-                    {"batch-size", "128"}};
-
-/// What lost nothing that docs/results.md can show, with one message in 2 bits per 40 steps.
-const Preset kSlowLink{
-    {"strategy", "diloco"}, {"payload", "int2"}, {"local-steps", "40"}, {"outer-lr", "1"}, {"outer-momentum", "0.5"}};
-
 const std::map<std::string, Preset>& presets() {
-  static const std::map<std::string, Preset> all{{"", {}}, {"paper", kPaper}, {"slow-link", kSlowLink}};
+  static const std::map<std::string, Preset> all{
+      {"", {}},
+      // PruneX (arXiv 2512.14628), section 5.1.5 and algorithm 1, with the corrected equations. `local_steps` is up to
+      // the data: the paper has 5 to 10 epochs.
+      {"paper",
+       {{"groups", "channel"},
+        {"keep", "0.5"},
+        {"keep-schedule", "hard"},
+        {"mask-rule", "union"},
+        {"exchange", "leader"},
+        {"penalty", "residual"},
+        {"rho1", "0.0015"},
+        {"rho2", "0.00015"},
+        {"rho1-max", "10"},
+        {"rho2-max", "10"},
+        {"start-from", "theta"},
+        {"aux", "admm"},
+        {"after-freeze", "admm"},
+        {"lr", "0.001"},
+        {"lr-schedule", "constant"},
+        {"warmup-epochs", "0"},
+        {"momentum", "0.9"},
+        {"weight-decay", "0.0001"},
+        {"batch-size", "128"}}},
+      // what lost nothing that docs/results.md can show
+      {"slow-link",
+       {{"strategy", "diloco"},
+        {"payload", "int2"},
+        {"local-steps", "40"},
+        {"outer-lr", "1"},
+        {"outer-momentum", "0.5"}}}};
   return all;
 }
 

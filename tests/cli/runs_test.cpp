@@ -152,7 +152,8 @@ TEST(Train, OptionsBesideAPresetWin) {
 TEST(Train, APresetForSlowLinksTakesOtherStrategiesAndMasksBesideIt) {
   const tests::Scratch scratch;
   const std::map<std::vector<std::string>, std::vector<std::string>> expected{
-      {{"--groups", "coupled-inner"}, {"strategy = \"diloco\"", "groups = \"coupled-inner\"", "outer-momentum = 0.5"}},
+      {{"--groups", "coupled-inner"},
+       {"strategy = \"diloco\"", "groups = \"coupled-inner\"", "outer-lr = 1", "outer-momentum = 0.5"}},
       {{"--strategy", "local_sgd"}, {"strategy = \"local_sgd\""}}};
   for (const auto& [words, lines] : expected) {
     auto arguments = short_run({"--preset", "slow-link", "--quiet", "--run-dir", "run-" + words[1]}, "1");
