@@ -146,7 +146,10 @@ class Reader {
     const auto* table = node.as_table();
     if (table == nullptr) fail(node, "run must be tables, [[run]]");
     NamedRun run{.name = name_of(*table), .options = common_, .seeds = seeds};
-    for (auto& [name, value] : options_of(*table, {"name", "rates", "seeds", "widths-of"})) run.options[name] = value;
+    if (const auto* other = table->get("like")) take_over(*other, *table, run);
+    for (auto& [name, value] : options_of(*table, {"name", "like", "rates", "seeds", "widths-of"})) {
+      run.options[name] = value;
+    }
     if (const auto* rates = table->get("rates")) {
       run.widens = rates->is_string();
       run.rates = run.widens ? doublings(*rates, **rates->as_string()) : numbers(*rates, "rates");
@@ -154,20 +157,39 @@ class Reader {
     if (table->get("seeds")) run.seeds = whole_numbers(*table->get("seeds"), "seeds");
     if (!run.rates.empty() && table->get("lr")) fail(*table->get("lr"), "lr is chosen from rates");
     if (const auto* of = table->get("widths-of")) read_widths_of(*of, run);
-    seeds_[run.name] = run.seeds;
+    runs_.push_back(run);
     return run;
   }
 
+  const NamedRun& run_before(const toml::node& node, const char* key) const {
+    const auto name = node.value<std::string>();
+    const auto found = std::find_if(runs_.begin(), runs_.end(), [&](const NamedRun& run) { return run.name == name; });
+    if (found == runs_.end()) fail(node, fmt::format("{}: wanted the name of a [[run]] further up", key));
+    return *found;
+  }
+
+  /// The options of another run. What is another run's besides, the table must say itself.
+  void take_over(const toml::node& node, const toml::table& table, NamedRun& run) const {
+    const NamedRun& other = run_before(node, "like");
+    run.options = other.options;
+    if (table.get("rates")) run.options.erase("lr");
+    if (!other.rates.empty() && !table.get("rates") && !table.get("lr")) {
+      fail(node, fmt::format("like: '{}' has rates, which pilots choose from; wanted lr or rates here, too", other.name));
+    }
+    if (!other.widths_of.empty() && !table.get("widths-of")) {
+      fail(node, fmt::format("like: '{}' has widths-of; wanted it here, too", other.name));
+    }
+  }
+
   void read_widths_of(const toml::node& node, NamedRun& run) const {
-    const auto other = seeds_.find(node.value<std::string>().value_or(""));
-    if (other == seeds_.end()) fail(node, "widths-of: wanted the name of a [[run]] further up");
+    const NamedRun& other = run_before(node, "widths-of");
     if (!run.rates.empty()) fail(node, "widths-of and rates: a pilot ends before there are widths; wanted lr");
     if (run.options.contains("widths")) fail(node, "widths-of and widths: wanted one of them");
     for (const int64_t seed : run.seeds) {
-      if (std::find(other->second.begin(), other->second.end(), seed) != other->second.end()) continue;
-      fail(node, fmt::format("widths-of: '{}' has no seed {}", other->first, seed));
+      if (std::find(other.seeds.begin(), other.seeds.end(), seed) != other.seeds.end()) continue;
+      fail(node, fmt::format("widths-of: '{}' has no seed {}", other.name, seed));
     }
-    run.widths_of = other->first;
+    run.widths_of = other.name;
   }
 
   /// Its seed or its seeds.
@@ -195,7 +217,7 @@ class Reader {
   const std::function<bool(const std::string&)>& is_option_;
   OptionValues common_;
   std::set<std::string> names_;
-  std::map<std::string, std::vector<int64_t>> seeds_;  // of the runs read so far
+  std::vector<NamedRun> runs_;  // read so far
 };
 
 }  // namespace

@@ -114,6 +114,42 @@ TEST(Comparison, ARunMayHaveTheWidthsOfAnotherOfEqualSeed) {
   EXPECT_EQ(config_of(jobs[0], "runs"), "seed = 0\n");
 }
 
+TEST(Comparison, ARunMayBeLikeAnotherButForItsOwnOptions) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, std::string(kFile) + R"([[run]]
+name = "third"
+like = "second"
+epochs = 3
+[[run]]
+name = "fourth"
+like = "first"
+lr = 0.2
+)");
+  ASSERT_THAT(comparison.runs, SizeIs(4));
+  EXPECT_THAT(comparison.runs[2].options, ElementsAre(Pair("dataset", "\"synthetic\""), Pair("epochs", "3"),
+                                                      Pair("no-shrink", "true"), Pair("width", "1.1")));
+  EXPECT_THAT(comparison.runs[2].seeds, ElementsAre(0, 1));
+  EXPECT_THAT(comparison.runs[3].rates, SizeIs(0));
+  EXPECT_EQ(comparison.runs[3].options.at("lr"), "0.2");
+  EXPECT_EQ(comparison.runs[3].options.at("strategy"), "\"ddp\"");
+}
+
+TEST(Comparison, RatesWinOverTheRateOfARunThatItIsLike) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, R"([pilot]
+validation = 9
+[[run]]
+name = "a"
+lr = 0.1
+[[run]]
+name = "b"
+like = "a"
+rates = [1, 2]
+)");
+  EXPECT_EQ(comparison.runs[1].options.count("lr"), 0);
+  EXPECT_THAT(comparison.runs[1].rates, ElementsAre(1, 2));
+}
+
 TEST(Comparison, RunsThatWaitForAPilotAreNotThereYet) {
   const Scratch scratch;
   EXPECT_THAT(jobs_of(read(scratch, kFile), [](const NamedRun&) { return std::nullopt; }), SizeIs(3));
@@ -155,6 +191,11 @@ TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(of("widths-of = \"a\"\nrates = [1]\n"), HasSubstr("widths-of and rates: a pilot ends before"));
   EXPECT_THAT(of("widths-of = \"a\"\nwidths = \"x\"\n"), HasSubstr("widths-of and widths: wanted one of them"));
   EXPECT_THAT(of("widths-of = \"a\"\nseeds = [0, 3]\n"), HasSubstr("widths-of: 'a' has no seed 3"));
+  EXPECT_THAT(of("like = \"b\"\n"), HasSubstr("like: wanted the name of a [[run]] further up"));
+  EXPECT_THAT(of("rates = [1]\n[[run]]\nname = \"c\"\nlike = \"b\"\n"),
+              HasSubstr("like: 'b' has rates, which pilots choose from; wanted lr or rates here, too"));
+  EXPECT_THAT(of("widths-of = \"a\"\n[[run]]\nname = \"c\"\nlike = \"b\"\n"),
+              HasSubstr("like: 'b' has widths-of; wanted it here, too"));
   EXPECT_THAT(refusal("[common]\nwidht = 2\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:2: 'widht' is not an option"));
   EXPECT_THAT(refusal("[commun]\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:1: 'commun' is not known here"));
   EXPECT_THAT(refusal("[[run]]\nname = \"a\"\n\n[[run]]\nname = \"a\"\n"), HasSubstr("c.toml:4: there are two"));
