@@ -174,7 +174,8 @@ class Reader {
     run.options = other.options;
     if (table.get("rates")) run.options.erase("lr");
     if (!other.rates.empty() && !table.get("rates") && !table.get("lr")) {
-      fail(node, fmt::format("like: '{}' has rates, which pilots choose from; wanted lr or rates here, too", other.name));
+      fail(node,
+           fmt::format("like: '{}' has rates, which pilots choose from; wanted lr or rates here, too", other.name));
     }
     if (!other.widths_of.empty() && !table.get("widths-of")) {
       fail(node, fmt::format("like: '{}' has widths-of; wanted it here, too", other.name));

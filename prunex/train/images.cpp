@@ -67,14 +67,11 @@ std::string normalization_remark(const Carried& carried, const data::Dataset& ow
 
 void expect_same_images(const data::Dataset& training, comm::Communicator& ranks) {
   if (!training.is_streamed()) return;
-  at::Tensor all = at::empty({ranks.size(), 1}, at::kLong);
-  ranks.all_gather(all, at::tensor({data::listing_checksum(training)}, at::kLong));
-  for (int rank = 1; rank < ranks.size(); ++rank) {
-    if (all[rank].equal(all[0])) continue;
-    throw std::invalid_argument(
-        fmt::format("`dataset` {}: rank {} sees other images there than rank 0: wanted the same files on all machines",
-                    training.name, rank));
-  }
+  const auto other = first_other(data::listing_checksum(training), ranks);
+  if (!other) return;
+  throw std::invalid_argument(
+      fmt::format("`dataset` {}: rank {} sees other images there than rank 0: wanted the same files on all machines",
+                  training.name, *other));
 }
 
 void remember_images(const data::Dataset& training, Checkpoint& checkpoint) {

@@ -6,17 +6,9 @@
 #include <memory>
 
 #include "prunex/data/loader.h"
-#include "prunex/program/program.h"
+#include "prunex/train/teacher.h"
 
 namespace prunex::train {
-
-/// A trained network whose answers another one learns beside the labels: G. Hinton, O. Vinyals and J. Dean, "Distilling
-/// the Knowledge in a Neural Network" (2015).
-struct Teacher {
-  program::Model model;    ///< nothing of it requires gradients
-  double share = 0.5;      ///< of the loss; the labels have the rest
-  double temperature = 4;  ///< what logits are divided by
-};
 
 /// What of the loss is not plain cross-entropy.
 struct LossOptions {

@@ -1,7 +1,6 @@
 // The network a run trains, ready for its data, and what of it will be other than one would expect.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/tensors.h"
-#include "prunex/train/loss.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
 
@@ -30,17 +28,15 @@ struct Network {
 /// those it computes, or nothing can train.
 Network load_network(const TrainOptions& options, const data::Dataset& training);
 
-/// What `teacher` names, for a network that has that `graph`; null if it names none. Throws std::invalid_argument for
-/// other images, or another number of logits.
-std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::Dataset& training,
-                                      const program::Graph& graph);
-
 /// Throws std::invalid_argument, naming `source`, unless the program takes one float NCHW image batch of the set's
 /// size and returns logits for at least its classes.
 void check_fits(const program::Graph& graph, const data::Dataset& dataset, const std::string& source);
 
 /// Side of the square images that the program takes; 0 if these are no squares.
 int64_t image_size_of(const program::Graph& graph);
+
+/// fp32, in the layout that convolutions run fastest in; without gradients.
+at::Tensor in_fast_layout(const at::Tensor& weight);
 
 /// Copies a safetensors file into the weights; names and shapes must match.
 void load_weights(Weights& weights, const std::string& path);

@@ -1,7 +1,9 @@
 // What ranks tell each other besides the exchanges of the strategy. All are collective; the counts leave them out.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,9 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
 
 /// How many different ones of these numbers, none of which is negative, the ranks have together.
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);
+
+/// The first rank whose number is not rank 0's.
+std::optional<int> first_other(int64_t number, comm::Communicator& ranks);
 
 /// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);

@@ -46,6 +46,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
   remember_images(data_.train, checkpoint);
+  remember_teacher(teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
   const int64_t position = feed_->loader().position(cursor_);
@@ -55,6 +56,7 @@ Checkpoint RankTrainer::snapshot() {
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
   expect_remembered_images(data_.train, checkpoint);
+  expect_remembered_teacher(teacher_.get(), checkpoint);
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;
   std::optional<sparsity::Cut> cut;

@@ -106,6 +106,7 @@ class RankTrainer {
   Evaluator evaluator_;
   Pruning pruning_;
   const Arithmetic arithmetic_;
+  const std::shared_ptr<const Teacher> teacher_;
   LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::unique_ptr<comm::Elastic> elastic_;  // null unless the run outlives nodes

@@ -21,9 +21,9 @@ int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
   return std::min(length.steps, options.local_after * options.local_steps);
 }
 
-LossOptions loss_options(const TrainOptions& options, std::shared_ptr<Teacher> teacher, const c10::Device& device) {
+std::shared_ptr<const Teacher> moved_to(const c10::Device& device, std::shared_ptr<Teacher> teacher) {
   if (teacher) teacher->model = on_device(std::move(teacher->model), device);
-  return {.label_smoothing = options.label_smoothing, .teacher = std::move(teacher)};
+  return teacher;
 }
 
 }  // namespace
@@ -45,8 +45,9 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       evaluator_(network_, calibration_, ranks),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
+      teacher_(moved_to(ranks.device, std::move(run.teacher))),
       steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
-             loss_options(options, std::move(run.teacher), ranks.device)),
+             {.label_smoothing = options.label_smoothing, .teacher = teacher_}),
       mean_(options.ema),
       remarks_(std::move(run.remarks)),
       pace_(options.straggler_factor),
@@ -99,6 +100,7 @@ void RankTrainer::begin(std::optional<Run>& run, const std::string& config, Stop
   say_remarks();
   const std::optional<Checkpoint> before = run->safe().load();
   expect_same_images(data_.train, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_teacher(teacher_.get(), *ranks_.world);
   strategy_ = make_own_strategy(before ? before->exchange : 0);
   if (before) {
     restore(*before);

@@ -19,6 +19,7 @@
 #include "prunex/train/pruning.h"
 #include "prunex/train/run.h"
 #include "prunex/train/schedule.h"
+#include "prunex/train/teacher.h"
 
 namespace prunex::train {
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
@@ -67,12 +68,13 @@ data::Loader loader_of(int64_t images) {
 
 class SteppingRank {
  public:
-  SteppingRank(const c10::Device& device, GraphMaker make_graph, const program::Model& model = small_network())
+  SteppingRank(const c10::Device& device, GraphMaker make_graph, const program::Model& model = small_network(),
+               LossOptions loss = {})
       : device_(device),
         loader_(loader_of(80)),
         feed_(make_batch_feed(loader_, device)),
         network_(on_device(trainable(copy_of(model)), device), channels::Analysis(model.program)),
-        steps_(network_, *feed_, Arithmetic::kFp32, std::move(make_graph)) {}
+        steps_(network_, *feed_, Arithmetic::kFp32, std::move(make_graph), std::move(loss)) {}
 
   Replica& replica() { return network_.replica(); }
   LocalSteps& steps() { return steps_; }
@@ -248,6 +250,22 @@ TEST_F(RecordedSteps, HoldConstantsWhichAreThereAfterTheFirstStep) {
     const HostTraffic before = host_traffic();
     for (SteppingRank* rank : {&here, &there}) rank->step(step);
     EXPECT_EQ((host_traffic() - before).uploads, step == 1 ? 1 : 0);
+  }
+  EXPECT_EQ(there.steps().captures(), 1);
+  expect_same_ranks(here, there);
+}
+
+LossOptions taught_on(const c10::Device& device) {
+  return {.teacher = std::make_shared<Teacher>(Teacher{on_device(small_network(), device), 0.5, 4})};
+}
+
+TEST_F(RecordedSteps, HaveTheTeacherInThem) {
+  SteppingRank here(at::kCPU, nullptr, small_network(), taught_on(at::kCPU));
+  SteppingRank there(pretend_device(), make_pretend_graph, small_network(), taught_on(pretend_device()));
+  for (int64_t step = 1; step <= 6; ++step) {
+    const HostTraffic before = host_traffic();
+    for (SteppingRank* rank : {&here, &there}) rank->step(step);
+    EXPECT_EQ((host_traffic() - before).reads, 0);
   }
   EXPECT_EQ(there.steps().captures(), 1);
   expect_same_ranks(here, there);

@@ -118,6 +118,15 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithEveryOptimizer) {
   }
 }
 
+TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithATeacher) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "teacher");
+  options.exchanges = 3;
+  run_to_end(options);
+  options.teacher = scratch / "teacher/model.pt2";
+  expect_resumed_equals_whole(options, 3);
+}
+
 /// What resuming says if `change` has been made to the tensors of rank 0.
 std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change) {
   const tests::Scratch scratch;

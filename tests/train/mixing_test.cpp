@@ -1,4 +1,4 @@
-// Mixed batches and the loss of them, against their formulas written out.
+// Mixed batches, against their formulas written out.
 #include "prunex/train/mixing.h"
 
 #include <ATen/ATen.h>
@@ -8,9 +8,6 @@
 #include <cmath>
 #include <numbers>
 #include <set>
-
-#include "prunex/train/local_step.h"
-#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {
@@ -106,30 +103,6 @@ TEST(Mixed, ImagesAndLabelsAreTheFormulas) {
       want[labels[other].item<int64_t>()] += 1 - mix.label;
       EXPECT_TRUE(at::allclose(shares[b], want, 1e-6, 1e-7));
     }
-  }
-}
-
-/// Of logits, by the formula of torch.nn.CrossEntropyLoss.
-TEST(TrainingLoss, SmoothsTheMixedLabels) {
-  const program::Model model = small_network();
-  const auto set = noise_images(6);
-  data::Batch batch = data::evaluation_batch(set, 0, 6);
-  constexpr double kSmoothing = 0.2;
-  for (const bool mixes : {false, true}) {
-    Replica replica{model.weights, fresh_state(model.weights.params)};
-    for (auto& theta : replica.weights.params) theta.value().requires_grad_();
-    const Mix mix{.image = 0.4, .label = 0.4};
-    const LossOptions loss{.label_smoothing = kSmoothing, .mix = mixes ? mix.numbers() : at::Tensor()};
-    const at::Tensor images = mixes ? mixed(batch.images, mix.numbers()) : batch.images;
-    const at::Tensor logits =
-        model.program.run({images}, replica.weights, program::Mode::kTrain).front().detach().to(at::kDouble);
-    const int64_t classes = logits.size(1);
-    const Mix none{};
-    at::Tensor shares = mixed_labels(batch.labels, (mixes ? mix : none).numbers(), classes, at::kDouble);
-    shares = (1 - kSmoothing) * shares + kSmoothing / static_cast<double>(classes);
-    const double want = -(shares * logits.log_softmax(1)).sum(1).mean().item<double>();
-    const at::Tensor got = compute_gradients(model.program, replica, batch, Arithmetic::kFp32, loss);
-    EXPECT_NEAR(got.item<double>(), want, 1e-6);
   }
 }
 

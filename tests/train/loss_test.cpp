@@ -1,0 +1,177 @@
+// The loss of training, against its formulas written out.
+#include "prunex/train/loss.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "prunex/program/pt2.h"
+#include "prunex/train/local_step.h"
+#include "prunex/train/mixing.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+#include "tests/train/small_network.h"
+#include "tests/train/whole_runs.h"
+
+namespace prunex::train {
+namespace {
+
+using testing::HasSubstr;
+
+/// Of logits, by the formula of torch.nn.CrossEntropyLoss.
+TEST(TrainingLoss, SmoothsTheMixedLabels) {
+  const program::Model model = small_network();
+  const auto set = noise_images(6);
+  data::Batch batch = data::evaluation_batch(set, 0, 6);
+  constexpr double kSmoothing = 0.2;
+  for (const bool mixes : {false, true}) {
+    Replica replica{model.weights, fresh_state(model.weights.params)};
+    for (auto& theta : replica.weights.params) theta.value().requires_grad_();
+    const Mix mix{.image = 0.4, .label = 0.4};
+    const LossOptions loss{.label_smoothing = kSmoothing, .mix = mixes ? mix.numbers() : at::Tensor()};
+    const at::Tensor images = mixes ? mixed(batch.images, mix.numbers()) : batch.images;
+    const at::Tensor logits =
+        model.program.run({images}, replica.weights, program::Mode::kTrain).front().detach().to(at::kDouble);
+    const int64_t classes = logits.size(1);
+    const Mix none{};
+    at::Tensor shares = mixed_labels(batch.labels, (mixes ? mix : none).numbers(), classes, at::kDouble);
+    shares = (1 - kSmoothing) * shares + kSmoothing / static_cast<double>(classes);
+    const double want = -(shares * logits.log_softmax(1)).sum(1).mean().item<double>();
+    const at::Tensor got = compute_gradients(model.program, replica, batch, Arithmetic::kFp32, loss);
+    EXPECT_NEAR(got.item<double>(), want, 1e-6);
+  }
+}
+
+/// Of double logits: cross-entropy of the labels, Kullback and Leibler's divergence from the teacher's softened
+/// answers.
+struct Written {
+  double labels, teacher;
+  at::Tensor gradient;  ///< with respect to the logits
+};
+
+Written written_out(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& answers, double share,
+                    double temperature) {
+  const auto images = static_cast<double>(logits.size(0));
+  const at::Tensor ours = (logits / temperature).softmax(1), theirs = (answers / temperature).softmax(1);
+  const at::Tensor truth = at::one_hot(labels, logits.size(1)).to(at::kDouble);
+  return {.labels = -(truth * logits.softmax(1).log()).sum().item<double>() / images,
+          .teacher = (theirs * (theirs / ours).log()).sum().item<double>() / images,
+          .gradient = ((1 - share) * (logits.softmax(1) - truth) + share * temperature * (ours - theirs)) / images};
+}
+
+TEST(TrainingLoss, LearnsTheAnswersOfATeacherToTheImagesThatItSees) {
+  const program::Model model = small_network();
+  const auto set = noise_images(6);
+  const data::Batch batch = data::evaluation_batch(set, 0, 6);
+  auto generator = at::detail::createCPUGenerator(8);
+  constexpr double kShare = 0.3, kTemperature = 2.5;
+  const auto teacher = std::make_shared<Teacher>(Teacher{model, kShare, kTemperature});
+  const at::Tensor answers = model.program.run({batch.images}, model.weights, program::Mode::kEval).front();
+  const at::Tensor logits = at::randn({6, kClasses}, generator).requires_grad_();
+  const at::Tensor loss = training_loss(logits, batch.images, batch, {.teacher = teacher});
+  const Written want = written_out(logits.detach().to(at::kDouble), batch.labels, answers.detach().to(at::kDouble),
+                                   kShare, kTemperature);
+  EXPECT_GT(want.teacher, 0.01);
+  EXPECT_NEAR(loss.item<double>(), (1 - kShare) * want.labels + kShare * kTemperature * kTemperature * want.teacher,
+              1e-6);
+  loss.backward();
+  EXPECT_TRUE(at::allclose(logits.grad().to(at::kDouble), want.gradient, 1e-5, 1e-7));
+  for (const auto& theta : model.weights.params) EXPECT_FALSE(theta.value().grad().defined()) << theta.key();
+}
+
+TEST(TrainingLoss, OfATeacherIsThatOfMixedImagesAndSmoothedLabels) {
+  const program::Model model = small_network();
+  const auto set = noise_images(6);
+  const data::Batch batch = data::evaluation_batch(set, 0, 6);
+  const Mix mix{.image = 0.4, .label = 0.4};
+  const auto teacher = std::make_shared<Teacher>(Teacher{model, 0.3, 2});
+  const LossOptions plain{.label_smoothing = 0.1, .mix = mix.numbers()};
+  LossOptions taught = plain;
+  taught.teacher = teacher;
+  const at::Tensor images = shown_images(batch, taught);
+  EXPECT_TRUE(images.equal(mixed(batch.images, mix.numbers())));
+  // a network that answers as its teacher does has nothing to learn from it
+  const at::Tensor logits = model.program.run({images}, model.weights, program::Mode::kEval).front();
+  EXPECT_NEAR(training_loss(logits, images, batch, taught).item<double>(),
+              0.7 * training_loss(logits, images, batch, plain).item<double>(), 1e-6);
+  const at::Tensor others = model.program.run({batch.images}, model.weights, program::Mode::kEval).front();
+  EXPECT_GT(training_loss(others, images, batch, taught).item<double>(),
+            0.7 * training_loss(others, images, batch, plain).item<double>() + 1e-4);
+}
+
+TEST(LoadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
+  const tests::Scratch scratch;
+  TrainOptions options;
+  options.model = "student";
+  const auto images = noise_images(4);
+  const program::Model student = small_network();
+  EXPECT_EQ(load_teacher(options, images, student.program.graph()), nullptr);
+  options.teacher = scratch / "teacher.pt2";
+  const auto refusal = [&](const data::Dataset& set) {
+    return tests::message([&] { load_teacher(options, set, student.program.graph()); });
+  };
+  EXPECT_THAT(refusal(images), HasSubstr("`teacher` " + options.teacher));
+  program::write_pt2(options.teacher, student);
+  const auto teacher = load_teacher(options, images, student.program.graph());
+  ASSERT_NE(teacher, nullptr);
+  for (const auto& theta : teacher->model.weights.params) EXPECT_FALSE(theta.value().requires_grad()) << theta.key();
+  auto larger = images;
+  larger.images = at::zeros({4, 3, 2 * kSide, 2 * kSide}, at::kByte);
+  EXPECT_THAT(refusal(larger), HasSubstr("its input is [batch, 3, 8, 8]"));
+  program::Builder builder(1);
+  const auto x = builder.flatten(builder.input("x", {3, kSide, kSide}));
+  program::write_pt2(options.teacher, std::move(builder).finish(builder.linear("fc", x, {.out = kClasses + 1})));
+  EXPECT_THAT(refusal(images), HasSubstr("it has 6 logits, `model` student has 5"));
+}
+
+TEST(ExpectSameTeacher, NamesTheRankThatHasAnother) {
+  comm::run_ranks(comm::Layout::even(3, 1), [](comm::Hierarchy& ranks) {
+    Teacher teacher{small_network(), 0.5, 4, 7};
+    expect_same_teacher(&teacher, *ranks.world);
+    expect_same_teacher(nullptr, *ranks.world);
+    if (ranks.layout.rank == 2) teacher.checksum = 8;
+    EXPECT_THAT(tests::message([&] { expect_same_teacher(&teacher, *ranks.world); }),
+                HasSubstr("`teacher`: rank 2 has another network there than rank 0"));
+  });
+}
+
+TEST(RememberedTeacher, IsRefusedWhenItIsAnother) {
+  Teacher teacher{small_network(), 0.5, 4, 7};
+  Checkpoint checkpoint;
+  remember_teacher(&teacher, checkpoint);
+  expect_remembered_teacher(&teacher, checkpoint);
+  teacher.checksum = 8;
+  EXPECT_THAT(tests::message([&] { expect_remembered_teacher(&teacher, checkpoint); }),
+              HasSubstr("`teacher`: the network is not the one with which the run began"));
+}
+
+/// A run of a few exchanges on two nodes, and the model that it leaves.
+std::string product_of(TrainOptions options) {
+  const tests::Scratch scratch;
+  options.run_dir = scratch / "run";
+  run_to_end(options);
+  return tests::text_of(options.run_dir + "/model.safetensors");
+}
+
+TEST(Train, LearnsFromATeacher) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "first");
+  options.exchanges = 4;
+  run_to_end(options);
+  const std::string before = scratch / "first/model.pt2";
+  const std::string alone = product_of(options);
+  options.teacher = before;
+  const std::string taught = product_of(options);
+  EXPECT_NE(taught, alone);
+  EXPECT_EQ(product_of(options), taught);
+  options.teacher_share = 0.25;
+  EXPECT_NE(product_of(options), taught);
+  options.teacher_share = 0.5;
+  options.teacher_temperature = 1;
+  EXPECT_NE(product_of(options), taught);
+}
+
+}  // namespace
+}  // namespace prunex::train
