@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "prunex/program/pt2.h"
+#include "prunex/train/checkpoint.h"
 #include "prunex/train/network.h"
 #include "prunex/train/outliving.h"
 #include "prunex/train/over_ranks.h"

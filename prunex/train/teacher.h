@@ -7,10 +7,11 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
-#include "prunex/train/checkpoint.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {
+
+struct Checkpoint;
 
 /// G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015).
 struct Teacher {
