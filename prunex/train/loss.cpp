@@ -36,12 +36,11 @@ at::Tensor training_loss(const at::Tensor& network_logits, const at::Tensor& ima
   const at::Tensor by_labels =
       at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, options.label_smoothing);
   if (!options.teacher) return by_labels;
-  const auto& [model, share, temperature] = *options.teacher;
-  const at::Tensor answers = answers_of(*options.teacher, images);
-  const at::Tensor by_teacher =
-      at::kl_div(log_shares(logits, temperature), answers, at::Reduction::Sum, /*log_target=*/true);
-  const double scale = share * temperature * temperature / static_cast<double>(logits.size(0));
-  return by_labels * (1 - share) + by_teacher * scale;
+  const Teacher& teacher = *options.teacher;
+  const at::Tensor by_teacher = at::kl_div(log_shares(logits, teacher.temperature), answers_of(teacher, images),
+                                           at::Reduction::Sum, /*log_target=*/true);
+  const double scale = teacher.share * teacher.temperature * teacher.temperature / static_cast<double>(logits.size(0));
+  return by_labels * (1 - teacher.share) + by_teacher * scale;
 }
 
 }  // namespace prunex::train
