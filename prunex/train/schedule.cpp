@@ -41,6 +41,12 @@ LearningRateSchedule schedule_after(const TrainOptions& options) {
   return own ? LearningRateSchedule::kConstant : options.schedule;
 }
 
+/// Cuts come after exchanges, and fine-tuning with the first of them: what is before goes on until that exchange.
+void end_with_an_exchange(Phase& phase, int64_t local_steps) {
+  const int64_t beyond = phase.end() % local_steps;
+  if (beyond > 0) phase.steps += local_steps - beyond;
+}
+
 /// The phases that have steps, one after the other.
 std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
   const auto& sparse = options.sparse;
@@ -68,13 +74,13 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
                           .schedule = options.finetune.schedule.value_or(schedule_after(options)),
                           .weight_decay = usual.weight_decay}};
   if (all[1].steps + all[2].steps == 0) all[0].steps = std::max<int64_t>(1, all[0].steps);
+  const bool cuts_first = !options.pruning.target.empty() && all[2].steps > 0;
   std::vector<Phase> phases;
-  int64_t begin = 0;
-  for (Phase& phase : all) {
-    if (phase.steps == 0) continue;
-    phase.begin = begin;
-    begin = phase.end();
-    phases.push_back(phase);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].steps == 0) continue;
+    if (i == 2 && cuts_first && !phases.empty()) end_with_an_exchange(phases.back(), options.local_steps);
+    all[i].begin = phases.empty() ? 0 : phases.back().end();
+    phases.push_back(all[i]);
   }
   return phases;
 }

@@ -79,6 +79,18 @@ TEST(Phases, FollowEachOtherWithTheirOwnRates) {
   EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);  // 0.6 of 8 steps
 }
 
+TEST(Phases, GoOnUntilTheExchangeWithWhichFineTuningBegins) {
+  TrainOptions options = phases("diloco");
+  options.local_steps = 3;
+  const RunLength length = run_length(options, 48);
+  EXPECT_EQ(length.phases[0].end(), 4);
+  EXPECT_EQ(length.phases[1].end(), 9);  // 8 without cuts
+  EXPECT_EQ(length.phases[2].end(), 15);
+  EXPECT_EQ(first_cut(options, length), 3);
+  options.pruning.target.clear();
+  EXPECT_EQ(run_length(options, 48).phases[1].end(), 8);
+}
+
 class OfStrategy : public testing::TestWithParam<const char*> {};
 
 TEST_P(OfStrategy, MeetTheTargetAndGoOnToTheBit) {
