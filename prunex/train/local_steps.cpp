@@ -54,6 +54,9 @@ LocalSteps::Identity LocalSteps::identity_of(const std::vector<const TensorDict*
   for (const auto& input : feed_.inputs()) add(input, identity);
   if (loss_options_.mix.defined()) add(loss_options_.mix, identity);
   std::vector<const TensorDict*> all{&replica.weights.params, &replica.weights.buffers};
+  if (const auto& teacher = loss_options_.teacher) {
+    all.insert(all.end(), {&teacher->model.weights.params, &teacher->model.weights.buffers});
+  }
   all.insert(all.end(), more.begin(), more.end());
   for (const auto* tensors : all) {
     identity.push_back(static_cast<int64_t>(tensors->size()));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "prunex/strategies/strategy.h"
@@ -25,6 +26,9 @@ class LocalSteps {
 
   /// How the batches of the next steps are mixed, from the first step on if ever.
   void set_mix(const Mix& mix);
+
+  /// From the next step on; null: none.
+  void set_teacher(std::shared_ptr<const Teacher> teacher) { loss_options_.teacher = std::move(teacher); }
 
   /// Whether step() launches forward, backward and update as one, once they were recorded.
   bool has_graphs() const { return make_graph_ != nullptr; }

@@ -113,7 +113,9 @@ void describe_network(OptionList& list, TrainOptions& o) {
   list.add("max-model-size", number(o.max_model_size, between(0, 0x1p40)),
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
            {{"FILE.pt2",
-             [is_file, &o] { return is_file() || !o.teacher.empty() ? "" : fmt::format("{} is built in", o.model); }}})
+             [is_file, &o] {
+               return is_file() || o.teacher.ends_with(".pt2") ? "" : fmt::format("{} is built in", o.model);
+             }}})
       .circumstance();
   list.add(
       "widths", text::text_value(o.widths),

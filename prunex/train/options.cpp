@@ -11,6 +11,7 @@
 #include "prunex/admm/residuals.h"
 #include "prunex/train/outliving.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/teacher.h"
 
 namespace prunex::train {
 namespace {
@@ -61,6 +62,10 @@ void validate_recipe(const TrainOptions& options) {
             fmt::format("`lr_milestones`: got {}, wanted ascending epochs", fmt::join(milestones, ",")));
   refuse_if(options.warmup_steps > 0 && options.warmup_epochs > 0,
             "`warmup_steps`: got some besides `warmup_epochs`, wanted one of them");
+  const bool whole = options.teacher == kWholeTeacher;
+  refuse_if(whole && options.pruning.target.empty(),
+            "`teacher`: got whole, which teaches from the first cut of `prune_to` on; wanted FILE.pt2");
+  refuse_if(whole && options.elastic, "`teacher`: got whole, which `elastic` cannot hand on; wanted FILE.pt2");
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ constexpr const char* kCursor = "cursor";  // in checkpoints: epoch, step, posit
 /// What was due after exchange `k`, 0 being before the first step.
 void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run) {
   if (due) {
+    if (options_.teacher == kWholeTeacher && !teacher_) {
+      set_teacher(make_teacher(options_, {network_.program(), evaluator_.product(*strategy_)}));
+    }
     pruning_.cut(*due, *strategy_);
     mean_.cut(due->cut);
     run.trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
@@ -27,6 +30,11 @@ void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t ste
     restart_speed();
   }
   pruning_.refresh(k, step, *strategy_);
+}
+
+void RankTrainer::set_teacher(std::shared_ptr<const Teacher> teacher) {
+  teacher_ = std::move(teacher);
+  steps_.set_teacher(teacher_);
 }
 
 /// What all parts of the run have moved and taken, this one and those before it.
@@ -46,7 +54,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
   remember_images(data_.train, checkpoint);
-  remember_teacher(teacher_.get(), checkpoint);
+  save_teacher(options_, teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
   const int64_t position = feed_->loader().position(cursor_);
@@ -56,7 +64,7 @@ Checkpoint RankTrainer::snapshot() {
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
   expect_remembered_images(data_.train, checkpoint);
-  expect_remembered_teacher(teacher_.get(), checkpoint);
+  set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;
   std::optional<sparsity::Cut> cut;

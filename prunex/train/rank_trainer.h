@@ -59,6 +59,7 @@ class RankTrainer {
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
   void end(Run& run);
   void prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run);
+  void set_teacher(std::shared_ptr<const Teacher> teacher);
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
@@ -106,7 +107,7 @@ class RankTrainer {
   Evaluator evaluator_;
   Pruning pruning_;
   const Arithmetic arithmetic_;
-  const std::shared_ptr<const Teacher> teacher_;
+  std::shared_ptr<const Teacher> teacher_;  // null: none, or not yet
   LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::unique_ptr<comm::Elastic> elastic_;  // null unless the run outlives nodes

@@ -7,6 +7,7 @@
 #include "prunex/prune/regularizer.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/teacher.h"
 
 namespace prunex::train {
 namespace {
@@ -71,7 +72,7 @@ void describe_batches_and_rates(OptionList& list, TrainOptions& o) {
                                    }};
   const text::Condition neighbours{"`batch_size` 2 or more",
                                    [&o] { return o.batch_size > 1 ? "" : "one image has no other to be mixed with"; }};
-  const text::Condition teacher{"`teacher`", [&o] { return o.teacher.empty() ? "there is no `teacher`" : ""; }};
+  const text::Condition teacher{"`teacher`", [&o] { return o.teacher == kNoTeacher ? "there is no `teacher`" : ""; }};
   list.add("lr-schedule", text::choice(o.schedule, kSchedules), "of the learning rate").basic();
   list.add("lr-milestones", text::numbers(o.milestones, "EPOCHS", text::above_zero()),
            "epochs after each of which the learning rate is multiplied: 30,60,80", {milestones});
@@ -80,7 +81,8 @@ void describe_batches_and_rates(OptionList& list, TrainOptions& o) {
   list.add("warmup-steps", number(o.warmup_steps, text::at_least(0)), "the same, counted in steps",
            {{"`warmup_epochs` 0", [&o] { return o.warmup_epochs > 0 ? "`warmup_epochs` says how many" : ""; }}});
   list.add("label-smoothing", number(o.label_smoothing, between(0, 1)), "of the loss of training");
-  list.add("teacher", text::text_value(o.teacher), "FILE.pt2 of a trained network whose answers are learned, too");
+  list.add("teacher", text::one_of(o.teacher, {kNoTeacher, kWholeTeacher}, ".pt2"),
+           "a trained network whose answers are learned, too; whole: this one as it was before its first cut");
   list.add("teacher-share", number(o.teacher_share, text::inner_share()), "of the loss; the labels have the rest",
            {teacher});
   list.add("teacher-temperature", number(o.teacher_temperature, text::above_zero()),

@@ -10,6 +10,7 @@
 
 #include "prunex/program/pt2.h"
 #include "prunex/train/checkpoint.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "prunex/train/outliving.h"
 #include "prunex/train/over_ranks.h"
@@ -17,17 +18,28 @@
 namespace prunex::train {
 namespace {
 
-constexpr const char* kTeacher = "teacher";  // among a rank's tensors
+constexpr const char* kChecksum = "teacher";  // of a file, among a rank's tensors
+const std::string kWeights = "teacher/";      // and the name of a weight, among a node's
 
 int64_t logits_of(const program::Graph& graph) {
   return graph.values[graph.outputs.front()].shape.back().factor;
 }
 
+int64_t checksum_of(const Teacher& teacher) {
+  return std::bit_cast<int64_t>(hash_of(teacher.model.weights.params, teacher.model.weights.buffers));
+}
+
 }  // namespace
 
-std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::Dataset& training,
-                                      const program::Graph& graph) {
-  if (options.teacher.empty()) return nullptr;
+std::shared_ptr<const Teacher> make_teacher(const TrainOptions& options, program::Model model) {
+  for (auto& theta : model.weights.params) theta.value() = in_fast_layout(theta.value()).clone();
+  for (auto& buffer : model.weights.buffers) buffer.value() = buffer.value().clone();
+  return std::make_shared<Teacher>(Teacher{std::move(model), options.teacher_share, options.teacher_temperature});
+}
+
+std::shared_ptr<const Teacher> read_teacher(const TrainOptions& options, const data::Dataset& training,
+                                            const program::Graph& graph) {
+  if (options.teacher == kNoTeacher || options.teacher == kWholeTeacher) return nullptr;
   const std::string source = "`teacher` " + options.teacher;
   program::Model model = program::read_pt2(options.teacher, options.max_model_size << 20);
   check_fits(model.program.graph(), training, source);
@@ -35,28 +47,49 @@ std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::D
     throw std::invalid_argument(
         fmt::format("{}: it has {} logits, `model` {} has {}", source, got, options.model, wanted));
   }
-  for (auto& theta : model.weights.params) theta.value() = in_fast_layout(theta.value());
-  const auto checksum = std::bit_cast<int64_t>(hash_of(model.weights.params, model.weights.buffers));
-  return std::make_shared<Teacher>(
-      Teacher{std::move(model), options.teacher_share, options.teacher_temperature, checksum});
+  return make_teacher(options, std::move(model));
+}
+
+std::shared_ptr<const Teacher> on_device(std::shared_ptr<const Teacher> teacher, const c10::Device& device) {
+  if (!teacher || device.is_cpu()) return teacher;
+  return std::make_shared<Teacher>(Teacher{on_device(teacher->model, device), teacher->share, teacher->temperature});
 }
 
 void expect_same_teacher(const Teacher* teacher, comm::Communicator& ranks) {
   if (teacher == nullptr) return;
-  const auto other = first_other(teacher->checksum, ranks);
+  const auto other = first_other(checksum_of(*teacher), ranks);
   if (!other) return;
   throw std::invalid_argument(fmt::format(
       "`teacher`: rank {} has another network there than rank 0: wanted the same file on all machines", *other));
 }
 
-void remember_teacher(const Teacher* teacher, Checkpoint& checkpoint) {
-  if (teacher != nullptr) checkpoint.rank.insert(kTeacher, at::tensor({teacher->checksum}, at::kLong));
+void save_teacher(const TrainOptions& options, const Teacher* teacher, Checkpoint& checkpoint) {
+  if (teacher == nullptr) return;
+  if (options.teacher != kWholeTeacher) {
+    checkpoint.rank.insert(kChecksum, at::tensor({checksum_of(*teacher)}, at::kLong));
+    return;
+  }
+  for (const TensorDict* tensors : {&teacher->model.weights.params, &teacher->model.weights.buffers}) {
+    for (const auto& item : *tensors) checkpoint.node.insert(kWeights + item.key(), item.value());
+  }
 }
 
-void expect_remembered_teacher(const Teacher* teacher, const Checkpoint& checkpoint) {
-  const at::Tensor* before = checkpoint.rank.find(kTeacher);
-  if (teacher == nullptr || before == nullptr || before->item<int64_t>() == teacher->checksum) return;
-  throw std::invalid_argument("`teacher`: the network is not the one with which the run began: wanted the same file");
+std::shared_ptr<const Teacher> teacher_after(const Checkpoint& checkpoint, const TrainOptions& options,
+                                             std::shared_ptr<const Teacher> teacher, const program::Model& whole) {
+  if (options.teacher != kWholeTeacher) {
+    const at::Tensor* before = checkpoint.rank.find(kChecksum);
+    if (!teacher || before == nullptr || before->item<int64_t>() == checksum_of(*teacher)) return teacher;
+    throw std::invalid_argument("`teacher`: the network is not the one with which the run began: wanted the same file");
+  }
+  program::Model model = whole;
+  for (TensorDict* tensors : {&model.weights.params, &model.weights.buffers}) {
+    for (auto& item : *tensors) {
+      const at::Tensor* saved = checkpoint.node.find(kWeights + item.key());
+      if (saved == nullptr) return nullptr;  // nothing had been cut
+      item.value() = saved->to(item.value().device());
+    }
+  }
+  return make_teacher(options, std::move(model));
 }
 
 }  // namespace prunex::train

@@ -13,25 +13,34 @@ namespace prunex::train {
 
 struct Checkpoint;
 
+/// `teacher`: none, or the network itself as it was before its first cut, from then on; else FILE.pt2.
+inline constexpr const char* kNoTeacher = "none";
+inline constexpr const char* kWholeTeacher = "whole";
+
 /// G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015).
 struct Teacher {
   program::Model model;    ///< nothing of it requires gradients
   double share = 0.5;      ///< of the loss; the labels have the rest
   double temperature = 4;  ///< what logits are divided by
-  int64_t checksum = 0;    ///< of the weights
 };
 
-/// What `teacher` names, for a network that has that `graph`; null if it names none. Throws std::invalid_argument for
-/// other images, another number of logits, or a file that is no program.
-std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::Dataset& training,
-                                      const program::Graph& graph);
+/// Of copies of the weights, where they are.
+std::shared_ptr<const Teacher> make_teacher(const TrainOptions& options, program::Model model);
 
-// Its file may be another one on another rank, or when a run goes on. Null: there is none.
+/// The file's, for a network that has that `graph`; null if `teacher` is none. Throws std::invalid_argument for other
+/// images, another number of logits, or a file that is no program.
+std::shared_ptr<const Teacher> read_teacher(const TrainOptions& options, const data::Dataset& training,
+                                            const program::Graph& graph);
+std::shared_ptr<const Teacher> on_device(std::shared_ptr<const Teacher> teacher, const c10::Device& device);
+
+// The file may be another one on another rank, or when a run goes on; `whole` is saved. Teachers may be null.
 
 /// Throws std::invalid_argument if a rank has another one than the first of `ranks`. Collective.
 void expect_same_teacher(const Teacher* teacher, comm::Communicator& ranks);
-void remember_teacher(const Teacher* teacher, Checkpoint& checkpoint);
-/// Throws std::invalid_argument if this is not the one of remember_teacher().
-void expect_remembered_teacher(const Teacher* teacher, const Checkpoint& checkpoint);
+void save_teacher(const TrainOptions& options, const Teacher* teacher, Checkpoint& checkpoint);
+/// What save_teacher() left: of the program that the run began with if it is `whole`, else `teacher`. Throws
+/// std::invalid_argument if that is not the one that was saved.
+std::shared_ptr<const Teacher> teacher_after(const Checkpoint& checkpoint, const TrainOptions& options,
+                                             std::shared_ptr<const Teacher> teacher, const program::Model& whole);
 
 }  // namespace prunex::train

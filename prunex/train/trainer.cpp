@@ -21,11 +21,6 @@ int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
   return std::min(length.steps, options.local_after * options.local_steps);
 }
 
-std::shared_ptr<const Teacher> moved_to(const c10::Device& device, std::shared_ptr<Teacher> teacher) {
-  if (teacher) teacher->model = on_device(std::move(teacher->model), device);
-  return teacher;
-}
-
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph,
@@ -45,7 +40,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       evaluator_(network_, calibration_, ranks),
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
-      teacher_(moved_to(ranks.device, std::move(run.teacher))),
+      teacher_(on_device(std::move(run.teacher), ranks.device)),
       steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
              {.label_smoothing = options.label_smoothing, .teacher = teacher_}),
       mean_(options.ema),

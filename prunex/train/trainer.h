@@ -38,7 +38,7 @@ struct Prepared {
   RunImages images;
   int64_t training_images = 0;  ///< of all nodes
   Network network;
-  std::shared_ptr<Teacher> teacher = {};  ///< null: none
+  std::shared_ptr<const Teacher> teacher = {};  ///< of a file; null: none
   RunLength length;
   data::Dataset calibration;
   std::optional<Division> division = {};  ///< where nodes have images of their own

@@ -79,6 +79,13 @@ TEST_F(Refusals, OfAugmentationThatIsNone) {
   refused(2, {"eval", "--model", "net.pt2", "--dataset", "synthetic", "--augment", "flip"}, {"--augment"});
 }
 
+TEST_F(Refusals, OfTeachersThatTeachNothing) {
+  refused(2, train({"--teacher", "net"}), {"--teacher: got 'net', wanted none, whole or FILE.pt2"});
+  refused(2, train({"--teacher", "missing.pt2"}), {"missing.pt2: no such file"});
+  refused(2, train({"--teacher", "whole"}), {"--teacher: got whole", "--prune-to", "wanted FILE.pt2"});
+  refused(2, train({"--teacher-share", "0.3"}), {"--teacher-share: there is no --teacher"});
+}
+
 TEST_F(Refusals, OfNumbersOutOfRange) {
   refused(2, train({"--keep", "0"}), {"--keep", "0", "(0, 1]"});
   refused(2, train({"--keep", "1.5"}), {"--keep", "1.5", "(0, 1]"});

@@ -127,6 +127,15 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithATeacher) {
   expect_resumed_equals_whole(options, 3);
 }
 
+/// Before the cut, at it and after it.
+TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithTheWholeNetworkAsTeacher) {
+  TrainOptions options = two_node_run("");
+  options.strategy = "diloco";
+  options.pruning.target = "speed-up=2";
+  options.teacher = kWholeTeacher;
+  for (const int64_t exchange : {2, 3, 4, 5}) expect_resumed_equals_whole(options, exchange);
+}
+
 /// What resuming says if `change` has been made to the tensors of rank 0.
 std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change) {
   const tests::Scratch scratch;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "prunex/program/pt2.h"
+#include "prunex/train/checkpoint.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mixing.h"
 #include "tests/scratch.h"
@@ -101,20 +102,20 @@ TEST(TrainingLoss, OfATeacherIsThatOfMixedImagesAndSmoothedLabels) {
             0.7 * training_loss(others, images, batch, plain).item<double>() + 1e-4);
 }
 
-TEST(LoadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
+TEST(ReadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
   const tests::Scratch scratch;
   TrainOptions options;
   options.model = "student";
   const auto images = noise_images(4);
   const program::Model student = small_network();
-  EXPECT_EQ(load_teacher(options, images, student.program.graph()), nullptr);
+  EXPECT_EQ(read_teacher(options, images, student.program.graph()), nullptr);
   options.teacher = scratch / "teacher.pt2";
   const auto refusal = [&](const data::Dataset& set) {
-    return tests::message([&] { load_teacher(options, set, student.program.graph()); });
+    return tests::message([&] { read_teacher(options, set, student.program.graph()); });
   };
   EXPECT_THAT(refusal(images), HasSubstr(options.teacher + ": no such file"));
   program::write_pt2(options.teacher, student);
-  const auto teacher = load_teacher(options, images, student.program.graph());
+  const auto teacher = read_teacher(options, images, student.program.graph());
   ASSERT_NE(teacher, nullptr);
   for (const auto& theta : teacher->model.weights.params) EXPECT_FALSE(theta.value().requires_grad()) << theta.key();
   auto larger = images;
@@ -126,24 +127,32 @@ TEST(LoadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
   EXPECT_THAT(refusal(images), HasSubstr("it has 6 logits, `model` student has 5"));
 }
 
+/// small_network() but for one weight.
+Teacher another_teacher() {
+  Teacher teacher{small_network()};
+  teacher.model.weights.params["fc.bias"].detach()[0] += 1;
+  return teacher;
+}
+
 TEST(ExpectSameTeacher, NamesTheRankThatHasAnother) {
   comm::run_ranks(comm::Layout::even(3, 1), [](comm::Hierarchy& ranks) {
-    Teacher teacher{small_network(), 0.5, 4, 7};
-    expect_same_teacher(&teacher, *ranks.world);
+    const Teacher same{small_network()}, mine = ranks.layout.rank == 2 ? another_teacher() : same;
+    expect_same_teacher(&same, *ranks.world);
     expect_same_teacher(nullptr, *ranks.world);
-    if (ranks.layout.rank == 2) teacher.checksum = 8;
-    EXPECT_THAT(tests::message([&] { expect_same_teacher(&teacher, *ranks.world); }),
+    EXPECT_THAT(tests::message([&] { expect_same_teacher(&mine, *ranks.world); }),
                 HasSubstr("`teacher`: rank 2 has another network there than rank 0"));
   });
 }
 
-TEST(RememberedTeacher, IsRefusedWhenItIsAnother) {
-  Teacher teacher{small_network(), 0.5, 4, 7};
+TEST(TeacherAfter, RefusesAnotherFileThanTheRunBeganWith) {
+  TrainOptions options;
+  options.teacher = "teacher.pt2";
+  const auto teacher = std::make_shared<Teacher>(Teacher{small_network()});
   Checkpoint checkpoint;
-  remember_teacher(&teacher, checkpoint);
-  expect_remembered_teacher(&teacher, checkpoint);
-  teacher.checksum = 8;
-  EXPECT_THAT(tests::message([&] { expect_remembered_teacher(&teacher, checkpoint); }),
+  save_teacher(options, teacher.get(), checkpoint);
+  EXPECT_EQ(teacher_after(checkpoint, options, teacher, small_network()), teacher);
+  const auto another = std::make_shared<Teacher>(another_teacher());
+  EXPECT_THAT(tests::message([&] { teacher_after(checkpoint, options, another, small_network()); }),
               HasSubstr("`teacher`: the network is not the one with which the run began"));
 }
 
@@ -171,6 +180,25 @@ TEST(Train, LearnsFromATeacher) {
   options.teacher_share = 0.5;
   options.teacher_temperature = 1;
   EXPECT_NE(product_of(options), taught);
+}
+
+/// What is cut before the first step has a file for its teacher that says the same.
+TEST(Train, LearnsFromTheWholeNetworkWhatItsFileWouldTeach) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "first");
+  options.strategy = "diloco";
+  run_to_end(options);
+  options.model = scratch / "first/model.pt2";
+  options.exchanges = 0;
+  options.epochs = 0;
+  options.finetune.epochs = 1;
+  options.pruning.target = "speed-up=2";
+  const std::string alone = product_of(options);
+  options.teacher = options.model;
+  const std::string taught = product_of(options);
+  EXPECT_NE(taught, alone);
+  options.teacher = kWholeTeacher;
+  EXPECT_EQ(product_of(options), taught);
 }
 
 }  // namespace
