@@ -80,7 +80,7 @@ TEST_F(Refusals, OfAugmentationThatIsNone) {
 }
 
 TEST_F(Refusals, OfTeachersThatTeachNothing) {
-  refused(2, train({"--teacher", "net"}), {"--teacher: got 'net', wanted none, whole or FILE.pt2"});
+  refused(2, train({"--teacher", "net"}), {"--teacher: got 'net', wanted one of none, whole, FILE.pt2"});
   refused(1, train({"--teacher", "missing.pt2"}), {"missing.pt2: no such file"});
   refused(2, train({"--teacher", "whole"}), {"--teacher: got whole", "--prune-to", "wanted FILE.pt2"});
   refused(2, train({"--teacher-share", "0.3"}), {"--teacher-share: there is no --teacher"});
