@@ -129,6 +129,7 @@ void add_recipes(std::vector<SmallRun>& runs) {
   runs.push_back(of_optimizer("adamw", Optimizer::kAdamW));
   runs.push_back(of_optimizer("lamb", Optimizer::kLamb));
   runs.push_back(of_optimizer("muon", Optimizer::kMuon));
+  runs.push_back({"taught_by_a_file", [](TrainOptions& options) { options.teacher = options.model; }});
   runs.push_back({"muon_masked_after_the_freeze", [](TrainOptions& options) {
                     options.optimizer = Optimizer::kMuon;
                     options.shrink = false;
@@ -152,6 +153,12 @@ void add_cuts(std::vector<SmallRun>& runs) {
   runs.push_back({"powersgd_cut", [](TrainOptions& options) {
                     options.strategy = "powersgd";
                     options.pruning.target = "macs=0.5";
+                  }});
+  runs.push_back({"diloco_int2_cut_and_taught", [](TrainOptions& options) {
+                    options.strategy = "diloco";
+                    options.exchange.payload = Payload::kInt2;
+                    options.pruning.target = "macs=0.5";
+                    options.teacher = "whole";
                   }});
   for (const char* penalty : {"bn_scale", "group_bn_scale", "group_norm", "growing", "group_lasso"}) {
     runs.push_back({std::string("sparse_") + penalty, [penalty](TrainOptions& options) {
