@@ -136,7 +136,8 @@ void RankTrainer::summarise(const Run& run) {
     summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
   }
   const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
-  const program::Model compact = network_.compact(product, cut);
+  program::Model compact = network_.compact(product, cut);
+  for (auto& theta : compact.weights.params) theta.value() = theta.value().detach().set_requires_grad(true);
   const Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
   summary_.macs_compact = size.macs;

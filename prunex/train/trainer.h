@@ -64,12 +64,12 @@ struct Plan {
   int64_t training_images = 0, validation_images = 0, test_images = 0;
   RunLength length;
   std::string group_words;
-  std::vector<sparsity::Group> groups;  ///< that masks prune
-  bool one_budget = false;              ///< for all of them: how many units each keeps will be found
-  int64_t first_cut = 0, last_cut = 0;  ///< exchanges of cuts to a target; 0: none
-  int64_t exchange_bytes = 0;           ///< that a node sends to others in an exchange of the whole network
-  bool gradients = false;               ///< in every step instead; exchange_bytes are those of its local_steps
-  std::vector<std::string> remarks;     ///< what train() would say at its start
+  std::vector<sparsity::Group> groups;         ///< that masks prune
+  bool one_budget = false;                     ///< for all of them: how many units each keeps will be found
+  std::optional<int64_t> first_cut, last_cut;  ///< exchanges of cuts to a target, 0 being before the first step
+  int64_t exchange_bytes = 0;                  ///< that a node sends to others in an exchange of the whole network
+  bool gradients = false;                      ///< in every step instead; exchange_bytes are those of its local_steps
+  std::vector<std::string> remarks;            ///< what train() would say at its start
 };
 
 Plan check(const TrainOptions& options);

@@ -177,6 +177,14 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
   const Result budget = run(scratch.path(), short_run({"--check", "--keep", "macs=0.6"}));
   EXPECT_THAT(budget.output, HasSubstr("one budget for all, --keep macs=0.6"));
+  const auto cuts_of = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"train", "--check", "--model", "resnet8", "--strategy", "ddp", "--samples", "256",
+                                 "--prune-to", "macs=0.6", "--finetune-epochs", "4", "--local-steps", "1"});
+    return run(scratch.path(), words).output;
+  };
+  EXPECT_THAT(cuts_of({"--epochs", "0"}), HasSubstr("to macs=0.6 in one cut, before the first step\n"));
+  EXPECT_THAT(cuts_of({"--epochs", "1", "--prune-steps", "3"}),
+              HasSubstr("to macs=0.6 in 3 cuts, the first after exchange 2, the last after exchange 4\n"));
   const Result refused = run(scratch.path(), {"train", "--check", "--dataset", "cifar10"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));

@@ -85,6 +85,12 @@ TEST_P(FromATrainedNetwork, ItsWeightsWillDo) {
   expect_pruned(options);
 }
 
+TEST_P(FromATrainedNetwork, NothingOfItsFileIsFrozen) {
+  TrainOptions options = pruning();
+  options.model = *trained_ / "trained/model.pt2";
+  EXPECT_THAT(check(options).remarks, testing::IsEmpty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, FromATrainedNetwork, testing::Values("hsadmm", "diloco"));
 
 }  // namespace

@@ -102,11 +102,16 @@ std::string budget_of(const train::TrainOptions& options) {
 }
 
 std::string pruning_of(const train::Plan& plan, const train::TrainOptions& options) {
-  if (plan.last_cut > 0) {
+  if (plan.last_cut) {
     const auto& pruning = options.pruning;
-    if (pruning.steps == 1) return fmt::format("to {} in one cut, after exchange {}", pruning.target, plan.first_cut);
-    return fmt::format("to {} in {} cuts, after exchanges {} to {}", pruning.target, pruning.steps, plan.first_cut,
-                       plan.last_cut);
+    const auto when = [](int64_t exchange) {
+      return exchange == 0 ? "before the first step" : fmt::format("after exchange {}", exchange);
+    };
+    const auto cuts = pruning.steps == 1 ? "one cut" : fmt::format("{} cuts", pruning.steps);
+    if (plan.first_cut == plan.last_cut)
+      return fmt::format("to {} in {}, {}", pruning.target, cuts, when(*plan.last_cut));
+    return fmt::format("to {} in {}, the first {}, the last {}", pruning.target, cuts, when(*plan.first_cut),
+                       when(*plan.last_cut));
   }
   if (options.pruning.below > 0) {
     return fmt::format("units below {}, every {} exchanges", options.pruning.below, options.pruning.every);
