@@ -57,6 +57,7 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   const bool by_node = !files.class_counts.empty();
   const int64_t total = by_node ? files.total() : training.size();
   Network network = load_network(whole, training);
+  auto teacher = load_teacher(whole, training, network.model.program.graph());
   Prepared run{.images = images,
                .training_images = total,
                .network = std::move(network),

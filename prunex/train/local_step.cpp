@@ -68,12 +68,8 @@ at::Tensor loss_of(const program::Program& program, Replica& replica, const data
                    const LossOptions& loss) {
   std::optional<Bf16Autocast> autocast;
   if (arithmetic == Arithmetic::kBf16) autocast.emplace(batch.images.device().type());
-  const at::Tensor images = loss.mix.defined() ? mixed(batch.images, loss.mix) : batch.images;
-  at::Tensor logits = program.run({images}, replica.weights, program::Mode::kTrain).front();
-  if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
-  at::Tensor labels = batch.labels;
-  if (loss.mix.defined()) labels = mixed_labels(labels, loss.mix, logits.size(1), logits.scalar_type());
-  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, loss.label_smoothing);
+  const at::Tensor images = shown_images(batch, loss);
+  return training_loss(program.run({images}, replica.weights, program::Mode::kTrain).front(), images, batch, loss);
 }
 
 }  // namespace

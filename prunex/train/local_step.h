@@ -8,7 +8,7 @@
 #include "prunex/program/program.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
-#include "prunex/train/mixing.h"
+#include "prunex/train/loss.h"
 #include "prunex/train/optimizer.h"
 
 namespace prunex::train {
@@ -25,8 +25,8 @@ enum class Arithmetic {
 /// "fp32", "tf32", "bf16".
 const char* name_of(Arithmetic arithmetic);
 
-/// Cross-entropy of a batch, where the weights lie, and backward; leaves the gradients in the parameters and returns
-/// the loss, which lies there, too: nobody has waited for it.
+/// The training_loss() of a batch, where the weights lie, and backward; leaves the gradients in the parameters and
+/// returns the loss, which lies there, too: nobody has waited for it.
 at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,
                              Arithmetic arithmetic, const LossOptions& loss = {});
 

@@ -28,12 +28,12 @@ GraphMaker usable(GraphMaker make_graph, const c10::Device& device) {
 }  // namespace
 
 LocalSteps::LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph,
-                       double label_smoothing)
+                       LossOptions loss)
     : network_(network),
       feed_(feed),
       arithmetic_(arithmetic),
       make_graph_(usable(std::move(make_graph), device_of(network.replica().weights))),
-      loss_options_{.label_smoothing = label_smoothing, .mix = {}} {}
+      loss_options_(std::move(loss)) {}
 
 /// The page-locked copy is kept by whoever allocates such memory until it was read.
 void LocalSteps::set_mix(const Mix& mix) {

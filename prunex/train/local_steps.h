@@ -9,6 +9,7 @@
 #include "prunex/train/batch_feed.h"
 #include "prunex/train/device_graph.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/mixing.h"
 #include "prunex/train/network.h"
 
 namespace prunex::train {
@@ -20,7 +21,7 @@ class LocalSteps {
  public:
   /// Borrows network and feed. `make_graph` null, or making none: kernel by kernel.
   LocalSteps(TrainedNetwork& network, BatchFeed& feed, Arithmetic arithmetic, GraphMaker make_graph,
-             double label_smoothing = 0);
+             LossOptions loss = {});
 
   /// How the batches of the next steps are mixed, from the first step on if ever.
   void set_mix(const Mix& mix);

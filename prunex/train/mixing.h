@@ -41,10 +41,4 @@ at::Tensor mixed(const at::Tensor& images, const at::Tensor& numbers);
 /// B x classes: the shares of a mixed batch's labels.
 at::Tensor mixed_labels(const at::Tensor& labels, const at::Tensor& numbers, int64_t classes, at::ScalarType type);
 
-/// What of the loss of training is not plain cross-entropy.
-struct LossOptions {
-  double label_smoothing = 0;  ///< torch.nn.functional.cross_entropy's
-  at::Tensor mix;              ///< a Mix's numbers, where the batch is; undefined: batches stay as they are
-};
-
 }  // namespace prunex::train

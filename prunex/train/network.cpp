@@ -80,11 +80,16 @@ std::vector<int64_t> sizes_after_batch(const program::Shape& shape) {
   return sizes;
 }
 
-/// Leaves of autograd in the layout that convolutions run fastest in; all state is made after their likeness.
+/// fp32, as convolutions run fastest; without gradients.
+at::Tensor in_fast_layout(const at::Tensor& weight) {
+  const at::Tensor theta = weight.detach().to(at::kFloat);
+  return theta.dim() == 4 ? theta.contiguous(at::MemoryFormat::ChannelsLast) : theta;
+}
+
+/// Leaves of autograd; all state is made after their likeness.
 void make_trainable(Weights& weights) {
   for (auto& item : weights.params) {
-    at::Tensor theta = item.value().detach().to(at::kFloat);
-    if (theta.dim() == 4) theta = theta.contiguous(at::MemoryFormat::ChannelsLast);
+    at::Tensor theta = in_fast_layout(item.value());
     if (theta.is_same(item.value())) theta = theta.clone();
     item.value() = theta.set_requires_grad(true);
   }
@@ -171,6 +176,23 @@ void load_weights(Weights& weights, const std::string& path) {
       throw std::invalid_argument(fmt::format("`weights` {}: the model has no tensor '{}'", path, stored.key()));
     }
   }
+}
+
+std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::Dataset& training,
+                                      const program::Graph& graph) {
+  if (options.teacher.empty()) return nullptr;
+  const std::string source = "`teacher` " + options.teacher;
+  program::Model model =
+      about(source, [&] { return program::read_pt2(options.teacher, options.max_model_size << 20); });
+  const program::Graph& own = model.program.graph();
+  check_fits(own, training, source);
+  const auto logits = [](const program::Graph& of) { return of.values[of.outputs.front()].shape.back().factor; };
+  if (logits(own) != logits(graph)) {
+    throw std::invalid_argument(
+        fmt::format("{}: it has {} logits, `model` {} has {}", source, logits(own), options.model, logits(graph)));
+  }
+  for (auto& theta : model.weights.params) theta.value() = in_fast_layout(theta.value());
+  return std::make_shared<Teacher>(Teacher{std::move(model), options.teacher_share, options.teacher_temperature});
 }
 
 Network load_network(const TrainOptions& options, const data::Dataset& training) {

@@ -1,6 +1,7 @@
 // The network a run trains, ready for its data, and what of it will be other than one would expect.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/tensors.h"
+#include "prunex/train/loss.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
 
@@ -27,6 +29,11 @@ struct Network {
 /// Throws std::invalid_argument if model, weights and data do not fit together, the shapes that a file states are not
 /// those it computes, or nothing can train.
 Network load_network(const TrainOptions& options, const data::Dataset& training);
+
+/// What `teacher` names, for a network that has that `graph`; null if it names none. Throws std::invalid_argument for
+/// other images, or another number of logits.
+std::shared_ptr<Teacher> load_teacher(const TrainOptions& options, const data::Dataset& training,
+                                      const program::Graph& graph);
 
 /// Throws std::invalid_argument, naming `source`, unless the program takes one float NCHW image batch of the set's
 /// size and returns logits for at least its classes.

@@ -112,7 +112,8 @@ void describe_network(OptionList& list, TrainOptions& o) {
            "behind every convolution; group: at most 32 groups of 4 channels or more, for unequal data", {built_in});
   list.add("max-model-size", number(o.max_model_size, between(0, 0x1p40)),
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
-           {{"FILE.pt2", [is_file, &o] { return is_file() ? "" : fmt::format("{} is built in", o.model); }}})
+           {{"FILE.pt2",
+             [is_file, &o] { return is_file() || !o.teacher.empty() ? "" : fmt::format("{} is built in", o.model); }}})
       .circumstance();
   list.add(
       "widths", text::text_value(o.widths),

@@ -140,6 +140,8 @@ struct TrainOptions {
   double warmup_epochs = 0;  ///< linear from 0
   int64_t warmup_steps = 0;  ///< instead
   double label_smoothing = 0;
+  std::string teacher;  ///< FILE.pt2 whose answers are learned beside the labels; empty: none
+  double teacher_share = 0.5, teacher_temperature = 4;  ///< Teacher's
   MixOptions mix;
   double ema = 0;  ///< decay per step of the mean of products that ships; 0: off
 

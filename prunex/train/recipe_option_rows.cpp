@@ -71,6 +71,7 @@ void describe_batches_and_rates(OptionList& list, TrainOptions& o) {
                                    }};
   const text::Condition neighbours{"`batch_size` 2 or more",
                                    [&o] { return o.batch_size > 1 ? "" : "one image has no other to be mixed with"; }};
+  const text::Condition teacher{"`teacher`", [&o] { return o.teacher.empty() ? "there is no `teacher`" : ""; }};
   list.add("lr-schedule", text::choice(o.schedule, kSchedules), "of the learning rate").basic();
   list.add("lr-milestones", text::numbers(o.milestones, "EPOCHS", text::above_zero()),
            "epochs after each of which the learning rate is multiplied: 30,60,80", {milestones});
@@ -79,6 +80,11 @@ void describe_batches_and_rates(OptionList& list, TrainOptions& o) {
   list.add("warmup-steps", number(o.warmup_steps, text::at_least(0)), "the same, counted in steps",
            {{"`warmup_epochs` 0", [&o] { return o.warmup_epochs > 0 ? "`warmup_epochs` says how many" : ""; }}});
   list.add("label-smoothing", number(o.label_smoothing, between(0, 1)), "of the loss of training");
+  list.add("teacher", text::text_value(o.teacher), "FILE.pt2 of a trained network whose answers are learned, too");
+  list.add("teacher-share", number(o.teacher_share, text::inner_share()), "of the loss; the labels have the rest",
+           {teacher});
+  list.add("teacher-temperature", number(o.teacher_temperature, text::above_zero()),
+           "what the logits of both are divided by", {teacher});
   list.add("mixup", number(o.mix.mixup, kAlpha), "mix images with each other by Beta(A, A); 0 = off", {neighbours});
   list.add("cutmix", number(o.mix.cutmix, kAlpha),
            "replace a box by another image's, by Beta(A, A); beside `mixup` one of them per batch; 0 = off",

@@ -21,6 +21,11 @@ int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
   return std::min(length.steps, options.local_after * options.local_steps);
 }
 
+LossOptions loss_options(const TrainOptions& options, std::shared_ptr<Teacher> teacher, const c10::Device& device) {
+  if (teacher) teacher->model = on_device(std::move(teacher->model), device);
+  return {.label_smoothing = options.label_smoothing, .teacher = std::move(teacher)};
+}
+
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph,
@@ -41,7 +46,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
       steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
-             options.label_smoothing),
+             loss_options(options, std::move(run.teacher), ranks.device)),
       mean_(options.ema),
       remarks_(std::move(run.remarks)),
       pace_(options.straggler_factor),

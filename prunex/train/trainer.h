@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct Prepared {
   RunImages images;
   int64_t training_images = 0;  ///< of all nodes
   Network network;
+  std::shared_ptr<Teacher> teacher = {};  ///< null: none
   RunLength length;
   data::Dataset calibration;
   std::optional<Division> division = {};  ///< where nodes have images of their own

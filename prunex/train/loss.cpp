@@ -1,0 +1,47 @@
+#include "prunex/train/loss.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "prunex/train/mixing.h"
+
+namespace prunex::train {
+namespace {
+
+at::Tensor in_fp32(const at::Tensor& logits) {
+  return at::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
+}
+
+at::Tensor log_shares(const at::Tensor& logits, double temperature) {
+  return (logits / temperature).log_softmax(1);
+}
+
+at::Tensor answers_of(const Teacher& teacher, const at::Tensor& images) {
+  const at::NoGradGuard no_grad;
+  const auto& [program, weights] = teacher.model;
+  return log_shares(in_fp32(program.run({images}, weights, program::Mode::kEval).front()), teacher.temperature);
+}
+
+}  // namespace
+
+at::Tensor shown_images(const data::Batch& batch, const LossOptions& options) {
+  return options.mix.defined() ? mixed(batch.images, options.mix) : batch.images;
+}
+
+at::Tensor training_loss(const at::Tensor& network_logits, const at::Tensor& images, const data::Batch& batch,
+                         const LossOptions& options) {
+  const at::Tensor logits = in_fp32(network_logits);
+  at::Tensor labels = batch.labels;
+  if (options.mix.defined()) labels = mixed_labels(labels, options.mix, logits.size(1), logits.scalar_type());
+  const at::Tensor by_labels =
+      at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, options.label_smoothing);
+  if (!options.teacher) return by_labels;
+  const auto& [model, share, temperature] = *options.teacher;
+  const at::Tensor answers = answers_of(*options.teacher, images);
+  const at::Tensor by_teacher =
+      at::kl_div(log_shares(logits, temperature), answers, at::Reduction::Sum, /*log_target=*/true);
+  const double scale = share * temperature * temperature / static_cast<double>(logits.size(0));
+  return by_labels * (1 - share) + by_teacher * scale;
+}
+
+}  // namespace prunex::train
