@@ -61,6 +61,7 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   Prepared run{.images = images,
                .training_images = total,
                .network = std::move(network),
+               .teacher = std::move(teacher),
                .length = run_length(whole, total),
                .calibration = calibration_images(training, whole.seed),
                .division = by_node ? std::optional(files) : divide(whole, training)};
