@@ -87,6 +87,9 @@ TEST(Phases, GoOnUntilTheExchangeWithWhichFineTuningBegins) {
   EXPECT_EQ(length.phases[1].end(), 9);  // 8 without cuts
   EXPECT_EQ(length.phases[2].end(), 15);
   EXPECT_EQ(first_cut(options, length), 3);
+  options.local_steps = 9;  // nothing was exchanged before
+  EXPECT_EQ(run_length(options, 48).phases[1].end(), 8);
+  options.local_steps = 3;
   options.pruning.target.clear();
   EXPECT_EQ(run_length(options, 48).phases[1].end(), 8);
 }
