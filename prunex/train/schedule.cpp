@@ -41,8 +41,8 @@ LearningRateSchedule schedule_after(const TrainOptions& options) {
   return own ? LearningRateSchedule::kConstant : options.schedule;
 }
 
-/// Cuts come after exchanges, and fine-tuning with the first of them: what is before goes on until that exchange, unless
-/// it is over before the first one of the run.
+/// Cuts come after exchanges, and fine-tuning with the first of them: what is before goes on until that exchange,
+/// unless it is over before the first one of the run.
 void end_with_an_exchange(Phase& phase, int64_t local_steps) {
   const int64_t beyond = phase.end() % local_steps;
   if (beyond > 0 && phase.end() > local_steps) phase.steps += local_steps - beyond;
