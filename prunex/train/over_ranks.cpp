@@ -86,14 +86,9 @@ std::optional<int> first_other(int64_t number, comm::Communicator& ranks) {
 }
 
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {
-  const at::Tensor mine = at::scalar_tensor(static_cast<int64_t>(sparsity::hash(cut)), at::kLong);
-  at::Tensor all = at::empty({world.size()}, at::kLong);
   if (world.size() == 1) return;
-  world.all_gather(all, mine);
-  for (int64_t rank = 0; rank < all.numel(); ++rank) {
-    if (all[rank].item<int64_t>() == all[0].item<int64_t>()) continue;
-    throw std::runtime_error(fmt::format("rank {} would cut the network differently from rank 0", rank));
-  }
+  const auto other = first_other(static_cast<int64_t>(sparsity::hash(cut)), world);
+  if (other) throw std::runtime_error(fmt::format("rank {} would cut the network differently from rank 0", *other));
 }
 
 void add_traffic(std::map<std::string, comm::Traffic>& sums, const comm::Hierarchy& ranks) {

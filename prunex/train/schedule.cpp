@@ -75,13 +75,14 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
                           .schedule = options.finetune.schedule.value_or(schedule_after(options)),
                           .weight_decay = usual.weight_decay}};
   if (all[1].steps + all[2].steps == 0) all[0].steps = std::max<int64_t>(1, all[0].steps);
-  const bool cuts_first = !options.pruning.target.empty() && all[2].steps > 0;
+  const bool cuts = !options.pruning.target.empty();
   std::vector<Phase> phases;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].steps == 0) continue;
-    if (i == 2 && cuts_first && !phases.empty()) end_with_an_exchange(phases.back(), options.local_steps);
-    all[i].begin = phases.empty() ? 0 : phases.back().end();
-    phases.push_back(all[i]);
+  for (Phase& phase : all) {
+    if (phase.steps == 0) continue;
+    const bool begins_with_a_cut = cuts && &phase == &all.back() && !phases.empty();
+    if (begins_with_a_cut) end_with_an_exchange(phases.back(), options.local_steps);
+    phase.begin = phases.empty() ? 0 : phases.back().end();
+    phases.push_back(phase);
   }
   return phases;
 }

@@ -5,16 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
-#include "report/report.h"
-#include "study/comparison_record.h"
-#include "tests/report/run_files.h"
-#include "tests/scratch.h"
+#include "tests/study/comparison_files.h"
 
 namespace prunex::study {
 namespace {
@@ -25,45 +19,6 @@ using testing::HasSubstr;
 using testing::Pair;
 using testing::SizeIs;
 using tests::Scratch;
-
-constexpr const char* kFile = R"(seeds = [0, 1]
-[common]
-dataset = "synthetic"
-width = 1.1
-epochs = 8
-[pilot]
-epochs = 1
-validation = 100
-[[run]]
-name = "first"
-strategy = "ddp"
-rates = [0.05, 0.1]
-[[run]]
-name = "second"
-no-shrink = true
-epochs = 2
-seeds = [7, 8, 9]
-)";
-
-void write(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path) << text;
-}
-
-Comparison read(const Scratch& scratch, const std::string& text) {
-  write(scratch / "c.toml", text);
-  return read_comparison(scratch / "c.toml", [](const std::string& name) { return name != "widht"; });
-}
-
-std::string refusal(const std::string& text) {
-  const Scratch scratch;
-  try {
-    read(scratch, text);
-    return "";
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-}
 
 TEST(Comparison, ARunsOwnOptionsWinOverTheCommonOnes) {
   const Scratch scratch;
@@ -220,85 +175,6 @@ TEST(Comparison, AFileThatIsNotThereIsNamed) {
   EXPECT_THROW(read_comparison("/nowhere/c.toml", [](const std::string&) { return true; }), std::invalid_argument);
 }
 
-void finish(const ComparisonRecord& record, const Job& job, double validation_accuracy) {
-  write(record.path_of(job) + "/summary.json",
-        nlohmann::json{{"accuracy", 0.5}, {"validation_accuracy", validation_accuracy}}.dump());
-}
-
-TEST(ComparisonRecord, TheBestRateOnHeldOutImagesIsChosenWhenAllPilotsHaveEnded) {
-  const Scratch scratch;
-  const auto comparison = read(scratch, kFile);
-  const auto pilots = pilots_of(comparison);
-  ComparisonRecord record(scratch / "out");
-  finish(record, pilots[0], 0.4);
-  record.note(pilots[0], JobState::kDone);
-  EXPECT_FALSE(record.rate_of(comparison.runs[0], pilots));
-  finish(record, pilots[1], 0.6);
-  record.note(pilots[1], JobState::kDone);
-  EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
-}
-
-TEST(Comparison, AGridGoesOnWhileItsBestIsAtAnEnd) {
-  const Scratch scratch;
-  const std::string file = "[pilot]\nvalidation = 1\n[[run]]\nname = \"a\"\nrates = ";
-  const auto comparison = read(scratch, file + "\"0.1..0.4\"\n");
-  EXPECT_THAT(comparison.runs[0].rates, ElementsAre(0.1, 0.2, 0.4));
-  ComparisonRecord record(scratch / "out");
-  const auto rates = [&] { return widened(comparison, record).runs[0].rates; };
-  const auto pilot = [&](double rate, double accuracy) {
-    for (const auto& job : pilots_of(widened(comparison, record))) {
-      if (job.rate != rate) continue;
-      finish(record, job, accuracy);
-      record.note(job, JobState::kDone);
-    }
-  };
-  pilot(0.1, 0.3);
-  pilot(0.2, 0.4);
-  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4));  // one is missing
-  pilot(0.4, 0.5);
-  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8));
-  pilot(0.8, 0.6);
-  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8, 1.6));
-  EXPECT_FALSE(record.rate_of(widened(comparison, record).runs[0], pilots_of(widened(comparison, record))));
-  pilot(1.6, 0.2);
-  EXPECT_THAT(rates(), ElementsAre(0.1, 0.2, 0.4, 0.8, 1.6));
-  EXPECT_EQ(record.rate_of(widened(comparison, record).runs[0], pilots_of(widened(comparison, record))), 0.8);
-  for (const char* wrong : {"0.1..0.3", "0..1", "0.1", "0.4..0.1", "0.1..0.2x", "-1..1", "1..inf"}) {
-    EXPECT_THAT(refusal(file + "\"" + wrong + "\"\n"), HasSubstr(std::string("c.toml:5: rates: got '") + wrong));
-  }
-}
-
-TEST(ComparisonRecord, AListOfRatesStaysAsItIs) {
-  const Scratch scratch;
-  const auto comparison = read(scratch, kFile);
-  ComparisonRecord record(scratch / "out");
-  for (const auto& pilot : pilots_of(comparison)) {
-    finish(record, pilot, pilot.rate);
-    record.note(pilot, JobState::kDone);
-  }
-  EXPECT_EQ(widened(comparison, record).runs[0].rates, comparison.runs[0].rates);
-}
-
-TEST(ComparisonRecord, WhatTheReportCannotReadIsNotFinished) {
-  const Scratch scratch;
-  const auto pilots = pilots_of(read(scratch, kFile));
-  ComparisonRecord record(scratch / "out");
-  record.note(pilots[0], JobState::kWaiting);
-  write(record.path_of(pilots[0]) + "/summary.json", R"({"strategy": "ddp"})");
-  EXPECT_EQ(record.state_of(pilots[0]), JobState::kWaiting);
-  EXPECT_TRUE(record.summary_of(pilots[0]).is_null());
-  finish(record, pilots[0], 0.4);
-  EXPECT_EQ(record.state_of(pilots[0]), JobState::kDone);
-}
-
-constexpr const char* kTwoSeeds = R"([pilot]
-validation = 100
-seeds = [7, 8]
-[[run]]
-name = "a"
-rates = [0.1, 0.2]
-)";
-
 TEST(Comparison, PilotsMayHaveSeveralSeeds) {
   const Scratch scratch;
   const auto pilots = pilots_of(read(scratch, kTwoSeeds));
@@ -308,118 +184,6 @@ TEST(Comparison, PilotsMayHaveSeveralSeeds) {
   EXPECT_EQ(pilots[1].title(), "a pilot, lr 0.1, seed 8");
   EXPECT_THAT(refusal("[pilot]\nvalidation = 1\nseeds = [1]\nseed = 2\n[[run]]\nname = \"a\"\n"),
               HasSubstr("c.toml:4: 'seed' is set by seeds"));
-}
-
-TEST(ComparisonRecord, TheBestMeanOverThePilotsSeedsIsChosen) {
-  const Scratch scratch;
-  const auto comparison = read(scratch, kTwoSeeds);
-  const auto pilots = pilots_of(comparison);
-  ComparisonRecord record(scratch / "out");
-  const std::vector<double> accuracies{0.5, 0.5, 0.6, 0.3};  // the best single one is of the worse rate
-  for (size_t i = 0; i < pilots.size(); ++i) {
-    EXPECT_FALSE(record.rate_of(comparison.runs[0], pilots)) << i;
-    finish(record, pilots[i], accuracies[i]);
-    record.note(pilots[i], JobState::kDone);
-  }
-  EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.1);
-}
-
-TEST(ComparisonRecord, FailedPilotsAreNotChosen) {
-  const Scratch scratch;
-  const auto comparison = read(scratch, kFile);
-  const auto pilots = pilots_of(comparison);
-  ComparisonRecord record(scratch / "out");
-  record.note(pilots[1], JobState::kFailed, "diverged");
-  finish(record, pilots[0], 0.1);
-  record.note(pilots[0], JobState::kDone);
-  EXPECT_EQ(record.rate_of(comparison.runs[0], pilots), 0.05);
-}
-
-TEST(ComparisonRecord, IsReadBackWithoutTheRunDirectories) {
-  const Scratch scratch;
-  const Job job{.name = "a", .seed = 3, .directory = "a/3", .options = {{"keep", "0.5"}}};
-  ComparisonRecord record(scratch / "out");
-  finish(record, job, 0.4);
-  record.note(job, JobState::kDone);
-  record.write({{"version", "0"}});
-  std::filesystem::remove_all(scratch / "out/a");
-
-  const ComparisonRecord again(scratch / "out");
-  EXPECT_EQ(again.state_of(job), JobState::kDone);
-  EXPECT_EQ(again.summary_of(job).at("accuracy"), 0.5);
-  Job changed = job;
-  changed.options["keep"] = "0.4";
-  EXPECT_EQ(again.state_of(changed), JobState::kWaiting);
-  EXPECT_TRUE(again.is_stale(changed));
-  EXPECT_FALSE(again.is_stale(job));
-}
-
-TEST(ComparisonRecord, ARunIsMadeByTheBuildThatStartedIt) {
-  const Scratch scratch;
-  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
-  ComparisonRecord first(scratch / "out", {{"commit", "c0ffee"}});
-  first.claim();
-  first.note(job, JobState::kWaiting);
-  first.write({{"version", "0"}});
-  finish(first, job, 0.4);  // when nobody looks any more
-
-  ComparisonRecord second(scratch / "out", {{"commit", "decade"}});
-  const Job own{.name = "b", .seed = 0, .directory = "b/0"};
-  finish(second, own, 0.4);
-  for (const auto& done : {job, own}) second.note(done, JobState::kDone);
-  second.write({{"version", "0"}});
-  std::ifstream file(scratch / "out/compare.json");
-  const auto runs = nlohmann::json::parse(file).at("runs");
-  EXPECT_EQ(runs.at(0).at("commit"), "c0ffee");
-  EXPECT_EQ(runs.at(1).at("commit"), "decade");
-}
-
-TEST(ComparisonRecord, ARunThatGoesOnNamesAllItsCommits) {
-  const Scratch scratch;
-  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
-  const auto commit_after_start = [&](const std::string& commit) {
-    ComparisonRecord record(scratch / "out", {{"commit", commit}});
-    record.claim();
-    record.note(job, JobState::kWaiting);
-    record.write({{"version", "0"}});
-    std::ifstream file(scratch / "out/compare.json");
-    return std::string(nlohmann::json::parse(file).at("runs").at(0).at("commit"));
-  };
-  EXPECT_EQ(commit_after_start("c0ffee"), "c0ffee");
-  EXPECT_EQ(commit_after_start("decade"), "decade");  // it was stopped before its first checkpoint
-  write(scratch / "out/a/3/checkpoint/000002/z", "");
-  EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
-  EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
-}
-
-TEST(ComparisonRecord, KeepsTheExchangesOfRunsAndTimingsForTheReport) {
-  const Scratch scratch;
-  tests::write_run(scratch / "out/a/3", {});
-  tests::RunFiles alone;
-  alone.local_seconds = 1;
-  tests::write_run(scratch / "out/a/timing", alone);
-  ComparisonRecord record(scratch / "out");
-  record.note({.name = "a", .seed = 3, .directory = "a/3"}, JobState::kDone);
-  record.note({.name = "a", .kind = JobKind::kTiming, .directory = "a/timing"}, JobState::kDone);
-  record.write({{"version", "0"}});
-  std::filesystem::remove_all(scratch / "out/a");
-  const auto runs = report::find_runs({scratch / "out"}).runs;
-  ASSERT_THAT(runs, SizeIs(1));
-  EXPECT_THAT(runs[0].exchanges, SizeIs(4));
-  EXPECT_DOUBLE_EQ(report::usual_seconds(runs[0]).local, 4 * 1);  // the run's own took 4 x 2
-}
-
-TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
-  const Scratch scratch;
-  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
-  std::filesystem::create_directories(scratch / "out/a/3");
-  EXPECT_TRUE(ComparisonRecord(scratch / "out").is_stale(job));
-}
-
-TEST(ComparisonRecord, ABrokenFileIsRefused) {
-  const Scratch scratch;
-  write(scratch / "out/compare.json", "{\"runs\"");
-  EXPECT_THROW(ComparisonRecord(scratch / "out"), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+// Files of prunex compare, and what is wrong with them.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "study/comparison.h"
+#include "tests/scratch.h"
+
+namespace prunex::study {
+
+inline constexpr const char* kFile = R"(seeds = [0, 1]
+[common]
+dataset = "synthetic"
+width = 1.1
+epochs = 8
+[pilot]
+epochs = 1
+validation = 100
+[[run]]
+name = "first"
+strategy = "ddp"
+rates = [0.05, 0.1]
+[[run]]
+name = "second"
+no-shrink = true
+epochs = 2
+seeds = [7, 8, 9]
+)";
+
+inline void write(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path) << text;
+}
+
+inline Comparison read(const tests::Scratch& scratch, const std::string& text) {
+  write(scratch / "c.toml", text);
+  return read_comparison(scratch / "c.toml", [](const std::string& name) { return name != "widht"; });
+}
+
+inline std::string refusal(const std::string& text) {
+  const tests::Scratch scratch;
+  try {
+    read(scratch, text);
+    return "";
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+inline constexpr const char* kTwoSeeds = R"([pilot]
+validation = 100
+seeds = [7, 8]
+[[run]]
+name = "a"
+rates = [0.1, 0.2]
+)";
+
+}  // namespace prunex::study
