@@ -3,11 +3,12 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,21 +20,53 @@ struct PythonResult {
   bool missing = false;  ///< there is no interpreter that can import torch and torchvision
 };
 
+/// tests/run_python.py, which this program starts with the first script and which ends with the program.
+class PythonServer {
+ public:
+  static PythonServer& instance() {
+    static PythonServer server;
+    return server;
+  }
+
+  PythonResult run(const std::string& script, const std::vector<std::string>& arguments) {
+    const auto question = nlohmann::json{{"script", script}, {"arguments", arguments}}.dump() + "\n";
+    if (::send(socket_, question.data(), question.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(question.size()))
+      return {1, "tests/run_python.py has ended"};
+    std::string answer;
+    char buffer[4096];
+    while (answer.empty() || answer.back() != '\n') {
+      const auto bytes = ::read(socket_, buffer, sizeof buffer);
+      if (bytes <= 0) return {1, "tests/run_python.py ended with " + script};
+      answer.append(buffer, static_cast<size_t>(bytes));
+    }
+    const auto result = nlohmann::json::parse(answer);
+    const int status = result["status"];
+    return {status, result["output"], status == kCannotImport};
+  }
+
+ private:
+  static constexpr int kCannotImport = 77;
+
+  PythonServer() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+    if (::fork() == 0) {
+      ::dup2(ends[1], STDIN_FILENO);
+      ::setenv("OMP_NUM_THREADS", "1", 1);
+      ::execl(PRUNEX_PYTHON, PRUNEX_PYTHON, PRUNEX_SOURCE_DIR "/tests/run_python.py", nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+
+  int socket_ = -1;
+};
+
 /// Runs a script (its path within the source tree) with arguments, single-threaded, by tests/run_python.py.
 inline PythonResult run_python(const std::string& script, const std::vector<std::string>& arguments) {
-  constexpr int kCannotImport = 77;
   if (!std::filesystem::exists(PRUNEX_PYTHON)) return {0, "no interpreter " PRUNEX_PYTHON, true};
-  auto command = fmt::format("OMP_NUM_THREADS=1 '{}' '{}/tests/run_python.py' '{}/{}'", PRUNEX_PYTHON,
-                             PRUNEX_SOURCE_DIR, PRUNEX_SOURCE_DIR, script);
-  for (const auto& argument : arguments) command += fmt::format(" '{}'", argument);
-  command += " 2>&1";
-  PythonResult result;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  while (size_t bytes = ::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, bytes);
-  result.status = WEXITSTATUS(::pclose(pipe));
-  result.missing = result.status == kCannotImport;
-  return result;
+  return PythonServer::instance().run(PRUNEX_SOURCE_DIR "/" + script, arguments);
 }
 
 }  // namespace prunex::tests
