@@ -2,6 +2,9 @@
 # wheel.sh: dist/prunex-*.tar.gz and, built from that, dist/prunex-*.whl, which brings the distribution's libraries
 # along: for machines with the same torch whose C library is not older than this one's.
 # scripts/setup.sh --python installs what it uses.
+#
+#   scripts/wheel.sh --objects BUILD_DIR    builds this checkout with what is compiled in BUILD_DIR, after a look whether
+#                                           the tar file has the same files: where both would be compiled on one day
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,12 +32,30 @@ repair() {
   auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir dist "$work"/prunex-*.whl
 }
 
+die() { echo "wheel.sh: $*" >&2; exit 2; }
+
+# Empty if the tar file has what git has, but for what pyproject.toml leaves out.
+missing_in_sdist() {
+  comm -23 <(git ls-files | grep -vE '^(\.ci|compare/results)/' | sort) <(tar -tzf dist/*.tar.gz | cut -d/ -f2- | sort)
+}
+
+objects=
+if [[ $# -gt 0 ]]; then
+  [[ $# -eq 2 && $1 == --objects && -d $2 ]] || die "got '$*', wanted --objects BUILD_DIR"
+  objects=$(realpath "$2")
+fi
 rm -rf "$work" dist
 mkdir -p "$work"
 python -m build --no-isolation --sdist --outdir dist
+from=(dist/*.tar.gz)
+if [[ -n $objects ]]; then
+  missing=$(missing_in_sdist)
+  [[ -z $missing ]] || die "the source distribution lacks $missing"
+  from=(. --config-settings build-dir="$objects")
+fi
 # Without pip's cache, which knows a distribution by its name and would return what an earlier one of this version gave.
 python -m pip wheel --no-cache-dir --no-deps --build-constraint scripts/requirements/python.txt \
   --config-settings cmake.define.PRUNEX_COMMIT="$(git describe --always --dirty --abbrev=10 || echo unknown)" \
-  --wheel-dir "$work" dist/*.tar.gz
+  --wheel-dir "$work" "${from[@]}"
 repair
 twine check --strict dist/*

@@ -219,8 +219,13 @@ int64_t floor_divide(int64_t a, int64_t b) {
 // itself (Program's constructor), and every index is checked by ATen or by a guard.
 const Operation kOperations[] = {
     // layers with weights
-    {.names = "conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding convolution conv_transpose1d "
-              "conv_transpose2d.input conv_transpose3d.input",
+    {.names = "conv1d conv2d conv3d convolution",
+     .check = check_convolution,
+     .guard = guard_convolution,
+     .macs = convolution_macs,
+     .layer = true},
+    {.names = "conv1d.padding conv2d.padding conv3d.padding conv_transpose1d conv_transpose2d.input "
+              "conv_transpose3d.input",
      .check = check_convolution,
      .macs = convolution_macs,
      .layer = true},

@@ -17,8 +17,8 @@
 namespace prunex::program {
 
 /// Checks the arguments of a call that ATen itself does not check, where wrong shapes would be read beyond their
-/// memory. Throws c10::Error.
-using Guard = void (*)(const torch::jit::Stack& arguments);
+/// memory, or puts others of the same meaning in their place where a kernel fails. Throws c10::Error.
+using Guard = void (*)(torch::jit::Stack& arguments);
 
 /// Of two computed sizes. Throws c10::Error.
 using SizeArithmetic = int64_t (*)(int64_t a, int64_t b);
@@ -88,11 +88,12 @@ class RowsByName {
 bool is_transposed(const Node& node);
 
 // guards.cpp
-void guard_batch_norm(const torch::jit::Stack& arguments);
-void guard_weight_norm(const torch::jit::Stack& arguments);
-void guard_attention(const torch::jit::Stack& arguments);
-void guard_lstm(const torch::jit::Stack& arguments);
-void guard_gru(const torch::jit::Stack& arguments);
-void guard_rnn(const torch::jit::Stack& arguments);
+void guard_convolution(torch::jit::Stack& arguments);
+void guard_batch_norm(torch::jit::Stack& arguments);
+void guard_weight_norm(torch::jit::Stack& arguments);
+void guard_attention(torch::jit::Stack& arguments);
+void guard_lstm(torch::jit::Stack& arguments);
+void guard_gru(torch::jit::Stack& arguments);
+void guard_rnn(torch::jit::Stack& arguments);
 
 }  // namespace prunex::program
