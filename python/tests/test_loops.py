@@ -45,7 +45,7 @@ def test_a_loop_is_the_commands_run(loops, command, tmp_path, case):
             continue  # the command estimates them anew
         # Kernels differ in a last bit where memory is laid out otherwise: of rounded values a few land a step apart.
         if "payload" in settings:
-            assert ((weights[name] - tensor).abs() > 1e-6).float().mean() <= 0.01
+            assert ((weights[name] - tensor).abs() > 1e-6).sum() <= max(1, tensor.numel() // 100)
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=1e-3 if "payload" in settings else 1e-6)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert loops[case]["sent"] == summary["inter_node_bytes"]
