@@ -104,7 +104,7 @@ class Compiler {
   Call call() {
     check_arguments();
     const auto& facts = operation_of(node_->target);
-    auto call = facts.arithmetic ? integer_call(facts.arithmetic) : operator_call(facts.guard);
+    auto call = facts.arithmetic ? integer_call(facts.arithmetic) : operator_call(facts);
     define_outputs(call);
     return call;
   }
@@ -139,8 +139,11 @@ class Compiler {
     return argument.kind == Argument::Kind::kValue && graph_.values[argument.values[0]].role == Role::kSymInt;
   }
 
-  Call operator_call(Guard guard) {
-    Call call{.operation = find_operation(), .is_size = node_->target == "aten::sym_size.int", .guard = guard};
+  Call operator_call(const Operation& facts) {
+    Call call{.operation = find_operation(),
+              .is_size = node_->target == "aten::sym_size.int",
+              .guard = facts.guard,
+              .detour = facts.detour};
     const auto& schema = call.operation->schema();
     size_t matched = 0;
     for (const auto& formal : schema.arguments()) {

@@ -34,6 +34,7 @@ struct Call {
   SizeArithmetic arithmetic = nullptr;  ///< on two sizes; nullptr: `operation` is called
   bool is_size = false;                 ///< of an axis: no call, for a number
   Guard guard = nullptr;                ///< to be asked before the operation is called; nullptr: no need
+  Detour detour = nullptr;              ///< for the arguments of the call, after that; nullptr: no need
   std::vector<Operand> operands{};
   std::vector<ValueId> outputs{};  ///< kNoValue: dropped at once
   bool output_is_list = false;

@@ -1,5 +1,5 @@
 // Calls whose shapes ATen takes for granted: its kernels would read behind the end of a tensor that is too small. And
-// one that a kernel gets wrong.
+// one that a kernel gets wrong, which takes a detour.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -69,22 +69,22 @@ struct Recurrent {
 
 }  // namespace
 
-void guard_lstm(Stack& arguments) {
+void guard_lstm(const Stack& arguments) {
   Recurrent(arguments).check(4);
 }
 
-void guard_gru(Stack& arguments) {
+void guard_gru(const Stack& arguments) {
   Recurrent(arguments).check(3);
 }
 
-void guard_rnn(Stack& arguments) {
+void guard_rnn(const Stack& arguments) {
   Recurrent(arguments).check(1);
 }
 
 /// input, weight, bias, stride, padding, dilation, and what follows. The gradient of weights that look at one position,
 /// with a stride, over channels that lie side by side and are fewer than a vector holds, is wrong in oneDNN, which
 /// writes beyond its memory there (uxlfoundation/oneDNN, issue 6035). The positions that count are taken first instead.
-void guard_convolution(Stack& arguments) {
+void detour_convolution(Stack& arguments) {
   constexpr int64_t kLongestVector = 16;
   const auto input = arguments.at(0).toTensor(), weight = arguments.at(1).toTensor();
   const bool transposed = arguments.size() == 9 && arguments[6].toBool();
@@ -93,20 +93,21 @@ void guard_convolution(Stack& arguments) {
   const int64_t axes = weight.dim() - 2;
   for (int64_t i = 0; i < axes; ++i)
     if (weight.size(2 + i) != 1) return;
+  const bool one_each = strides.size() == 1 || strides.size() == static_cast<size_t>(axes);
+  if (!one_each || std::any_of(strides.begin(), strides.end(), [](int64_t s) { return s < 1; }))
+    return;  // ATen says so
   if (std::any_of(padding.begin(), padding.end(), [](int64_t p) { return p != 0; })) return;
   if (std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; })) return;
   auto taken = input;
   for (int64_t i = 0; i < axes; ++i) {
-    const int64_t stride = strides.at(strides.size() == 1 ? 0 : i);
-    if (stride < 1) return;  // ATen says so
-    taken = taken.slice(input.dim() - axes + i, 0, std::nullopt, stride);
+    taken = taken.slice(input.dim() - axes + i, 0, std::nullopt, strides[strides.size() == 1 ? 0 : i]);
   }
   arguments[0] = taken;
   arguments[3] = std::vector<int64_t>(strides.size(), 1);
 }
 
 /// input, weight, bias, running_mean, running_var: an entry per channel in all but the first.
-void guard_batch_norm(Stack& arguments) {
+void guard_batch_norm(const Stack& arguments) {
   const auto input = arguments.at(0).toTensor();
   TORCH_CHECK(input.dim() >= 2, "[program] the input has ", input.dim(), " axes, wanted at least 2");
   for (size_t i = 1; i <= 4; ++i) {
@@ -116,7 +117,7 @@ void guard_batch_norm(Stack& arguments) {
 }
 
 /// v, g, dim: a length for every position of an axis that is the first or the last.
-void guard_weight_norm(Stack& arguments) {
+void guard_weight_norm(const Stack& arguments) {
   const auto v = arguments.at(0).toTensor(), g = arguments.at(1).toTensor();
   const int64_t axis = arguments.at(2).toInt();
   if (axis < 0 || axis >= v.dim()) return;  // is computed by checked operations
@@ -128,7 +129,7 @@ void guard_weight_norm(Stack& arguments) {
 }
 
 /// query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: shared heads are counted by dividing.
-void guard_attention(Stack& arguments) {
+void guard_attention(const Stack& arguments) {
   if (!arguments.at(7).toBool()) return;
   for (size_t i = 0; i < 3; ++i) {
     const auto factor = arguments[i].toTensor();

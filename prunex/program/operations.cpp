@@ -221,7 +221,7 @@ const Operation kOperations[] = {
     // layers with weights
     {.names = "conv1d conv2d conv3d convolution",
      .check = check_convolution,
-     .guard = guard_convolution,
+     .detour = detour_convolution,
      .macs = convolution_macs,
      .layer = true},
     {.names = "conv1d.padding conv2d.padding conv3d.padding conv_transpose1d conv_transpose2d.input "

@@ -17,8 +17,11 @@
 namespace prunex::program {
 
 /// Checks the arguments of a call that ATen itself does not check, where wrong shapes would be read beyond their
-/// memory, or puts others of the same meaning in their place where a kernel fails. Throws c10::Error.
-using Guard = void (*)(torch::jit::Stack& arguments);
+/// memory. Throws c10::Error.
+using Guard = void (*)(const torch::jit::Stack& arguments);
+
+/// Puts arguments of the same meaning in the place of those that a kernel gets wrong.
+using Detour = void (*)(torch::jit::Stack& arguments);
 
 /// Of two computed sizes. Throws c10::Error.
 using SizeArithmetic = int64_t (*)(int64_t a, int64_t b);
@@ -39,7 +42,8 @@ struct Operation {
   std::string_view names;  ///< separated by spaces, "aten::" left out
   /// Throws std::invalid_argument for numbers of a file's node that are out of their ranges.
   void (*check)(const Graph& graph, const Node& node) = nullptr;
-  Guard guard = nullptr;  ///< nullptr: ATen checks all
+  Guard guard = nullptr;    ///< nullptr: ATen checks all
+  Detour detour = nullptr;  ///< nullptr: no need
   /// Multiply-accumulates of one image; nullptr: none.
   AxisProducts (*macs)(const Graph& graph, const Node& node) = nullptr;
   bool layer = false;  ///< a convolution or a linear layer, not a product of activations
@@ -88,12 +92,12 @@ class RowsByName {
 bool is_transposed(const Node& node);
 
 // guards.cpp
-void guard_convolution(torch::jit::Stack& arguments);
-void guard_batch_norm(torch::jit::Stack& arguments);
-void guard_weight_norm(torch::jit::Stack& arguments);
-void guard_attention(torch::jit::Stack& arguments);
-void guard_lstm(torch::jit::Stack& arguments);
-void guard_gru(torch::jit::Stack& arguments);
-void guard_rnn(torch::jit::Stack& arguments);
+void guard_batch_norm(const torch::jit::Stack& arguments);
+void guard_weight_norm(const torch::jit::Stack& arguments);
+void guard_attention(const torch::jit::Stack& arguments);
+void guard_lstm(const torch::jit::Stack& arguments);
+void guard_gru(const torch::jit::Stack& arguments);
+void guard_rnn(const torch::jit::Stack& arguments);
+void detour_convolution(torch::jit::Stack& arguments);
 
 }  // namespace prunex::program

@@ -85,6 +85,7 @@ class Frame {
       stack_.clear();
       for (const auto& operand : call.operands) push(operand);
       if (call.guard) call.guard(stack_);
+      if (call.detour) call.detour(stack_);
       call.operation->callBoxed(stack_);
       store(call);
     } else if (call.outputs[0] != kNoValue) {
