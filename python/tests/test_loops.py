@@ -43,9 +43,9 @@ def test_a_loop_is_the_commands_run(loops, command, tmp_path, case):
     for name, tensor in want.items():
         if "running" in name or "num_batches" in name:
             continue  # the command estimates them anew
-        # Kernels differ in a last bit where memory is laid out otherwise: of rounded values a few land a step apart.
-        if "payload" in settings:
-            assert ((weights[name] - tensor).abs() > 1e-6).sum() <= max(1, tensor.numel() // 100)
-        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=1e-3 if "payload" in settings else 1e-6)
+        # A value between two steps of int8 may go the other way by a kernel's last bit: one, by one step of some 6e-5.
+        rounded_apart = 1 if settings.get("payload") == "int8" else 0
+        assert ((weights[name] - tensor).abs() > 1e-6).sum() <= rounded_apart
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=1e-4 if rounded_apart else 1e-6)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert loops[case]["sent"] == summary["inter_node_bytes"]

@@ -21,7 +21,7 @@ sys.path += [os.path.join(HERE, "../models"), os.path.join(HERE, "../../bench")]
 import batches  # noqa: E402
 from eager import make  # noqa: E402
 
-NETWORK, SEED, BATCH, EPOCHS, RATE, WARMUP = "resnet8", 3, 50, 8, 0.1, 1
+NETWORK, SEED, BATCH, EPOCHS, RATE, WARMUP = "resnet8", 3, 50, 16, 0.1, 1
 
 
 def tiles(name):
