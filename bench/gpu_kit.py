@@ -219,8 +219,8 @@ def main():
     options = parser.parse_args()
     try:
         import torch
-    except ImportError:
-        sys.exit("gpu-kit: this Python has no torch")
+    except ImportError as error:
+        sys.exit(f"gpu-kit: this Python cannot import torch: {error}")
     os.environ["LD_LIBRARY_PATH"] = library_path()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options.output.mkdir(parents=True, exist_ok=True)
