@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/device/late_streams.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/pretend_memory.h"
 #include "tests/train/small_network.h"
@@ -53,6 +54,26 @@ TEST_P(DeviceFeed, HasTheLoadersBits) {
         EXPECT_EQ(there.images.strides(), here.images.strides());
       }
     }
+  }
+}
+
+/// Many batches are on their way before anybody looks at one.
+TEST_P(DeviceFeed, GivesStepsTheirOwnBatchesHoweverLateTheyRun) {
+  data::Loader loader = loader_of(3, 5, 8, {.padding = 2, .flip = true});
+  std::vector<data::Batch> batches;
+  {
+    const tests::LateStreams late;
+    const auto feed = make_batch_feed(loader, pretend_device());
+    for (int64_t epoch = 0; epoch < 7; ++epoch) {
+      feed->load(epoch, 0);
+      const auto now = feed->batch();
+      batches.push_back({now.images.clone(), now.labels.clone()});
+    }
+  }
+  for (size_t epoch = 0; epoch < batches.size(); ++epoch) {
+    const auto wanted = loader.batch(static_cast<int64_t>(epoch), 0);
+    EXPECT_TRUE(batches[epoch].images.cpu().equal(wanted.images)) << epoch;
+    EXPECT_TRUE(batches[epoch].labels.cpu().equal(wanted.labels)) << epoch;
   }
 }
 

@@ -11,14 +11,17 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "tests/device/late_streams.h"
 #include "tests/device/pretend_graph.h"
 #include "tests/device/pretend_memory.h"
 
@@ -48,13 +51,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return new_pretend_stream(); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_pretend_stream(stream); }
-  // A kernel has run when its call returns.
-  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeEvent(void*) const override {}
-  void synchronizeStream(const c10::Stream&) const override {}
+  // A kernel has run when its call returns, but for late streams.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    record_late_event(event, stream);
+  }
+  void block(void* event, const c10::Stream& stream) const override { block_late_stream(event, stream); }
+  bool queryEvent(void* event) const override { return wait_for_late_event(event), true; }
+  bool queryStream(const c10::Stream& stream) const override { return wait_for_late_stream(stream), true; }
+  void synchronizeEvent(void* event) const override { wait_for_late_event(event); }
+  void synchronizeStream(const c10::Stream& stream) const override { wait_for_late_stream(stream); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { destroy_late_event(event); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
 
@@ -123,14 +129,20 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  if (PretendGraph* graph = graph_of_kernel("copy")) {
-    refuse_in_graph(from.is_cpu() || to.is_cpu() ? graph : nullptr, "a copy between host and device");
-    graph->add("copy", [from, to] { opened(to).copy_(opened(from)); });
-    return to;
-  }
+  Recorder* const recorder = recorder_of_kernel("copy");
+  const at::Tensor& host = from.is_cpu() ? from : to;
+  const bool meets_host = host.is_cpu();
+  if (meets_host && recorder != nullptr) recorder->meet_host("a copy between host and device");
+  const bool waits = meets_host && !(non_blocking && PinnedMemory::instance().holds(host.const_data_ptr()));
   if (to.is_cpu()) count(reads);
-  if (from.is_cpu() && !(non_blocking && PinnedMemory::instance().holds(from.const_data_ptr()))) count(uploads);
-  opened(to).copy_(opened(from));
+  if (from.is_cpu() && waits) count(uploads);
+  if (recorder == nullptr) {
+    opened(to).copy_(opened(from));
+  } else {  // what the host does not wait for is read, or written, where it lies
+    const at::Tensor taken = from.is_cpu() && waits ? from.clone() : from;
+    recorder->add("copy", [taken, to] { opened(to).copy_(opened(taken)); });
+    if (to.is_cpu() && waits) recorder->wait("a copy to the host");
+  }
   return to;
 }
 
@@ -140,7 +152,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
-  refuse_in_graph(graph_of_kernel("item"), "item()");
+  if (Recorder* recorder = recorder_of_kernel("item")) recorder->wait("item()");
   count(reads);
   return opened(self).item();
 }
@@ -170,8 +182,8 @@ at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const std:
                            groups);
   };
   const at::Tensor result = on_device(compute());
-  if (PretendGraph* graph = graph_of_kernel("convolution")) {
-    graph->add("convolution", [compute, result] { put(compute(), result); });
+  if (Recorder* recorder = recorder_of_kernel("convolution")) {
+    recorder->add("convolution", [compute, result] { put(compute(), result); });
   }
   return result;
 }
@@ -189,8 +201,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   };
   const auto [of_x, of_weight, of_bias] = compute();
   const std::tuple results{on_device(of_x), on_device(of_weight), on_device(of_bias)};
-  if (PretendGraph* graph = graph_of_kernel("convolution_backward")) {
-    graph->add("convolution_backward", [compute, results] {
+  if (Recorder* recorder = recorder_of_kernel("convolution_backward")) {
+    recorder->add("convolution_backward", [compute, results] {
       const auto [x_again, weight_again, bias_again] = compute();
       put(x_again, std::get<0>(results));
       put(weight_again, std::get<1>(results));
@@ -237,11 +249,15 @@ c10::IValue opened(const c10::IValue& argument, const c10::OperatorHandle& op) {
   return argument;
 }
 
-/// Results whose size the host must know before it goes on.
-bool depends_on_data(const std::string& name) {
+/// Results that the host must have before it goes on: their size, or numbers.
+bool depends_on_data(const c10::OperatorHandle& op) {
   static const std::set<std::string> names = {"aten::nonzero", "aten::masked_select", "aten::bincount",
                                               "aten::unique",  "aten::_unique2",      "aten::repeat_interleave"};
-  return names.contains(name);
+  const auto& returns = op.schema().returns();
+  return names.contains(op.schema().name()) || std::any_of(returns.begin(), returns.end(), [](const auto& result) {
+           const auto kind = result.type()->kind();
+           return kind != c10::TypeKind::TensorType && kind != c10::TypeKind::ListType;
+         });
 }
 
 /// An `out` that came empty was resized by the kernel.
@@ -255,10 +271,7 @@ void take_size(const c10::IValue& given, const c10::IValue& computed) {
 
 c10::IValue returned(const c10::IValue& result) {
   if (result.isTensor()) return on_device(result.toTensor());
-  if (!result.isTensorList()) {
-    count(reads);
-    return result;
-  }
+  if (!result.isTensorList()) return result;
   c10::List<at::Tensor> list;
   for (const at::Tensor& tensor : result.toTensorVector()) list.push_back(on_device(tensor));
   return list;
@@ -309,11 +322,14 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
   static_cast<void>(alone);
   ++kernels;
   const auto& schema = op.schema();
-  PretendGraph* const graph = graph_of_kernel(schema.name());
-  if (depends_on_data(schema.name())) refuse_in_graph(graph, schema.name()), count(reads);
+  Recorder* recorder = recorder_of_kernel(schema.name());
+  if (depends_on_data(op)) {
+    if (recorder != nullptr) std::exchange(recorder, nullptr)->wait(schema.name());
+    count(reads);
+  }
   const size_t begin = stack->size() - schema.arguments().size();
   const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(begin), stack->end());
-  const std::vector<c10::IValue> ours = run_kernel(op, stack, graph != nullptr);
+  const std::vector<c10::IValue> ours = run_kernel(op, stack, recorder != nullptr);
   for (size_t i = 0; i < given.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     if (alias != nullptr && alias->isWrite()) take_size(given[i], ours[i]);
@@ -322,7 +338,6 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
     c10::IValue& result = (*stack)[begin + r];
     const auto* alias = schema.returns()[r].alias_info();
     if (alias == nullptr) {
-      if (!result.isTensor() && !result.isTensorList()) refuse_in_graph(graph, schema.name());
       result = returned(result);
       continue;
     }
@@ -332,9 +347,9 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
       if (of_argument != nullptr && *of_argument == *alias) result = given[i];
     }
   }
-  if (graph == nullptr) return;
+  if (recorder == nullptr) return;
   const std::vector<c10::IValue> results(stack->begin() + static_cast<std::ptrdiff_t>(begin), stack->end());
-  graph->add(schema.name(), [op, given, results] { run_again(op, given, results); });
+  recorder->add(schema.name(), [op, given, results] { run_again(op, given, results); });
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
 #include <atomic>
@@ -11,13 +12,14 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/device/late_streams.h"
 #include "tests/device/pretend_device.h"
 
 namespace prunex::tests {
 namespace {
 
-thread_local c10::StreamId current_stream = 0;  // 0: the default one
 std::atomic<c10::StreamId> last_stream = 0;
+thread_local c10::StreamId current_stream = ++last_stream;  // each rank has a default one, as each process on a GPU
 std::atomic<int64_t> captures = 0, replays = 0;
 
 std::mutex recording;
@@ -51,9 +53,16 @@ class TrainingGraph final : public train::DeviceGraph {
   }
 
  private:
+  /// As CUDA's: after what the current stream holds, which goes on after it.
   void on_own_stream(const std::function<void()>& work) const {
+    const c10::Stream current = current_pretend_stream();
+    c10::Event before(stream_.device_type()), after(stream_.device_type());
+    before.record(current);
+    before.block(stream_);
     const c10::StreamGuard guard(stream_);
     work();
+    after.record(stream_);
+    after.block(current);
   }
 
   const c10::Stream stream_ = new_pretend_stream();
@@ -89,15 +98,14 @@ c10::Stream exchange_pretend_stream(c10::Stream stream) {
   return before;
 }
 
-PretendGraph* graph_of_kernel(const std::string& name) {
-  const std::lock_guard lock(recording);
-  const auto graph = recorded.find(current_stream);
-  if (graph == recorded.end() && kernel_log != nullptr) kernel_log->push_back(name);
-  return graph == recorded.end() ? nullptr : graph->second;
-}
-
-void refuse_in_graph(const PretendGraph* graph, const std::string& what) {
-  TORCH_CHECK(graph == nullptr, what, ": operation not permitted when stream is capturing");
+Recorder* recorder_of_kernel(const std::string& name) {
+  {
+    const std::lock_guard lock(recording);
+    const auto graph = recorded.find(current_stream);
+    if (graph != recorded.end()) return graph->second;
+    if (kernel_log != nullptr) kernel_log->push_back(name);
+  }
+  return late_stream();
 }
 
 std::vector<std::string> kernels_of(const std::function<void()>& work) {
@@ -137,14 +145,22 @@ void PretendGraph::end() {
 
 void PretendGraph::add(const std::string& name, std::function<void()> kernel) {
   names_.push_back(name);
-  kernels_.push_back(std::move(kernel));
+  kernels_->push_back(std::move(kernel));
+}
+
+void PretendGraph::wait(const std::string& what) {
+  TORCH_CHECK(false, what, ": operation not permitted when stream is capturing");
 }
 
 void PretendGraph::replay() const {
-  const at::NoGradGuard no_grad;
-  thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
-  static_cast<void>(alone);
-  for (const auto& kernel : kernels_) kernel();
+  const auto launch = [kernels = kernels_] {
+    const at::NoGradGuard no_grad;
+    thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
+    static_cast<void>(alone);
+    for (const auto& kernel : *kernels) kernel();
+  };
+  Recorder* const late = late_stream();
+  late == nullptr ? launch() : late->add("graph", launch);
 }
 
 }  // namespace prunex::tests

@@ -13,12 +13,24 @@
 
 namespace prunex::tests {
 
+/// What takes a stream's kernels instead of running them at once.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  /// A kernel's name, and what does it, result included.
+  virtual void add(const std::string& name, std::function<void()> kernel) = 0;
+  /// The host wants to know what the kernels leave.
+  virtual void wait(const std::string& what) = 0;
+  /// Memory of the host takes part in what comes next.
+  virtual void meet_host(const std::string& what) = 0;
+};
+
 /// Kernels of a stream that are recorded as a CUDA graph is: with the memory they are given, without being run. While
 /// one is, the host may not wait for the device, nor bring anything there. What plays a CUDA graph.
-class PretendGraph {
+class PretendGraph final : public Recorder {
  public:
   explicit PretendGraph(const c10::Stream& stream);
-  ~PretendGraph();
+  ~PretendGraph() override;
   PretendGraph(const PretendGraph&) = delete;
   PretendGraph& operator=(const PretendGraph&) = delete;
 
@@ -28,13 +40,14 @@ class PretendGraph {
   /// Of the kernels, in their order.
   const std::vector<std::string>& names() const { return names_; }
 
-  /// For kernels: its name, and what does it, result included.
-  void add(const std::string& name, std::function<void()> kernel);
+  void add(const std::string& name, std::function<void()> kernel) override;
+  void wait(const std::string& what) override;
+  void meet_host(const std::string& what) override { wait(what); }
 
  private:
   const c10::Stream stream_;
   std::vector<std::string> names_;
-  std::vector<std::function<void()>> kernels_;
+  std::shared_ptr<std::vector<std::function<void()>>> kernels_ = std::make_shared<std::vector<std::function<void()>>>();
   at::Tensor random_;  // the generator's state before
 };
 
@@ -57,9 +70,7 @@ std::vector<std::string> kernels_of(const std::function<void()>& work);
 
 c10::Stream current_pretend_stream();
 c10::Stream exchange_pretend_stream(c10::Stream stream);
-/// Begins a kernel: the graph that it is to be added to, or null if it runs.
-PretendGraph* graph_of_kernel(const std::string& name);
-/// What no graph can hold.
-void refuse_in_graph(const PretendGraph* graph, const std::string& what);
+/// Begins a kernel: where it is to be added, or null if it runs.
+Recorder* recorder_of_kernel(const std::string& name);
 
 }  // namespace prunex::tests

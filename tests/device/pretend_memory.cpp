@@ -14,7 +14,6 @@ namespace {
 
 constexpr size_t kBytes = size_t{8} << 30;  // of addresses; memory is taken when it is written
 constexpr size_t kAlignment = 64;
-constexpr int kNotANumber = 0xff;
 
 char* map(int file, int protection) {
   void* address = mmap(nullptr, kBytes, protection, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -52,7 +51,7 @@ c10::DataPtr PretendMemory::allocate(size_t bytes) {
     end_ += bytes;
   }
   sizes_[address] = bytes;
-  std::memset(for_kernels(address), kNotANumber, bytes);
+  std::memset(for_kernels(address), fill_, bytes);
   return {address, address, &release, device};
 }
 

@@ -13,7 +13,8 @@
 
 namespace prunex::tests {
 
-/// Hands out addresses that nobody may read or write. New memory is full of NaNs. Lives as long as the process.
+/// Hands out addresses that nobody may read or write. New memory is full of NaNs, or of
+/// zeros. Lives as long as the process.
 class PretendMemory final : public c10::DeviceAllocator {
  public:
   static PretendMemory& instance();
@@ -32,6 +33,7 @@ class PretendMemory final : public c10::DeviceAllocator {
 
   /// What it says to be free from now on.
   void set_free(size_t bytes) { free_ = bytes; }
+  void set_zeros(bool zeros) { fill_ = zeros ? 0 : kNotANumber; }
 
   /// Where kernels find what lies at a device address.
   void* for_kernels(const void* address) const;
@@ -39,6 +41,8 @@ class PretendMemory final : public c10::DeviceAllocator {
   int64_t grown();
 
  private:
+  static constexpr int kNotANumber = 0xff;
+
   PretendMemory();
   static void release(void* address);
 
@@ -46,6 +50,7 @@ class PretendMemory final : public c10::DeviceAllocator {
   char* open_ = nullptr;    // the same memory
   std::mutex mutex_;
   std::atomic<size_t> free_ = size_t{1} << 30;
+  std::atomic<int> fill_ = kNotANumber;
   size_t end_ = 0;                               // of what was ever handed out
   std::map<void*, size_t> sizes_;                // of the blocks in use
   std::map<size_t, std::vector<void*>> unused_;  // freed blocks, by size

@@ -50,8 +50,8 @@ void set_paper(TrainOptions& options) {
 }
 
 void add_strategies(std::vector<SmallRun>& runs) {
-  for (const auto payload :
-       {Payload::kFp32, Payload::kBf16, Payload::kFp16, Payload::kInt8, Payload::kInt4, Payload::kInt2}) {
+  for (const auto payload : {Payload::kFp32, Payload::kBf16, Payload::kFp16, Payload::kInt8, Payload::kInt4,
+                             Payload::kInt2, Payload::kInt1}) {
     runs.push_back(of_strategy("hsadmm", payload));
   }
   for (const auto payload : {Payload::kFp32, Payload::kInt8, Payload::kInt2}) {
@@ -105,6 +105,19 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.overlap = 1;
                     options.exchange.payload = Payload::kInt2;
                   }});
+  runs.push_back({"hsadmm_overlapped", [](TrainOptions& options) {
+                    options.overlap = 1;
+                    options.exchanges = 8;  // some of them after the freeze
+                  }});
+  runs.push_back({"hsadmm_average_after_the_freeze_int8", [](TrainOptions& options) {
+                    options.after_freeze = strategies::AfterFreeze::kAverage;
+                    options.exchange.payload = Payload::kInt8;
+                  }});
+  runs.push_back({"hsadmm_coupled", [](TrainOptions& options) { options.groups = "coupled"; }});
+  runs.push_back({"local_sgd_int4", [](TrainOptions& options) {
+                    options.strategy = "local_sgd";
+                    options.exchange.payload = Payload::kInt4;
+                  }});
   runs.push_back({"post_local_int2", [](TrainOptions& options) {
                     options.strategy = "diloco";
                     options.local_after = 2;
@@ -124,6 +137,8 @@ SmallRun of_optimizer(const char* name, train::Optimizer rule) {
 
 void add_recipes(std::vector<SmallRun>& runs) {
   using train::Optimizer;
+  runs.push_back(
+      {"cropped_and_mirrored", [](TrainOptions& options) { options.data.augment = {{.padding = 1, .flip = true}}; }});
   runs.push_back(of_optimizer("sgd", Optimizer::kSgd));
   runs.push_back(of_optimizer("nesterov", Optimizer::kNesterov));
   runs.push_back(of_optimizer("adamw", Optimizer::kAdamW));

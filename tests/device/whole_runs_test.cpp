@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "prunex/io/safetensors.h"
+#include "tests/device/late_streams.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/pretend_graph.h"
 #include "tests/device/same_bits.h"
@@ -117,14 +118,19 @@ void PrintTo(const RecordedRun& run, std::ostream* out) {
   *out << run.name;
 }
 
+SmallRun run_named(const std::string& name) {
+  const auto runs = small_runs();
+  const auto run = std::find_if(runs.begin(), runs.end(), [&](const auto& one) { return one.name == name; });
+  if (run == runs.end()) throw std::out_of_range(name);
+  return *run;
+}
+
 class WholeRunOfGraphs : public testing::TestWithParam<RecordedRun> {};
 
 TEST_P(WholeRunOfGraphs, HasTheCpusNumbers) {
-  const auto runs = small_runs();
-  const auto run = std::find_if(runs.begin(), runs.end(), [](const auto& one) { return one.name == GetParam().name; });
-  ASSERT_NE(run, runs.end());
   const Scratch folder;
-  auto options = options_of(*run, folder, "here"), other = options_of(*run, folder, "there");
+  const auto run = run_named(GetParam().name);
+  auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
   for (auto* one : {&options, &other}) one->local_steps = 4;
   run_on(c10::kCPU, options);
   const GraphCounts before = graph_counts();
@@ -142,9 +148,32 @@ INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOfGraphs,
                                          RecordedRun{"hsadmm_uneven_nodes_int4", 2}, RecordedRun{"scaffold_fp32", 1},
                                          RecordedRun{"top_k_fp32", 1}, RecordedRun{"powersgd_cut", 2},
                                          RecordedRun{"prunetrain_fp32", 1}, RecordedRun{"post_local_int2", 1},
-                                         RecordedRun{"diloco_overlapped_int2", 1}, RecordedRun{"cut_by_l2", 3},
+                                         RecordedRun{"diloco_overlapped_int2", 1}, RecordedRun{"hsadmm_overlapped", 2},
+                                         RecordedRun{"optimizer_adamw", 2}, RecordedRun{"optimizer_lamb", 2},
+                                         RecordedRun{"optimizer_muon", 2}, RecordedRun{"cut_by_l2", 3},
                                          RecordedRun{"sparse_growing", 2}),
                          [](const auto& info) { return info.param.name; });
+
+/// Nothing runs before somebody waits for it: an order that the code does not ask for would show.
+class WholeRunOnLateStreams : public testing::TestWithParam<const char*> {};
+
+TEST_P(WholeRunOnLateStreams, HasTheCpusNumbers) {
+  const Scratch folder;
+  const auto run = run_named(GetParam());
+  auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
+  for (auto* one : {&options, &other}) one->local_steps = 4;
+  run_on(c10::kCPU, options);
+  {
+    const LateStreams late;
+    run_on(pretend_device().type(), other, make_pretend_graph);
+  }
+  expect_same_runs(options.run_dir, other.run_dir);
+}
+
+INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOnLateStreams,
+                         testing::Values("ddp_fp32", "diloco_int2", "diloco_overlapped_int2", "hsadmm_overlapped",
+                                         "scaffold_fp32", "sparse_growing"),
+                         [](const auto& info) { return info.param; });
 
 TEST(WholeRunWithoutGraphs, IsKernelByKernelIfSoTold) {
   const Scratch folder;

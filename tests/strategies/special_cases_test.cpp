@@ -223,5 +223,71 @@ TEST(DiLoCo, BesideLocalStepsIsDiLoCoWithLateMeans) {
   }
 }
 
+/// 1 where masks leave entries alive, 0 elsewhere; of the tensors that lose some.
+TensorDict alive_in(const HsadmmOptions& options, const sparsity::Masks& masks, const TensorDict& z) {
+  TensorDict alive;
+  for (const auto& item : z) {
+    const at::Tensor entries =
+        tests::alive_entries(options.masks.groups, masks, item.key(), item.value()).to(item.value().scalar_type());
+    if (entries.min().item<double>() == 0) alive.insert(item.key(), entries);
+  }
+  return alive;
+}
+
+// The same rule from the freeze on, which is the exchange of step 9: what is alive is trained as DiLoCo trains it, from
+// the z, the velocity and the momentum that the freeze left. Exchanges of 12, 15 and 17.
+TEST(Hsadmm, BesideLocalStepsAfterTheFreezeIsDiLoCoOfWhatIsAlive) {
+  constexpr double kRate = 0.7, kOuterMomentum = 0.8;
+  HsadmmOptions options = default_options();
+  options.outer = {.rate = kRate, .momentum = kOuterMomentum, .from = 1};
+  options.masks.keep.start = 1;
+  options.masks.keep.end = 2;
+  options.masks.freeze_after = 2;
+  options.overlap = 2;
+  const auto ours = run_on_ranks(2, 2, options);
+  size_t k = 0;
+  while (!ours[0].at(k).exchange.frozen) ++k;
+  ASSERT_EQ(k, 2U);
+  TensorDict z, velocity;
+  for (const auto& name : ours[0][k].theta.keys()) {
+    z.insert(name, ours[0][k].state["z/" + name].clone());
+    velocity.insert(name, ours[0][k].state["outer/" + name].clone());
+  }
+  LocalTerms terms;
+  terms.masks = alive_in(options, ours[0][k].masks, z);
+  ASSERT_FALSE(terms.masks.is_empty());
+  for (const auto& mask : terms.masks) velocity[mask.key()].mul_(mask.value());
+  auto replicas = common_start(4);
+  for (size_t r = 0; r < 4; ++r) {
+    replicas[r].weights.params = clones(ours[r][k].theta);
+    replicas[r].optimizer["momentum"] = clones(ours[r][k].momentum);
+  }
+  const auto problems = problems_of(4);
+  const std::map<int64_t, int64_t> sent_for = {{14, 12}, {16, 15}, {17, 17}};
+  Sent sent;
+  for (int64_t step = 10; step <= 17; ++step) {
+    for (int r = 0; r < 4; ++r) problems[r].train(replicas[r], terms, step, step);
+    if (step % 3 == 0 || step == 17) sent = sent_at(step, replicas);
+    if (!sent_for.contains(step)) continue;
+    ASSERT_EQ(sent.step, sent_for.at(step));
+    for (auto& item : z) {
+      const at::Tensor gradient = item.value() - sent.mean[item.key()];
+      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
+      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
+    }
+    ++k;
+    for (size_t r = 0; r < 4; ++r) {
+      for (auto& theta : replicas[r].weights.params) {
+        theta.value() = z[theta.key()] + theta.value() - sent.theta[r][theta.key()];
+      }
+      const Snapshot& snapshot = ours[r].at(k);
+      EXPECT_EQ(snapshot.exchange.overlapped, step - sent.step);
+      expect_close(snapshot.state, "z/", z, 1e-13);
+      expect_close(snapshot.theta, "", replicas[r].weights.params, 1e-13);
+    }
+  }
+  EXPECT_EQ(k, 5U);
+}
+
 }  // namespace
 }  // namespace prunex::strategies

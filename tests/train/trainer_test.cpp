@@ -268,6 +268,33 @@ TEST(Train, TracesThePhasesOfAllRanks) {
   }
 }
 
+// 8 exchanges of which all but the first and the last travel beside a step.
+TEST(Train, TracesExchangesBesideTheStepsThatRunMeanwhile) {
+  const tests::Scratch scratch;
+  auto options = evaluated_run(scratch / "run");
+  options.strategy = "diloco";
+  options.groups = "auto";
+  options.local_steps = 3;
+  options.overlap = 2;
+  options.exchanges = 8;
+  options.trace = true;
+  run_on(options, 2, 1);
+  struct Span {
+    double begin = 0, end = 0;
+  };
+  std::map<std::pair<std::string, int>, Span> spans;  // of rank 0, by name and exchange
+  const json trace = json::parse(text_of(scratch / "run/trace.json"));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["tid"] != 0) continue;
+    const double begin = event["ts"];
+    spans[{event["name"], event["args"]["exchange"]}] = {begin, begin + event["dur"].get<double>()};
+  }
+  for (int k = 1; k <= 8; ++k) {
+    const Span local = spans.at({"local", k}), sent = spans.at({"inter", k});
+    EXPECT_EQ(sent.begin<local.end, k> 1 && k < 8) << k;
+  }
+}
+
 TEST(Train, ReportsItsTrafficByOperation) {
   const tests::Scratch scratch;
   const Summary summary = run_on(evaluated_run(scratch / "run"), 2, 2);

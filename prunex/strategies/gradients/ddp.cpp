@@ -7,98 +7,18 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
-#include <exception>
 #include <functional>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "prunex/stopwatch.h"
+#include "prunex/strategies/exchange/background.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 
 namespace prunex::strategies {
 namespace {
-
-/// A thread that does one thing after the other. Jobs run in the order in which they were handed in. After one has
-/// thrown, the rest are dropped until wait().
-class InOrder {
- public:
-  InOrder();
-  /// Drops what has not begun.
-  ~InOrder();
-  InOrder(const InOrder&) = delete;
-  InOrder& operator=(const InOrder&) = delete;
-
-  void add(std::function<void()> job);
-  /// Until all are done; throws what a job has thrown.
-  void wait();
-
- private:
-  void work();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
-  bool busy_ = false, ends_ = false;
-  std::exception_ptr error_;
-  std::thread thread_;  // the last member: the others are there when it starts
-};
-
-InOrder::InOrder() : thread_([this] { work(); }) {}
-
-InOrder::~InOrder() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-    jobs_.clear();
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void InOrder::add(std::function<void()> job) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!error_) jobs_.push_back(std::move(job));
-  }
-  changed_.notify_all();
-}
-
-void InOrder::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-}
-
-void InOrder::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
-    if (ends_) return;
-    const auto job = std::move(jobs_.front());
-    jobs_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      job();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    busy_ = false;
-    if (error) {
-      error_ = error;
-      jobs_.clear();
-    }
-    changed_.notify_all();
-  }
-}
 
 /// Calls back when backward has finished a parameter's gradient.
 class GradientHook final : public torch::autograd::PostAccumulateGradHook {
@@ -212,7 +132,7 @@ class Ddp final : public GradientStrategy {
     --missing_[static_cast<size_t>(buckets_.bucket_of(static_cast<int64_t>(parameter)))];
     for (; next_ < buckets_.count() && missing_[static_cast<size_t>(next_)] == 0; ++next_) {
       readiness_.see_bucket();
-      background_.add([this, bucket = next_] { average(buckets_.buffer(bucket)); });
+      background_.add(place.device(), [this, bucket = next_] { average(buckets_.buffer(bucket)); });
     }
   }
 
@@ -254,7 +174,7 @@ class Ddp final : public GradientStrategy {
   std::vector<int> missing_;  // of every bucket
   int next_ = 0;              // bucket to leave
   Readiness readiness_;
-  InOrder background_;  // the last member: ends before what it uses
+  Background background_;  // the last member: ends before what it uses
 };
 
 }  // namespace

@@ -79,9 +79,9 @@ void Hsadmm::complete(Exchange& exchange) {
 }
 
 void Hsadmm::take_off(const Replica& replica, int64_t step) {
-  at::Tensor taken = work_.take(replica.weights, clock_);
-  flight_.emplace(Flight{step, options_.lands_at(step), clones(replica.weights.params), {}});
-  flight_->mean = std::async(std::launch::async, [this, taken] {
+  const at::Tensor taken = work_.take(replica.weights, clock_);
+  flight_.emplace(Flight{step, options_.lands_at(step), taken, clones(replica.weights.params)});
+  background_.add(taken.device(), [this, taken] {
     at::NoGradGuard no_grad;
     work_.mean_of_taken(taken, z_.params, clock_);
   });
@@ -90,7 +90,7 @@ void Hsadmm::take_off(const Replica& replica, int64_t step) {
 /// z from the mean; theta goes there, with what it has moved since it was sent.
 Exchange Hsadmm::land(Replica& replica) {
   Exchange exchange{.overlapped = flight_->end - flight_->begin};
-  flight_->mean.get();
+  background_.wait();
   clock_.skip();
   update_z();
   for (auto& theta : replica.weights.params) {

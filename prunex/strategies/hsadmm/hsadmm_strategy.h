@@ -1,12 +1,12 @@
 // The strategy behind make_hsadmm(): one rank's part in an exchange, and its state.
 #pragma once
 
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "prunex/strategies/exchange/background.h"
 #include "prunex/strategies/exchange/exchange_buffer.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 
@@ -78,10 +78,11 @@ class Hsadmm final : public Strategy {
   /// An exchange that is on its way.
   struct Flight {
     int64_t begin = 0, end = 0;  // steps
+    at::Tensor taken;            // what is sent, in the end its mean: kept until the device is done with it, too
     TensorDict sent;             // theta at the begin
-    std::future<void> mean;      // work <- the mean; waits for its end when it is destroyed
   };
   std::optional<Flight> flight_;
+  Background background_;  // a flight's mean; the last member: ends before what it uses
 };
 
 }  // namespace prunex::strategies
