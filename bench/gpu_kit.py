@@ -7,6 +7,8 @@ Python's torch must be the version that prunex was built with. Each part has a t
 FOLDER (gpu-kit/results) when it ends: a part that fails, or takes too long, costs the later ones nothing. Without a GPU
 it says so and runs what the CPU can."""
 import argparse
+import collections
+import csv
 import glob
 import json
 import os
@@ -29,9 +31,17 @@ STRATEGIES = {  # what is compared with the CPU's run
     "ddp": ["--strategy", "ddp"],
     "top_k": ["--strategy", "top_k"],
     "powersgd": ["--strategy", "powersgd"],
+    "scaffold": ["--strategy", "scaffold"],
+    "overlap": ["--strategy", "diloco", "--overlap", "2"],
+    "cut": ["--strategy", "diloco", "--prune-to", "macs=0.5", "--finetune-epochs", "1"],
 }
 LARGEST_GAP = 0.05  # of the loss: the order of sums differs, and grows with the steps
-STEPS, BATCH = 50, 128  # of a timing
+SPEEDS = [  # network, side of its images, images per step, precision, steps of a timing
+    ("resnet18", 32, 128, "tf32", 50),
+    ("resnet50", 224, 64, "bf16", 20),
+    ("resnet18", 32, 128, "bf16", 50),
+    ("resnet20", 32, 128, "tf32", 50),
+]
 
 
 class Part:
@@ -109,38 +119,53 @@ def equality(part, gpus):
         raise RuntimeError("not as on the CPU: " + ", ".join(failed))
 
 
-def samples_per_second(part, network, device, *more):
+def noise(folder, images, side):
+    """A file of images, a class after the other."""
+    import torch
+    from safetensors.torch import save_file
+    path = folder / f"noise-{side}-{images}.safetensors"
+    if not path.exists():
+        pixels = torch.randint(256, (images, 3, side, side), dtype=torch.uint8)
+        save_file({"images": pixels, "labels": torch.arange(images) % 10}, path)
+    return str(path)
+
+
+def samples_per_second(part, case, device, *more):
+    network, side, batch, precision, steps = case
     folder = part.file.parent / "speed"
     shutil.rmtree(folder, ignore_errors=True)
-    precision = "tf32" if device == "cuda" else "fp32"
-    result = part.run([PRUNEX, "train", "--samples", str(STEPS * BATCH), "--test-limit", "64", "--model", network,
-                       "--batch-size", str(BATCH), "--local-steps", str(STEPS), "--exchanges", "4", "--strategy",
+    images = noise(part.file.parent, steps * batch, side)
+    result = part.run([PRUNEX, "train", "--dataset", images, "--test", images, "--test-limit", "16", "--model", network,
+                       "--batch-size", str(batch), "--local-steps", str(steps), "--exchanges", "4", "--strategy",
                        "local_sgd", "--precision", precision, "--eval-every", "0", "--lr", "0.01", "--device", device,
                        "--quiet", *more, "--run-dir", str(folder)])
     if result.returncode != 0:
         raise RuntimeError(result.stderr.strip()[-500:])
     with open(folder / "metrics.jsonl") as lines:
         seconds = [json.loads(line)["seconds"]["local"] for line in lines]
-    return STEPS * BATCH / min(seconds[1:])  # the first ones warm up
+    return steps * batch / min(seconds[1:])  # the first ones warm up
 
 
 class PythonStep:
     """The same local step in PyTorch: eager, compiled, or one CUDA graph."""
 
-    def __init__(self, network, form):
+    def __init__(self, case, form):
         import networks
         import torch
+        network, side, self.batch, precision, self.steps = case
         torch.backends.cuda.matmul.allow_tf32 = True  # as convolutions are by default
-        self.torch = torch
+        self.torch, self.bf16 = torch, precision == "bf16"
         self.model = getattr(networks, network)().cuda().to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
-        self.images = torch.randn(BATCH, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
-        self.labels = torch.randint(10, (BATCH,), device="cuda")
+        images = torch.randn(self.batch, 3, side, side, device="cuda")
+        self.images = images.to(memory_format=torch.channels_last)
+        self.labels = torch.randint(10, (self.batch,), device="cuda")
         self.forward = torch.compile(self.model) if form == "compiled" else self.model
         self.step = self.captured() if form == "graph" else self.plain
 
     def plain(self):
-        loss = self.torch.nn.functional.cross_entropy(self.forward(self.images), self.labels)
+        with self.torch.autocast("cuda", self.torch.bfloat16, enabled=self.bf16):
+            loss = self.torch.nn.functional.cross_entropy(self.forward(self.images), self.labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
@@ -162,39 +187,48 @@ class PythonStep:
         for _ in range(4):
             self.torch.cuda.synchronize()
             begin = time.perf_counter()
-            for _ in range(STEPS):
+            for _ in range(self.steps):
                 self.step()
             self.torch.cuda.synchronize()
             best = min(best, time.perf_counter() - begin)
-        return STEPS * BATCH / best
+        return self.steps * self.batch / best
 
 
 def speed(part, gpus):
-    """Local steps in TF32 on 32 x 32 images, against PyTorch's forms of the same step."""
+    """Local steps against PyTorch's forms of the same step, whose images are ready while ours are augmented."""
     if gpus == 0:
         return part.say("no GPU: left out")
     sys.path.insert(0, str(KIT))
-    for network in ("resnet18", "resnet20"):
-        ours = samples_per_second(part, network, "cuda")
-        plain = samples_per_second(part, network, "cuda", "--no-cuda-graphs")
-        part.say(f"{network}: prunex {ours:.0f} samples/s, {plain:.0f} without CUDA graphs")
-        for form in ("eager", "compiled", "graph"):
+    for case in SPEEDS:
+        name = f"{case[0]} at {case[1]}, {case[3]}"
+        ours = samples_per_second(part, case, "cuda")
+        plain = samples_per_second(part, case, "cuda", "--no-cuda-graphs")
+        part.say(f"{name}: prunex {ours:.0f} samples/s, {plain:.0f} without CUDA graphs")
+        for form in ("eager", "graph", "compiled"):
             try:
-                theirs = PythonStep(network, form).samples_per_second()
-                part.say(f"{network}: PyTorch {form} {theirs:.0f} samples/s, prunex {ours / theirs:.2f} of it")
+                theirs = PythonStep(case, form).samples_per_second()
+                part.say(f"{name}: PyTorch {form} {theirs:.0f} samples/s, prunex {ours / theirs:.2f} of it")
             except Exception as error:  # a form that this machine cannot do
-                part.say(f"{network}: PyTorch {form}: {str(error).splitlines()[0][:200]}")
+                part.say(f"{name}: PyTorch {form}: {str(error).splitlines()[0][:200]}")
 
 
 def kernels(part, gpus):
-    """Time by kernel of some steps, from Nsight Systems or Compute, where they are installed."""
-    if gpus == 0 or not shutil.which("nsys"):
-        return part.say("no GPU, or no nsys: left out")
-    report = part.file.parent / "kernels"
-    train = [PRUNEX, "train", *TINY, "--model", "resnet18", "--strategy", "local_sgd", "--device", "cuda", "--run-dir",
-             str(part.file.parent / "profiled")]
-    part.run(["nsys", "profile", "--force-overwrite=true", "-o", str(report), *train])
-    part.say(part.run(["nsys", "stats", "--report", "cuda_gpu_kern_sum", f"{report}.nsys-rep"]).stdout[:6000])
+    """Time by kernel of some steps, from Nsight Compute where it is installed."""
+    if gpus == 0 or not shutil.which("ncu"):
+        return part.say("no GPU, or no ncu: left out")
+    folder = part.file.parent / "profiled"
+    shutil.rmtree(folder, ignore_errors=True)
+    result = part.run(["ncu", "--csv", "--metrics", "gpu__time_duration.sum", "--clock-control", "none",
+                       "--launch-skip", "1500", "--launch-count", "600", PRUNEX, "train", *TINY, "--model", "resnet18",
+                       "--strategy", "local_sgd", "--device", "cuda", "--no-cuda-graphs", "--run-dir", str(folder)])
+    table = result.stdout[max(0, result.stdout.find('"ID"')):]
+    spent = collections.Counter()
+    for row in csv.DictReader(table.splitlines()):
+        spent[row["Kernel Name"].split("(")[0][:100]] += float(row["Metric Value"].replace(",", ""))
+    if not spent:
+        raise RuntimeError(f"ncu said nothing of kernels: {result.stdout[-500:]}{result.stderr[-500:]}")
+    for name, time_of_all in spent.most_common(20):
+        part.say(f"{time_of_all / sum(spent.values()):6.1%}  {name}")
 
 
 def matrix(part, gpus):
@@ -209,7 +243,7 @@ def matrix(part, gpus):
     part.say(part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output), "--dry-run"]).stdout)
 
 
-PARTS = [(machine, 0.5), (tests, 3), (equality, 4), (speed, 4), (kernels, 2), (matrix, 1000)]  # minutes at most
+PARTS = [(machine, 0.5), (tests, 3), (equality, 3), (speed, 3.5), (kernels, 1), (matrix, 1000)]  # minutes at most
 
 
 def main():

@@ -1,5 +1,4 @@
 """prunex's built-in networks for CIFAR images, in eager PyTorch."""
-import torchvision
 from torch import nn
 
 
@@ -40,10 +39,17 @@ def resnet20():
 
 def resnet18():
     """A 3x3 stem without max-pool, as for images of 32x32 and below."""
+    import torchvision
     model = torchvision.models.resnet18(num_classes=10)
     model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
     return model
 
 
+def resnet50(classes=10):
+    import torchvision
+    return torchvision.models.resnet50(num_classes=classes)
+
+
 def vgg16_bn():
+    import torchvision
     return torchvision.models.vgg16_bn(num_classes=10)
