@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -180,20 +181,71 @@ TEST_F(RealLaunchers, SbatchOfTheExample) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/model.pt2")) << log;
 }
 
-// With the variables that Kubeflow's operator sets.
-TEST(Kubernetes, TheExampleSuitsWhatItsOperatorSets) {
+// Cancelled in its first epoch, and submitted again with the same RUN_DIR.
+TEST_F(RealLaunchers, SbatchOfTheExampleGoesOnWhereItWasCancelled) {
+  if (const auto why = obstacle("/usr/sbin/slurmctld"); !why.empty()) GTEST_SKIP() << why;
+  if (geteuid() != 0 && std::getenv("PRUNEX_NO_SKIP") == nullptr) GTEST_SKIP() << "Slurm's daemons want root";
+  const std::string script = R"(set -euo pipefail
+    submit() {
+      sbatch --parsable --nodes 1 --ntasks-per-node 2 --output "$1" "${@:2}" "$EXAMPLE" --samples 80 --model resnet8 \
+        --batch-size 4 --local-steps 1 --exchanges 300 --eval-every 0
+    }
+    job=$(submit first)
+    until [[ -e run/metrics.jsonl && $(wc -l <run/metrics.jsonl) -ge 3 ]]; do sleep 0.1; done
+    scancel "$job"
+    while [[ $(squeue --noheader --jobs "$job" 2>/dev/null) ]]; do sleep 0.1; done
+    wc -l <run/metrics.jsonl >exchanges
+    submit second --wait)";
+  const Result result = run_program(
+      scratch_.path(), {"/usr/bin/env", std::string("PRUNEX=") + PRUNEX_BINARY, "RUN_DIR=" + scratch_ / "run",
+                        std::string("EXAMPLE=") + PRUNEX_SOURCE_DIR "/examples/slurm.sbatch",
+                        PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh", scratch_ / "slurm", "/bin/bash", "-c", script});
+  const std::string first = tests::text_of(scratch_ / "first"), second = tests::text_of(scratch_ / "second");
+  EXPECT_EQ(result.status, 0) << result.errors << first << second;
+  EXPECT_THAT(first, HasSubstr("--resume")) << "how to go on";
+  EXPECT_LT(std::stoi(tests::text_of(scratch_ / "exchanges")), 300);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/model.pt2")) << second;
+}
+
+/// The example's command and, where they are named again, other values.
+std::vector<std::string> command_of_kubernetes(const std::vector<std::pair<std::string, std::string>>& values) {
   const std::string text = tests::text_of(PRUNEX_SOURCE_DIR "/examples/kubernetes.yaml");
   const size_t begin = text.find('[', text.find("command: "));
   std::vector<std::string> words = json::parse(text.substr(begin, text.find('\n', begin) - begin));
-  ASSERT_EQ(words.front(), "prunex");
-  words.front() = PRUNEX_BINARY;
-  words.push_back("--check");
-  words.insert(words.begin(),
-               {"/usr/bin/env", "RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=prunex-master-0", "MASTER_PORT=23456"});
-  const Result result = run_program(".", words);
-  EXPECT_EQ(result.status, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("4 nodes x 1 ranks"));
-  EXPECT_THAT(text, AllOf(HasSubstr("replicas: 1\n"), HasSubstr("replicas: 3\n")));
+  if (words.front() == "prunex") words.front() = PRUNEX_BINARY;
+  for (const auto& [name, value] : values) {
+    const auto place = std::find(words.begin(), words.end(), name);
+    place == words.end() ? words.insert(words.end(), {name, value}) : words.insert(words.erase(place + 1), value);
+  }
+  return words;
+}
+
+// Four pods with the variables that Kubeflow's operator sets.
+TEST(Kubernetes, TheExampleTrainsUnderWhatItsOperatorSets) {
+  EXPECT_THAT(tests::text_of(PRUNEX_SOURCE_DIR "/examples/kubernetes.yaml"),
+              AllOf(HasSubstr("replicas: 1\n"), HasSubstr("replicas: 3\n")));
+  const tests::Scratch scratch;
+  const auto words = command_of_kubernetes({{"--run-dir", scratch / "run"},
+                                            {"--local-steps", "1"},
+                                            {"--exchanges", "2"},
+                                            {"--samples", "80"},
+                                            {"--model", "resnet8"},
+                                            {"--batch-size", "4"}});
+  const std::string port = "MASTER_PORT=" + std::to_string(tests::free_port(15000));
+  std::vector<std::unique_ptr<Running>> pods;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<std::string> pod{"/usr/bin/env", "RANK=" + std::to_string(rank), "WORLD_SIZE=4",
+                                 "MASTER_ADDR=127.0.0.1", port};
+    pod.insert(pod.end(), words.begin(), words.end());
+    pods.push_back(std::make_unique<Running>(scratch.path(), pod));
+  }
+  for (auto& pod : pods) {
+    const Result result = pod->finish();
+    EXPECT_EQ(result.status, 0) << result.errors;
+  }
+  const json summary = json::parse(std::ifstream(scratch / "run/summary.json"));
+  EXPECT_EQ(summary["nodes"], 4);
+  EXPECT_EQ(summary["samples"], 4 * 4 * 2);
 }
 
 }  // namespace
