@@ -23,7 +23,7 @@ using tests::HostTraffic;
 
 /// Of all ranks together.
 struct Waits {
-  int64_t steps = 0;                    // reads and uploads in all local steps
+  int64_t steps = 0;  // reads and uploads in all local steps, and where an exchange begins beside some
   std::vector<int64_t> reads, uploads;  // of every exchange
 };
 
@@ -57,7 +57,10 @@ class TrainingRank {
       waits.steps += local.reads + local.uploads;
       strategies::Exchange exchange;
       const HostTraffic traffic = during([&] { exchange = strategy_->after_update(replica_, step); });
-      if (!exchange.exchanged) continue;
+      if (!exchange.exchanged) {
+        waits.steps += traffic.reads + traffic.uploads;
+        continue;
+      }
       waits.reads.push_back(traffic.reads);
       waits.uploads.push_back(traffic.uploads);
     }
@@ -145,6 +148,29 @@ TEST(ExchangeOnDevice, OfOtherWeightsReadsNothing) {
     EXPECT_EQ(waits.steps, 0);
     EXPECT_THAT(waits.reads, Each(0));
     EXPECT_THAT(waits.uploads, Each(0));
+  }
+}
+
+TEST(ExchangeOnDevice, BesideStepsReadsNothing) {
+  const Waits waits = waits_of([](TrainOptions& options) {
+    options.strategy = "diloco";
+    options.exchange.payload = strategies::Payload::kInt2;
+    options.overlap = 1;
+  });
+  EXPECT_EQ(waits.steps, 0);
+  EXPECT_THAT(waits.reads, Each(0));
+  EXPECT_THAT(waits.uploads, Each(0));
+}
+
+TEST(ExchangeOnDevice, OfNodesOfTwoRanksReadsNothing) {
+  for (const auto form : {strategies::ExchangeForm::kSharded, strategies::ExchangeForm::kLeader}) {
+    const Waits waits = waits_of([&](TrainOptions& options) {
+      options.strategy = "local_sgd";
+      options.ranks_per_node = {2};
+      options.exchange.form = form;
+    });
+    EXPECT_EQ(waits.steps, 0);
+    EXPECT_THAT(waits.reads, Each(0));
   }
 }
 
