@@ -119,6 +119,14 @@ class LoopStrategy {
     ranks_->run([&] { strategy_ = train::make_strategy(options_, plan, replica_, ranks_->hierarchy()); });
   }
 
+  /// An exchange that is on its way ends before, and asks the interpreter for signals until then.
+  ~LoopStrategy() {
+    const nb::gil_scoped_release released;
+    strategy_.reset();
+  }
+  LoopStrategy(const LoopStrategy&) = delete;
+  LoopStrategy& operator=(const LoopStrategy&) = delete;
+
   void before_update(const std::optional<std::map<std::string, double>>& rates) {
     ranks_->run([&] {
       strategy_->before_update(replica_);

@@ -26,6 +26,12 @@ def test_an_interrupt_ends_the_wait(by_hand):
     assert waiting.stdout.endswith("KeyboardInterrupt\n"), (waiting.stdout, waiting.stderr)
 
 
+@pytest.mark.parametrize("case", ["a_loop_ends_beside_an_exchange", "a_loop_is_dropped_beside_an_exchange"])
+def test_exchanges_on_their_way_end_with_the_loop(by_hand, case):
+    for result in by_hand(2, case):
+        assert result.returncode == 0, result.stderr
+
+
 def make(strategy=prunex.DiLoCo, **options):
     net = small_network()
     return strategy(net, OPTIMIZERS["sgd"](net.parameters()), **options)

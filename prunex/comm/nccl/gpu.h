@@ -28,7 +28,7 @@ Gpu use_gpu(int preferred);
 /// is made. None: NCCL chooses.
 void let_nccl_use(const std::vector<std::string>& interfaces);
 
-/// Connects the group's ranks, at least two, each on the current device of the calling thread; no two may share one.
+/// Connects the group's ranks, each on the current device of the calling thread; no two may share one.
 /// All must call. Operations run on a stream of their own, after what the current stream holds by then, and return when
 /// the result is there. Sums are taken in NCCL's order, on a given machine and for a given size always the same.
 std::unique_ptr<Communicator> make_nccl_communicator(const Group& group, Store& store, const Timeouts& timeouts,

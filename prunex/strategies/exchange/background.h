@@ -14,12 +14,12 @@
 
 namespace prunex::strategies {
 
-/// Does one thing after the other, in the order in which they were handed in. After one has thrown, the rest are
-/// dropped until wait().
+/// Does one thing after the other, in the order in which they were handed in; all on one device. After one has thrown,
+/// the rest are dropped until wait(). For one caller at a time.
 class Background {
  public:
   Background() = default;
-  /// Waits for the one that has begun, and drops the others.
+  /// Waits for the one that has begun, the device included, and drops the others.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;

@@ -36,6 +36,7 @@ void Hsadmm::make_duals() {
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   at::NoGradGuard no_grad;
   if (flight_ && step == flight_->end) return land(replica);
+  if (flight_ && step == options_.local.total_steps) land(replica);  // of a loop that ends before its time
   if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
   ++k_;
   clock_.restart();
@@ -80,7 +81,7 @@ void Hsadmm::complete(Exchange& exchange) {
 
 void Hsadmm::take_off(const Replica& replica, int64_t step) {
   const at::Tensor taken = work_.take(replica.weights, clock_);
-  flight_.emplace(Flight{step, options_.lands_at(step), taken, clones(replica.weights.params)});
+  flight_.emplace(Flight{step, options_.lands_at(step), clones(replica.weights.params)});
   background_.add(taken.device(), [this, taken] {
     at::NoGradGuard no_grad;
     work_.mean_of_taken(taken, z_.params, clock_);
@@ -89,15 +90,15 @@ void Hsadmm::take_off(const Replica& replica, int64_t step) {
 
 /// z from the mean; theta goes there, with what it has moved since it was sent.
 Exchange Hsadmm::land(Replica& replica) {
-  Exchange exchange{.overlapped = flight_->end - flight_->begin};
+  const Flight flight = std::move(*std::exchange(flight_, std::nullopt));
+  Exchange exchange{.overlapped = flight.end - flight.begin};
   background_.wait();
   clock_.skip();
   update_z();
   for (auto& theta : replica.weights.params) {
-    theta.value().sub_(flight_->sent[theta.key()]).add_(z_.params[theta.key()]);
+    theta.value().sub_(flight.sent[theta.key()]).add_(z_.params[theta.key()]);
   }
   restart_buffers(replica);
-  flight_.reset();
   complete(exchange);
   return exchange;
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/hsadmm/hsadmm_strategy.h"
@@ -24,6 +25,7 @@ void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
 }
 
 State Hsadmm::state() const {
+  if (flight_) throw std::runtime_error("an exchange is on its way: wanted a state of a step that ends with one");
   State state;
   store(state.global, "z/", z_.params);
   store(state.global, "z/", z_.buffers);
@@ -70,6 +72,7 @@ void Hsadmm::restore_tensors(const State& state) {
 }
 
 void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
+  TORCH_CHECK(!flight_, "[strategies] a state is loaded while an exchange is on its way");
   at::NoGradGuard no_grad;
   restore_progress(state);
   if (cut_before != nullptr) cut(*cut_before, replica);

@@ -78,7 +78,6 @@ class Hsadmm final : public Strategy {
   /// An exchange that is on its way.
   struct Flight {
     int64_t begin = 0, end = 0;  // steps
-    at::Tensor taken;            // what is sent, in the end its mean: kept until the device is done with it, too
     TensorDict sent;             // theta at the begin
   };
   std::optional<Flight> flight_;
