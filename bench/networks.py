@@ -45,9 +45,9 @@ def resnet18():
     return model
 
 
-def resnet50(classes=10):
+def resnet50():
     import torchvision
-    return torchvision.models.resnet50(num_classes=classes)
+    return torchvision.models.resnet50(num_classes=10)
 
 
 def vgg16_bn():

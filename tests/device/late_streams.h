@@ -9,8 +9,9 @@ namespace prunex::tests {
 
 /// While it lives, what a stream is given waits in it, until the host waits for the stream or for an event behind it,
 /// or another stream has come to such an event. So what should wait and does not finds memory as it was before, and
-/// every time: zeros, if it is new, so that what was not computed yet can be an index. Ends with all of it done; its
-/// threads must have ended before.
+/// every time: zeros, if it is new, so that what was not computed yet can be an index. Memory is not given to others
+/// before it was read: that it is freed too early does not show. Ends with all of it done; threads that give the device
+/// work must have ended before.
 class LateStreams {
  public:
   LateStreams();

@@ -86,12 +86,16 @@ at::Tensor opened(const at::Tensor& tensor) {
                        options);
 }
 
-/// A kernel's result, in the layout that the CPU gave it.
-at::Tensor on_device(const at::Tensor& result) {
+bool is_open(const Recorder* recorder) {
+  return recorder != nullptr && recorder->leaves_results_open();
+}
+
+/// A kernel's result, in the layout that the CPU gave it; its place alone, if the kernel is to run later.
+at::Tensor on_device(const at::Tensor& result, bool later) {
   if (!result.defined()) return result;
   const at::Tensor dense = result.is_non_overlapping_and_dense() ? result : result.contiguous();
   const at::Tensor placed = at::empty_strided(dense.sizes(), dense.strides(), dense.options().device(kDevice));
-  opened(placed).copy_(dense);
+  if (!later) opened(placed).copy_(dense);
   return placed;
 }
 
@@ -181,8 +185,9 @@ at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const std:
     return at::convolution(opened(x), opened(weight), own, stride, padding, dilation, transposed, output_padding,
                            groups);
   };
-  const at::Tensor result = on_device(compute());
-  if (Recorder* recorder = recorder_of_kernel("convolution")) {
+  Recorder* const recorder = recorder_of_kernel("convolution");
+  const at::Tensor result = on_device(compute(), is_open(recorder));
+  if (recorder != nullptr) {
     recorder->add("convolution", [compute, result] { put(compute(), result); });
   }
   return result;
@@ -200,8 +205,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                     padding, dilation, transposed, output_padding, groups, mask);
   };
   const auto [of_x, of_weight, of_bias] = compute();
-  const std::tuple results{on_device(of_x), on_device(of_weight), on_device(of_bias)};
-  if (Recorder* recorder = recorder_of_kernel("convolution_backward")) {
+  Recorder* const recorder = recorder_of_kernel("convolution_backward");
+  const bool later = is_open(recorder);
+  const std::tuple results{on_device(of_x, later), on_device(of_weight, later), on_device(of_bias, later)};
+  if (recorder != nullptr) {
     recorder->add("convolution_backward", [compute, results] {
       const auto [x_again, weight_again, bias_again] = compute();
       put(x_again, std::get<0>(results));
@@ -269,11 +276,11 @@ void take_size(const c10::IValue& given, const c10::IValue& computed) {
   opened(target).copy_(result);
 }
 
-c10::IValue returned(const c10::IValue& result) {
-  if (result.isTensor()) return on_device(result.toTensor());
+c10::IValue returned(const c10::IValue& result, bool later) {
+  if (result.isTensor()) return on_device(result.toTensor(), later);
   if (!result.isTensorList()) return result;
   c10::List<at::Tensor> list;
-  for (const at::Tensor& tensor : result.toTensorVector()) list.push_back(on_device(tensor));
+  for (const at::Tensor& tensor : result.toTensorVector()) list.push_back(on_device(tensor, later));
   return list;
 }
 
@@ -338,7 +345,7 @@ void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
     c10::IValue& result = (*stack)[begin + r];
     const auto* alias = schema.returns()[r].alias_info();
     if (alias == nullptr) {
-      result = returned(result);
+      result = returned(result, is_open(recorder));
       continue;
     }
     TORCH_CHECK(alias->isWrite(), "[pretend] ", schema.name(), " gives out a view");

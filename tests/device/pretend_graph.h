@@ -23,6 +23,8 @@ class Recorder {
   virtual void wait(const std::string& what) = 0;
   /// Memory of the host takes part in what comes next.
   virtual void meet_host(const std::string& what) = 0;
+  /// Whether results have no values before their kernels run.
+  virtual bool leaves_results_open() const { return false; }
 };
 
 /// Kernels of a stream that are recorded as a CUDA graph is: with the memory they are given, without being run. While

@@ -13,8 +13,8 @@
 
 namespace prunex::tests {
 
-/// Hands out addresses that nobody may read or write. New memory is full of NaNs, or of
-/// zeros. Lives as long as the process.
+/// Hands out addresses that nobody may read or write. New memory is full of NaNs, or of zeros. Lives as long as
+/// the process.
 class PretendMemory final : public c10::DeviceAllocator {
  public:
   static PretendMemory& instance();

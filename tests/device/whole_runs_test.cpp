@@ -155,25 +155,29 @@ INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOfGraphs,
                          [](const auto& info) { return info.param.name; });
 
 /// Nothing runs before somebody waits for it: an order that the code does not ask for would show.
-class WholeRunOnLateStreams : public testing::TestWithParam<const char*> {};
+class WholeRunOnLateStreams : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 
 TEST_P(WholeRunOnLateStreams, HasTheCpusNumbers) {
+  const auto& [name, in_graphs] = GetParam();
   const Scratch folder;
-  const auto run = run_named(GetParam());
+  const auto run = run_named(name);
   auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
   for (auto* one : {&options, &other}) one->local_steps = 4;
   run_on(c10::kCPU, options);
   {
     const LateStreams late;
-    run_on(pretend_device().type(), other, make_pretend_graph);
+    run_on(pretend_device().type(), other, in_graphs ? make_pretend_graph : train::GraphMaker());
   }
   expect_same_runs(options.run_dir, other.run_dir);
 }
 
 INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOnLateStreams,
-                         testing::Values("ddp_fp32", "diloco_int2", "diloco_overlapped_int2", "hsadmm_overlapped",
-                                         "scaffold_fp32", "sparse_growing"),
-                         [](const auto& info) { return info.param; });
+                         testing::Combine(testing::Values("ddp_fp32", "diloco_int2", "diloco_overlapped_int2",
+                                                          "hsadmm_overlapped", "scaffold_fp32", "sparse_growing"),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_in_graphs" : "");
+                         });
 
 TEST(WholeRunWithoutGraphs, IsKernelByKernelIfSoTold) {
   const Scratch folder;

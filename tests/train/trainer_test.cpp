@@ -268,8 +268,8 @@ TEST(Train, TracesThePhasesOfAllRanks) {
   }
 }
 
-// 8 exchanges of which all but the first and the last travel beside a step.
-TEST(Train, TracesExchangesBesideTheStepsThatRunMeanwhile) {
+// 8 exchanges of which all but the first and the last travel beside two steps.
+TEST(Train, TracesAnOverlappedExchangeFromWhereItLeaves) {
   const tests::Scratch scratch;
   auto options = evaluated_run(scratch / "run");
   options.strategy = "diloco";
@@ -291,7 +291,8 @@ TEST(Train, TracesExchangesBesideTheStepsThatRunMeanwhile) {
   }
   for (int k = 1; k <= 8; ++k) {
     const Span local = spans.at({"local", k}), sent = spans.at({"inter", k});
-    EXPECT_EQ(sent.begin<local.end, k> 1 && k < 8) << k;
+    const bool beside = k > 1 && k < 8;
+    EXPECT_EQ(sent.begin < local.end, beside) << k;
   }
 }
 
