@@ -113,7 +113,16 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.after_freeze = strategies::AfterFreeze::kAverage;
                     options.exchange.payload = Payload::kInt8;
                   }});
-  runs.push_back({"hsadmm_coupled", [](TrainOptions& options) { options.groups = "coupled"; }});
+  for (const char* groups : {"coupled", "filter", "channel", "shape"}) {
+    runs.push_back({std::string("hsadmm_") + groups, [=](TrainOptions& options) { options.groups = groups; }});
+  }
+  for (const auto rule : {admm::PenaltyRule::kResidual, admm::PenaltyRule::kGeometric}) {
+    runs.push_back({rule == admm::PenaltyRule::kResidual ? "hsadmm_residual_penalty" : "hsadmm_geometric_penalty",
+                    [=](TrainOptions& options) {
+                      options.after_freeze = strategies::AfterFreeze::kAdmm;
+                      options.consensus.penalty.rule = rule;
+                    }});
+  }
   runs.push_back({"local_sgd_int4", [](TrainOptions& options) {
                     options.strategy = "local_sgd";
                     options.exchange.payload = Payload::kInt4;
@@ -137,6 +146,7 @@ SmallRun of_optimizer(const char* name, train::Optimizer rule) {
 
 void add_recipes(std::vector<SmallRun>& runs) {
   using train::Optimizer;
+  runs.push_back({"bf16_arithmetic", [](TrainOptions& options) { options.precision = train::Precision::kBf16; }});
   runs.push_back(
       {"cropped_and_mirrored", [](TrainOptions& options) { options.data.augment = {{.padding = 1, .flip = true}}; }});
   runs.push_back(of_optimizer("sgd", Optimizer::kSgd));

@@ -11,6 +11,7 @@
 #include "tests/device/late_streams.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/pretend_graph.h"
+#include "tests/device/pretend_memory.h"
 #include "tests/device/same_bits.h"
 #include "tests/device/small_runs.h"
 #include "tests/texts.h"
@@ -178,6 +179,22 @@ INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOnLateStreams,
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_in_graphs" : "");
                          });
+
+/// Images that do not lie on the device, on streams that run late.
+TEST(WholeRunOfStreamedImages, HasTheCpusNumbers) {
+  const Scratch folder;
+  const auto run = run_named("cropped_and_mirrored");
+  auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
+  for (auto* one : {&options, &other}) one->local_steps = 4;
+  run_on(c10::kCPU, options);
+  PretendMemory::instance().set_free(1000);
+  {
+    const LateStreams late;
+    run_on(pretend_device().type(), other, make_pretend_graph);
+  }
+  PretendMemory::instance().set_free(size_t{1} << 30);
+  expect_same_runs(options.run_dir, other.run_dir);
+}
 
 TEST(WholeRunWithoutGraphs, IsKernelByKernelIfSoTold) {
   const Scratch folder;
