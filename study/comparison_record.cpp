@@ -1,5 +1,6 @@
 #include "study/comparison_record.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -270,7 +271,8 @@ ordered_json describe_host() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name")) {
-      host["processor"] = line.substr(std::min(line.size(), line.find(':') + 2));
+      const std::string name = line.substr(std::min(line.size(), line.find(':') + 2));
+      host["processor"] = name + ", " + at::get_cpu_capability();  // which instructions LibTorch uses there
       break;
     }
   }
