@@ -87,7 +87,7 @@ class _Strategy:
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
-        self._overlaps = int(options.get("overlap", 0)) > 0
+        self._waits_at = total_steps if str(options.get("overlap", 0)) != "0" else None
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
         self._pulls_apart = self._name == "hsadmm" and not sums
@@ -134,8 +134,8 @@ class _Strategy:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
         if self.step > self._synced:
-            last = -(-self.step // self.sync_every) * self.sync_every
-            self._note(self._strategy.after_update(self.total_steps if self._overlaps else last))
+            intervals = -(-self.step // self.sync_every)
+            self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
 
