@@ -1,6 +1,5 @@
 #include "tests/device/late_streams.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include <deque>
@@ -35,8 +34,7 @@ class LateStream final : public Recorder {
   void run_to(int64_t position) {
     const std::lock_guard lock(mutex);
     const at::NoGradGuard no_grad;
-    thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
-    static_cast<void>(alone);
+    compute_alone();
     while (begun_ < position) {
       const auto kernel = std::move(waiting_.front());
       waiting_.pop_front();

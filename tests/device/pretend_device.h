@@ -9,6 +9,8 @@
 
 namespace prunex::tests {
 
+inline constexpr auto kPretendType = c10::DeviceType::PrivateUse1;
+
 /// The only one. Registers the backend, which holds for the whole process.
 c10::Device pretend_device();
 

@@ -98,6 +98,11 @@ c10::Stream exchange_pretend_stream(c10::Stream stream) {
   return before;
 }
 
+void compute_alone() {
+  thread_local const bool alone = (at::set_num_threads(1), true);
+  static_cast<void>(alone);
+}
+
 Recorder* recorder_of_kernel(const std::string& name) {
   {
     const std::lock_guard lock(recording);
@@ -155,8 +160,7 @@ void PretendGraph::wait(const std::string& what) {
 void PretendGraph::replay() const {
   const auto launch = [kernels = kernels_] {
     const at::NoGradGuard no_grad;
-    thread_local const bool alone = (at::set_num_threads(1), true);  // sums in the order of one thread
-    static_cast<void>(alone);
+    compute_alone();
     for (const auto& kernel : *kernels) kernel();
   };
   Recorder* const late = late_stream();

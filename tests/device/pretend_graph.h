@@ -72,6 +72,8 @@ std::vector<std::string> kernels_of(const std::function<void()>& work);
 
 c10::Stream current_pretend_stream();
 c10::Stream exchange_pretend_stream(c10::Stream stream);
+/// From now on the calling thread's kernels have sums in the order of one thread.
+void compute_alone();
 /// Begins a kernel: where it is to be added, or null if it runs.
 Recorder* recorder_of_kernel(const std::string& name);
 
