@@ -87,7 +87,7 @@ class _Strategy:
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
-        self._waits_at = total_steps if str(options.get("overlap", 0)) != "0" else None
+        self._waits_at = total_steps if options.get("overlap") else None
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
         self._pulls_apart = self._name == "hsadmm" and not sums

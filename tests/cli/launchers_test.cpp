@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "command.h"
 #include "tests/listening.h"
@@ -97,6 +98,9 @@ TEST_F(Launchers, ThatStartOtherNodesAreRefused) {
               HasSubstr("--nodes, --ranks-per-node: got 3 nodes x 1 ranks, the launcher started nodes of 2, 1 ranks"));
 }
 
+constexpr char kSlurm[] = PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh";
+constexpr char kSlurmExample[] = PRUNEX_SOURCE_DIR "/examples/slurm.sbatch";
+
 /// Three ranks of one node; what they leave must be what prunex's own launcher leaves.
 class RealLaunchers : public testing::Test {
  protected:
@@ -113,6 +117,13 @@ class RealLaunchers : public testing::Test {
     const std::filesystem::path groups = "/sys/fs/cgroup";
     const bool there = std::filesystem::exists(groups) && !std::filesystem::is_empty(groups);
     return there ? "" : "Slurm's daemons want control groups in /sys/fs/cgroup";
+  }
+
+  /// The command on a Slurm of one node, with what examples/slurm.sbatch takes from its environment.
+  Result run_example_on_slurm(std::vector<std::string> command) const {
+    command.insert(command.begin(), {"/usr/bin/env", std::string("PRUNEX=") + PRUNEX_BINARY,
+                                     "RUN_DIR=" + scratch_ / "run", kSlurm, scratch_ / "slurm"});
+    return run_program(scratch_.path(), command);
   }
 
   std::vector<std::string> train(std::vector<std::string> launcher, const std::string& run) const {
@@ -153,35 +164,15 @@ TEST_F(RealLaunchers, MpirunOfOpenMpi) {
 
 TEST_F(RealLaunchers, SrunOfSlurm) {
   if (const auto why = obstacle_of_slurm(); !why.empty()) GTEST_SKIP() << why;
-  expect_trains_as_ours({PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh", scratch_ / "slurm", "/usr/bin/srun", "-n", "3"});
+  expect_trains_as_ours({kSlurm, scratch_ / "slurm", "/usr/bin/srun", "-n", "3"});
 }
 
 TEST_F(RealLaunchers, SbatchOfTheExample) {
   if (const auto why = obstacle_of_slurm(); !why.empty()) GTEST_SKIP() << why;
-  const Result result = run_program(scratch_.path(), {"/usr/bin/env",
-                                                      std::string("PRUNEX=") + PRUNEX_BINARY,
-                                                      "RUN_DIR=" + scratch_ / "run",
-                                                      PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh",
-                                                      scratch_ / "slurm",
-                                                      "/usr/bin/sbatch",
-                                                      "--wait",
-                                                      "--nodes",
-                                                      "1",
-                                                      "--ntasks-per-node",
-                                                      "2",
-                                                      "--output",
-                                                      scratch_ / "log",
-                                                      PRUNEX_SOURCE_DIR "/examples/slurm.sbatch",
-                                                      "--samples",
-                                                      "80",
-                                                      "--model",
-                                                      "resnet8",
-                                                      "--batch-size",
-                                                      "4",
-                                                      "--local-steps",
-                                                      "1",
-                                                      "--exchanges",
-                                                      "3"});
+  const Result result =
+      run_example_on_slurm({"/usr/bin/sbatch", "--wait", "--nodes", "1", "--ntasks-per-node", "2", "--output",
+                            scratch_ / "log", kSlurmExample, "--samples", "80", "--model", "resnet8", "--batch-size",
+                            "4", "--local-steps", "1", "--exchanges", "3"});
   const std::string log = tests::text_of(scratch_ / "log");
   EXPECT_EQ(result.status, 0) << result.errors << log;
   EXPECT_THAT(log, HasSubstr("1 nodes x 2 ranks"));
@@ -192,7 +183,8 @@ TEST_F(RealLaunchers, SbatchOfTheExample) {
 TEST_F(RealLaunchers, SbatchOfTheExampleGoesOnWhereItWasCancelled) {
   if (const auto why = obstacle_of_slurm(); !why.empty()) GTEST_SKIP() << why;
   const std::string script = R"(set -euo pipefail
-    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output first "$EXAMPLE" --samples 80 --model resnet8 \
+    example=$1
+    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output first "$example" --samples 80 --model resnet8 \
       --batch-size 4 --local-steps 1 --exchanges 1000000 --eval-every 0)
     waits() {
       for ((tries = 0; tries < 600; ++tries)); do
@@ -208,15 +200,12 @@ TEST_F(RealLaunchers, SbatchOfTheExampleGoesOnWhereItWasCancelled) {
     scancel "$job"
     waits has_ended "$job"
     cp run/metrics.jsonl before
-    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output second "$EXAMPLE")
+    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output second "$example")
     has_gone_on() { (($(wc -l <run/metrics.jsonl) > $(wc -l <before))); }
     waits has_gone_on
     scancel "$job"
     waits has_ended "$job")";
-  const Result result = run_program(
-      scratch_.path(), {"/usr/bin/env", std::string("PRUNEX=") + PRUNEX_BINARY, "RUN_DIR=" + scratch_ / "run",
-                        std::string("EXAMPLE=") + PRUNEX_SOURCE_DIR "/examples/slurm.sbatch",
-                        PRUNEX_SOURCE_DIR "/tests/cli/slurm.sh", scratch_ / "slurm", "/bin/bash", "-c", script});
+  const Result result = run_example_on_slurm({"/bin/bash", "-c", script, "bash", kSlurmExample});
   const std::string first = tests::text_of(scratch_ / "first"), second = tests::text_of(scratch_ / "second");
   ASSERT_EQ(result.status, 0) << result.errors << first << second;
   EXPECT_THAT(first, HasSubstr("--resume")) << "how to go on";
@@ -232,7 +221,8 @@ std::vector<std::string> command_of_kubernetes(const std::vector<std::pair<std::
   const std::string text = tests::text_of(PRUNEX_SOURCE_DIR "/examples/kubernetes.yaml");
   const size_t begin = text.find('[', text.find("command: "));
   std::vector<std::string> words = json::parse(text.substr(begin, text.find('\n', begin) - begin));
-  if (words.front() == "prunex") words.front() = PRUNEX_BINARY;
+  if (words.front() != "prunex") throw std::runtime_error("the example's command is " + words.front());
+  words.front() = PRUNEX_BINARY;
   for (const auto& [name, value] : values) {
     const auto place = std::find(words.begin(), words.end(), name);
     place == words.end() ? words.insert(words.end(), {name, value}) : words.insert(words.erase(place + 1), value);

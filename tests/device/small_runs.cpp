@@ -67,6 +67,7 @@ void add_strategies(std::vector<SmallRun>& runs) {
   }
 }
 
+/// How H-SADMM prunes and agrees.
 void add_rules(std::vector<SmallRun>& runs) {
   runs.push_back({"hsadmm_as_the_paper", set_paper});
   runs.push_back({"hsadmm_as_the_paper_int8", [](TrainOptions& options) {
@@ -77,6 +78,26 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.after_freeze = strategies::AfterFreeze::kAdmm;
                     options.shrink = false;
                   }});
+  runs.push_back({"hsadmm_budget", [](TrainOptions& options) { options.budget = "macs=0.6"; }});
+  runs.push_back({"hsadmm_masks_by_gradients", [](TrainOptions& options) { options.mask_importance = "taylor"; }});
+  runs.push_back({"hsadmm_average_after_the_freeze_int8", [](TrainOptions& options) {
+                    options.after_freeze = strategies::AfterFreeze::kAverage;
+                    options.exchange.payload = Payload::kInt8;
+                  }});
+  for (const char* groups : {"coupled", "filter", "channel", "shape"}) {
+    runs.push_back({std::string("hsadmm_") + groups, [=](TrainOptions& options) { options.groups = groups; }});
+  }
+  for (const auto rule : {admm::PenaltyRule::kResidual, admm::PenaltyRule::kGeometric}) {
+    runs.push_back({rule == admm::PenaltyRule::kResidual ? "hsadmm_residual_penalty" : "hsadmm_geometric_penalty",
+                    [=](TrainOptions& options) {
+                      options.after_freeze = strategies::AfterFreeze::kAdmm;
+                      options.consensus.penalty.rule = rule;
+                    }});
+  }
+}
+
+/// Who sends what to whom, and when.
+void add_exchanges(std::vector<SmallRun>& runs) {
   runs.push_back(
       {"hsadmm_leader", [](TrainOptions& options) { options.exchange.form = strategies::ExchangeForm::kLeader; }});
   runs.push_back({"hsadmm_uneven_nodes_int4", [](TrainOptions& options) {
@@ -88,8 +109,6 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.ranks_per_node = {1};
                     options.sites = 2;
                   }});
-  runs.push_back({"hsadmm_budget", [](TrainOptions& options) { options.budget = "macs=0.6"; }});
-  runs.push_back({"hsadmm_masks_by_gradients", [](TrainOptions& options) { options.mask_importance = "taylor"; }});
   runs.push_back({"ddp_flat", [](TrainOptions& options) {
                     options.strategy = "ddp";
                     options.exchange.form = strategies::ExchangeForm::kFlat;
@@ -109,20 +128,6 @@ void add_rules(std::vector<SmallRun>& runs) {
                     options.overlap = 1;
                     options.exchanges = 8;  // some of them after the freeze
                   }});
-  runs.push_back({"hsadmm_average_after_the_freeze_int8", [](TrainOptions& options) {
-                    options.after_freeze = strategies::AfterFreeze::kAverage;
-                    options.exchange.payload = Payload::kInt8;
-                  }});
-  for (const char* groups : {"coupled", "filter", "channel", "shape"}) {
-    runs.push_back({std::string("hsadmm_") + groups, [=](TrainOptions& options) { options.groups = groups; }});
-  }
-  for (const auto rule : {admm::PenaltyRule::kResidual, admm::PenaltyRule::kGeometric}) {
-    runs.push_back({rule == admm::PenaltyRule::kResidual ? "hsadmm_residual_penalty" : "hsadmm_geometric_penalty",
-                    [=](TrainOptions& options) {
-                      options.after_freeze = strategies::AfterFreeze::kAdmm;
-                      options.consensus.penalty.rule = rule;
-                    }});
-  }
   runs.push_back({"local_sgd_int4", [](TrainOptions& options) {
                     options.strategy = "local_sgd";
                     options.exchange.payload = Payload::kInt4;
@@ -200,6 +205,7 @@ std::vector<SmallRun> small_runs() {
   std::vector<SmallRun> runs;
   add_strategies(runs);
   add_rules(runs);
+  add_exchanges(runs);
   add_recipes(runs);
   add_cuts(runs);
   return runs;

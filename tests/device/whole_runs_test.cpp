@@ -91,6 +91,13 @@ void expect_same_runs(const std::string& here, const std::string& there) {
   EXPECT_EQ(text_of(here + "/structure.json"), text_of(there + "/structure.json"));
 }
 
+SmallRun run_named(const std::string& name) {
+  const auto runs = small_runs();
+  const auto run = std::find_if(runs.begin(), runs.end(), [&](const auto& one) { return one.name == name; });
+  if (run == runs.end()) throw std::out_of_range(name);
+  return *run;
+}
+
 class WholeRun : public testing::TestWithParam<SmallRun> {};
 
 TEST_P(WholeRun, HasTheCpusNumbersOnTheDevice) {
@@ -117,13 +124,6 @@ struct RecordedRun {
 
 void PrintTo(const RecordedRun& run, std::ostream* out) {
   *out << run.name;
-}
-
-SmallRun run_named(const std::string& name) {
-  const auto runs = small_runs();
-  const auto run = std::find_if(runs.begin(), runs.end(), [&](const auto& one) { return one.name == name; });
-  if (run == runs.end()) throw std::out_of_range(name);
-  return *run;
 }
 
 class WholeRunOfGraphs : public testing::TestWithParam<RecordedRun> {};
@@ -158,8 +158,7 @@ INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOfGraphs,
 /// Nothing runs before somebody waits for it: an order that the code does not ask for would show.
 class WholeRunOnLateStreams : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 
-TEST_P(WholeRunOnLateStreams, HasTheCpusNumbers) {
-  const auto& [name, in_graphs] = GetParam();
+void expect_the_cpus_numbers_on_late_streams(const std::string& name, const train::GraphMaker& make_graph) {
   const Scratch folder;
   const auto run = run_named(name);
   auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
@@ -167,9 +166,14 @@ TEST_P(WholeRunOnLateStreams, HasTheCpusNumbers) {
   run_on(c10::kCPU, options);
   {
     const LateStreams late;
-    run_on(pretend_device().type(), other, in_graphs ? make_pretend_graph : train::GraphMaker());
+    run_on(pretend_device().type(), other, make_graph);
   }
   expect_same_runs(options.run_dir, other.run_dir);
+}
+
+TEST_P(WholeRunOnLateStreams, HasTheCpusNumbers) {
+  const auto& [name, in_graphs] = GetParam();
+  expect_the_cpus_numbers_on_late_streams(name, in_graphs ? make_pretend_graph : train::GraphMaker());
 }
 
 INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOnLateStreams,
@@ -180,20 +184,11 @@ INSTANTIATE_TEST_SUITE_P(OnTheDevice, WholeRunOnLateStreams,
                            return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_in_graphs" : "");
                          });
 
-/// Images that do not lie on the device, on streams that run late.
-TEST(WholeRunOfStreamedImages, HasTheCpusNumbers) {
-  const Scratch folder;
-  const auto run = run_named("cropped_and_mirrored");
-  auto options = options_of(run, folder, "here"), other = options_of(run, folder, "there");
-  for (auto* one : {&options, &other}) one->local_steps = 4;
-  run_on(c10::kCPU, options);
+/// Images that do not lie on the device.
+TEST(WholeRunOfStreamedImages, HasTheCpusNumbersOnLateStreams) {
   PretendMemory::instance().set_free(1000);
-  {
-    const LateStreams late;
-    run_on(pretend_device().type(), other, make_pretend_graph);
-  }
+  expect_the_cpus_numbers_on_late_streams("cropped_and_mirrored", make_pretend_graph);
   PretendMemory::instance().set_free(size_t{1} << 30);
-  expect_same_runs(options.run_dir, other.run_dir);
 }
 
 TEST(WholeRunWithoutGraphs, IsKernelByKernelIfSoTold) {
@@ -224,12 +219,9 @@ TEST_P(ResumedRun, GoesOnFromTheCpusCheckpointOnTheDevice) {
 
 std::vector<SmallRun> some_runs() {
   std::vector<SmallRun> some;
-  for (const auto& run : small_runs()) {
-    for (const char* name : {"hsadmm_int2", "hsadmm_as_the_paper", "diloco_int8", "scaffold_bf16", "prunetrain_fp32",
-                             "top_k_deep_gradient_compression", "powersgd_cut", "sparse_growing"}) {
-      if (run.name == name) some.push_back(run);
-    }
-  }
+  for (const char* name : {"hsadmm_int2", "hsadmm_as_the_paper", "diloco_int8", "scaffold_bf16", "prunetrain_fp32",
+                           "top_k_deep_gradient_compression", "powersgd_cut", "sparse_growing"})
+    some.push_back(run_named(name));
   return some;
 }
 

@@ -32,6 +32,21 @@ at::Tensor mean_of(const std::vector<Replica>& replicas, const std::string& name
   return mean / static_cast<double>(replicas.size());
 }
 
+TensorDict mean_of(const std::vector<Replica>& replicas) {
+  TensorDict means;
+  for (const auto& name : replicas[0].weights.params.keys()) means.insert(name, mean_of(replicas, name));
+  return means;
+}
+
+/// DiLoCo's: z and the velocity move by the outer gradient z - mean, as torch.optim.SGD(nesterov=True) moves them.
+void outer_step(TensorDict& z, TensorDict& velocity, const TensorDict& mean, double rate, double momentum) {
+  for (auto& item : z) {
+    const at::Tensor gradient = item.value() - mean[item.key()];
+    velocity[item.key()] = momentum * velocity[item.key()] + gradient;
+    item.value() = item.value() - rate * (gradient + momentum * velocity[item.key()]);
+  }
+}
+
 /// The `kept` rows of largest norm; the others become zero.
 at::Tensor with_best_rows(const at::Tensor& tensor, int64_t kept) {
   const at::Tensor best = std::get<1>(tensor.flatten(1).square().sum(1).topk(kept));
@@ -154,11 +169,7 @@ TEST(DiLoCo, IsAveragingWithAnOuterNesterovStep) {
   for (int64_t k = 0; k < 6; ++k) {
     for (int r = 0; r < 4; ++r)
       problems[r].train(replicas[r], LocalTerms(), 3 * k + 1, std::min<int64_t>(3 * k + 3, 17));
-    for (auto& item : z) {
-      const at::Tensor gradient = item.value() - mean_of(replicas, item.key());
-      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
-      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
-    }
+    outer_step(z, velocity, mean_of(replicas), kRate, kOuterMomentum);
     for (int r = 0; r < 4; ++r) {
       replicas[r].weights.params = clones(z);
       expect_close(ours[r][k].state, "z/", z, 1e-13);
@@ -177,9 +188,14 @@ struct Sent {
 Sent sent_at(int64_t step, const std::vector<Replica>& replicas) {
   Sent sent;
   sent.step = step;
-  for (const auto& name : replicas[0].weights.params.keys()) sent.mean.insert(name, mean_of(replicas, name));
+  sent.mean = mean_of(replicas);
   for (const auto& replica : replicas) sent.theta.push_back(clones(replica.weights.params));
   return sent;
+}
+
+/// theta <- z, with what theta has moved since it was sent.
+void land(TensorDict& params, const TensorDict& sent, const TensorDict& z) {
+  for (auto& theta : params) theta.value() = z[theta.key()] + theta.value() - sent[theta.key()];
 }
 
 // docs/algorithm.md, "Exchanges beside local steps": what was sent at step s comes back at step e; z is then what
@@ -203,15 +219,9 @@ TEST(DiLoCo, BesideLocalStepsIsDiLoCoWithLateMeans) {
     if (step % 3 == 0 || step == 17) sent = sent_at(step, replicas);
     if (!sent_for.contains(step)) continue;
     ASSERT_EQ(sent.step, sent_for.at(step));
-    for (auto& item : z) {
-      const at::Tensor gradient = item.value() - sent.mean[item.key()];
-      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
-      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
-    }
+    outer_step(z, velocity, sent.mean, kRate, kOuterMomentum);
     for (int r = 0; r < 4; ++r) {
-      for (auto& theta : replicas[r].weights.params) {
-        theta.value() = z[theta.key()] + theta.value() - sent.theta[static_cast<size_t>(r)][theta.key()];
-      }
+      land(replicas[r].weights.params, sent.theta[r], z);
       const Snapshot& snapshot = ours[r].at(static_cast<size_t>(k));
       EXPECT_EQ(snapshot.exchange.index, k + 1);
       EXPECT_EQ(snapshot.exchange.overlapped, step - sent.step);
@@ -270,16 +280,10 @@ TEST(Hsadmm, BesideLocalStepsAfterTheFreezeIsDiLoCoOfWhatIsAlive) {
     if (step % 3 == 0 || step == 17) sent = sent_at(step, replicas);
     if (!sent_for.contains(step)) continue;
     ASSERT_EQ(sent.step, sent_for.at(step));
-    for (auto& item : z) {
-      const at::Tensor gradient = item.value() - sent.mean[item.key()];
-      velocity[item.key()] = kOuterMomentum * velocity[item.key()] + gradient;
-      item.value() = item.value() - kRate * (gradient + kOuterMomentum * velocity[item.key()]);
-    }
+    outer_step(z, velocity, sent.mean, kRate, kOuterMomentum);
     ++k;
     for (size_t r = 0; r < 4; ++r) {
-      for (auto& theta : replicas[r].weights.params) {
-        theta.value() = z[theta.key()] + theta.value() - sent.theta[r][theta.key()];
-      }
+      land(replicas[r].weights.params, sent.theta[r], z);
       const Snapshot& snapshot = ours[r].at(k);
       EXPECT_EQ(snapshot.exchange.overlapped, step - sent.step);
       expect_close(snapshot.state, "z/", z, 1e-13);
