@@ -147,7 +147,9 @@ class Reader {
     if (table == nullptr) fail(node, "run must be tables, [[run]]");
     NamedRun run{.name = name_of(*table), .options = common_, .seeds = seeds};
     if (const auto* other = table->get("like")) take_over(*other, *table, run);
-    for (auto& [name, value] : options_of(*table, {"name", "like", "rates", "seeds", "widths-of"})) {
+    std::set<std::string_view> own = {"name", "like", "rates", "seeds"};
+    for (const auto& file : kRunFiles) own.insert(file.key);
+    for (auto& [name, value] : options_of(*table, own)) {
       run.options[name] = value;
     }
     if (const auto* rates = table->get("rates")) {
@@ -156,7 +158,9 @@ class Reader {
     }
     if (table->get("seeds")) run.seeds = whole_numbers(*table->get("seeds"), "seeds");
     if (!run.rates.empty() && table->get("lr")) fail(*table->get("lr"), "lr is chosen from rates");
-    if (const auto* of = table->get("widths-of")) read_widths_of(*of, run);
+    for (const auto& file : kRunFiles) {
+      if (const auto* of = table->get(file.key)) take_file_of(*of, file, *table, run);
+    }
     runs_.push_back(run);
     return run;
   }
@@ -177,20 +181,24 @@ class Reader {
       fail(node,
            fmt::format("like: '{}' has rates, which pilots choose from; wanted lr or rates here, too", other.name));
     }
-    if (!other.widths_of.empty() && !table.get("widths-of")) {
-      fail(node, fmt::format("like: '{}' has widths-of; wanted it here, too", other.name));
+    for (const auto& [key, taken] : other.taken_of) {
+      if (!table.get(key)) fail(node, fmt::format("like: '{}' has {}; wanted it here, too", other.name, key));
     }
   }
 
-  void read_widths_of(const toml::node& node, NamedRun& run) const {
-    const NamedRun& other = run_before(node, "widths-of");
-    if (!run.rates.empty()) fail(node, "widths-of and rates: a pilot ends before there are widths; wanted lr");
-    if (run.options.contains("widths")) fail(node, "widths-of and widths: wanted one of them");
+  /// It wins over what [common] or the run that it is like says of the option.
+  void take_file_of(const toml::node& node, const RunFile& file, const toml::table& table, NamedRun& run) const {
+    const NamedRun& other = run_before(node, file.key);
+    if (!run.rates.empty()) {
+      fail(node, fmt::format("{} and rates: pilots go before there is a {}; wanted lr", file.key, file.file));
+    }
+    if (table.get(file.option)) fail(node, fmt::format("{} and {}: wanted one of them", file.key, file.option));
     for (const int64_t seed : run.seeds) {
       if (std::find(other.seeds.begin(), other.seeds.end(), seed) != other.seeds.end()) continue;
-      fail(node, fmt::format("widths-of: '{}' has no seed {}", other.name, seed));
+      fail(node, fmt::format("{}: '{}' has no seed {}", file.key, other.name, seed));
     }
-    run.widths_of = other.name;
+    run.options.erase(file.option);
+    run.taken_of[file.key] = other.name;
   }
 
   /// Its seed or its seeds.
@@ -276,7 +284,7 @@ std::vector<Job> jobs_of(const Comparison& comparison,
       job.options = run.options;
       job.options["seed"] = std::to_string(job.seed);
       if (rate) job.options["lr"] = fmt::format("{}", *rate);
-      if (!run.widths_of.empty()) job.widths_of = fmt::format("{}/{}", run.widths_of, job.seed);
+      for (const auto& [key, name] : run.taken_of) job.taken_of[key] = fmt::format("{}/{}", name, job.seed);
       jobs.push_back(std::move(job));
     }
   }
@@ -312,9 +320,10 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
 std::string config_of(const Job& job, const std::string& directory) {
   std::string lines;
   for (const auto& [name, value] : job.options) lines += fmt::format("{} = {}\n", name, value);
-  if (!job.widths_of.empty()) {
-    lines += "widths = " + text::toml_text(toml::value(fmt::format("{}/{}/structure.json", directory, job.widths_of)));
-    lines += '\n';
+  for (const auto& [key, option, file] : kRunFiles) {
+    if (!job.taken_of.contains(key)) continue;
+    const auto path = fmt::format("{}/{}/{}", directory, job.taken_of.at(key), file);
+    lines += fmt::format("{} = {}\n", option, text::toml_text(toml::value(path)));
   }
   return lines;
 }

@@ -17,13 +17,23 @@ inline constexpr size_t kMostRates = 10;
 /// Options of `prunex train` by name, each as a TOML value.
 using OptionValues = std::map<std::string, std::string>;
 
+/// A key of a [[run]] that takes an option's file from another run.
+struct RunFile {
+  const char* key;
+  const char* option;
+  const char* file;  ///< in the directory of that run
+};
+inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2"},
+                                        {"teacher-of", "teacher", "model.pt2"},
+                                        {"widths-of", "widths", "structure.json"}};
+
 struct NamedRun {
   std::string name;
   OptionValues options;       ///< the common ones included
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
-  std::string widths_of;  ///< a run before this one: each seed trains a network as narrow as that run's of equal seed
+  std::map<std::string, std::string> taken_of;  ///< by a key of kRunFiles: a run before this one that has these seeds
 };
 
 struct Comparison {
@@ -47,7 +57,7 @@ struct Job {
   double rate = 0;        ///< of a pilot
   std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
   OptionValues options;
-  std::string widths_of;  ///< directory of the run, below the comparison's, whose widths it takes
+  std::map<std::string, std::string> taken_of;  ///< by a key of kRunFiles: a run's directory below the comparison's
 
   std::string title() const;
 };

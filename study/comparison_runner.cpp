@@ -116,8 +116,10 @@ class ComparisonRunner::State {
       std::erase_if(active_, [&](Active& active) { return serve(active); });
     }
     if (interrupted_by_ != 0) return;
-    for (const Job* job : waiting_)
-      fail(*job, fmt::format("{} has no structure.json to take widths from", job->widths_of));
+    for (const Job* job : waiting_) {
+      const RunFile& file = *missing_file_of(*job);
+      fail(*job, fmt::format("{} has no {} for {}", job->taken_of.at(file.key), file.file, file.key));
+    }
     waiting_.clear();
     record_.write(head_);
   }
@@ -126,12 +128,20 @@ class ComparisonRunner::State {
   size_t failures_ = 0;
 
  private:
-  /// The first waiting job whose widths, if it takes another's, are there; null if there is none.
-  const Job* take_ready() {
-    const auto is_ready = [&](const Job* job) {
-      const auto other = fs::path(record_.directory()) / job->widths_of;
-      return job->widths_of.empty() || (fs::exists(other / "summary.json") && fs::exists(other / "structure.json"));
+  /// What another run is yet to leave; null if all is there.
+  const RunFile* missing_file_of(const Job& job) const {
+    const auto is_missing = [&](const RunFile& file) {
+      if (!job.taken_of.contains(file.key)) return false;
+      const auto other = fs::path(record_.directory()) / job.taken_of.at(file.key);
+      return !fs::exists(other / "summary.json") || !fs::exists(other / file.file);
     };
+    const auto* missing = std::find_if(std::begin(kRunFiles), std::end(kRunFiles), is_missing);
+    return missing == std::end(kRunFiles) ? nullptr : missing;
+  }
+
+  /// The first waiting job that lacks nothing of another; null if there is none.
+  const Job* take_ready() {
+    const auto is_ready = [&](const Job* job) { return missing_file_of(*job) == nullptr; };
     const auto ready = std::find_if(waiting_.begin(), waiting_.end(), is_ready);
     if (ready == waiting_.end()) return nullptr;
     const Job* job = *ready;

@@ -119,7 +119,7 @@ widths-of = "cut"
 )");
   const auto result = compare(scratch, {"--jobs", "2"});
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.errors, HasSubstr("broken/0 has no structure.json to take widths from"));
+  EXPECT_THAT(result.errors, HasSubstr("broken/0 has no structure.json for widths-of"));
   const auto entries = record(scratch).at("runs");
   ASSERT_EQ(entries.size(), 4U);
   std::map<std::string, nlohmann::json> by_name;

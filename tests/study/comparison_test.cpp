@@ -59,6 +59,28 @@ strategy = "ddp"
 seeds = [1]
 )";
 
+TEST(Comparison, ARunMayStartFromTheNetworkOfAnotherOfEqualSeed) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, R"([common]
+model = "resnet20"
+[[run]]
+name = "a"
+teacher = "whole"
+seeds = [4]
+[[run]]
+name = "b"
+like = "a"
+model-of = "a"
+teacher-of = "a"
+seeds = [4]
+)");
+  const auto jobs = jobs_of(comparison, [](const NamedRun&) { return std::nullopt; });
+  ASSERT_THAT(jobs, SizeIs(2));
+  EXPECT_EQ(config_of(jobs[0], "runs"), "model = \"resnet20\"\nseed = 4\nteacher = \"whole\"\n");
+  EXPECT_EQ(config_of(jobs[1], "runs"),
+            "seed = 4\nmodel = \"runs/a/4/model.pt2\"\nteacher = \"runs/a/4/model.pt2\"\n");
+}
+
 TEST(Comparison, ARunMayHaveTheWidthsOfAnotherOfEqualSeed) {
   const Scratch scratch;
   const auto jobs = jobs_of(read(scratch, kWidths), [](const NamedRun&) { return std::nullopt; });
@@ -143,9 +165,10 @@ TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   };
   EXPECT_THAT(of("widths-of = \"c\"\n"), HasSubstr("widths-of: wanted the name of a [[run]] further up"));
   EXPECT_THAT(of("widths-of = \"b\"\n"), HasSubstr("widths-of: wanted the name of a [[run]] further up"));
-  EXPECT_THAT(of("widths-of = \"a\"\nrates = [1]\n"), HasSubstr("widths-of and rates: a pilot ends before"));
+  EXPECT_THAT(of("widths-of = \"a\"\nrates = [1]\n"), HasSubstr("widths-of and rates: pilots go before"));
   EXPECT_THAT(of("widths-of = \"a\"\nwidths = \"x\"\n"), HasSubstr("widths-of and widths: wanted one of them"));
   EXPECT_THAT(of("widths-of = \"a\"\nseeds = [0, 3]\n"), HasSubstr("widths-of: 'a' has no seed 3"));
+  EXPECT_THAT(of("model-of = \"a\"\nmodel = \"vgg16\"\n"), HasSubstr("model-of and model: wanted one of them"));
   EXPECT_THAT(of("like = \"b\"\n"), HasSubstr("like: wanted the name of a [[run]] further up"));
   EXPECT_THAT(of("rates = [1]\n[[run]]\nname = \"c\"\nlike = \"b\"\n"),
               HasSubstr("like: 'b' has rates, which pilots choose from; wanted lr or rates here, too"));
