@@ -77,8 +77,7 @@ seeds = [4]
   const auto jobs = jobs_of(comparison, [](const NamedRun&) { return std::nullopt; });
   ASSERT_THAT(jobs, SizeIs(2));
   EXPECT_EQ(config_of(jobs[0], "runs"), "model = \"resnet20\"\nseed = 4\nteacher = \"whole\"\n");
-  EXPECT_EQ(config_of(jobs[1], "runs"),
-            "seed = 4\nmodel = \"runs/a/4/model.pt2\"\nteacher = \"runs/a/4/model.pt2\"\n");
+  EXPECT_EQ(config_of(jobs[1], "runs"), "seed = 4\nmodel = \"runs/a/4/model.pt2\"\nteacher = \"runs/a/4/model.pt2\"\n");
 }
 
 TEST(Comparison, ARunMayHaveTheWidthsOfAnotherOfEqualSeed) {
