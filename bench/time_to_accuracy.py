@@ -16,7 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as xml
+
+from figure import write_figure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = {"ddp": ["--strategy", "ddp", "--local-steps", "40"],
@@ -24,7 +25,6 @@ ROWS = {"ddp": ["--strategy", "ddp", "--local-steps", "40"],
                         "--local-steps", "40"],
         "hsadmm": ["--strategy", "hsadmm", "--local-steps", "48"]}
 PARTS = ("local", "intra", "project", "inter", "dual")  # of an exchange's seconds: all but evaluation
-SVG = "http://www.w3.org/2000/svg"
 
 
 def refuse(what):
@@ -136,26 +136,7 @@ def draw(options, folders):
         json.dump(record, file, indent=1)
     page = f"{options.output}/report.html"
     subprocess.run([options.prunex, "report", options.output, "--output", page], check=True, stdout=subprocess.DEVNULL)
-    write_figure(page, f"{options.output}/accuracy.svg")
-
-
-def write_figure(page, path):
-    """The page's plot of accuracy against time with its legend below, as a drawing of its own."""
-    whole = xml.parse(page)
-    figure = next(one for one in whole.iter("figure") if one.get("id") == "accuracy-time-0")
-    plot, entries = figure.find("svg"), figure.findall("ul/li")
-    width, height = map(float, plot.get("viewBox").split()[2:])
-    drawing = xml.Element("svg", xmlns=SVG, viewBox=f"0 0 {width:g} {height + 20 * len(entries) + 8:g}")
-    xml.SubElement(drawing, "style").text = whole.find(".//style").text
-    drawing.extend(plot)
-    for i, entry in enumerate(entries):
-        top = height + 20 * i
-        line = entry.find("svg")
-        line.attrib |= {"x": "80", "y": f"{top:g}", "width": "34", "height": "12", "style": "width:34px;height:12px"}
-        drawing.append(line)
-        xml.SubElement(drawing, "text", x="122", y=f"{top + 10:g}").text = line.tail
-        line.tail = None
-    xml.ElementTree(drawing).write(path, encoding="utf-8")
+    write_figure(page, "accuracy-time-0", f"{options.output}/accuracy.svg")
 
 
 def main():

@@ -69,5 +69,24 @@ TEST(TimeToAccuracy, RefusesRowsAndRunsOfOtherOptions) {
   EXPECT_THAT(result.errors, HasSubstr("out/25/ddp was made with other options"));
 }
 
+TEST(Figure, OfAPageIsWrittenWithAllItsPlotsAndAnUnknownOneIsRefused) {
+  const Scratch scratch;
+  write_runs(scratch);
+  ASSERT_EQ(time_to(scratch, "90").status, 0);
+  const auto figure = [&](const std::string& id) {
+    return run_program(scratch.path(), {"/usr/bin/env", "python3", PRUNEX_SOURCE_DIR "/bench/figure.py",
+                                        "out/report.html", id, "figure.svg"});
+  };
+  const Result unknown = figure("accuracy");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("'accuracy' is no figure with a plot; wanted one of accuracy-time-0, "));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "figure.svg"));
+  ASSERT_EQ(figure("residuals-0").status, 0);
+  const std::string drawing = tests::text_of(scratch / "figure.svg");
+  for (const char* part : {"r intra", "r inter", "s intra", "s inter", "hsadmm at 25 Mbit"}) {
+    EXPECT_THAT(drawing, HasSubstr(part));
+  }
+}
+
 }  // namespace
 }  // namespace prunex::cli
