@@ -36,6 +36,7 @@ STRATEGIES = {  # what is compared with the CPU's run
     "cut": ["--strategy", "diloco", "--prune-to", "macs=0.5", "--finetune-epochs", "1"],
 }
 LARGEST_GAP = 0.05  # of the loss: the order of sums differs, and grows with the steps
+LARGEST_GAP_OF_PRODUCT = 1e-3  # of the loss of one forward pass in fp32
 SPEEDS = [  # network, side of its images, images per step, precision, steps of a timing
     ("resnet18", 32, 128, "tf32", 50),
     ("resnet50", 224, 64, "bf16", 20),
@@ -97,20 +98,33 @@ def losses(part, folder, words):
         return [json.loads(line)["loss"] for line in lines]
 
 
+def loss_of_product(part, folder, device):
+    """As prunex eval has it, on images that the network was not trained on."""
+    result = part.run([PRUNEX, "eval", "--model", str(folder / "model.pt2"), "--dataset", "synthetic", "--samples", "640",
+                       "--device", device, "--quiet", "--json", str(folder / "eval.json")])
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr.strip()[-500:])
+    with open(folder / "eval.json") as file:
+        return json.load(file)["loss"]
+
+
 def equality(part, gpus):
-    """The same run on the CPU and on the GPU, exchange by exchange."""
+    """The same run on the CPU and on the GPU, exchange by exchange, and what both say of its product."""
     failed = []
     for name, words in STRATEGIES.items():
         folder = part.file.parent / "equality"
         try:
             on_cpu = losses(part, folder, [*words, "--nodes", "2"])
+            product = loss_of_product(part, folder, "cpu")
             if gpus == 0:
-                part.say(f"{name}: CPU {on_cpu[-1]:.4f}; no GPU")
+                part.say(f"{name}: CPU {on_cpu[-1]:.4f}, its product {product:.4f}; no GPU")
                 continue
+            moved = abs(loss_of_product(part, folder, "cuda") / product - 1)
             on_gpu = losses(part, folder, [*words, "--nodes", "2", "--device", "cuda"])
             gap = max(abs(a - b) / abs(a) for a, b in zip(on_cpu, on_gpu))
-            part.say(f"{name}: CPU {on_cpu[-1]:.4f}, GPU {on_gpu[-1]:.4f}, largest gap of the loss {gap:.2e}")
-            if gap > LARGEST_GAP:
+            part.say(f"{name}: CPU {on_cpu[-1]:.4f}, GPU {on_gpu[-1]:.4f}, largest gap of the loss {gap:.2e}; "
+                     f"of the CPU's product on the GPU {moved:.2e}")
+            if gap > LARGEST_GAP or moved > LARGEST_GAP_OF_PRODUCT:
                 failed.append(name)
         except (RuntimeError, subprocess.SubprocessError) as error:
             part.say(f"{name}: {error}")

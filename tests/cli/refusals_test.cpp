@@ -62,6 +62,9 @@ TEST_F(Refusals, OfDevicesThatAreNotThere) {
   refused(2, train({"--device", "cuda"}), {"--device cuda: "});
   refused(2, train({"--device", "cuda", "--nodes", "2"}), {"--device cuda: "});
   refused(2, {"bench", "all_reduce", "--device", "cuda"}, {"--device cuda: "});
+  refused(2, {"eval", "--model", "a.pt2", "--device", "cuda"}, {"--device cuda: "});
+  refused(2, {"predict", "--model", "resnet8", "--input", "a.safetensors", "--output", "b", "--device", "cuda"},
+          {"--device cuda: "});
 }
 
 TEST_F(Refusals, OfCommandsAndOptionsThatDoNotExist) {

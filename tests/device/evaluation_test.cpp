@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "prunex/train/answers.h"
 #include "prunex/train/local_step.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
@@ -29,6 +30,12 @@ TEST_F(EvaluationOnDevice, HasTheCpusScoreAndReadsItOnce) {
   EXPECT_EQ(there.accuracy, here.accuracy);
   EXPECT_EQ(there.loss, here.loss);
   EXPECT_EQ(there.correct_by_class, here.correct_by_class);
+}
+
+TEST_F(EvaluationOnDevice, HasTheCpusAnswers) {
+  const Answers here = answers(here_.program, here_.weights, images_);
+  const Answers there = answers(there_.program, there_.weights, images_);
+  EXPECT_EQ(answers_json(there, images_), answers_json(here, images_));
 }
 
 TEST_F(EvaluationOnDevice, IsTimedUntilTheResultIsThere) {

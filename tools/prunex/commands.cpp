@@ -12,7 +12,9 @@
 #include <system_error>
 
 #include "prunex/comm/connect.h"
+#include "prunex/comm/nccl/gpu.h"
 #include "prunex/text/read_file.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/help.h"
 
@@ -95,6 +97,16 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
     options.device = at::kCUDA;
   }
   return options;
+}
+
+void describe_device(text::OptionList& list, std::string& device) {
+  list.add("device", text::one_of(device, {"cpu", "cuda"}), "where to compute; cuda: the first GPU");
+}
+
+c10::Device chosen_device(const std::string& device) {
+  if (device == "cpu") return at::kCPU;
+  train::multiply_in_fp32();
+  return comm::use_gpu(0).device;
 }
 
 void apply_file(text::OptionList& list, const std::string& command, const std::string& option,

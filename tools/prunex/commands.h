@@ -1,6 +1,8 @@
 // The sub-commands, and the options that several of them have.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -70,6 +72,11 @@ void refuse_same_file(const char* option, const std::string& path, const char* o
 comm::ConnectOptions connect_options(const train::RankOptions& ranks);
 
 inline constexpr double kMostThreads = 1024;
+
+/// device: where a command of one process computes.
+void describe_device(text::OptionList& list, std::string& device);
+/// The CPU, or the first GPU, whose products are fp32's as on the CPU. Throws as connect_options does.
+c10::Device chosen_device(const std::string& device);
 
 /// A network that a command works with.
 struct ModelChoice {

@@ -16,6 +16,7 @@
 #include "prunex/train/answers.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
 
@@ -28,6 +29,7 @@ struct EvalCommand {
   data::DataOptions data;
   int64_t batch_size = 128;
   int threads = 1;
+  std::string device = "cpu";
   std::string json, answers;
   bool quiet = false;
 };
@@ -70,7 +72,8 @@ int run_eval(const EvalCommand& command) {
     refuse_same_file("answers", command.answers, "json", command.json);
   }
   at::set_num_threads(command.threads);
-  const auto model = program::read_pt2(command.model, command.max_model_size << 20);
+  const auto device = chosen_device(command.device);
+  const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
   train::check_fits(model.program.graph(), test, "`model` " + command.model);
   const auto answers = train::answers(model.program, model.weights, test);
@@ -97,6 +100,7 @@ text::OptionList describe(EvalCommand& command) {
   describe_model_limit(list, command.max_model_size);
   list.add("batch-size", text::number(command.batch_size, text::at_least(1)), "images per batch of the timing");
   list.add("threads", text::number(command.threads, text::between(1, kMostThreads)), "threads");
+  describe_device(list, command.device);
   list.add("json", text::text_value(command.json), "write the result to this file");
   list.add("answers", text::text_value(command.answers),
            "write what images of every class are taken for, and the worst mistakes, to this file");

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "prunex/data/decode.h"
@@ -17,6 +18,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/train/images.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
 
@@ -25,6 +27,7 @@ namespace {
 
 struct PredictCommand {
   ModelChoice model;
+  std::string device = "cpu";
   std::string weights, input, output;
   std::vector<double> mean, std;
   bool quiet = false;
@@ -62,6 +65,11 @@ bool names_images(const std::string& input) {
 
 constexpr int64_t kBatch = 64;
 
+at::Tensor logits_of(const program::Model& model, const at::Tensor& input) {
+  const at::Tensor there = input.to(train::device_of(model.weights));
+  return model.program.run({there}, model.weights, program::Mode::kEval).front().cpu();
+}
+
 /// Logits of all images of the folder, cut as test images are, in the order of `names`.
 at::Tensor predict_images(const PredictCommand& command, const program::Model& model, std::vector<std::string>& names) {
   const auto& graph = model.program.graph();
@@ -86,8 +94,7 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
         throw std::invalid_argument(fmt::format("`input` {}: {}", names.back(), error.what()));
       }
     }
-    const at::Tensor input = normalised(pixels.permute({0, 3, 1, 2}), command);
-    logits.push_back(model.program.run({input}, model.weights, program::Mode::kEval).front());
+    logits.push_back(logits_of(model, normalised(pixels.permute({0, 3, 1, 2}), command)));
   }
   return at::cat(logits);
 }
@@ -122,8 +129,10 @@ int run_predict(const PredictCommand& command) {
   if (command.mean.empty() != command.std.empty()) throw std::invalid_argument("`mean` and `std`: wanted both or none");
   refuse_same_file("output", command.output, "input", command.input);
   if (!command.weights.empty()) refuse_same_file("output", command.output, "weights", command.weights);
+  const auto device = chosen_device(command.device);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
+  model = train::on_device(std::move(model), device);
   TensorDict result;
   if (names_images(command.input)) {
     std::vector<std::string> names;
@@ -132,7 +141,7 @@ int run_predict(const PredictCommand& command) {
     return 0;
   }
   const at::Tensor input = read_input(command, model.program.graph());
-  result.insert("output", model.program.run({input}, model.weights, program::Mode::kEval).front());
+  result.insert("output", logits_of(model, input));
   io::write_safetensors(command.output, result);
   return 0;
 }
@@ -150,6 +159,7 @@ text::OptionList describe(PredictCommand& command) {
   list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
            "of the pixels' channels, scaled to 0-1, instead of what the model says");
   list.add("std", text::numbers(command.std, "NUMBERS", text::above_zero()), "of the same");
+  describe_device(list, command.device);
   list.add("quiet", text::flag(command.quiet), "only results");
   return list;
 }
