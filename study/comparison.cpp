@@ -181,7 +181,7 @@ class Reader {
       fail(node,
            fmt::format("like: '{}' has rates, which pilots choose from; wanted lr or rates here, too", other.name));
     }
-    for (const auto& [key, taken] : other.taken_of) {
+    for (const auto& [key, taken] : other.taken_from) {
       if (!table.get(key)) fail(node, fmt::format("like: '{}' has {}; wanted it here, too", other.name, key));
     }
   }
@@ -198,7 +198,7 @@ class Reader {
       fail(node, fmt::format("{}: '{}' has no seed {}", file.key, other.name, seed));
     }
     run.options.erase(file.option);
-    run.taken_of[file.key] = other.name;
+    run.taken_from[file.key] = other.name;
   }
 
   /// Its seed or its seeds.
@@ -284,7 +284,7 @@ std::vector<Job> jobs_of(const Comparison& comparison,
       job.options = run.options;
       job.options["seed"] = std::to_string(job.seed);
       if (rate) job.options["lr"] = fmt::format("{}", *rate);
-      for (const auto& [key, name] : run.taken_of) job.taken_of[key] = fmt::format("{}/{}", name, job.seed);
+      for (const auto& [key, name] : run.taken_from) job.taken_from[key] = fmt::format("{}/{}", name, job.seed);
       jobs.push_back(std::move(job));
     }
   }
@@ -321,8 +321,8 @@ std::string config_of(const Job& job, const std::string& directory) {
   std::string lines;
   for (const auto& [name, value] : job.options) lines += fmt::format("{} = {}\n", name, value);
   for (const auto& [key, option, file] : kRunFiles) {
-    if (!job.taken_of.contains(key)) continue;
-    const auto path = fmt::format("{}/{}/{}", directory, job.taken_of.at(key), file);
+    if (!job.taken_from.contains(key)) continue;
+    const auto path = fmt::format("{}/{}/{}", directory, job.taken_from.at(key), file);
     lines += fmt::format("{} = {}\n", option, text::toml_text(toml::value(path)));
   }
   return lines;

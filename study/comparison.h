@@ -33,7 +33,7 @@ struct NamedRun {
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
-  std::map<std::string, std::string> taken_of;  ///< by a key of kRunFiles: a run before this one that has these seeds
+  std::map<std::string, std::string> taken_from;  ///< by a key of kRunFiles: a run before this one that has these seeds
 };
 
 struct Comparison {
@@ -57,7 +57,7 @@ struct Job {
   double rate = 0;        ///< of a pilot
   std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
   OptionValues options;
-  std::map<std::string, std::string> taken_of;  ///< by a key of kRunFiles: a run's directory below the comparison's
+  std::map<std::string, std::string> taken_from;  ///< by a key of kRunFiles: a run's directory below the comparison's
 
   std::string title() const;
 };

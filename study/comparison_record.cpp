@@ -81,7 +81,7 @@ bool is_entry(const ordered_json& entry) {
 ordered_json options_json(const Job& job) {
   ordered_json options = ordered_json::object();
   for (const auto& [name, value] : job.options) options[name] = value;
-  for (const auto& [key, run] : job.taken_of) options[key] = fs::path(run).parent_path().string();
+  for (const auto& [key, run] : job.taken_from) options[key] = fs::path(run).parent_path().string();
   return options;
 }
 

@@ -118,7 +118,7 @@ class ComparisonRunner::State {
     if (interrupted_by_ != 0) return;
     for (const Job* job : waiting_) {
       const RunFile& file = *missing_file_of(*job);
-      fail(*job, fmt::format("{} has no {} for {}", job->taken_of.at(file.key), file.file, file.key));
+      fail(*job, fmt::format("{} has no {} for {}", job->taken_from.at(file.key), file.file, file.key));
     }
     waiting_.clear();
     record_.write(head_);
@@ -131,8 +131,8 @@ class ComparisonRunner::State {
   /// What another run is yet to leave; null if all is there.
   const RunFile* missing_file_of(const Job& job) const {
     const auto is_missing = [&](const RunFile& file) {
-      if (!job.taken_of.contains(file.key)) return false;
-      const auto other = fs::path(record_.directory()) / job.taken_of.at(file.key);
+      if (!job.taken_from.contains(file.key)) return false;
+      const auto other = fs::path(record_.directory()) / job.taken_from.at(file.key);
       return !fs::exists(other / "summary.json") || !fs::exists(other / file.file);
     };
     const auto* missing = std::find_if(std::begin(kRunFiles), std::end(kRunFiles), is_missing);
