@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "report/figures.h"
+#include "report/format.h"
 #include "report/plot.h"
 
 namespace prunex::report {
@@ -59,8 +60,10 @@ const Run* with_answers(const Variant& variant) {
   return run == variant.runs.end() ? nullptr : *run;
 }
 
+/// Beside what else stands in the line above a drawing.
 std::string title_of(const Variant& variant, const Run& run) {
-  return fmt::format("{}, seed {}", variant.name, run.option("seed"));
+  constexpr size_t kLongest = 40;
+  return fmt::format("{}, seed {}", shortened(variant.name, kLongest), run.option("seed"));
 }
 
 }  // namespace

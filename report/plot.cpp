@@ -132,6 +132,7 @@ class Drawing {
 };
 
 constexpr double kBarsLeft = 200, kBarsRight = 66, kBarsTop = 8, kRow = 26, kBar = 18;
+constexpr double kEdge = 8;  // where titles begin
 constexpr size_t kLongest = 24, kMostCells = 256;
 
 void axis_below(Canvas& canvas, const Axis& axis, const AxisScale& scale, double bottom) {
@@ -247,7 +248,7 @@ std::string draw_strips(const std::string& title, const std::vector<Strip>& stri
   size_t longest = 1;
   for (const auto& strip : strips) longest = std::max(longest, std::min(strip.bits.size(), kMostCells));
   Canvas canvas(kWidth, kFirst + kStrip * static_cast<double>(strips.size()) + 4);
-  canvas.text({kBarsLeft, kBarsTop + 8}, "start", title);
+  canvas.text({kEdge, kBarsTop + 8}, "start", title);
   for (size_t row = 0; row < strips.size(); ++row) {
     const auto bits = at_most(strips[row].bits, kMostCells);
     const double top = kFirst + kStrip * static_cast<double>(row);
@@ -280,7 +281,7 @@ std::string draw_matrix(const std::string& title, const std::vector<std::string>
   const auto count = static_cast<double>(names.size());
   const double cell = std::min(40.0, (kWidth - kBarsLeft - kBarsRight) / count);
   Canvas canvas(kWidth, kFirst + cell * count + 20);
-  canvas.text({kBarsLeft, kBarsTop + 8}, "start", title);
+  canvas.text({kEdge, kBarsTop + 8}, "start", title);
   for (size_t row = 0; row < names.size(); ++row) {
     const double top = kFirst + cell * static_cast<double>(row);
     canvas.text({kBarsLeft - 8, top + cell / 2 + 4}, "end", shortened(names[row], kLongest), "t small");
@@ -302,7 +303,7 @@ std::string draw_matrix(const std::string& title, const std::vector<std::string>
 
 std::string draw_pictures(const std::string& title, const std::vector<Picture>& pictures) {
   constexpr size_t kInRow = 6, kLetters = 15;
-  constexpr double kEdge = 8, kStep = 104, kSide = 64, kHeightOfRow = 106, kFirst = kBarsTop + 20;
+  constexpr double kStep = 104, kSide = 64, kHeightOfRow = 106, kFirst = kBarsTop + 20;
   const size_t rows = (pictures.size() + kInRow - 1) / kInRow;
   Canvas canvas(kWidth, kFirst + kHeightOfRow * static_cast<double>(rows));
   canvas.text({kEdge, kBarsTop + 8}, "start", title);

@@ -70,11 +70,15 @@ Options shared_options(const std::vector<Variant>& variants) {
 
 constexpr size_t kLongestName = 40;
 
-/// "dense" of runs/dense-3.
+/// "dense" of runs/dense-3, and of runs/dense/3.
 std::string name_by_directory(const Run& run) {
+  constexpr const char* kDigits = "0123456789";
   std::filesystem::path path(run.directory);
-  std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
-  const auto end = name.find_last_not_of("0123456789");
+  if (!path.has_filename()) path = path.parent_path();
+  const bool is_seed = path.filename().string().find_first_not_of(kDigits) == std::string::npos;
+  if (is_seed && path.parent_path().has_filename()) path = path.parent_path();
+  std::string name = path.filename().string();
+  const auto end = name.find_last_not_of(kDigits);
   if (end != std::string::npos && end > 0 && end + 1 < name.size() && name[end] == '-') name.resize(end);
   return name;
 }

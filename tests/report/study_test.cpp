@@ -64,7 +64,7 @@ TEST(Study, AnotherNetworkOrDataSetIsAnotherTask) {
 
 TEST(Study, LongDifferencesAreNamedByDirectory) {
   const Scratch scratch;
-  for (const char* name : {"first-1", "second-1"}) {
+  for (const char* name : {"first-1", "second-1", "third/1"}) {
     RunFiles run;
     for (const char* option : {"kappa", "penalty", "outer-lr", "outer-momentum"}) {
       run.options[option] = std::string("\"") + name + "\"";
@@ -75,6 +75,7 @@ TEST(Study, LongDifferencesAreNamedByDirectory) {
   const auto tasks = tasks_of(runs);
   EXPECT_EQ(tasks[0].variants[0].name, "first");
   EXPECT_EQ(tasks[0].variants[1].name, "second");
+  EXPECT_EQ(tasks[0].variants[2].name, "third");
 }
 
 TEST(Study, CurvesAreMeansWithTheRangeOfTheSeeds) {
