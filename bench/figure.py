@@ -23,8 +23,7 @@ def write_figure(page, name, path):
     width = top = 0
     for plot in plots:
         size = list(map(float, plot.get("viewBox").split()[2:]))
-        if len(plots) > 1:
-            plot.attrib |= {"y": f"{top:g}", "width": f"{size[0]:g}", "height": f"{size[1]:g}"}
+        plot.attrib |= {"y": f"{top:g}", "width": f"{size[0]:g}", "height": f"{size[1]:g}"}
         drawing.append(plot)
         width, top = max(width, size[0]), top + size[1]
     for entry in figure.findall("ul/li"):
