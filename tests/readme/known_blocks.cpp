@@ -179,7 +179,6 @@ const std::vector<KnownBlock>& known_spans() {
       {.file = "README.md",
        .start = "prunex train --resume RUN_DIR",
        .changes = {{"RUN_DIR", "runs/whole --resume-exchange 2"}}},
-      {.file = "README.md", .start = "prunex train --device cuda", .why_not = "wants a GPU"},
       {.file = "README.md", .start = "prunex prune", .why_not = "named in the list of pages"},
   };
   return spans;
