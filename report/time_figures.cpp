@@ -175,11 +175,17 @@ std::optional<double> images_per_second(const Run& run) {
   return static_cast<double>(run.summary->samples) / seconds;
 }
 
-/// What stays the same when only the ranks change, and with them the share of a step that each has.
-std::map<std::string, std::string> family_of(const Variant& variant) {
+/// What stays the same when only the ranks change, and with them the share of a step that each has. Options that a
+/// layout has no use for, as one node has none for --partition, are not among those of its runs: they tell nothing.
+std::map<std::string, std::string> family_of(const Variant& variant, const Task& task) {
   auto options = identity(variant.first());
   for (const char* changed : {"nodes", "ranks-per-node", "sites", "batch-size", "local-steps", "threads", "lr"}) {
     options.erase(changed);
+  }
+  for (const auto& other : task.variants) {
+    const auto of_other = identity(other.first());
+    if (other.strategy() != variant.strategy()) continue;
+    std::erase_if(options, [&](const auto& option) { return !of_other.contains(option.first); });
   }
   return options;
 }
@@ -190,8 +196,8 @@ std::vector<Series> rates(const Task& task) {
   for (const auto& variant : task.variants) {
     const Spread rate = over_seeds(variant, images_per_second);
     if (rate.count == 0) continue;
-    auto& family =
-        families.try_emplace(family_of(variant), Series{variant.name, variant.style, {}, true, true}).first->second;
+    auto& family = families.try_emplace(family_of(variant, task), Series{variant.name, variant.style, {}, true, true})
+                       .first->second;
     family.points.push_back({static_cast<double>(variant.first().ranks()), rate.mean, Interval{rate.low, rate.high}});
   }
   std::vector<Series> series;

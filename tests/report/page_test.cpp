@@ -18,6 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::SizeIs;
 using tests::RunFiles;
 using tests::Scratch;
 using tests::write_run;
@@ -108,6 +109,30 @@ TEST(Page, EveryPlotHasItsTableAndTellsTheRangeOfTheSeeds) {
   }
   EXPECT_TRUE(has("messages", "units whose mask changed"));
   EXPECT_TRUE(has("scaling", "efficiency"));
+}
+
+TEST(Page, ScalingBeginsAtOneNodeWhichHasNoPartition) {
+  const Scratch scratch;
+  RunFiles run;
+  run.options["nodes"] = "1";
+  write_run(scratch / "runs/a", run);
+  run.options["nodes"] = "2";
+  run.options["batch-size"] = "5";
+  run.options["partition"] = "\"iid\"";
+  run.local_seconds = 1;
+  write_run(scratch / "runs/b", run);
+  const auto json = nlohmann::json::parse(make_report(find_runs({scratch / "runs"}), {.command = "report"}).json);
+  const auto& figures = json.at("tasks").at(0).at("figures");
+  const auto scaling =
+      std::find_if(figures.begin(), figures.end(), [](const auto& figure) { return figure.at("id") == "scaling"; });
+  ASSERT_NE(scaling, figures.end());
+  std::vector<double> efficiencies;
+  for (const auto& row : scaling->at("data")) {
+    if (row.contains("efficiency")) efficiencies.push_back(row.at("efficiency"));
+  }
+  ASSERT_THAT(efficiencies, SizeIs(2));
+  EXPECT_DOUBLE_EQ(efficiencies[0], 1);
+  EXPECT_NEAR(efficiencies[1], 3.0 / 2 / 2, 1e-12) << "2 s of steps and 1 s of the exchange against 1 s and 1 s";
 }
 
 TEST(Page, ShowsWhatNodesHadWhereTheyHadImagesOfTheirOwn) {
