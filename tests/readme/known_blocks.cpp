@@ -106,6 +106,8 @@ std::vector<KnownBlock> blocks_of_pages() {
       {.file = "docs/python.md", .start = "make wheel", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "docs/python.md", .start = "PYTHONPATH=", .why_not = "the test `python` of ctest"},
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
+      {.file = "docs/paper.md", .start = "prunex compare", .why_not = "hours"},
+      {.file = "docs/paper.md", .start = "prunex report", .why_not = "wants those runs; tests/cli draws a figure"},
       {.file = "docs/results.md",
        .start = "prunex train",
        .changes = {{"--dataset cifar10 --data-dir data --model resnet20", "--samples 640 --model resnet8"},
