@@ -28,7 +28,6 @@ Background::~Background() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
-    jobs_.clear();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -72,7 +71,7 @@ void Background::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
-    if (ends_) return;
+    if (jobs_.empty()) return;
     auto job = std::move(jobs_.front());
     jobs_.pop_front();
     busy_ = true;

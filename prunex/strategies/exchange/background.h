@@ -19,7 +19,7 @@ namespace prunex::strategies {
 class Background {
  public:
   Background() = default;
-  /// Waits for the one that has begun, the device included, and drops the others.
+  /// Waits for all that was handed in, the device included: other ranks may wait for a part of it.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
