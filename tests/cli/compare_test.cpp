@@ -261,10 +261,7 @@ TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {
 
 TEST(Compare, AgainMakesRunsAnew) {
   const Scratch scratch;
-  const auto file = [](int exchanges) {
-    return std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = " + std::to_string(exchanges) +
-           "\n[[run]]\nname = \"b\"\nexchanges = 1\n";
-  };
+  const auto file = [](int exchanges) { return one_run(exchanges) + "[[run]]\nname = \"b\"\nexchanges = 1\n"; };
   write(scratch / "c.toml", file(1));
   ASSERT_EQ(compare(scratch).status, 0);
   const auto of_b = fs::last_write_time(scratch / "out/b/0/summary.json");
@@ -358,7 +355,7 @@ TEST(Compare, TwoDoNotShareADirectory) {
 
 TEST(Compare, DryRunPrintsThePlanAndWritesNothing) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string("seeds = [4]\n") + kCommon + "[[run]]\nname = \"a\"\nexchanges = 1\n");
+  write(scratch / "c.toml", "seeds = [4]\n" + one_run(1));
   const auto plan = compare(scratch, {"--dry-run"});
   EXPECT_EQ(plan.status, 0);
   EXPECT_THAT(plan.output, HasSubstr("a seed 4"));
