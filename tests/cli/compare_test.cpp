@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using tests::Scratch;
 
-constexpr const char* kCommon = R"([common]
+const std::string kTiny = R"([common]
 dataset = "synthetic"
 samples = 200
 test-limit = 40
@@ -30,9 +30,8 @@ model = "resnet8"
 nodes = 2
 batch-size = 10
 local-steps = 2
-groups = "none"
-kappa = 0
 )";
+const std::string kCommon = kTiny + "groups = \"none\"\nkappa = 0\n";
 
 void write(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
@@ -40,7 +39,7 @@ void write(const std::string& path, const std::string& text) {
 
 /// One run, "a", of so many exchanges.
 std::string one_run(int exchanges) {
-  return std::string(kCommon) + "[[run]]\nname = \"a\"\nexchanges = " + std::to_string(exchanges) + "\n";
+  return kCommon + "[[run]]\nname = \"a\"\nexchanges = " + std::to_string(exchanges) + "\n";
 }
 
 /// Until `seen`; a comparison that ends before is a failure.
@@ -64,7 +63,7 @@ Result compare(const Scratch& scratch, std::vector<std::string> more = {}) {
 
 TEST(Compare, SurvivesAFailingRunAndSkipsWhatIsDone) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string("seeds = [0, 1]\n") + kCommon + R"(
+  write(scratch / "c.toml", "seeds = [0, 1]\n" + kCommon + R"(
 [[run]]
 name = "broken"
 exchanges = 2
@@ -96,15 +95,7 @@ exchanges = 2
 TEST(Compare, NetworksMayHaveTheWidthsThatAnotherRunLeft) {
   const Scratch scratch;
   const std::string pruned = "strategy = \"diloco\"\ngroups = \"coupled-inner\"\nprune-end = 1\nprune-start = 1\n";
-  write(scratch / "c.toml", R"([common]
-dataset = "synthetic"
-samples = 200
-test-limit = 40
-model = "resnet8"
-nodes = 2
-batch-size = 10
-local-steps = 2
-exchanges = 3
+  write(scratch / "c.toml", kTiny + R"(exchanges = 3
 [[run]]
 name = "cut"
 )" + pruned + "[[run]]\nname = \"broken\"\nlr = 1e20\n" +
@@ -134,7 +125,7 @@ widths-of = "cut"
 
 TEST(Compare, CtrlCEndsTheChildAndTheSameCommandGoesOn) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + R"(
+  write(scratch / "c.toml", kCommon + R"(
 checkpoint-every = 1
 eval-every = 0
 [[run]]
@@ -158,7 +149,7 @@ exchanges = 60
 
 TEST(Compare, PilotsChooseTheRate) {
   const Scratch scratch;
-  write(scratch / "c.toml", std::string(kCommon) + R"(
+  write(scratch / "c.toml", kCommon + R"(
 [pilot]
 validation = 40
 exchanges = 2
@@ -280,8 +271,8 @@ TEST(Compare, AgainMakesRunsAnew) {
 TEST(Compare, ARateThatNewPilotsChangeIsRefusedWithTheRunsOfTheOldOne) {
   const Scratch scratch;
   const auto file = [](const std::string& rates) {
-    return std::string(kCommon) +
-           "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" + rates + "]\n";
+    return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" +
+           rates + "]\n";
   };
   write(scratch / "c.toml", file("1e-9"));
   ASSERT_EQ(compare(scratch).status, 0);
@@ -298,7 +289,7 @@ TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
   const auto refusal = [&](const std::string& line) {
     write(scratch / "c.toml",
-          std::string(kCommon) + "[[run]]\nname = \"good\"\nexchanges = 1\n[[run]]\nname = \"a\"\n" + line + "\n");
+          kCommon + "[[run]]\nname = \"good\"\nexchanges = 1\n[[run]]\nname = \"a\"\n" + line + "\n");
     const auto refused = compare(scratch);
     EXPECT_EQ(refused.status, 2);
     EXPECT_FALSE(fs::exists(scratch / "out/good"));

@@ -98,26 +98,26 @@ std::vector<KnownBlock> blocks_of_pages() {
       {.file = "docs/elastic.md",
        .start = "prunex train --join 10.0.0.1",
        .why_not = "other machines: tests/cli/entrances_test.cpp"},
-      {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
-      {.file = "docs/performance.md", .start = "bench/time_to_accuracy", .why_not = "hours; tests/cli has its sums"},
       {.file = "docs/pruning-models.md", .start = "cmake", .why_not = "compiles and measures for minutes"},
       {.file = "docs/python.md", .start = "scripts/setup.sh", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "docs/python.md", .start = "pip install", .why_not = "compiles for minutes"},
       {.file = "docs/python.md", .start = "make wheel", .why_not = "compiles for minutes: a step of .ci/run"},
       {.file = "docs/python.md", .start = "PYTHONPATH=", .why_not = "the test `python` of ctest"},
+  };
+}
+
+std::vector<KnownBlock> blocks_of_measurements() {
+  return {
+      {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
+      {.file = "docs/performance.md", .start = "bench/time_to_accuracy", .why_not = "hours; tests/cli has its sums"},
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
-      {.file = "docs/paper.md", .start = "prunex compare", .why_not = "hours"},
-      {.file = "docs/paper.md", .start = "prunex report", .why_not = "wants those runs; tests/cli draws a figure"},
       {.file = "docs/results.md",
        .start = "prunex train",
        .changes = {{"--dataset cifar10 --data-dir data --model resnet20", "--samples 640 --model resnet8"},
                    {"--epochs 15", "--epochs 2"},
                    {"--validation 10000", "--validation 128"}}},
-  };
-}
-
-std::vector<KnownBlock> blocks_of_plans() {
-  return {
+      {.file = "docs/paper.md", .start = "prunex compare", .why_not = "hours"},
+      {.file = "docs/paper.md", .start = "prunex report", .why_not = "wants those runs; tests/cli draws a figure"},
       {.file = "docs/plan.md",
        .start = "prunex plan --from compare/results/cifar10 --only 'r8-*'",
        .changes = {},
@@ -149,7 +149,7 @@ std::vector<KnownBlock> joined(std::vector<KnownBlock> first, const std::vector<
 
 const std::vector<KnownBlock>& known_blocks() {
   static const std::vector<KnownBlock> blocks =
-      joined(joined(blocks_of_readme(), blocks_of_pages()), blocks_of_plans());
+      joined(joined(blocks_of_readme(), blocks_of_pages()), blocks_of_measurements());
   return blocks;
 }
 
