@@ -189,9 +189,9 @@ void read_setting(Recorded& recorded, const Run& run) {
   recorded.local_steps = numeric(
       run, "local-steps", std::ceil(static_cast<double>(summary.steps) / static_cast<double>(summary.exchanges)));
   recorded.images = static_cast<double>(summary.samples);
-  if (numeric(run, "epochs", 0) > 0 && numeric(run, "exchanges", 0) == 0) {
-    recorded.images_per_epoch = recorded.images / numeric(run, "epochs", 0);
-  }
+  double epochs = 0;
+  for (const char* phase : {"epochs", "sparse-epochs", "finetune-epochs"}) epochs += numeric(run, phase, 0);
+  if (epochs > 0 && numeric(run, "exchanges", 0) == 0) recorded.images_per_epoch = recorded.images / epochs;
   recorded.sends_gradients = summary.sends_gradients;
   recorded.overlap = summary.overlap;
   recorded.form = form_of(run, recorded.payload);

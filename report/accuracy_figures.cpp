@@ -121,11 +121,19 @@ Figure pareto_figure(const Task& task) {
   return figure;
 }
 
+/// Of all groups together; while it is not known which units survived, what masks keep.
+std::optional<double> share_kept(const Run& run) {
+  double units = 0, kept = 0;
+  for (const auto& group : run.groups) {
+    units += static_cast<double>(group.size);
+    kept += static_cast<double>(group.kept.size());
+  }
+  if (units > 0) return kept / units;
+  return run.exchanges.empty() ? std::nullopt : std::optional(run.exchanges.back().keep);
+}
+
 Figure kept_figure(const Task& task) {
-  Plot plot = marks_of(task, {"share of units kept", Unit::kShare}, [](const Run& run) -> std::optional<double> {
-    if (run.exchanges.empty()) return std::nullopt;
-    return run.exchanges.back().keep;
-  });
+  Plot plot = marks_of(task, {"share of units kept", Unit::kShare}, share_kept);
   Figure figure = figure_of("kept", "Accuracy against kept share", {plot});
   if (plot.series.empty()) return figure;
   join_families(task, plot);

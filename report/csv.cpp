@@ -39,8 +39,9 @@ Cells row_of(const Run& run, const Exchange& exchange) {
   const auto add = [&](const auto& value) { cells.push_back(fmt::format("{}", value)); };
   for (const auto& [name, of] : kCounted) add(exchange.*of);
   add(exchange.loss);
-  add(exchange.learning_rate);
-  cells.push_back(exchange.accuracy ? fmt::format("{}", *exchange.accuracy) : "");
+  for (const auto& known : {exchange.learning_rate, exchange.accuracy}) {
+    cells.push_back(known ? fmt::format("{}", *known) : "");
+  }
   add(exchange.keep);
   add(exchange.frozen);
   for (const auto& [name, of] : kResiduals) add(exchange.residuals.*of);

@@ -50,9 +50,25 @@ class Finder {
   void add_record(const fs::path& directory, const json& record) {
     const auto before = found.runs.size();
     each(record, "runs", [&](const json& run) { add_entry(directory, run); });
+    for (size_t i = before; i < found.runs.size(); ++i) name_network(found.runs[i], before);
     if (record.contains("timings")) each(record, "timings", [&](const json& timing) { add_timing(timing, before); });
     each(record, "pilots", [&](const json& pilot) { found.pilots.push_back(pilot_of(pilot)); });
     if (record.contains("command")) found.comparisons.push_back(required<std::string>(record, "command"));
+  }
+
+  /// A run that begins with another run's network is of the network with which that one began.
+  void name_network(Run& run, size_t first) const {
+    const Run* origin = &run;
+    for (size_t i = first; i < found.runs.size(); ++i) {  // no more steps than there are runs
+      const auto of = origin->declared.find("model-of");
+      if (of == origin->declared.end()) break;
+      const auto begin = found.runs.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto other = std::find_if(begin, found.runs.end(), [&](const Run& one) { return one.name == of->second; });
+      if (other == found.runs.end()) return;
+      origin = &*other;
+    }
+    if (origin == &run) return;
+    for (const std::string option : {"model", "width", "norm"}) run.options[option] = origin->option(option);
   }
 
   static json read(const fs::path& path) {

@@ -53,7 +53,7 @@ Exchange parse_exchange(const json& line) {
   Exchange exchange;
   for (const auto& [name, of] : kCounted) exchange.*of = whole(line, name);
   exchange.loss = number(line, "loss");
-  exchange.learning_rate = number(line, "lr");
+  exchange.learning_rate = maybe(line, "lr");
   exchange.accuracy = maybe(line, "accuracy");
   exchange.keep = maybe(line, "keep").value_or(1);
   exchange.frozen = part(line, "frozen") == json(true);

@@ -43,8 +43,8 @@ inline constexpr Field<Residuals> kResiduals[] = {{"r_intra", &Residuals::r_intr
 /// One line of metrics.jsonl.
 struct Exchange {
   int64_t index = 0, step = 0, samples = 0;
-  double loss = 0, learning_rate = 0;
-  std::optional<double> accuracy;
+  double loss = 0;
+  std::optional<double> learning_rate, accuracy;
   double keep = 1;
   int64_t mask_changes = 0;
   bool frozen = false;
@@ -140,11 +140,13 @@ struct Span {
 
 struct Run {
   std::string directory;
-  std::string name;                            ///< given by a comparison; else empty
-  std::string processor, commit;               ///< likewise
-  std::string prunex, libtorch;                ///< versions, likewise
-  std::string sitting;                         ///< when `timed` was measured, with all that was timed then
-  std::map<std::string, std::string> options;  ///< config.toml, completed from what a comparison's file says
+  std::string name;               ///< given by a comparison; else empty
+  std::string processor, commit;  ///< likewise
+  std::string prunex, libtorch;   ///< versions, likewise
+  std::string sitting;            ///< when `timed` was measured, with all that was timed then
+  /// config.toml, completed from what a comparison's file says; the network is the one with which the first of runs
+  /// began that took over each other's.
+  std::map<std::string, std::string> options;
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;
   std::vector<Exchange> exchanges;

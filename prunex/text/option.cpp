@@ -289,6 +289,7 @@ std::vector<std::string> split(const std::string& list) {
     if (end > begin) parts.push_back(list.substr(begin, end - begin));
     begin = end + 1;
   }
+  if (parts.empty() && !list.empty()) refuse_value(list, "words with commas between");
   return parts;
 }
 

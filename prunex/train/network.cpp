@@ -99,19 +99,6 @@ std::string unfreezing_remark(const Weights& weights, const std::string& source)
   return fmt::format("{}: frozen in the file (requires_grad is False), but trained: {}", source, some_of(frozen));
 }
 
-/// The option would do nothing.
-void expect_heads(const channels::Analysis& analysis, const std::string& source) {
-  const channels::Analysis without(analysis.graph());
-  const auto sizes = [](const channels::Analysis& of) {
-    std::vector<std::pair<std::string, int64_t>> all;
-    for (const auto& group : of.removable()) all.emplace_back(group.name, group.size);
-    return all;
-  };
-  if (sizes(analysis) != sizes(without)) return;
-  throw std::invalid_argument(
-      fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
-}
-
 std::string cut_remark(const channels::Analysis& analysis, const TrainOptions& options, const std::string& source) {
   const std::string words = group_words(options);
   const bool masks_nothing = words != "none" && groups_to_prune(analysis, options).empty();
@@ -175,6 +162,18 @@ void load_weights(Weights& weights, const std::string& path) {
       throw std::invalid_argument(fmt::format("`weights` {}: the model has no tensor '{}'", path, stored.key()));
     }
   }
+}
+
+void expect_heads(const channels::Analysis& analysis, const std::string& source) {
+  const channels::Analysis without(analysis.graph());
+  const auto sizes = [](const channels::Analysis& of) {
+    std::vector<std::pair<std::string, int64_t>> all;
+    for (const auto& group : of.removable()) all.emplace_back(group.name, group.size);
+    return all;
+  };
+  if (sizes(analysis) != sizes(without)) return;
+  throw std::invalid_argument(
+      fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
 }
 
 Network load_network(const TrainOptions& options, const data::Dataset& training) {

@@ -83,6 +83,9 @@ class TrainedNetwork {
 /// sentence each. Runs the program on two images of noise. std::invalid_argument names `source` if nothing can train.
 std::vector<std::string> training_remarks(const program::Model& model, const std::string& source);
 
+/// `heads` would do nothing: std::invalid_argument that names `source` if no attention loses other units with it.
+void expect_heads(const channels::Analysis& analysis, const std::string& source);
+
 /// Why no channel of the network can be cut; empty if one can.
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
 

@@ -207,6 +207,10 @@ void describe_streams(OptionList& list, data::DataOptions& data) {
       .circumstance();
 }
 
+void describe_validation(OptionList& list, data::DataOptions& data) {
+  list.add("validation", number(data.validation), "hold out the last N training images and score them too");
+}
+
 }  // namespace
 
 void describe_data(OptionList& list, data::DataOptions& data) {
@@ -238,7 +242,6 @@ void describe_data(OptionList& list, data::DataOptions& data) {
   list.add("samples", number(data.samples), "training images of synthetic", {of_set("synthetic", {"synthetic"})});
   list.add("train-limit", number(data.train_limit), "use the first N training images; 0 = all", {any});
   list.add("test-limit", number(data.test_limit), "use the first N test images; 0 = all", {any});
-  list.add("validation", number(data.validation), "hold out the last N training images and score them too", {any});
   describe_streams(list, data);
 }
 
@@ -254,6 +257,7 @@ void describe_augmentation(OptionList& list, data::DataOptions& data) {
 OptionList describe(TrainOptions& options) {
   OptionList list;
   describe_data(list, options.data);
+  describe_validation(list, options.data);
   describe_augmentation(list, options.data);
   describe_partition(list, options);
   describe_network(list, options);

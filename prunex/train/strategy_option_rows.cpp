@@ -38,6 +38,8 @@ std::string no_nodes(const TrainOptions& o) {
 
 std::string no_overlap(const TrainOptions& o) {
   if (!facts_of(o.strategy).weights_alone()) return o.strategy + " waits for its exchanges";
+  if (no_masks(o).empty() && o.freeze_after == strategies::kNever)
+    return "with `freeze_after` never masks wait for them";
   if (!facts_of(o.strategy).duals || o.consensus.penalty.kappa == 0) return "";
   if (o.after_freeze == strategies::AfterFreeze::kAdmm) return "`after_freeze` admm waits for its exchanges";
   return group_words(o) == "none" ? "without `groups` the duals never end" : "";
@@ -156,7 +158,11 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add("keep-schedule",
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
-  list.add("prune-start", number(o.prune_start, exchanges), "first exchange that prunes", {with.gradual()});
+  list.add("prune-start", number(o.prune_start, exchanges), "first exchange that prunes",
+           {with.gradual(), {"`keep_schedule` cubic", [&o] {
+                               const bool hard = o.keep_ramp == sparsity::KeepRamp::kHard;
+                               return hard ? "with `keep_schedule` hard the first exchange prunes" : "";
+                             }}});
   list.add("prune-end", count_or(o.prune_end, {{"auto", kAutomatic}}, exchanges),
            "first exchange at the final share; auto: half of the run", {with.gradual()});
   list.add("freeze-after",

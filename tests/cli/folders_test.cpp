@@ -75,6 +75,11 @@ TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
       scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output", "o.safetensors"});
   ASSERT_EQ(predict.status, 0) << predict.errors;
   EXPECT_THAT(text_of("o.safetensors"), HasSubstr("set/val/bee/3.jpg"));
+  const Result said =
+      cli::run(scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output",
+                                 "said.safetensors", "--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"});
+  ASSERT_EQ(said.status, 0) << said.errors;
+  EXPECT_TRUE(text_of("said.safetensors") == text_of("o.safetensors"));  // cut as the model says
   EXPECT_EQ(summary.at("images_skipped"), 0);
   std::filesystem::copy(scratch_ / "set/val/bee/3.jpg", scratch_ / "SHOT.JPG");
   const Result shot = cli::run(

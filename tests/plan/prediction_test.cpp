@@ -50,6 +50,13 @@ TEST(Recorded, IsWhatAnExchangeSumsUpAndAStepTakes) {
   EXPECT_DOUBLE_EQ(best_accuracy(recorded), 0.8);
 }
 
+TEST(Recorded, EpochsOfAllPhasesAreEpochs) {
+  auto run = tests::recorded_run("ddp");
+  run.options["sparse-epochs"] = "1";
+  run.options["finetune-epochs"] = "1.5";
+  EXPECT_DOUBLE_EQ(Taken(run).recorded.images_per_epoch.value(), 640 / 4.5);
+}
+
 // 4 nodes: half the steps of 2, so half the exchanges; each sends 2 * 3/4 of 8 MB over 10 MB/s in 6 messages of 1 ms.
 TEST(Prediction, OfWeightsIsLocalStepsWorkAndWire) {
   const Taken taken(tests::recorded_run("diloco"));

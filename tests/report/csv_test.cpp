@@ -25,10 +25,10 @@ TEST(Csv, HasALineForEveryExchangeOfEveryRun) {
             "residuals.s_inter,seconds.local,seconds.intra,seconds.project,seconds.inter,seconds.dual,seconds.evaluate,"
             "seconds.total\r");
   EXPECT_EQ(all[2], "\"" + scratch / "a,b" +
-                        "\",,0,2,10,200,2,100,1000,1000000,1000000,0,0.5,0,,0.5,false,0.5,0.5,0.5,0.5,2,0.1,0.2,0.3,"
+                        "\",,0,2,10,200,2,100,1000,1000000,1000000,0,0.5,,,0.5,false,0.5,0.5,0.5,0.5,2,0.1,0.2,0.3,"
                         "0.4,5,8\r");
   EXPECT_EQ(all[8], scratch / "c" +
-                        ",,7,4,20,400,0,100,1000,1000000,1000000,0,0.25,0,0.9,0.5,true,0.25,0.25,0.25,0.25,2,0.1,0.2,"
+                        ",,7,4,20,400,0,100,1000,1000000,1000000,0,0.25,,0.9,0.5,true,0.25,0.25,0.25,0.25,2,0.1,0.2,"
                         "0.3,0.4,5,8\r");
 }
 

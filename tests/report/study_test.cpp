@@ -62,6 +62,33 @@ TEST(Study, AnotherNetworkOrDataSetIsAnotherTask) {
   EXPECT_THAT(tasks_of(runs), SizeIs(3));
 }
 
+TEST(Study, ARunThatBeginsWithAnotherRunsNetworkIsOfThatNetwork) {
+  const Scratch scratch;
+  for (const char* seed : {"0", "1"}) {
+    write_run(scratch / ("a/" + std::string(seed)), with("seed", seed));
+    for (const char* name : {"b/", "c/"}) {
+      RunFiles later = with("seed", seed);
+      later.options["model"] = "\"a/" + std::string(seed) + "/model.pt2\"";
+      write_run(scratch / (name + std::string(seed)), later);
+    }
+  }
+  std::string runs;
+  for (const std::string seed : {"0", "1"}) {
+    for (const auto& [name, options] : std::map<std::string, std::string>{
+             {"a", R"("model": "\"resnet8\"")"}, {"b", R"("model-of": "a")"}, {"c", R"("model-of": "b")"}}) {
+      runs += fmt::format(R"({}{{"name": "{}", "directory": "{}/{}", "state": "done", "options": {{{}}}}})",
+                          runs.empty() ? "" : ",", name, name, seed, options);
+    }
+  }
+  tests::write_text(scratch / "compare.json", R"({"pilots": [], "runs": [)" + runs + "]}");
+  const auto found = find_runs({scratch.path()}).runs;
+  const auto tasks = tasks_of(found);
+  ASSERT_THAT(tasks, SizeIs(1));
+  EXPECT_THAT(tasks[0].title, HasSubstr("resnet8"));
+  ASSERT_THAT(tasks[0].variants, SizeIs(3));
+  for (const auto& variant : tasks[0].variants) EXPECT_THAT(variant.runs, SizeIs(2)) << variant.name;
+}
+
 TEST(Study, LongDifferencesAreNamedByDirectory) {
   const Scratch scratch;
   for (const char* name : {"first-1", "second-1", "third/1"}) {
@@ -153,6 +180,22 @@ TEST(Study, RanksOfUnevenNodesAreAdded) {
   EXPECT_EQ(run.ranks(), 7);
   run.options["ranks-per-node"] = "2";
   EXPECT_EQ(run.ranks(), 6);
+}
+
+TEST(Study, TheShareKeptIsOfTheUnitsThatSurvived) {
+  const Scratch scratch;
+  const auto share = [&] {
+    const auto runs = find_runs({scratch.path()}).runs;
+    for (const auto& figure : accuracy_figures(tasks_of(runs)[0])) {
+      if (figure.id == "kept") return figure.tables[0].rows[0][1].number.value();
+    }
+    return -1.0;
+  };
+  write_run(scratch / "a", {});
+  EXPECT_EQ(share(), 0.5);  // of the masks
+  tests::write_text(scratch / "a/structure.json",
+                    R"({"groups": [{"name": "g", "size": 6, "kept": [0]}, {"name": "h", "size": 2, "kept": [1]}]})");
+  EXPECT_EQ(share(), 0.25);
 }
 
 TEST(FindRuns, FoldersWithoutRunsAreRefusedByName) {

@@ -81,6 +81,16 @@ TEST(Codec, AScaleBelongsToItsBlock) {
   EXPECT_EQ(there_and_back(Payload::kInt2, values, {256, 0}).slice(0, 0, 128).abs().max().item<double>(), 0);
 }
 
+TEST(Codec, ABlockWithoutANumberReadsBackAsNone) {
+  for (const Payload payload : {Payload::kInt8, Payload::kInt4, Payload::kInt2, Payload::kInt1}) {
+    at::Tensor values = noise(256, 5);
+    values[3] = std::nanf("");
+    const at::Tensor read = there_and_back(payload, values, {256, 0});
+    EXPECT_TRUE(read.slice(0, 0, 128).isnan().all().item<bool>()) << name_of(payload);
+    EXPECT_TRUE(read.slice(0, 128).isfinite().all().item<bool>()) << name_of(payload);
+  }
+}
+
 TEST(CompressedMean, OfFullPrecisionIsTheMean) {
   for (const int ranks : {1, 2, 3}) {
     comm::run_ranks(ranks, 1, [&](comm::Hierarchy& h) {

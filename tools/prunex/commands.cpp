@@ -124,6 +124,7 @@ void apply_file(text::OptionList& list, const std::string& command, const std::s
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  if (path.empty() || other_path.empty()) return;
   if (fs::weakly_canonical(path, ignored) != fs::weakly_canonical(other_path, ignored)) return;
   throw std::invalid_argument(fmt::format("`{}`: got {}, which is `{}`: wanted another file", option, path, other));
 }

@@ -65,7 +65,7 @@ void add_options_page(CLI::App& app, int& status);
 /// that names `option`, which named the file, and the path.
 void apply_file(text::OptionList& list, const std::string& command, const std::string& option, const std::string& path);
 
-/// Throws std::invalid_argument if two options name one file, which the second would overwrite.
+/// Throws std::invalid_argument if two options name one file, which the first would overwrite. Empty: not given.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 
 /// How ranks are connected. Throws std::invalid_argument for a device that is not there: before ranks are started.

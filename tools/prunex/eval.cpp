@@ -68,8 +68,11 @@ data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
 }
 
 int run_eval(const EvalCommand& command) {
-  if (!command.json.empty() && !command.answers.empty()) {
-    refuse_same_file("answers", command.answers, "json", command.json);
+  refuse_same_file("answers", command.answers, "json", command.json);
+  for (const auto& [option, path] : {std::pair("answers", command.answers), std::pair("json", command.json)}) {
+    refuse_same_file(option, path, "model", command.model);
+    refuse_same_file(option, path, "test", command.data.test);
+    refuse_same_file(option, path, "dataset", command.data.dataset);
   }
   at::set_num_threads(command.threads);
   const auto device = chosen_device(command.device);

@@ -58,8 +58,7 @@ report::Findings find_runs(const PlanCommand& command) {
 }
 
 int run_plan(const PlanCommand& command, const text::OptionList& list) {
-  if (!command.json.empty() && !command.output.empty())
-    refuse_same_file("json", command.json, "output", command.output);
+  refuse_same_file("json", command.json, "output", command.output);
   const auto findings = find_runs(command);
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {

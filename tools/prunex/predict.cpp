@@ -33,16 +33,21 @@ struct PredictCommand {
   bool quiet = false;
 };
 
-/// `mean` and `std`, else what the network's files say.
+/// What the network's files say, `mean` and `std` instead of theirs.
 train::Carried normalization_of(const PredictCommand& command) {
+  auto carried = train::carried_description(command.model.model, command.weights);
   if (!command.mean.empty()) {
     if (command.mean.size() != command.std.size()) {
       throw std::invalid_argument(fmt::format("`std`: got {} numbers, wanted {}, as many as `mean` has",
                                               command.std.size(), command.mean.size()));
     }
-    return {data::Description{.mean = command.mean, .std = command.std, .classes = {}}, "`mean`"};
+    train::Carried own = carried.value_or(train::Carried{});
+    own.description.mean = command.mean;
+    own.description.std = command.std;
+    own.file = "`mean`";
+    return own;
   }
-  if (auto carried = train::carried_description(command.model.model, command.weights)) return *carried;
+  if (carried) return *carried;
   throw std::invalid_argument(
       fmt::format("`input` {}: 'input' is Byte, and {} does not say how pixels are normalised: wanted `mean` and `std`",
                   command.input, command.model.model));
@@ -128,7 +133,8 @@ int run_predict(const PredictCommand& command) {
   at::NoGradGuard no_grad;
   if (command.mean.empty() != command.std.empty()) throw std::invalid_argument("`mean` and `std`: wanted both or none");
   refuse_same_file("output", command.output, "input", command.input);
-  if (!command.weights.empty()) refuse_same_file("output", command.output, "weights", command.weights);
+  refuse_same_file("output", command.output, "weights", command.weights);
+  refuse_same_file("output", command.output, "model", command.model.model);
   const auto device = chosen_device(command.device);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);

@@ -134,6 +134,8 @@ Target target_of(const PruneCommand& command, const Pruner& pruner) {
 
 prune::PlanOptions plan_options(const PruneCommand& command) {
   prune::PlanOptions options{.limits = command.limits, .tp_compat = command.tp_compat};
+  if (command.global && command.isomorphic)
+    throw std::invalid_argument("`global` and `isomorphic`: wanted one of them");
   options.scope = command.isomorphic ? prune::Scope::kIsomorphic
                   : command.global   ? prune::Scope::kGlobal
                                      : prune::Scope::kLocal;
@@ -304,6 +306,7 @@ int run_prune(const PruneCommand& command) {
   }
   const prune::PlanOptions options = plan_options(command);
   const channels::Analysis analysis(model.program, command.groups);
+  if (command.groups.heads) train::expect_heads(analysis, "`model` " + command.model.model);
   const std::string why = train::nothing_to_cut(analysis, "`model` " + command.model.model);
   if (!why.empty() && !command.quiet) say(text::with_flags(fmt::format("prunex: warning: {}\n", why)));
   Pruner pruner(model, analysis, options);

@@ -31,9 +31,9 @@ std::string line_of(const ReportCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  if (!command.json.empty()) refuse_same_file("json", command.json, "output", command.output);
-  if (!command.csv.empty()) refuse_same_file("csv", command.csv, "output", command.output);
-  if (!command.csv.empty() && !command.json.empty()) refuse_same_file("csv", command.csv, "json", command.json);
+  refuse_same_file("json", command.json, "output", command.output);
+  refuse_same_file("csv", command.csv, "output", command.output);
+  refuse_same_file("csv", command.csv, "json", command.json);
   const auto findings = report::find_runs(command.directories);
   const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
   for (const auto& problem : report.problems) {

@@ -219,6 +219,7 @@ Change Elastic::settle(std::optional<Decision> decision) {
       std::optional<Escort> escort;
       if (store_) escort.emplace(*this, decision->roster);
       Hierarchy next = connect_in(*decision);
+      escort.reset();  // it reads ranks_
       ranks_ = std::move(next);
       break;
     } catch (const std::runtime_error& error) {

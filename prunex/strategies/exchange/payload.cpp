@@ -42,7 +42,7 @@ struct BlockLevels {
   Levels levels;
 
   int code(float value) const {
-    if (spacing == 0) return 0;
+    if (!(spacing > 0) || std::isinf(spacing)) return 0;
     return static_cast<int>(std::clamp(std::nearbyint(value / spacing + levels.offset), 0.0f, levels.last));
   }
   float value(int code) const { return (static_cast<float>(code) - levels.offset) * spacing; }
@@ -60,7 +60,7 @@ float scale_of(int bits, const float* values, int64_t count) {
     if (straddle_zero(bits)) {
       scale += bits == 1 ? magnitude : magnitude * magnitude;
     } else {
-      scale = std::max(scale, magnitude);
+      scale = magnitude > scale || std::isnan(magnitude) ? magnitude : scale;  // NaN stays
     }
   }
   if (straddle_zero(bits)) scale /= static_cast<float>(count);
