@@ -87,7 +87,7 @@ class Importance {
   virtual ~Importance() = default;
 
   /// One score per unit for every group; empty where nothing in the group has a say. The groups may be what a cut left
-  /// of the graph's (remaining_groups.h), with weights cut alike.
+  /// of the graph's (pruner.h), with weights cut alike.
   virtual std::vector<UnitScores> score(const std::vector<sparsity::Group>& groups, const Weights& weights) const = 0;
 
   /// Smaller tensors of the same scores, for scoring the same weights many times: they are cut on the axes 0 and 1 as

@@ -1,6 +1,6 @@
 """Trains across machines over slow links, and prunes while it trains.
 
-    with prunex.DiLoCo(model, optimizer, sync_every=40, payload="int2"):
+    with prunex.DiLoCo(model, optimizer, sync_every=40, payload="int2", outer_lr=1, outer_momentum=0.5):
         for images, labels in loader:                # the loop stays as it is
             optimizer.zero_grad()
             criterion(model(images), labels).backward()

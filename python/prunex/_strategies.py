@@ -218,11 +218,11 @@ class LocalSGD(_Strategy):
 
 class DiLoCo(_Strategy):
     """Local steps, then an outer Nesterov step with the mean change of all ranks (arXiv 2311.08105). `outer_lr` and
-    `outer_momentum` are 0.7 and 0.9 unless told.
+    `outer_momentum` are 0.7 and 0.9 unless told; for payloads of whole numbers 1 and 0.5 did better.
 
     >>> net = nn.Linear(4, 2)
     >>> optimizer = torch.optim.AdamW(net.parameters(), 0.01)
-    >>> with prunex.DiLoCo(net, optimizer, sync_every=40, payload="int2") as diloco:
+    >>> with prunex.DiLoCo(net, optimizer, sync_every=40, payload="int2", outer_lr=1, outer_momentum=0.5) as diloco:
     ...     for _ in range(80):
     ...         optimizer.zero_grad()
     ...         net(torch.randn(8, 4)).square().mean().backward()
