@@ -40,6 +40,7 @@ strategies::HsadmmOptions hsadmm_options() {
   options.masks.groups = channel_groups();
   options.masks.keep = {.start = 2, .end = 10};  // prune from exchange 2 to 10 …
   options.masks.freeze_after = 10;               // … then keep the masks
+  options.outer = {.rate = 0.7, .momentum = 0.8, .from = 1};
   options.local.steps = kLocalSteps;
   options.local.total_steps = kSteps;
   options.local.learning_rate = [](int64_t) { return kLearningRate; };
