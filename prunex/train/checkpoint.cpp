@@ -83,10 +83,18 @@ void forget_own(Checkpoint& checkpoint) {
   for (auto& item : checkpoint.node) {
     if (item.key().starts_with(kNodesOwn)) item.value() = of_newcomer(item.key(), item.value(), checkpoint.product);
   }
+  for (const char* checksum : {kImagesChecksum, kTeacherChecksum}) {
+    if (checkpoint.rank.contains(checksum)) checkpoint.rank.erase(checksum);
+  }
   for (auto& item : checkpoint.rank) item.value() = of_newcomer(item.key(), item.value(), checkpoint.product);
 }
 
 }  // namespace
+
+const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name) {
+  const at::Tensor* of_node = checkpoint.node.find(name);
+  return of_node != nullptr ? of_node : checkpoint.rank.find(name);
+}
 
 Checkpoints::Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic)
     : directory_(std::move(run_directory) + "/checkpoint"),
@@ -122,14 +130,18 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
   } catch (const std::runtime_error& error) {
     why = error.what();
   }
-  bool first = false;
-  const bool failed = anyone_has(why, first);
-  if (ranks_.layout.local_rank() == 0) {
-    std::error_code ignored;  // ranks of several nodes may remove the same folder
-    if (failed) fs::remove_all(folder(checkpoint.exchange), ignored);
-    if (!failed) remove_before(checkpoint.exchange);
+  bool first = false, failed = true;
+  try {
+    failed = anyone_has(why, first);
+  } catch (const std::runtime_error&) {
+    if (elastic_) remove(checkpoint.exchange);  // not all that go on can know whether it is whole
+    throw;
   }
-  if (!failed) return std::nullopt;
+  if (!failed) {
+    remove_others(checkpoint.exchange);
+    return std::nullopt;
+  }
+  remove(checkpoint.exchange);
   return first ? why : "";
 }
 
@@ -166,15 +178,33 @@ void Checkpoints::remove_leftovers() const {
   }
 }
 
-/// Keeps this one and the one before.
-void Checkpoints::remove_before(int64_t exchange) const {
-  auto old = exchanges_in(directory_);
-  std::erase_if(old, [exchange](int64_t k) { return k >= exchange; });
-  if (!old.empty()) old.pop_back();
-  for (int64_t k : old) {
-    std::error_code ignored;  // ranks of several nodes may remove the same folder
-    fs::remove_all(folder(k), ignored);
+void Checkpoints::remove(int64_t exchange) const {
+  if (ranks_.layout.local_rank() != 0) return;
+  std::error_code ignored;  // ranks of several nodes may remove the same folder
+  fs::remove_all(folder(exchange), ignored);
+}
+
+/// Keeps this one and the whole one before.
+void Checkpoints::remove_others(int64_t exchange) const {
+  int64_t before = kNone;
+  const auto all = exchanges_in(directory_);
+  for (const int64_t k : all) {
+    if (k < exchange && is_whole(k)) before = k;
   }
+  for (const int64_t k : all) {
+    if (k != exchange && k != before) remove(k);
+  }
+}
+
+/// As far as is seen here: where nodes were lost, the share that this rank wrote may have another rank's number.
+bool Checkpoints::is_whole(int64_t exchange) const {
+  std::set<std::string> kinds;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder(exchange), missing)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".safetensors")) kinds.insert(name.substr(0, name.find_first_of("-.")));
+  }
+  return kinds == std::set<std::string>{"node", "rank", "z"};
 }
 
 bool Checkpoints::complete_here(int64_t exchange) const {

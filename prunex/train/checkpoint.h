@@ -22,6 +22,12 @@ struct Checkpoint {
   std::string progress;   ///< JSON of what the trainer has counted so far
 };
 
+// Checksums of what a run reads beside its options, among a node's tensors or a rank's own: a rank without a share of
+// its own has those of its node, or none.
+inline constexpr const char* kImagesChecksum = "images";
+inline constexpr const char* kTeacherChecksum = "teacher";
+const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name);
+
 /// The checkpoints of a run, in DIR/checkpoint/<exchange>/: z.safetensors and node-<i>.safetensors, written by the
 /// first rank of each node, and rank-<r>.safetensors. Every file is written under a temporary name and carries a
 /// checksum and the run's configuration. A checkpoint counts once all ranks have written; the last two are kept.
@@ -33,7 +39,9 @@ class Checkpoints {
   Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic = false);
 
   /// Collective. If a rank cannot write its share, or has a `problem` already, nothing of this checkpoint stays and the
-  /// ones before do. Then the first such rank is told why, the others are told "". Nothing is returned for success.
+  /// ones before do. Then the first such rank is told why, the others are told "". Nothing is returned for success;
+  /// then checkpoints of later exchanges, which a run had made that was gone back from, are removed. If a rank is lost
+  /// meanwhile, an elastic run keeps nothing of this checkpoint either.
   std::optional<std::string> save(const Checkpoint& checkpoint, const std::string& problem = "");
 
   /// The newest checkpoint that all ranks have, or the one of `exchange` if that is not 0. What ranks that were killed
@@ -54,7 +62,9 @@ class Checkpoints {
   int64_t smallest(int64_t mine);
   void write_files(const Checkpoint& checkpoint) const;
   bool anyone_has(const std::string& problem, bool& first);
-  void remove_before(int64_t exchange) const;
+  bool is_whole(int64_t exchange) const;
+  void remove(int64_t exchange) const;
+  void remove_others(int64_t exchange) const;
   void remove_leftovers() const;
 
   std::string directory_;

@@ -15,7 +15,7 @@
 namespace prunex::train {
 namespace {
 
-constexpr const char* kImages = "images";  // among a rank's tensors
+constexpr int kAllNodes = -1;
 
 std::optional<std::string> text_in_weights(const std::string& path) {
   if (path.empty()) return std::nullopt;
@@ -74,15 +74,18 @@ void expect_same_images(const data::Dataset& training, comm::Communicator& ranks
                   training.name, *other));
 }
 
-void remember_images(const data::Dataset& training, Checkpoint& checkpoint) {
+void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint) {
   if (!training.is_streamed()) return;
-  checkpoint.rank.insert(kImages, at::tensor({data::listing_checksum(training)}, at::kLong));
+  checkpoint.node.insert(kImagesChecksum,
+                         at::tensor({data::listing_checksum(training), int64_t{node.value_or(kAllNodes)}}, at::kLong));
 }
 
-void expect_remembered_images(const data::Dataset& training, const Checkpoint& checkpoint) {
-  const at::Tensor* before = checkpoint.rank.find(kImages);
+void expect_remembered_images(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
+  const at::Tensor* before = checksum_in(checkpoint, kImagesChecksum);
   if (!training.is_streamed() || before == nullptr) return;
-  if (before->item<int64_t>() == data::listing_checksum(training)) return;
+  const at::Tensor sum_and_node = before->flatten();
+  if (sum_and_node.numel() > 1 && sum_and_node[1].item<int64_t>() != node.value_or(kAllNodes)) return;
+  if (sum_and_node[0].item<int64_t>() == data::listing_checksum(training)) return;
   throw std::invalid_argument(
       fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
                   training.name));

@@ -38,13 +38,13 @@ struct RunImages {
 RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried);
 
 // Folders and shards may be others on another rank, or when a run goes on: then batches would be others, too. Sets in
-// memory are not looked at.
+// memory are not looked at. `node`: whose own files they are, where nodes have such; its number as the run began.
 
 /// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`. Collective.
 void expect_same_images(const data::Dataset& training, comm::Communicator& ranks);
-void remember_images(const data::Dataset& training, Checkpoint& checkpoint);
-/// Throws std::invalid_argument if these are not the images of remember_images().
-void expect_remembered_images(const data::Dataset& training, const Checkpoint& checkpoint);
+void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint);
+/// Throws std::invalid_argument if these are not the images of remember_images(). Of another node's nothing is known.
+void expect_remembered_images(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint);
 
 /// How many files of the sets any rank has found broken; nothing of sets in memory. Collective.
 std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOptions& options, comm::Hierarchy& ranks);

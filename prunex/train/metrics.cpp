@@ -208,6 +208,7 @@ std::string progress_json(const Summary& summary) {
                     {"nodes_joined", summary.nodes_joined},
                     {"images_lost", summary.images_lost},
                     {"frozen", summary.frozen},
+                    {"converged", summary.converged},
                     {"inter_node", summary.bytes.inter_node},
                     {"inter_node_bound", summary.bytes.inter_node_bound},
                     {"intra_node", summary.bytes.intra_node},
@@ -232,6 +233,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
   summary.nodes_joined = json.value("nodes_joined", int64_t{0});
   summary.images_lost = json.value("images_lost", int64_t{0});
   summary.frozen = json.at("frozen");
+  summary.converged = json.value("converged", false);
   summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
   summary.samples_per_second_before_cut = json.at("rate_before_cut");
   read_record(json, "best", summary.best);

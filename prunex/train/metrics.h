@@ -98,6 +98,7 @@ struct Summary {
   data::Description description;  ///< of the images
   int64_t classes = 0;
   bool frozen = false;
+  bool converged = false;         ///< the residuals are below the tolerance: training is over
   double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
   double accuracy_compact = 0;    ///< of the reloaded model.pt2
   std::optional<PartitionRecord> partition;

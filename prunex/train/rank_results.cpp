@@ -53,7 +53,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
-  remember_images(data_.train, checkpoint);
+  remember_images(data_.train, files_of_, checkpoint);
   save_teacher(options_, teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
@@ -63,7 +63,7 @@ Checkpoint RankTrainer::snapshot() {
 }
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
-  expect_remembered_images(data_.train, checkpoint);
+  expect_remembered_images(data_.train, files_of_, checkpoint);
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;

@@ -86,6 +86,7 @@ class RankTrainer {
   comm::Hierarchy& ranks_;
   comm::InterfaceCounters interfaces_;
   const RunImages images_;
+  const std::optional<int> files_of_;  // the node whose own files these are
   const data::Datasets& data_;
   TrainedNetwork network_;
   RunLength length_;

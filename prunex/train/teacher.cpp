@@ -18,8 +18,7 @@
 namespace prunex::train {
 namespace {
 
-constexpr const char* kChecksum = "teacher";  // of a file, among a rank's tensors
-const std::string kWeights = "teacher/";      // and the name of a weight, among a node's
+const std::string kWeights = "teacher/";  // and the name of a weight, among a node's tensors
 
 int64_t logits_of(const program::Graph& graph) {
   return graph.values[graph.outputs.front()].shape.back().factor;
@@ -66,7 +65,7 @@ void expect_same_teacher(const Teacher* teacher, comm::Communicator& ranks) {
 void save_teacher(const TrainOptions& options, const Teacher* teacher, Checkpoint& checkpoint) {
   if (teacher == nullptr) return;
   if (options.teacher != kWholeTeacher) {
-    checkpoint.rank.insert(kChecksum, at::tensor({checksum_of(*teacher)}, at::kLong));
+    checkpoint.node.insert(kTeacherChecksum, at::tensor({checksum_of(*teacher)}, at::kLong));
     return;
   }
   for (const TensorDict* tensors : {&teacher->model.weights.params, &teacher->model.weights.buffers}) {
@@ -77,7 +76,7 @@ void save_teacher(const TrainOptions& options, const Teacher* teacher, Checkpoin
 std::shared_ptr<const Teacher> teacher_after(const Checkpoint& checkpoint, const TrainOptions& options,
                                              std::shared_ptr<const Teacher> teacher, const program::Model& whole) {
   if (options.teacher != kWholeTeacher) {
-    const at::Tensor* before = checkpoint.rank.find(kChecksum);
+    const at::Tensor* before = checksum_in(checkpoint, kTeacherChecksum);
     if (!teacher || before == nullptr || before->item<int64_t>() == checksum_of(*teacher)) return teacher;
     throw std::invalid_argument("`teacher`: the network is not the one with which the run began: wanted the same file");
   }

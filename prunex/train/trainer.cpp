@@ -29,6 +29,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       ranks_(ranks),
       interfaces_(ranks.interfaces),
       images_(std::move(run.images)),
+      files_of_(has_files_by_node(options.data) ? std::optional(ranks.layout.node()) : std::nullopt),
       data_(images_.sets),
       network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis),
                options.optimizer),
@@ -136,6 +137,7 @@ void RankTrainer::end(Run& run) {
 }
 
 void RankTrainer::train_steps(Run& run) {
+  if (summary_.converged) return;
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   begin_steps();
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
@@ -151,7 +153,7 @@ void RankTrainer::train_steps(Run& run) {
     count(metrics, run);
     prune(cut, exchange.index, step, run);
     heed(wishes, run);
-    if (exchange.converged) return;
+    if (summary_.converged) return;
     if (newcomer && step < length_.steps) admit(run);
     lap_.lap();
     begin = Stopwatch::now();
@@ -194,6 +196,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
     if (is_due) round.steps = outlives(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (!round.exchange.exchanged) return;
+    // what overlaps ends between the steps in which exchanges are due
+    if (options_.overlap > 0) round.steps = (step - last_step_) * contributors();
     measure(round, step, run);
     round.cut = pruning_.due_cut(round.exchange, *strategy_);
   };
@@ -300,6 +304,7 @@ void RankTrainer::count(const Metrics& metrics, Run& run) {
   summary_.seconds += metrics.seconds;
   summary_.bytes += metrics.bytes;
   summary_.frozen = metrics.exchange.frozen;
+  summary_.converged = metrics.exchange.converged;
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;

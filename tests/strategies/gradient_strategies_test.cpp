@@ -284,6 +284,23 @@ TEST(PowerSgd, OfFullRankIsDdp) {
   expect_reference(powersgd({.rank = 1, .start_after = kSteps}), 1e-5, "not started");
 }
 
+TEST(PowerSgd, SeesGradientsAgainAfterAStepInWhichTheyWereZero) {
+  comm::run_ranks(2, 1, [](comm::Hierarchy& h) {
+    Replica replica = replica_of(0);
+    const auto strategy = powersgd({.rank = 100, .least_shrinkage = 0})(replica, h);
+    for (const int64_t step : {1, 2}) {
+      const TensorDict noise = gradients(h.layout.rank, step);
+      for (const auto& grad : step == 1 ? zeros_like(noise) : noise) {
+        replica.weights.params[grad.key()].mutable_grad() = grad.value().clone();
+      }
+      strategy->before_update(replica);
+    }
+    TensorDict seen;
+    for (const auto& theta : replica.weights.params) seen.insert(theta.key(), theta.value().grad());
+    EXPECT_LT(worst_gap(seen, mean_gradients(2, 2)), 1e-4);
+  });
+}
+
 TEST(PowerSgd, KeepsWhatTheFactorsLeaveOut) {
   for (const int64_t rank : {1, 2}) {
     expect_nothing_lost(powersgd({.rank = rank, .least_shrinkage = 0}), "powersgd");

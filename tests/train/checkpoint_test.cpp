@@ -190,15 +190,18 @@ TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
 /// Checkpoints of a made-up state, on one rank.
 class Checkpointing : public testing::Test {
  protected:
+  static Checkpoint made_up(int64_t exchange) {
+    Checkpoint checkpoint;
+    checkpoint.exchange = exchange;
+    checkpoint.product.insert("w", at::full({3}, static_cast<double>(exchange)));
+    checkpoint.node.insert("v/w", at::ones({3}));
+    checkpoint.rank.insert("u/w", at::ones({3}));
+    return checkpoint;
+  }
   std::optional<std::string> save(int64_t exchange, const std::string& problem = "") {
     std::optional<std::string> failure;
     comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
-      Checkpoint checkpoint;
-      checkpoint.exchange = exchange;
-      checkpoint.product.insert("w", at::full({3}, static_cast<double>(exchange)));
-      checkpoint.node.insert("v/w", at::ones({3}));
-      checkpoint.rank.insert("u/w", at::ones({3}));
-      failure = Checkpoints(scratch_.path(), kConfig, ranks).save(checkpoint, problem);
+      failure = Checkpoints(scratch_.path(), kConfig, ranks).save(made_up(exchange), problem);
     });
     return failure;
   }
@@ -220,6 +223,34 @@ TEST_F(Checkpointing, TheLastTwoAreKept) {
   EXPECT_FALSE(fs::exists(file(2, "z.safetensors")));
   EXPECT_TRUE(fs::exists(file(4, "z.safetensors")));
   EXPECT_EQ(load().product["w"][0].item<double>(), 6);
+}
+
+TEST_F(Checkpointing, OnesOfARunThatWasGoneBackFromAreRemovedByTheNext) {
+  for (int64_t k : {8, 12, 9}) save(k);
+  EXPECT_EQ(load().exchange, 9);
+  EXPECT_EQ(load(8).exchange, 8);
+  EXPECT_FALSE(fs::exists(file(12, "")));
+}
+
+TEST_F(Checkpointing, OneThatIsNotWholeIsNotKeptInsteadOfOneThatIs) {
+  for (int64_t k : {10, 20}) save(k);
+  fs::remove(file(20, "rank-0.safetensors"));
+  save(30);
+  EXPECT_FALSE(fs::exists(file(20, "")));
+  EXPECT_EQ(load(10).exchange, 10);
+  EXPECT_EQ(load().exchange, 30);
+}
+
+TEST_F(Checkpointing, NothingStaysOfOneInWhichAnElasticRunLosesARank) {
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoints checkpoints(scratch_.path(), kConfig, ranks, true);
+    EXPECT_EQ(checkpoints.save(made_up(10)), std::nullopt);
+    if (ranks.layout.rank == 1) return;
+    ranks.world->abort("lost rank 1");
+    EXPECT_THAT([&] { checkpoints.save(made_up(20)); }, ThrowsMessage<std::runtime_error>(HasSubstr("lost rank 1")));
+  });
+  EXPECT_FALSE(fs::exists(file(20, "")));
+  EXPECT_EQ(load().exchange, 10);
 }
 
 TEST_F(Checkpointing, OneThatNotAllFilesOfWereWrittenDoesNotCount) {
@@ -311,6 +342,23 @@ TEST_F(Checkpointing, NoneIsOneLine) {
   EXPECT_THAT([&] { load(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("`resume_exchange` 3")));
 }
 
+/// A rank that begins as one that has just joined.
+TEST_F(Checkpointing, WhoHasNoShareHasTheChecksumsOfTheNodesAndNotThoseOfARank) {
+  comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoint checkpoint = made_up(2);
+    checkpoint.node.insert(kImagesChecksum, at::full({1}, 5, at::kLong));
+    checkpoint.rank.insert(kTeacherChecksum, at::full({1}, 7, at::kLong));
+    Checkpoints(scratch_.path(), kConfig, ranks, true).save(checkpoint);
+  });
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const Checkpoint loaded = Checkpoints(scratch_.path(), kConfig, ranks, true).load(0);
+    const at::Tensor* images = checksum_in(loaded, kImagesChecksum);
+    ASSERT_NE(images, nullptr);
+    EXPECT_EQ(images->item<int64_t>(), 5);
+    EXPECT_EQ(checksum_in(loaded, kTeacherChecksum) != nullptr, ranks.layout.rank == 0);
+  });
+}
+
 TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   Checkpoint checkpoint;
   checkpoint.exchange = 7;
@@ -319,6 +367,7 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   checkpoint.product.insert("w", z);
   checkpoint.node.insert("mask/g", at::ones({4}, at::kBool));
   checkpoint.node.insert("z_node/w", z + 1);
+  for (const char* name : {"images", "teacher"}) checkpoint.node.insert(name, at::full({2}, 5, at::kLong));
   checkpoint.rank.insert("theta/w", z + 2);
   checkpoint.rank.insert("u/w", z + 3);
   const std::string config = "seed = 3\nmodel = \"resnet8\"\n";
@@ -332,6 +381,9 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   EXPECT_TRUE(at::equal(taken.checkpoint.product["w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["mask/g"], checkpoint.node["mask/g"]));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["z_node/w"], z));
+  for (const char* name : {"images", "teacher"}) {
+    EXPECT_TRUE(at::equal(taken.checkpoint.node[name], checkpoint.node[name])) << name;
+  }
   EXPECT_TRUE(at::equal(taken.checkpoint.rank["theta/w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.rank["u/w"], at::zeros({4})));
   EXPECT_THAT([&] { take_over(bytes, "seed = 4\nmodel = \"resnet8\"\n", *node); },

@@ -1,9 +1,12 @@
-// Which numbers images are normalised by: the network's file's, where it says some.
+// Which numbers images are normalised by: the network's file's, where it says some; and whether they are the same ones.
 #include "prunex/train/images.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include "prunex/io/safetensors.h"
@@ -90,6 +93,50 @@ TEST(LoadImages, NormalisesAllSetsByTheFilesNumbersAndSaysSo) {
 TEST(LoadImages, SaysNothingWhereTheNumbersAreTheSetsOwn) {
   const data::Description own = load_images(few_images(), std::nullopt).description;
   EXPECT_EQ(load_images(few_images(), Carried{own, "net.pt2"}).remark, "");
+}
+
+/// Folders of two classes, with one file each that nobody reads: its name is what counts.
+data::Dataset images_in(const std::string& folder, const std::string& file) {
+  for (const std::string part : {"train/ant", "train/bee", "val/ant", "val/bee"}) {
+    std::filesystem::create_directories(folder + "/" + part);
+    std::ofstream(folder + "/" + part + "/" + file) << "image";
+  }
+  data::DataOptions options;
+  options.dataset = folder;
+  return data::load_datasets(options).train;
+}
+
+class RememberedImages : public testing::Test {
+ protected:
+  static void expect_refused(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
+    EXPECT_THAT([&] { expect_remembered_images(training, node, checkpoint); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("the images are not those with which the run began")));
+  }
+
+  const tests::Scratch scratch_;
+  const data::Dataset images_ = images_in(scratch_ / "one", "0.jpg"), others_ = images_in(scratch_ / "two", "1.jpg");
+  Checkpoint checkpoint_;
+};
+
+TEST_F(RememberedImages, AreToldToANodeThatJoins) {
+  remember_images(images_, std::nullopt, checkpoint_);
+  const auto node = comm::make_solo("node");
+  const Handover taken = take_over(to_bytes({checkpoint_, "runs/one"}, kConfig, *node), kConfig, *node);
+  EXPECT_NO_THROW(expect_remembered_images(images_in(scratch_ / "copy", "0.jpg"), std::nullopt, taken.checkpoint));
+  expect_refused(others_, std::nullopt, taken.checkpoint);
+}
+
+TEST_F(RememberedImages, OfANodeAreNotAskedForOfAnother) {
+  remember_images(images_, 0, checkpoint_);
+  EXPECT_NO_THROW(expect_remembered_images(images_, 0, checkpoint_));
+  EXPECT_NO_THROW(expect_remembered_images(others_, 1, checkpoint_));
+  expect_refused(others_, 0, checkpoint_);
+}
+
+TEST_F(RememberedImages, MayBeAmongTheTensorsOfARank) {
+  checkpoint_.rank.insert(kImagesChecksum, at::tensor({data::listing_checksum(images_)}, at::kLong));
+  EXPECT_NO_THROW(expect_remembered_images(images_, 0, checkpoint_));
+  expect_refused(others_, 0, checkpoint_);
 }
 
 TEST(Train, GoesOnWithTheNumbersOfTheProductItStartsFrom) {

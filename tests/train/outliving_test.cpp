@@ -275,6 +275,19 @@ TEST(RunWithCuts, IsJoined) {
   }
 }
 
+/// The checksum of the teacher comes with what all have.
+TEST(RunWithATeacher, IsJoined) {
+  const tests::Scratch scratch;
+  TrainOptions options = tiny_run(80, 1);
+  options.run_dir = scratch / "teacher";
+  run_to_end(options);
+  options = run_with_newcomer("ddp", scratch / "run");
+  options.teacher = scratch / "teacher/model.pt2";
+  Life first(options.run_dir, -1, Life::From::kAdmission), newcomer(options.run_dir, -1);
+  for (const End& end : run_and_join(options, 2, 10, {{0, &first}}, newcomer)) EXPECT_EQ(end.error, "");
+  EXPECT_EQ(changes_of(options.run_dir).size(), 1U);
+}
+
 /// While a node comes in, one of the three is lost, at one operation after the other. The run is long enough for the
 /// newcomer to find another door.
 TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {

@@ -136,6 +136,19 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
   EXPECT_TRUE(fs::exists(scratch / "run/checkpoint/6"));  // which were asked for
 }
 
+/// It does at once: the tolerance is that large.
+TEST(Safekeeping, ARunThatHasConvergedTrainsNoFurther) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "run");
+  options.consensus.tolerance.relative = 1e9;
+  options.checkpoint_every = 1;
+  EXPECT_LT(run_to_end(options).exchanges, options.exchanges);
+  fs::copy(scratch / "run", scratch / "whole", fs::copy_options::recursive);
+  fs::remove(scratch / "run/model.safetensors");
+  run_to_end(resumed(options));
+  expect_equal(scratch / "run", scratch / "whole");
+}
+
 TEST(Safekeeping, FilesThatAKilledRunLeftUnderConstructionAreRemoved) {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "run");

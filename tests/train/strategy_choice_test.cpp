@@ -182,6 +182,13 @@ TEST(Strategies, OverlapAllExchangesButTheFirstAndTheLast) {
   EXPECT_EQ(overlapping.overlapped_steps, 2);
   EXPECT_EQ(overlapping.exchanges, 4);
   EXPECT_EQ(overlapping.bytes.inter_node, waiting.bytes.inter_node);
+  EXPECT_EQ(overlapping.samples, waiting.samples);
+  std::vector<int64_t> steps;
+  for (const auto& line : lines_of(scratch / "overlapping")) {
+    steps.push_back(line.at("step"));
+    EXPECT_EQ(line.at("samples"), steps.back() * waiting.samples / waiting.steps);
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 5, 7, 8}));
 }
 
 // A run that was stopped two exchanges before its last ends with the same bits as one that was not.

@@ -21,6 +21,7 @@ struct Factored {
   std::string name;
   at::Tensor error;  // rows x columns: what the factors have left out
   at::Tensor p, q;   // rows x rank; columns x rank
+  at::Tensor first;  // q of the first step
 };
 
 bool shrinks(int64_t rows, int64_t columns, int64_t rank, double factor) {
@@ -85,9 +86,10 @@ class PowerSgd final : public GradientStrategy {
         whole_.push_back(static_cast<int64_t>(i));
         continue;
       }
+      const at::Tensor first = at::randn({columns, rank}, generator, theta.dtype()).to(theta.device());
       factored_.push_back({static_cast<int64_t>(i), replica.weights.params[i].key(),
                            at::zeros({rows, columns}, theta.options()), at::empty({rows, rank}, theta.options()),
-                           at::randn({columns, rank}, generator, theta.dtype()).to(theta.device())});
+                           first.clone(), first});
     }
   }
 
@@ -122,7 +124,9 @@ class PowerSgd final : public GradientStrategy {
           sparsity::slice(at::arange(tensor.error.numel(), at::kLong).view(part.shape), part, tensor.name);
       const at::Tensor kept_columns = kept.reshape({rows, columns})[0].remainder(tensor.error.size(1));
       tensor.error = error.reshape({rows, columns});
-      tensor.q = tensor.q.index_select(0, kept_columns.to(tensor.q.device())).narrow(1, 0, rank).contiguous();
+      for (at::Tensor* q : {&tensor.q, &tensor.first}) {
+        *q = q->index_select(0, kept_columns.to(q->device())).narrow(1, 0, rank).contiguous();
+      }
       tensor.p = at::empty({rows, rank}, tensor.error.options());
     }
   }
@@ -153,7 +157,14 @@ class PowerSgd final : public GradientStrategy {
       at::Tensor grad = grads[static_cast<size_t>(tensor.parameter)].view(tensor.error.sizes());
       grad.copy_(at::mm(tensor.p, tensor.q.t()));
       tensor.error.sub_(grad);
+      begin_anew(tensor);
     }
+  }
+
+  /// Columns of q that are 0 stay so in all steps that follow: of a gradient that is 0, or of too low a rank.
+  static void begin_anew(Factored& tensor) {
+    const at::Tensor gone = tensor.q.eq(0).all(0, /*keepdim=*/true);
+    tensor.q.copy_(at::where(gone, tensor.first, tensor.q));
   }
 
   RailExchange exchange_;
