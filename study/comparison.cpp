@@ -186,19 +186,33 @@ class Reader {
     }
   }
 
-  /// It wins over what [common] or the run that it is like says of the option.
+  static OptionValues network_of(const OptionValues& options) {
+    OptionValues network;
+    for (const char* name : {"model", "norm", "width"}) {
+      if (options.contains(name)) network[name] = options.at(name);
+    }
+    return network;
+  }
+
+  /// It wins over what [common] or the run that it is like says of the option and those beside it.
   void take_file_of(const toml::node& node, const RunFile& file, const toml::table& table, NamedRun& run) const {
     const NamedRun& other = run_before(node, file.key);
     if (!run.rates.empty()) {
       fail(node, fmt::format("{} and rates: pilots go before there is a {}; wanted lr", file.key, file.file));
     }
-    if (table.get(file.option)) fail(node, fmt::format("{} and {}: wanted one of them", file.key, file.option));
+    const auto replace = [&](std::string_view option) {
+      if (table.get(option)) fail(*table.get(option), fmt::format("{} and {}: wanted one of them", file.key, option));
+      run.options.erase(std::string(option));
+    };
+    replace(file.option);
+    std::for_each(file.beside.begin(), file.beside.end(), replace);
     for (const int64_t seed : run.seeds) {
       if (std::find(other.seeds.begin(), other.seeds.end(), seed) != other.seeds.end()) continue;
       fail(node, fmt::format("{}: '{}' has no seed {}", file.key, other.name, seed));
     }
-    run.options.erase(file.option);
     run.taken_from[file.key] = other.name;
+    if (std::string_view(file.option) != "model") return;
+    run.stand_in = other.taken_from.contains(file.key) ? other.stand_in : network_of(other.options);
   }
 
   /// Its seed or its seeds.
@@ -284,6 +298,7 @@ std::vector<Job> jobs_of(const Comparison& comparison,
       job.options = run.options;
       job.options["seed"] = std::to_string(job.seed);
       if (rate) job.options["lr"] = fmt::format("{}", *rate);
+      job.stand_in = run.stand_in;
       for (const auto& [key, name] : run.taken_from) job.taken_from[key] = fmt::format("{}/{}", name, job.seed);
       jobs.push_back(std::move(job));
     }
@@ -299,31 +314,16 @@ std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {
   return jobs;
 }
 
-std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
-  std::vector<Job> jobs = runs;
-  for (auto& job : jobs) {
-    job.kind = JobKind::kTiming;
-    job.directory = job.name + "/timing";
-    job.options["exchanges"] = std::to_string(exchanges);
-    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = std::string("0");
-    // what counts exchanges of the whole run
-    const auto shorten = [&](const char* option, int64_t to) {
-      if (job.options.contains(option)) job.options[option] = std::to_string(to);
-    };
-    shorten("local-after", (exchanges + 3) / 4);
-    shorten("prune-end", (exchanges + 1) / 2);
-    shorten("freeze-after", (exchanges + 1) / 2);
-  }
-  return jobs;
+std::string path_for(const Job& job, const RunFile& file, const std::string& directory) {
+  return fmt::format("{}/{}/{}", directory, job.taken_from.at(file.key), file.file);
 }
 
 std::string config_of(const Job& job, const std::string& directory) {
   std::string lines;
   for (const auto& [name, value] : job.options) lines += fmt::format("{} = {}\n", name, value);
-  for (const auto& [key, option, file] : kRunFiles) {
-    if (!job.taken_from.contains(key)) continue;
-    const auto path = fmt::format("{}/{}/{}", directory, job.taken_from.at(key), file);
-    lines += fmt::format("{} = {}\n", option, text::toml_text(toml::value(path)));
+  for (const RunFile& file : kRunFiles) {
+    if (!job.taken_from.contains(file.key)) continue;
+    lines += fmt::format("{} = {}\n", file.option, text::toml_text(toml::value(path_for(job, file, directory))));
   }
   return lines;
 }

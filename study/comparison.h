@@ -1,12 +1,14 @@
 // The file of prunex compare: named runs times seeds. docs/report.md, "Comparisons".
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace prunex::study {
@@ -21,11 +23,12 @@ using OptionValues = std::map<std::string, std::string>;
 struct RunFile {
   const char* key;
   const char* option;
-  const char* file;  ///< in the directory of that run
+  const char* file;                             ///< in the directory of that run
+  std::array<std::string_view, 4> beside = {};  ///< keys that it leaves nothing to say, the option's own aside
 };
-inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2"},
+inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2", {"width", "norm", "widths", "widths-of"}},
                                         {"teacher-of", "teacher", "model.pt2"},
-                                        {"widths-of", "widths", "structure.json"}};
+                                        {"widths-of", "widths", "structure.json", {"weights"}}};
 
 struct NamedRun {
   std::string name;
@@ -34,6 +37,7 @@ struct NamedRun {
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
   std::map<std::string, std::string> taken_from;  ///< by a key of kRunFiles: a run before this one that has these seeds
+  OptionValues stand_in;                          ///< of a run with model-of: the network that its file comes from
 };
 
 struct Comparison {
@@ -58,6 +62,7 @@ struct Job {
   std::string directory;  ///< below the comparison's: NAME/SEED, NAME/pilot-RATE, NAME/pilot-RATE-SEED or NAME/timing
   OptionValues options;
   std::map<std::string, std::string> taken_from;  ///< by a key of kRunFiles: a run's directory below the comparison's
+  OptionValues stand_in;                          ///< the run's
 
   std::string title() const;
 };
@@ -75,9 +80,14 @@ std::vector<Job> jobs_of(const Comparison& comparison,
 
 /// The first job of every name.
 std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
-/// Runs cut short to so many exchanges; in the later half, as in the whole runs, masks are final.
+/// Options of a run of so many exchanges, without warm-up. In the later half masks are final, and what cuts to a target
+/// leave is trained; one that begins with its cut has it after the first exchange. Phases of their own are not there.
+OptionValues cut_short(OptionValues options, int64_t exchanges);
+/// Runs that are cut short so.
 std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
 
+/// What a job in the comparison of that directory takes by `file.key`, which it has.
+std::string path_for(const Job& job, const RunFile& file, const std::string& directory);
 /// The lines of a file for `prunex train --config`, of a job in the comparison of that directory.
 std::string config_of(const Job& job, const std::string& directory);
 

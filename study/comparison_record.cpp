@@ -113,6 +113,13 @@ void ComparisonRecord::claim() {
   lock_.emplace(directory_, "prunex compare");
 }
 
+bool ComparisonRecord::knows(const std::string& name) const {
+  const auto has_name = [&](const ordered_json& entry) { return entry.value("name", "") == name; };
+  return fs::exists(fs::path(directory_) / name) ||
+         std::any_of(entries_.begin(), entries_.end(),
+                     [&](const auto& list) { return std::any_of(list.second.begin(), list.second.end(), has_name); });
+}
+
 void ComparisonRecord::forget(const std::string& name) {
   for (auto& [kind, entries] : entries_) {
     std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });

@@ -22,7 +22,9 @@ class ComparisonRecord {
 
   /// Makes the directory, for nobody else until this ends; std::runtime_error if another process has it.
   void claim();
-  /// As if nothing had been done of the runs of a name.
+  /// Whether something was done of the runs of a name.
+  bool knows(const std::string& name) const;
+  /// As if nothing had been done of them.
   void forget(const std::string& name);
   /// The same, and removes their directories.
   void remove(const std::string& name);

@@ -39,6 +39,64 @@ void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerO
   if (!options.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", options.data_dir});
 }
 
+/// Whether the other run of `file.key` has ended and left it.
+bool is_there(const ComparisonRecord& record, const Job& job, const RunFile& file) {
+  const fs::path path = path_for(job, file, record.directory());
+  return fs::exists(path.parent_path() / "summary.json") && fs::exists(path);
+}
+
+/// Whether the options go with the files of other runs, be they there or not.
+void check_options(const ComparisonRecord& record, const Job& job) {
+  train::TrainOptions options;
+  text::OptionList known = train::describe(options);
+  for (const auto& [name, value] : job.options) known.find(name)->set(text::word_of(value));
+  for (const RunFile& file : kRunFiles) {
+    if (!job.taken_from.contains(file.key)) continue;
+    known.find(file.option)->set(path_for(job, file, record.directory()));
+  }
+  train::apply_preset(known, options);
+  known.check();
+  known.refuse_idle();
+  train::validate(options);
+}
+
+/// With what is there of other runs; without the rest, and what has no effect without it.
+OptionValues options_so_far(const ComparisonRecord& record, const Job& job) {
+  OptionValues options = job.options;
+  for (const RunFile& file : kRunFiles) {
+    if (!job.taken_from.contains(file.key)) continue;
+    if (is_there(record, job, file)) {
+      options[file.option] = text::toml_of(path_for(job, file, record.directory()));
+    } else if (std::string_view(file.option) == "model") {
+      for (const auto& [name, value] : job.stand_in) options[name] = value;
+    } else if (std::string_view(file.option) == "teacher") {
+      for (const char* of_teacher : {"teacher-share", "teacher-temperature"}) options.erase(of_teacher);
+    }
+  }
+  const auto is_file = [&](const char* name) {
+    return options.contains(name) && text::word_of(options.at(name)).ends_with(".pt2");
+  };
+  if (!is_file("model") && !is_file("teacher")) options.erase("max-model-size");
+  return options;
+}
+
+std::string error_of_check(const ComparisonRecord& record, const Job& job, const RunnerOptions& options) {
+  if (!job.taken_from.empty()) {
+    try {
+      check_options(record, job);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+  }
+  const auto so_far = job.taken_from.empty() ? job.options : options_so_far(record, job);
+  std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
+  for (const auto& [name, value] : so_far) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
+  add_data_dir(words, job, options);
+  std::string error = launch::error_of_run({.words = words});
+  if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
+  return error;
+}
+
 /// A job that is running.
 struct Active {
   const Job& job;
@@ -76,14 +134,11 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
   return words;
 }
 
-void check_job(const Job& job, const RunnerOptions& options) {
-  std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
-  for (const auto& [name, value] : job.options) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
-  add_data_dir(words, job, options);
-  std::string error = launch::error_of_run({.words = words});
+void check_job(const ComparisonRecord& record, const Job& job, const RunnerOptions& options) {
+  const std::string error = error_of_check(record, job, options);
   if (error.empty()) return;
-  if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
-  throw std::invalid_argument(fmt::format("compare: run '{}': {}", job.name, error));
+  const char* kind = job.kind == JobKind::kTiming ? "timing of run" : "run";
+  throw std::invalid_argument(fmt::format("compare: {} '{}': {}", kind, job.name, error));
 }
 
 class ComparisonRunner::State {
@@ -131,9 +186,7 @@ class ComparisonRunner::State {
   /// What another run is yet to leave; null if all is there.
   const RunFile* missing_file_of(const Job& job) const {
     const auto is_missing = [&](const RunFile& file) {
-      if (!job.taken_from.contains(file.key)) return false;
-      const auto other = fs::path(record_.directory()) / job.taken_from.at(file.key);
-      return !fs::exists(other / "summary.json") || !fs::exists(other / file.file);
+      return job.taken_from.contains(file.key) && !is_there(record_, job, file);
     };
     const auto* missing = std::find_if(std::begin(kRunFiles), std::end(kRunFiles), is_missing);
     return missing == std::end(kRunFiles) ? nullptr : missing;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 #include "launch/process.h"
 #include "prunex/io/files.h"
@@ -30,8 +31,8 @@ struct Point {
 };
 
 std::vector<std::string> words(const report::Run& run, const Job& job, const std::string& target, double mbit,
-                               const VerifyOptions& options, const RunnerOptions& runner) {
-  std::vector<std::string> words{options.script,
+                               const std::string& script, const RunnerOptions& runner) {
+  std::vector<std::string> words{script,
                                  std::to_string(run.nodes()),
                                  std::to_string(run.ranks() / run.nodes()),
                                  fmt::format("{}", mbit),
@@ -45,24 +46,17 @@ std::vector<std::string> words(const report::Run& run, const Job& job, const std
                                  "--quiet",
                                  "--eval-every",
                                  "0"};
-  if (options.exchanges > 0) {  // perhaps fewer steps than the warm-up of the whole run
-    words.insert(words.end(), {"--exchanges", std::to_string(options.exchanges), "--warmup-epochs", "0"});
-  }
   if (!runner.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", runner.data_dir});
   return words;
 }
 
-/// The original's measured work for as many steps, with the bytes and messages of the run over that link.
-double computed_seconds(const report::Run& original, const report::Run& again, double mbit) {
-  const double share = static_cast<double>(again.summary->steps) / static_cast<double>(original.summary->steps);
-  report::Cost cost = report::cost_of(again);
-  const report::Cost before = report::cost_of(original);
-  cost.local = before.local * share;
-  cost.exchange = before.exchange * share;
-  return report::seconds_at(cost, mbit);
+/// The original's measured work, at the sizes of the run over that link, with that one's bytes and messages.
+double computed_seconds(const report::Run& original, report::Run again, double mbit) {
+  again.timed = original.timed.empty() ? original.exchanges : original.timed;
+  return report::seconds_at(report::cost_of(again), mbit);
 }
 
-Point measure(const ComparisonRecord& record, const Job& job, const report::Run* original, double mbit,
+Point measure(const ComparisonRecord& record, Job job, const report::Run* original, double mbit,
               const VerifyOptions& options, const RunnerOptions& runner) {
   Point point{.title = job.title(), .mbit = mbit};
   if (original == nullptr || !original->summary || original->nodes() < 2) {
@@ -76,8 +70,9 @@ Point measure(const ComparisonRecord& record, const Job& job, const report::Run*
   const auto target = fmt::format("{}/verify/{}-{}-{}", record.directory(), job.name, job.seed, mbit);
   fs::remove_all(target);
   fs::create_directories(fs::path(target).parent_path());
+  if (options.exchanges > 0) job.options = cut_short(std::move(job.options), options.exchanges);
   io::write_file_atomically(target + ".toml", config_of(job, record.directory()));
-  const auto command = words(*original, job, target, mbit, options, runner);
+  const auto command = words(*original, job, target, mbit, options.script, runner);
   point.error = launch::error_of_run({.program = command.front(), .words = command});
   const report::Run again = report::read_run(target);
   if (!again.summary) return point;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "compare_files.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 
@@ -21,21 +22,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::StartsWith;
 using tests::Scratch;
-
-const std::string kTiny = R"([common]
-dataset = "synthetic"
-samples = 200
-test-limit = 40
-model = "resnet8"
-nodes = 2
-batch-size = 10
-local-steps = 2
-)";
-const std::string kCommon = kTiny + "groups = \"none\"\nkappa = 0\n";
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path) << text;
-}
 
 /// One run, "a", of so many exchanges.
 std::string one_run(int exchanges) {
@@ -49,16 +35,6 @@ void wait_until(const Scratch& scratch, const std::function<bool()>& seen) {
     ASSERT_FALSE(over);
     usleep(20000);
   }
-}
-
-nlohmann::json record(const Scratch& scratch) {
-  std::ifstream file(scratch / "out/compare.json");
-  return nlohmann::json::parse(file);
-}
-
-Result compare(const Scratch& scratch, std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"compare", "c.toml", "--output", "out", "--dirty"});
-  return run(scratch.path(), more);
 }
 
 TEST(Compare, SurvivesAFailingRunAndSkipsWhatIsDone) {

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
 #include <stdexcept>
 
 #include "tests/study/comparison_files.h"
@@ -80,6 +78,35 @@ seeds = [4]
   EXPECT_EQ(config_of(jobs[1], "runs"), "seed = 4\nmodel = \"runs/a/4/model.pt2\"\nteacher = \"runs/a/4/model.pt2\"\n");
 }
 
+TEST(Comparison, WhatOtherRunsSayOfTheNetworkIsNotSaidOfOneThatComesFromAFile) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, R"([common]
+width = 2
+weights = "w.safetensors"
+[[run]]
+name = "a"
+model = "resnet8"
+[[run]]
+name = "b"
+model-of = "a"
+[[run]]
+name = "c"
+like = "a"
+model-of = "b"
+[[run]]
+name = "d"
+widths-of = "a"
+)");
+  const auto jobs = jobs_of(comparison, [](const NamedRun&) { return std::nullopt; });
+  ASSERT_THAT(jobs, SizeIs(4));
+  for (const Job& job : {jobs[1], jobs[2]}) {
+    EXPECT_THAT(job.options, ElementsAre(Pair("seed", "0"), Pair("weights", "\"w.safetensors\"")));
+    EXPECT_THAT(job.stand_in, ElementsAre(Pair("model", "\"resnet8\""), Pair("width", "2")));
+  }
+  EXPECT_THAT(jobs[3].options, ElementsAre(Pair("seed", "0"), Pair("width", "2")));
+  EXPECT_THAT(jobs[3].stand_in, SizeIs(0));
+}
+
 TEST(Comparison, ARunMayHaveTheWidthsOfAnotherOfEqualSeed) {
   const Scratch scratch;
   const auto jobs = jobs_of(read(scratch, kWidths), [](const NamedRun&) { return std::nullopt; });
@@ -131,33 +158,6 @@ TEST(Comparison, RunsThatWaitForAPilotAreNotThereYet) {
   EXPECT_THAT(jobs_of(read(scratch, kFile), [](const NamedRun&) { return std::nullopt; }), SizeIs(3));
 }
 
-TEST(Comparison, TimingsAreTheFirstSeedsCutShort) {
-  const Scratch scratch;
-  const auto runs = jobs_of(read(scratch, kFile), [](const NamedRun&) { return 0.1; });
-  const auto timings = timings_of(first_seeds_of(runs), 10);
-  std::set<std::string> names;
-  for (const auto& run : runs) names.insert(run.name);
-  ASSERT_THAT(timings, SizeIs(names.size()));
-  EXPECT_LT(timings.size(), runs.size());
-  for (const auto& timing : timings) {
-    const auto run = std::find_if(runs.begin(), runs.end(), [&](const Job& job) { return job.name == timing.name; });
-    EXPECT_EQ(timing.seed, run->seed);
-    EXPECT_EQ(timing.directory, timing.name + "/timing");
-    OptionValues options = run->options;
-    for (const char* off : {"eval-every", "checkpoint-every"}) options[off] = "0";
-    options["exchanges"] = "10";
-    EXPECT_EQ(timing.options, options);
-  }
-}
-
-TEST(Comparison, TimingsShortenWhatCountsExchanges) {
-  const Job run{.name = "a", .directory = "a/0", .options = {{"local-after", "20"}, {"prune-end", "52"}}};
-  const auto timing = timings_of({run}, 8).at(0);
-  EXPECT_EQ(timing.options.at("local-after"), "2");
-  EXPECT_EQ(timing.options.at("prune-end"), "4");
-  EXPECT_FALSE(timing.options.contains("freeze-after"));
-}
-
 TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   const auto of = [](const std::string& what) {
     return refusal("[pilot]\nvalidation = 9\n[[run]]\nname = \"a\"\n[[run]]\nname = \"b\"\n" + what);
@@ -168,6 +168,10 @@ TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(of("widths-of = \"a\"\nwidths = \"x\"\n"), HasSubstr("widths-of and widths: wanted one of them"));
   EXPECT_THAT(of("widths-of = \"a\"\nseeds = [0, 3]\n"), HasSubstr("widths-of: 'a' has no seed 3"));
   EXPECT_THAT(of("model-of = \"a\"\nmodel = \"vgg16\"\n"), HasSubstr("model-of and model: wanted one of them"));
+  EXPECT_THAT(of("model-of = \"a\"\nwidth = 2\n"), HasSubstr("c.toml:8: model-of and width: wanted one of them"));
+  EXPECT_THAT(of("norm = \"group\"\nmodel-of = \"a\"\n"), HasSubstr("c.toml:7: model-of and norm: wanted one of"));
+  EXPECT_THAT(of("model-of = \"a\"\nwidths-of = \"a\"\n"), HasSubstr("c.toml:8: model-of and widths-of: wanted one"));
+  EXPECT_THAT(of("widths-of = \"a\"\nweights = \"x\"\n"), HasSubstr("c.toml:8: widths-of and weights: wanted one of"));
   EXPECT_THAT(of("like = \"b\"\n"), HasSubstr("like: wanted the name of a [[run]] further up"));
   EXPECT_THAT(of("rates = [1]\n[[run]]\nname = \"c\"\nlike = \"b\"\n"),
               HasSubstr("like: 'b' has rates, which pilots choose from; wanted lr or rates here, too"));

@@ -61,10 +61,14 @@ bool fits(const std::string& pattern, const std::string& name) {
 Comparison read(const CompareCommand& command) {
   train::TrainOptions options;
   text::OptionList known = train::describe(options);
-  Comparison comparison = study::read_comparison(command.file, [&](const std::string& name) {
+  return study::read_comparison(command.file, [&](const std::string& name) {
     const auto* option = known.find(name);
     return option != nullptr && option->in_files;
   });
+}
+
+/// With the runs of --only.
+Comparison picked(const CompareCommand& command, Comparison comparison) {
   if (command.only.empty()) return comparison;
   std::erase_if(comparison.runs, [&](const NamedRun& run) { return !fits(command.only, run.name); });
   if (comparison.runs.empty()) {
@@ -83,14 +87,36 @@ void refuse_stale(const ComparisonRecord& record, const std::vector<Job>& jobs) 
   }
 }
 
-/// The names of --again.
-std::vector<std::string> names_again(const CompareCommand& command, const Comparison& comparison) {
-  std::vector<std::string> names;
+/// The first key by which the run takes a file of one of these; null if there is none.
+const char* key_from(const NamedRun& run, const std::set<std::string>& names) {
+  for (const auto& file : study::kRunFiles) {
+    const auto from = run.taken_from.find(file.key);
+    if (from != run.taken_from.end() && names.contains(from->second)) return file.key;
+  }
+  return nullptr;
+}
+
+/// The names of --again among `picked`, and of all runs that take files of theirs: refused if results of one would stay
+/// because --only leaves it out.
+std::set<std::string> names_again(const CompareCommand& command, const Comparison& all, const Comparison& picked,
+                                  const ComparisonRecord& record) {
+  std::set<std::string> names, within;
   if (command.again.empty()) return names;
-  for (const auto& run : comparison.runs) {
-    if (fits(command.again, run.name)) names.push_back(run.name);
+  for (const auto& run : picked.runs) {
+    within.insert(run.name);
+    if (fits(command.again, run.name)) names.insert(run.name);
   }
   if (names.empty()) throw std::invalid_argument(fmt::format("`again`: got '{}', which fits no run", command.again));
+  for (const auto& run : all.runs) {  // each of them behind those that it takes files of
+    const char* key = key_from(run, names);
+    if (key == nullptr) continue;
+    if (!within.contains(run.name) && record.knows(run.name)) {
+      throw std::invalid_argument(
+          fmt::format("`again`: '{}' has {} '{}' and would be made anew, too, but `only` leaves it out", run.name, key,
+                      run.taken_from.at(key)));
+    }
+    names.insert(run.name);
+  }
   return names;
 }
 
@@ -153,12 +179,18 @@ std::string write_report(const CompareCommand& command, const ComparisonRecord& 
 }
 
 /// Whether every run that has something left to do could start, before the first of them does: its options, its data.
+/// So could what is cut short afterwards.
 void check_runs(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
-  std::vector<Job> jobs = pilots_of(comparison);
   const auto runs = jobs_of(comparison, [](const NamedRun& run) { return run.rates.front(); });
-  jobs.insert(jobs.end(), runs.begin(), runs.end());
-  std::erase_if(jobs, [&](const Job& job) { return record.state_of(job) == JobState::kDone; });
-  for (const auto& job : first_seeds_of(jobs)) check_job(job, command.runner);
+  std::vector<std::vector<Job>> all{pilots_of(comparison), runs};
+  if (command.time_exchanges) all.push_back(timings_of(first_seeds_of(runs), *command.time_exchanges));
+  if (!command.verify.mbit.empty() && command.verify.exchanges > 0) {
+    all.push_back(timings_of(first_seeds_of(runs), command.verify.exchanges));
+  }
+  for (auto& jobs : all) {
+    std::erase_if(jobs, [&](const Job& job) { return record.state_of(job) == JobState::kDone; });
+    for (const auto& job : first_seeds_of(jobs)) check_job(record, job, command.runner);
+  }
 }
 
 using Outcome = study::SittingOutcome;
@@ -205,12 +237,13 @@ Outcome run_and_time(const CompareCommand& command, Comparison& comparison, Comp
 }
 
 int run_compare(const CompareCommand& command) {
-  Comparison comparison = read(command);
+  const Comparison all = read(command);
+  Comparison comparison = picked(command, all);
   const Build build = this_build();
   ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
                                                   {"commit", build.commit},
                                                   {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
-  const auto again = names_again(command, comparison);
+  const auto again = names_again(command, all, comparison, record);
   if (command.dry_run) {
     for (const auto& name : again) record.forget(name);
     print_plan(widened(comparison, record), record, command.runner);
@@ -259,7 +292,8 @@ text::OptionList describe(CompareCommand& command) {
   list.add("FILE", text_value(command.file), "FILE.toml with the runs: docs/report.md").must().positional();
   list.add("output", text_value(command.output), "results; default: runs/ and the name of the file");
   list.add("only", text_value(command.only), "runs whose name fits, such as 'hsadmm*'");
-  list.add("again", text_value(command.again), "forget what was done of runs whose name fits, and make them anew");
+  list.add("again", text_value(command.again),
+           "forget what was done of runs whose name fits and of those that take files of theirs, and make them anew");
   list.add("jobs", number(command.runner.jobs, text::between(1, kMostThreads)), "runs at the same time");
   list.add("data-dir", text_value(command.runner.data_dir), "`data_dir` of every run that reads one");
   list.add("dry-run", text::flag(command.dry_run), "only print the plan");

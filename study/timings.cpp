@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "prunex/text/option.h"
+#include "prunex/text/settings.h"
+#include "prunex/train/options.h"
+#include "study/comparison.h"
+
+namespace prunex::study {
+namespace {
+
+double number_of(const OptionValues& options, const char* name, double usual) {
+  const auto found = options.find(name);
+  if (found == options.end()) return usual;
+  return text::number_in<double>(text::word_of(found->second)).value_or(usual);
+}
+
+/// Phases of their own last for epochs, and how many images those have is not known here: the penalty of one acts in
+/// all exchanges, and the cuts before fine-tuning come in their middle.
+void join_phases(OptionValues& options) {
+  const double sparse = number_of(options, "sparse-epochs", 0), finetuning = number_of(options, "finetune-epochs", 0);
+  const bool trains = number_of(options, "exchanges", 0) > 0 ||
+                      number_of(options, "epochs", train::TrainOptions().epochs) > 0 || sparse > 0;
+  for (const char* of_phase : {"sparse-epochs", "sparse-lr", "sparse-lr-schedule", "sparse-weight-decay",
+                               "finetune-epochs", "finetune-lr", "finetune-lr-schedule"}) {
+    options.erase(of_phase);
+  }
+  if (finetuning > 0 && options.contains("prune-to")) options["prune-at"] = trains ? "0.5" : "1e-06";
+}
+
+/// So that steps follow the last of several cuts.
+void bring_cuts_together(OptionValues& options, int64_t exchanges) {
+  const double further = number_of(options, "prune-steps", 1) - 1;
+  if (further < 1 || !options.contains("prune-to")) return;
+  const auto all = static_cast<double>(exchanges);
+  const double first = std::ceil(all * number_of(options, "prune-at", train::TrainOptions().prune_at));
+  const double most = std::floor(std::clamp((all - first - 1) / further, 0.0, all));
+  if (number_of(options, "prune-every", 1) > most) options["prune-every"] = fmt::format("{:.0f}", most);
+}
+
+/// What counts epochs or steps from the start and may be longer than all that is left.
+void drop_rise_and_milestones(OptionValues& options) {
+  if (options.contains("warmup-epochs")) options["warmup-epochs"] = "0";
+  options.erase("warmup-steps");
+  if (const auto schedule = options.find("lr-schedule");
+      schedule == options.end() || text::word_of(schedule->second) != "milestones") {
+    return;
+  }
+  options["lr-schedule"] = "\"constant\"";
+  for (const char* of_milestones : {"lr-milestones", "lr-gamma"}) options.erase(of_milestones);
+}
+
+}  // namespace
+
+OptionValues cut_short(OptionValues options, int64_t exchanges) {
+  join_phases(options);
+  bring_cuts_together(options, exchanges);
+  drop_rise_and_milestones(options);
+  options["exchanges"] = std::to_string(exchanges);
+  // what counts exchanges of the whole run
+  const auto shorten = [&](const char* option, int64_t to) {
+    if (options.contains(option)) options[option] = std::to_string(to);
+  };
+  const int64_t quarter = (exchanges + 3) / 4;
+  shorten("local-after", quarter);
+  if (number_of(options, "prune-start", 0) > static_cast<double>(quarter)) shorten("prune-start", quarter);
+  shorten("prune-end", (exchanges + 1) / 2);
+  shorten("freeze-after", (exchanges + 1) / 2);
+  return options;
+}
+
+std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges) {
+  std::vector<Job> jobs = runs;
+  for (auto& job : jobs) {
+    job.kind = JobKind::kTiming;
+    job.directory = job.name + "/timing";
+    job.options = cut_short(job.options, exchanges);
+    for (const char* aside : {"eval-every", "checkpoint-every"}) job.options[aside] = std::string("0");
+  }
+  return jobs;
+}
+
+}  // namespace prunex::study
