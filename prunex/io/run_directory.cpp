@@ -29,7 +29,7 @@ fs::path without_slash(const fs::path& path) {
 }
 
 std::string stem(const std::string& name) {
-  return fs::path(name).stem().string();
+  return without_slash(name).stem().string();
 }
 
 // What a process that was killed at its very start left does not count.

@@ -193,6 +193,8 @@ TEST(RunDirectory, IsCalledAfterTheFileOfAModelOrDataSet) {
   Scratch scratch;
   RunName name{"/my/cats.safetensors", "nets/net.v2.pt2", "ddp"};
   EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / "cats-net.v2-ddp-1");
+  name.dataset = "my/photos/";
+  EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / "photos-net.v2-ddp-1");
 }
 
 TEST(RunDirectory, AcceptsANewOrAnEmptyFolder) {
