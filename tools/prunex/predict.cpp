@@ -54,9 +54,8 @@ train::Carried normalization_of(const PredictCommand& command) {
 }
 
 /// Pixels become what the network takes.
-at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command) {
+at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command, const train::Carried& normalization) {
   data::Dataset images{.name = command.input, .images = pixels, .labels = at::zeros({pixels.size(0)}, at::kLong)};
-  const train::Carried normalization = normalization_of(command);
   data::normalise_by(images, normalization.description, normalization.file);
   return data::evaluation_batch(images, 0, images.size()).images.contiguous();
 }
@@ -84,7 +83,8 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
     throw std::invalid_argument(fmt::format("`input` {}: {} takes no square RGB images: wanted FILE.safetensors",
                                             command.input, command.model.model));
   }
-  const int64_t said = normalization_of(command).description.resize;
+  const train::Carried normalization = normalization_of(command);
+  const int64_t said = normalization.description.resize;
   const data::ImageStream stream(data::list_images(command.input, "`input`"),
                                  {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
   std::vector<at::Tensor> logits;
@@ -99,7 +99,7 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
         throw std::invalid_argument(fmt::format("`input` {}: {}", names.back(), error.what()));
       }
     }
-    logits.push_back(logits_of(model, normalised(pixels.permute({0, 3, 1, 2}), command)));
+    logits.push_back(logits_of(model, normalised(pixels.permute({0, 3, 1, 2}), command, normalization)));
   }
   return at::cat(logits);
 }
@@ -118,7 +118,7 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
     extents.push_back(extent.per_image ? "batch" : std::to_string(extent.factor));
     fits = fits && (extent.per_image || input.size(static_cast<int64_t>(d)) == extent.factor);
   }
-  if (fits && pixels) return normalised(input, command);
+  if (fits && pixels) return normalised(input, command, normalization_of(command));
   if (fits && !command.mean.empty()) {
     throw std::invalid_argument(fmt::format("`mean`: 'input' of {} is {}, which is taken as it is: wanted Byte",
                                             command.input, at::toString(input.scalar_type())));
