@@ -79,18 +79,14 @@ TEST(CompareChains, TheCommonNetworkIsNotThatOfARunWithModelOf) {
 
 TEST(CompareChains, WhatDoesNotGoWithAFileToComeIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
-  const auto refusal = [&](const std::string& lines) {
-    write(scratch / "c.toml", kCommon + "exchanges = 1\n" + named("a", "") + named("b", lines));
-    const auto refused = compare(scratch);
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_FALSE(fs::exists(scratch / "out/a"));
-    return refused.errors;
+  const auto with = [&](const std::string& lines) {
+    return refusal(scratch, kCommon + "exchanges = 1\n" + named("a", "") + named("b", lines), "a");
   };
-  EXPECT_THAT(refusal("model-of = \"a\"\nwidth = 0.5"), HasSubstr("c.toml:18: model-of and width: wanted one of them"));
-  EXPECT_THAT(refusal("teacher-of = \"a\"\nteacher-share = 7"), HasSubstr("run 'b': --teacher-share: got 7"));
-  EXPECT_THAT(refusal("widths-of = \"a\"\nmodel = \"net.pt2\""),
+  EXPECT_THAT(with("model-of = \"a\"\nwidth = 0.5"), HasSubstr("c.toml:18: model-of and width: wanted one of them"));
+  EXPECT_THAT(with("teacher-of = \"a\"\nteacher-share = 7"), HasSubstr("run 'b': --teacher-share: got 7"));
+  EXPECT_THAT(with("widths-of = \"a\"\nmodel = \"net.pt2\""),
               HasSubstr("run 'b': --widths: the weights of a file are trained"));
-  EXPECT_THAT(refusal("model-of = \"a\"\nprune-to = \"macs=7\""), HasSubstr("run 'b': --prune-to"));
+  EXPECT_THAT(with("model-of = \"a\"\nprune-to = \"macs=7\""), HasSubstr("run 'b': --prune-to"));
 }
 
 TEST(CompareChains, TimingsOfRunsWithPhasesAreAsShortAndHaveBothSizes) {
@@ -114,12 +110,9 @@ TEST(CompareChains, TimingsOfRunsWithPhasesAreAsShortAndHaveBothSizes) {
 
 TEST(CompareChains, ATimingThatCannotBeMadeIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
-  write(scratch / "c.toml",
-        kTiny + named("a", "strategy = \"diloco\"\nexchanges = 8\ngroups = \"coupled-inner\"\nlocal-after = 2"));
-  const auto refused = compare(scratch, {"--time-exchanges", "1", "--time-load", "1"});
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.errors, HasSubstr("compare: timing of run 'a': --local-after: got 1"));
-  EXPECT_FALSE(fs::exists(scratch / "out/a"));
+  const std::string run = "strategy = \"diloco\"\nexchanges = 8\ngroups = \"coupled-inner\"\nlocal-after = 2";
+  EXPECT_THAT(refusal(scratch, kTiny + named("a", run), "a", {"--time-exchanges", "1", "--time-load", "1"}),
+              HasSubstr("compare: timing of run 'a': --local-after: got 1"));
 }
 
 TEST(CompareChains, VerificationsOfRunsWithPhasesAreAsShort) {

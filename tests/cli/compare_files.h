@@ -1,9 +1,13 @@
 // Files of prunex compare for tiny runs, and what it makes of them.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -34,6 +38,16 @@ inline nlohmann::json record(const tests::Scratch& scratch) {
 inline Result compare(const tests::Scratch& scratch, std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"compare", "c.toml", "--output", "out", "--dirty"});
   return run(scratch.path(), more);
+}
+
+/// What is said of a file that is refused before its first run begins.
+inline std::string refusal(const tests::Scratch& scratch, const std::string& file, const std::string& first_run,
+                           std::vector<std::string> more = {}) {
+  write(scratch / "c.toml", file);
+  const auto refused = compare(scratch, std::move(more));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_FALSE(std::filesystem::exists(scratch / ("out/" + first_run)));
+  return refused.errors;
 }
 
 }  // namespace prunex::cli

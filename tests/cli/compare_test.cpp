@@ -263,18 +263,14 @@ TEST(Compare, ARateThatNewPilotsChangeIsRefusedWithTheRunsOfTheOldOne) {
 
 TEST(Compare, WhatNoRunCouldDoIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
-  const auto refusal = [&](const std::string& line) {
-    write(scratch / "c.toml",
-          kCommon + "[[run]]\nname = \"good\"\nexchanges = 1\n[[run]]\nname = \"a\"\n" + line + "\n");
-    const auto refused = compare(scratch);
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_FALSE(fs::exists(scratch / "out/good"));
-    return refused.errors;
+  const auto with = [&](const std::string& line) {
+    const std::string good = "[[run]]\nname = \"good\"\nexchanges = 1\n";
+    return refusal(scratch, kCommon + good + "[[run]]\nname = \"a\"\n" + line + "\n", "good");
   };
-  EXPECT_THAT(refusal("strategy = \"dpp\""), HasSubstr("compare: run 'a': --strategy: got 'dpp'"));
-  EXPECT_THAT(refusal("dataset = \"cifar10\""),
+  EXPECT_THAT(with("strategy = \"dpp\""), HasSubstr("compare: run 'a': --strategy: got 'dpp'"));
+  EXPECT_THAT(with("dataset = \"cifar10\""),
               HasSubstr("compare: run 'a': --samples: --dataset cifar10 does not read it"));
-  EXPECT_THAT(refusal("model = \"resnet9\""), HasSubstr("compare: run 'a': --model"));
+  EXPECT_THAT(with("model = \"resnet9\""), HasSubstr("compare: run 'a': --model"));
 }
 
 TEST(Compare, ABrokenListOfMeasuredPointsIsNamed) {

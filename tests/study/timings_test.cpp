@@ -16,7 +16,7 @@ using testing::Pair;
 using testing::SizeIs;
 using tests::Scratch;
 
-TEST(Timings, TimingsAreTheFirstSeedsCutShort) {
+TEST(Timings, AreTheFirstSeedsCutShort) {
   const Scratch scratch;
   const auto runs = jobs_of(read(scratch, kFile), [](const NamedRun&) { return 0.1; });
   const auto timings = timings_of(first_seeds_of(runs), 10);
@@ -35,7 +35,7 @@ TEST(Timings, TimingsAreTheFirstSeedsCutShort) {
   }
 }
 
-TEST(Timings, TimingsShortenWhatCountsExchanges) {
+TEST(Timings, ShortenWhatCountsExchanges) {
   const Job run{.name = "a", .directory = "a/0", .options = {{"local-after", "20"}, {"prune-end", "52"}}};
   const auto timing = timings_of({run}, 8).at(0);
   EXPECT_EQ(timing.options.at("local-after"), "2");
