@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>
 
+#include <cstdint>
 #include <string>
 
 namespace prunex {
@@ -24,6 +25,7 @@ using OptimizerState = torch::OrderedDict<std::string, TensorDict>;
 struct Replica {
   Weights weights;
   OptimizerState optimizer;
+  int64_t updates = 0;  ///< that the optimizer remembers: of a node that joins a run, less than the run's steps
 };
 
 }  // namespace prunex

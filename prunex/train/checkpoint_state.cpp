@@ -12,6 +12,8 @@
 namespace prunex::train {
 namespace {
 
+constexpr const char* kUpdates = "updates";
+
 std::string sizes_of(const at::Tensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
 }
@@ -38,6 +40,7 @@ void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, c
   for (const auto& part : replica.optimizer) {
     for (const auto& item : part.value()) with_optimizer.insert(part.key() + "/" + item.key(), item.value());
   }
+  with_optimizer.insert(kUpdates, at::scalar_tensor(replica.updates, at::kLong));
   for (const auto& item : replica.weights.params) checkpoint.rank.insert("theta/" + item.key(), item.value().detach());
 }
 
@@ -60,13 +63,15 @@ void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategi
   };
   for (auto& item : replica.weights.params) put(checkpoint.rank, "theta/" + item.key(), item.value());
   for (auto& item : replica.weights.buffers) put(checkpoint.product, item.key(), item.value());
+  const auto put_memory = [&](const std::string& name, at::Tensor& tensor) {
+    put(checkpoint.node.contains(name) ? checkpoint.node : checkpoint.rank, name, tensor);
+  };
   for (auto& part : replica.optimizer) {
-    for (auto& item : part.value()) {
-      const std::string name = part.key() + "/" + item.key();
-      const bool of_all = checkpoint.node.find(name) != nullptr;
-      put(of_all ? checkpoint.node : checkpoint.rank, name, item.value());
-    }
+    for (auto& item : part.value()) put_memory(part.key() + "/" + item.key(), item.value());
   }
+  at::Tensor updates = at::zeros({}, at::kLong);
+  put_memory(kUpdates, updates);
+  replica.updates = updates.item<int64_t>();
 }
 
 }  // namespace prunex::train

@@ -28,7 +28,7 @@ struct OptimizerOptions {
   Optimizer rule = Optimizer::kSgd;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw, lamb, and what muon leaves to adamw
   double clip_norm = 0;                           ///< of all gradients of the rank together; 0: off
-  int64_t step = 1;                               ///< of the run: what bias corrections count
+  int64_t step = 1;                               ///< that Replica::updates counts: of bias corrections
 };
 
 /// What of an update changes from step to step or from exchange to exchange, as tensors on a device: a step that was

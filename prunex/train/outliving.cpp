@@ -206,7 +206,7 @@ strategies::State own_copies(const strategies::State& state, const Weights& repl
 }  // namespace
 
 Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
-    : mean_(mean.copy()) {
+    : updates_(replica.updates), mean_(mean.copy()) {
   at::NoGradGuard no_grad;
   state_ = own_copies(strategy.state(), replica.weights);
   weights_ = {strategies::clones(replica.weights.params), strategies::clones(replica.weights.buffers)};
@@ -220,6 +220,7 @@ void Before::bring_back(strategies::Strategy& strategy, Replica& replica, Produc
   for (auto& theta : replica.weights.params) theta.value().mutable_grad().reset();
   size_t i = 0;
   for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
+  replica.updates = updates_;
   strategy.go_back(state_);
   mean = mean_.copy();
 }

@@ -76,6 +76,7 @@ class Before {
   strategies::State state_;
   Weights weights_;
   std::vector<TensorDict> optimizer_;
+  int64_t updates_;
   ProductMean mean_;
 };
 

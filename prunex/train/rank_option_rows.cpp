@@ -46,7 +46,6 @@ std::string no_deadline(const TrainOptions& o) {
   if (facts.gradients) return o.strategy + " makes no steps but those of all";
   if (facts.controls) return o.strategy + "'s control variates are of a number of steps that all make";
   if (facts.one_node) return o.strategy + " takes all ranks for one node";
-  if (o.strategy == "one_shot") return o.strategy + " exchanges once";
   if (o.local_after > 0) return "before `local_after` all steps are those of all";
   return o.overlap > 0 ? "with `overlap` nobody waits at once" : "";
 }

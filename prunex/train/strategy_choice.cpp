@@ -327,7 +327,6 @@ OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, i
   OptimizerOptions now = optimizer_of(options);
   now.learning_rate = learning_rate_at(phase, step);
   now.weight_decay = phase.weight_decay;
-  now.step = step;
   return now;
 }
 

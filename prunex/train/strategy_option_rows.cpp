@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
 #include "prunex/train/options.h"
@@ -21,6 +23,26 @@ std::string no_masks(const TrainOptions& o) {
   if (group_words(o) != "none") return "";
   if (!facts_of(o.strategy).weights_alone()) return o.strategy + " does not prune";
   return o.groups == "none" ? "`groups` none masks nothing" : o.strategy + " masks nothing without `groups`";
+}
+
+bool has_group(const TrainOptions& o, bool (*wanted)(const std::string& word)) {
+  std::string words = group_words(o);
+  std::replace(words.begin(), words.end(), '+', ',');
+  const auto list = text::split(words);
+  return std::any_of(list.begin(), list.end(), wanted);
+}
+
+/// Of `keep`.
+std::string no_groups_without_share(const TrainOptions& o) {
+  if (const std::string why = no_masks(o); !why.empty()) return why;
+  const bool reads = has_group(o, [](const std::string& word) { return word.find(':') == std::string::npos; });
+  return reads ? "" : fmt::format("`groups` {} says all shares", o.groups);
+}
+
+std::string no_coupled_groups(const TrainOptions& o) {
+  if (const std::string why = no_masks(o); !why.empty()) return why;
+  const bool reads = has_group(o, [](const std::string& word) { return word.starts_with("coupled"); });
+  return reads ? "" : fmt::format("`groups` {} are not rounded", o.groups);
 }
 
 std::string no_target(const TrainOptions& o) {
@@ -144,10 +166,12 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add("keep", keep_value(o),
            "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) or "
            "speed-up=X, met by masks as `scope` and limits say",
-           {with.masks()})
+           {with.of("masks", no_groups_without_share)})
       .basic();
   list.add("round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
-           "coupled groups keep a multiple of N units; auto: by group size", {with.masks_or_target()});
+           "coupled groups keep a multiple of N units; auto: by group size",
+           {with.of("masks of coupled groups, or `prune_to`",
+                    [](const auto& all) { return either(no_coupled_groups(all), no_target(all)); })});
   list.add("no-shrink", text::no_flag(o.shrink), "train on with masks instead of cutting the model", {with.masks()});
   list.add(
       "mask-rule",

@@ -239,7 +239,8 @@ void RankTrainer::local_step(int64_t step) {
   }
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
-  const OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
+  OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
+  optimizer.step = ++replica.updates;
   if (steps_.has_graphs() && !changes_gradients()) {
     return losses_.add(steps_.step(strategy_->local_terms(), optimizer), step);
   }

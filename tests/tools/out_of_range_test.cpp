@@ -245,6 +245,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--keep", "0.5", "--strategy", "ddp"}, {"--keep: ddp does not prune"}},
         {"train", {"--keep", "0.7", "--strategy", "diloco"}, {"--keep: diloco masks nothing without --groups"}},
         {"train", {"--keep", "0.7", "--groups", "none"}, {"--keep: --groups none masks nothing"}},
+        {"train", {"--keep", "0.7", "--groups", "filter:0.8+shape:1"}, {"--keep: --groups filter:0.8+shape:1 says all"}},
+        {"train", {"--round-to", "4", "--groups", "filter"}, {"--round-to: --groups filter are not rounded"}},
         {"train", {"--mask-rule", "union", "--strategy", "powersgd"}, {"--mask-rule: powersgd does not prune"}},
         {"train", {"--mask-rule", "union", "--strategy", "hsadmm_flat"}, {"--mask-rule: hsadmm_flat takes all"}},
         {"train", {"--mask-importance", "l1", "--strategy", "ddp"}, {"--mask-importance: ddp does not prune"}},

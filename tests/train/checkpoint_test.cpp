@@ -370,6 +370,7 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   for (const char* name : {"images", "teacher"}) checkpoint.node.insert(name, at::full({2}, 5, at::kLong));
   checkpoint.rank.insert("theta/w", z + 2);
   checkpoint.rank.insert("u/w", z + 3);
+  checkpoint.rank.insert("updates", at::scalar_tensor(9, at::kLong));
   const std::string config = "seed = 3\nmodel = \"resnet8\"\n";
   const auto node = comm::make_solo("node");
   const std::string bytes = to_bytes({checkpoint, "runs/one"}, config, *node);
@@ -386,6 +387,7 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   }
   EXPECT_TRUE(at::equal(taken.checkpoint.rank["theta/w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.rank["u/w"], at::zeros({4})));
+  EXPECT_EQ(taken.checkpoint.rank["updates"].item<int64_t>(), 0);  // of an optimizer that remembers nothing
   EXPECT_THAT([&] { take_over(bytes, "seed = 4\nmodel = \"resnet8\"\n", *node); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("got 4, the run in runs/one had 3")));
 }
