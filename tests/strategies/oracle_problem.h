@@ -11,7 +11,7 @@
 
 namespace prunex::oracle {
 
-/// One rank's problem, as docs/algorithm.md, section 8, describes it.
+/// One rank's problem, as tests/data/oracles/README.md describes it.
 class Problem {
  public:
   Problem(const nlohmann::json& oracle, int node, int local_rank);
