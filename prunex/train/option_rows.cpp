@@ -109,7 +109,7 @@ void describe_network(OptionList& list, TrainOptions& o) {
       .basic();
   list.add("width", number(o.width, text::above_zero()), "multiplies the channels of the CIFAR ResNets", {built_in});
   list.add("norm", text::choice(o.norm, {{"batch", models::Norm::kBatch}, {"group", models::Norm::kGroup}}),
-           "behind every convolution; group: at most 32 groups of 4 channels or more, for unequal data", {built_in});
+           "behind every convolution; group: at most 32 groups of 4 channels or more", {built_in});
   list.add("max-model-size", number(o.max_model_size, between(0, 0x1p40)),
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file",
            {{"FILE.pt2",
