@@ -217,6 +217,7 @@ Axes apply_rules(const Graph& graph, GroupOptions options, const Choices& choice
     const bool used = !node.outputs.empty() && node.outputs[0] != kNoValue;
     if (rule != nullptr && (used || node.outputs.size() > 1)) {
       apply_rule(rule, axes, node);
+      axes.freeze_forgotten(node);
     } else {
       axes.freeze_inputs(node, "has no rule");
     }

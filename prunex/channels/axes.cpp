@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "prunex/channels/analysis.h"
+#include "prunex/channels/operations.h"
 
 namespace prunex::channels {
 namespace {
@@ -80,8 +81,10 @@ Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
       labels_(graph.values.size()),
       weight_of_(graph.values.size(), -1),
       producers_(graph.values.size(), nullptr),
-      used_(graph.values.size(), false) {
+      used_(graph.values.size(), false),
+      overwritten_(graph.values.size(), false) {
   note_uses();
+  note_writes();
   for (size_t value = 0; value < graph.values.size(); ++value) {
     const auto id = static_cast<ValueId>(value);
     if (holds_weight(graph.values[value].role)) {
@@ -119,6 +122,33 @@ void Axes::note_uses() {
   for (ValueId output : graph_.outputs) used_[output] = true;
 }
 
+/// What shows the storage that is written to. An operation in place reads its operand before it writes: that counts as
+/// overwritten only for those who look at it later, or through another view.
+void Axes::note_writes() {
+  std::vector<std::vector<size_t>> users(graph_.values.size());
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    for (ValueId value : tensor_inputs(graph_, graph_.nodes[i])) users[value].push_back(i);
+  }
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node& node = graph_.nodes[i];
+    const Zero zero = operation_of(node.target).zero;
+    const auto inputs = tensor_inputs(graph_, node);
+    const bool in_place = node.target.substr(0, node.target.find('.')).ends_with('_');
+    if (!in_place || inputs.empty() || zero == Zero::kFirst || zero == Zero::kAny || zero == Zero::kAlways) continue;
+    ValueId value = inputs[0];
+    const auto sees = [&](size_t user) {
+      return user > i || (user < i && operation_of(graph_.nodes[user].target).views);
+    };
+    if (std::any_of(users[value].begin(), users[value].end(), sees)) overwritten_[value] = true;
+    while (const Node* maker = producers_[value]) {
+      const auto operands = tensor_inputs(graph_, *maker);
+      if (!operation_of(maker->target).views || operands.empty()) break;
+      value = operands[0];
+      overwritten_[value] = true;
+    }
+  }
+}
+
 void Axes::open_all(ValueId value) {
   for (int64_t axis = 0; axis < rank(value); ++axis) open(value, axis);
 }
@@ -133,6 +163,7 @@ void Axes::enter(const Node& node) {
   const auto is_needed = [&](ValueId output) { return output != kNoValue && used_[output]; };
   unused_ = std::none_of(node.outputs.begin(), node.outputs.end(), is_needed);
   tie_reason_ = kFree;
+  seen_.clear();
 }
 
 bool Axes::is_weight(ValueId value) const {
@@ -153,6 +184,7 @@ Labels Axes::begin(const std::string& name, int64_t size) {
 Labels Axes::labels(ValueId value, int64_t axis) {
   if (!is_weight(value)) {
     open_.erase({value, axis});
+    seen_.emplace(value, axis);
     return labels_[value].at(axis);
   }
   WeightAxis& place = weight_axis(value, axis);
@@ -202,6 +234,7 @@ Labels Axes::tie(const Labels& a, const Labels& b) {
 
 Labels Axes::tie(const Labels& labels, ValueId value, int64_t axis) {
   if (!is_weight(value)) {
+    seen_.emplace(value, axis);
     if (open_.erase({value, axis}) == 0) return tie(labels, labels_[value].at(axis));
     set(value, axis, labels);
     return labels;
@@ -251,6 +284,7 @@ size_t Axes::choose(const Node& node, int64_t axis, size_t candidates) const {
 
 void Axes::freeze(ValueId value, int64_t axis, const std::string& why) {
   open_.erase({value, axis});
+  seen_.emplace(value, axis);
   if (is_weight(value)) weight_axis(value, axis).seen = true;
   freeze(peek(value, axis), why);
 }
@@ -258,6 +292,19 @@ void Axes::freeze(ValueId value, int64_t axis, const std::string& why) {
 void Axes::freeze_inputs(const Node& node, const std::string& why) {
   for (ValueId value : tensor_inputs(graph_, node)) {
     for (int64_t axis = 0; axis < rank(value); ++axis) freeze(value, axis, why);
+  }
+}
+
+void Axes::pass_by(ValueId value) {
+  for (int64_t axis = 0; axis < rank(value); ++axis) seen_.emplace(value, axis);
+}
+
+void Axes::freeze_forgotten(const Node& node) {
+  for (ValueId value : tensor_inputs(graph_, node)) {
+    for (int64_t axis = 0; axis < rank(value) && !is_weight(value); ++axis) {
+      const bool forgotten = extent(value, axis).factor > 1 && !seen_.contains({value, axis});
+      if (forgotten && peek(value, axis) != nullptr) freeze(value, axis, "has no rule for this axis");
+    }
   }
 }
 

@@ -119,6 +119,8 @@ class Axes {
   bool is_weight(ValueId value) const;
   /// The node that computes a value; nullptr: it is an input of the graph.
   const Node* producer(ValueId value) const { return producers_.at(value); }
+  /// Whether something that may not keep zeros is written over it later, in place.
+  bool is_overwritten(ValueId value) const { return overwritten_.at(value); }
 
   /// Of an axis; the axis of a weight that nothing has used before begins units, if it has several positions.
   Labels labels(ValueId value, int64_t axis);
@@ -150,6 +152,10 @@ class Axes {
   const std::vector<Split>& splits() const { return splits_; }
   /// All axes of the operation's inputs.
   void freeze_inputs(const Node& node, const std::string& why);
+  /// The operation reads nothing of the value but its sizes or type.
+  void pass_by(ValueId value);
+  /// All axes of the operation's inputs that its rule has not looked at: nobody knows where their units are.
+  void freeze_forgotten(const Node& node);
   /// What the model gives out cannot be removed.
   void freeze_outputs();
 
@@ -174,6 +180,7 @@ class Axes {
   void add_weight(ValueId value);
   void open_all(ValueId value);
   void note_uses();
+  void note_writes();
   WeightAxis& weight_axis(ValueId value, int64_t axis);
   void begin_weight(WeightAxis& place, ValueId value, int64_t axis);
   Labels begin(const std::string& name, int64_t size);
@@ -196,7 +203,8 @@ class Axes {
   std::vector<int32_t> weight_of_;  // value -> weights_, -1: no weight
   std::unordered_map<std::string, int32_t> weight_by_name_;
   std::vector<const Node*> producers_;
-  std::vector<bool> used_;
+  std::vector<bool> used_, overwritten_;
+  std::set<std::pair<ValueId, int64_t>> seen_;  // by the rule of the current operation
 };
 
 /// The tensors among a node's arguments, None left out.

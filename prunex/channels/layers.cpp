@@ -78,6 +78,7 @@ Labels grouped_columns(Axes& axes, ValueId input, ValueId weight, int64_t groups
 void finish(Axes& axes, const Node& node, const Labels& channels) {
   const ValueId bias = node.tensor("bias");
   axes.set(node.outputs[0], kChannelAxis, bias == kNoValue ? channels : axes.tie(channels, bias, 0));
+  axes.set(node.outputs[0], 0, axes.labels(node.tensor("input"), 0));
 }
 
 /// Layers of cells, one or two directions each.
@@ -93,6 +94,8 @@ class Recurrent {
 
   void apply() {
     const ValueId input = node_.tensor("input");
+    freeze_others(input);
+    for (ValueId state : states_) freeze_others(state);
     Labels below = axes_.labels(input, axes_.rank(input) - 1);
     for (size_t first = 0; first < params_.size(); first += each_ * directions_) below = layer(first, below);
     for (ValueId state : states_) axes_.tie(hidden_, state, axes_.rank(state) - 1);
@@ -103,6 +106,11 @@ class Recurrent {
   }
 
  private:
+  /// Steps, images, layers and directions.
+  void freeze_others(ValueId value) {
+    for (int64_t axis = 0; axis < axes_.rank(value) - 1; ++axis) axes_.freeze(value, axis, "steps over this axis");
+  }
+
   /// The outputs of the directions stand behind one another.
   Labels layer(size_t first, const Labels& below) {
     auto joined = std::make_shared<std::vector<Unit>>();
@@ -202,6 +210,7 @@ void recurrent_rule(Axes& axes, const Node& node) {
 }
 
 void batch_norm_rule(Axes& axes, const Node& node) {
+  axes.freeze(node.tensor("input"), 0, kAverages);
   axes.set(node.outputs[0], kChannelAxis, tie_channels(axes, node, node.tensor("input")));
 }
 
@@ -222,6 +231,7 @@ void layer_norm_rule(Axes& axes, const Node& node) {
 void group_norm_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("input");
   const Labels labels = tie_channels(axes, node, input);
+  axes.set(node.outputs[0], 0, axes.labels(input, 0));
   axes.set(node.outputs[0], kChannelAxis, labels);
   if (labels == nullptr) return;
   const int64_t groups = node.integer("num_groups", 1), size = axes.extent(input, kChannelAxis).factor;

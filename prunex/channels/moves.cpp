@@ -319,6 +319,7 @@ void channel_shuffle_rule(Axes& axes, const Node& node) {
 
 void source_rule(Axes& axes, const Node& node) {
   const ValueId output = node.outputs[0];
+  for (ValueId value : tensor_inputs(axes.graph(), node)) axes.pass_by(value);
   for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
     if (has_literal_size(node, axis)) axes.open(output, axis);
   }

@@ -13,6 +13,13 @@ void elementwise_rule(Axes& axes, const Node& node) {
   }
 }
 
+/// Another tensor says what type the first becomes.
+void type_rule(Axes& axes, const Node& node) {
+  const ValueId input = node.tensor("self");
+  for (ValueId value : tensor_inputs(axes.graph(), node)) axes.pass_by(value);
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) axes.set(node.outputs[0], axis, axes.labels(input, axis));
+}
+
 /// Batch and channels stay, the axes behind them, as many as the operation's name says, are combined.
 void pooling_rule(Axes& axes, const Node& node) {
   const ValueId input = tensor_inputs(axes.graph(), node).at(0);
@@ -20,7 +27,9 @@ void pooling_rule(Axes& axes, const Node& node) {
   if (axes.rank(input) != 2 + dimensions - '0') {
     return axes.freeze_inputs(node, "without a batch axis has no rule");
   }
-  for (ValueId output : node.outputs) axes.set(output, 1, axes.labels(input, 1));
+  for (ValueId output : node.outputs) {
+    for (const int64_t axis : {0, 1}) axes.set(output, axis, axes.labels(input, axis));
+  }
   for (int64_t axis = 2; axis < axes.rank(input); ++axis) axes.freeze(input, axis, "combines positions of this axis");
 }
 
@@ -72,6 +81,7 @@ void softmax_rule(Axes& axes, const Node& node) {
 /// Asks for the extent of one axis as a number.
 void size_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("self");
+  axes.pass_by(input);
   axes.freeze(input, from_front(node.integer("dim", 0), axes.rank(input)), "asks for the extent of this axis");
 }
 
@@ -154,10 +164,15 @@ const Operation kOperations[] = {
      .counted = Counted::kActivation},
     {.names = "relu6 relu6_ silu silu_ hardswish hardswish_ celu celu_ tanh tanh_ mish mish_ selu selu_ hardshrink "
               "softshrink abs neg expm1 log1p sqrt square sin tan asin atan sinh erf sign sgn ceil floor round trunc "
-              "frac dropout dropout_ feature_dropout feature_dropout_ contiguous to.dtype to.device to.dtype_layout "
-              "_to_copy type_as expand_as clone detach detach_ alias lift_fresh_copy",
+              "frac dropout dropout_ feature_dropout feature_dropout_",
      .rule = elementwise_rule,
      .zero = Zero::kFirst},
+    {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy expand_as clone detach detach_ alias "
+              "lift_fresh_copy",
+     .rule = elementwise_rule,
+     .zero = Zero::kFirst,
+     .views = true},
+    {.names = "type_as", .rule = type_rule, .zero = Zero::kFirst, .views = true},
     {.names = "div.Tensor div_.Tensor div.Scalar div_.Scalar", .rule = elementwise_rule, .zero = Zero::kFirst},
     {.names = "add.Tensor add_.Tensor add.Scalar add_.Scalar sub.Tensor sub_.Tensor sub.Scalar sub_.Scalar maximum "
               "minimum",
@@ -196,24 +211,29 @@ const Operation kOperations[] = {
               "var.dim var.correction var_mean.correction logsumexp cumsum topk sort",
      .lacks = kGathers},
     // other axes of the same elements
-    {.names = "view reshape", .rule = reshape_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst},
-    {.names = "unflatten.int", .rule = reshape_rule, .rewrite = rewrite_unflatten, .zero = Zero::kFirst},
-    {.names = "squeeze", .rule = reshape_rule, .rewrite = rewrite_squeeze, .zero = Zero::kFirst},
-    {.names = "flatten.using_ints squeeze.dim squeeze.dims unsqueeze", .rule = reshape_rule, .zero = Zero::kFirst},
-    {.names = "permute", .rule = permute_rule, .zero = Zero::kFirst},
-    {.names = "transpose.int", .rule = transpose_rule, .zero = Zero::kFirst},
+    {.names = "view reshape", .rule = reshape_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst, .views = true},
+    {.names = "unflatten.int", .rule = reshape_rule, .rewrite = rewrite_unflatten, .zero = Zero::kFirst, .views = true},
+    {.names = "squeeze squeeze.dim squeeze.dims",
+     .rule = reshape_rule,
+     .rewrite = rewrite_squeeze,
+     .zero = Zero::kFirst,
+     .views = true},
+    {.names = "flatten.using_ints unsqueeze", .rule = reshape_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "permute", .rule = permute_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "transpose.int", .rule = transpose_rule, .zero = Zero::kFirst, .views = true},
     {.names = "cat", .rule = cat_rule, .zero = Zero::kJoined},
     {.names = "stack", .rule = stack_rule, .zero = Zero::kJoined},
-    {.names = "slice.Tensor narrow", .rule = slice_rule, .rewrite = rewrite_slice, .zero = Zero::kFirst},
+    {.names = "slice.Tensor narrow", .rule = slice_rule, .rewrite = rewrite_slice, .zero = Zero::kFirst, .views = true},
     {.names = "chunk split.Tensor split_with_sizes",
      .rule = split_rule,
      .rewrite = rewrite_split,
-     .zero = Zero::kFirst},
-    {.names = "select.int", .rule = select_rule, .zero = Zero::kFirst},
-    {.names = "unbind.int", .rule = unbind_rule, .zero = Zero::kFirst},
+     .zero = Zero::kFirst,
+     .views = true},
+    {.names = "select.int", .rule = select_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "unbind.int", .rule = unbind_rule, .zero = Zero::kFirst, .views = true},
     {.names = "index.Tensor", .rule = index_rule},
     {.names = "roll", .rule = roll_rule, .zero = Zero::kFirst},
-    {.names = "expand", .rule = expand_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst},
+    {.names = "expand", .rule = expand_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst, .views = true},
     {.names = "repeat", .rule = repeat_rule, .zero = Zero::kFirst},
     {.names = "repeat_interleave.self_int", .rule = repeat_interleave_rule, .zero = Zero::kFirst},
     {.names = "pad constant_pad_nd", .rule = pad_rule},

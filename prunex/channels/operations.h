@@ -51,7 +51,7 @@ enum class Zero {
   kAlways,
   kMade,    ///< zero weights make zeros
   kStates,  ///< so do they, if the states are zero at first
-  kScaled,  ///< if it has a weight, which is zero
+  kScaled,  ///< a weight and a bias that are zero make zeros
   kFirst,   ///< if the first operand is
   kJoined,  ///< if all operands are
   kBoth,    ///< if both are, in the result's shape
@@ -74,6 +74,7 @@ struct Operation {
   Rule rule = nullptr;     ///< nullptr: freezes what it touches
   Rewrite rewrite = nullptr;
   Zero zero = Zero::kNever;
+  bool views = false;                       ///< its result may show the storage of its first operand
   WeightKind weights = WeightKind::kOther;  ///< what its weights are
   Counted counted = Counted::kNothing;
   std::string_view lacks{};  ///< why it has no rule, no rewriting of its numbers or no kind of weight

@@ -5,15 +5,23 @@
 #include <initializer_list>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace prunex::channels {
 namespace {
 
 constexpr const char* kSums = "sums over this axis what does not vanish with its units";
 
+/// What layers without the rows and biases of removed units compute for these units is zero; whether it still is in a
+/// value, so that a sum over them is the same without them.
 class Vanishing {
  public:
-  explicit Vanishing(const Axes& axes) : axes_(axes) {}
+  /// Of the units that may go among these.
+  Vanishing(const Axes& axes, const Labels& labels) : axes_(axes) {
+    for (Unit unit : *labels) {
+      if (unit != kFixed && axes.units().reason(unit) == kFree) units_.insert(axes.units().find(unit));
+    }
+  }
 
   /// False, which is always safe, where it would have to look further back than networks are deep.
   bool operator()(ValueId value) {
@@ -27,28 +35,31 @@ class Vanishing {
 
  private:
   bool compute(ValueId value) {
-    if (axes_.is_weight(value)) return true;
     const Node* node = axes_.producer(value);
+    const Operation* operation = node == nullptr ? nullptr : &operation_of(node->target);
+    if (axes_.is_overwritten(value)) return false;
+    if (operation != nullptr && operation->zero == Zero::kAlways) return true;
+    if (!carries(value)) return false;
+    if (axes_.is_weight(value)) return true;
     if (node == nullptr) return false;
     const std::vector<ValueId> inputs = tensor_inputs(axes_.graph(), *node);
     const auto vanishes = [&](ValueId input) { return (*this)(input); };
     const auto fits = [&](ValueId input) { return axes_.shape(input) == axes_.shape(value) && vanishes(input); };
-    switch (operation_of(node->target).zero) {
+    switch (operation->zero) {
       case Zero::kNever:
-        return false;
       case Zero::kAlways:
-        return true;
+        return false;
       case Zero::kMade:
-        return labelled_axes(value) <= 1;
-      case Zero::kStates:
-        return labelled_axes(value) <= 1 &&
-               std::all_of(node->find("hx")->values.begin(), node->find("hx")->values.end(), vanishes);
       case Zero::kScaled:
-        return node->tensor("weight") != kNoValue;
+        return made(*node, value, inputs.at(0));
+      case Zero::kStates:
+        return lie_behind(value, axes_.rank(value) - 1) &&
+               std::all_of(node->find("hx")->values.begin(), node->find("hx")->values.end(), vanishes);
       case Zero::kFirst:
         return !inputs.empty() && vanishes(inputs[0]);
       case Zero::kJoined:
-        return std::all_of(inputs.begin(), inputs.end(), vanishes);
+        return std::all_of(inputs.begin(), inputs.end(),
+                           [&](ValueId input) { return !carries(input) || vanishes(input); });
       case Zero::kBoth:
         return inputs.size() == 2 && std::all_of(inputs.begin(), inputs.end(), fits);
       case Zero::kAny:
@@ -57,34 +68,55 @@ class Vanishing {
     return false;
   }
 
-  /// A bias is added to removed positions of axes other than the layer's own.
-  int64_t labelled_axes(ValueId value) const {
-    const auto may_go = [&](Unit unit) { return unit != kFixed && axes_.units().reason(unit) == kFree; };
-    int64_t count = 0;
-    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
-      const Labels labels = axes_.peek(value, axis);
-      count += labels != nullptr && std::any_of(labels->begin(), labels->end(), may_go);
-    }
-    return count;
+  /// By a layer or a norm: zero on its own axes, since its weight and bias are. On others a bias is added to what may
+  /// be zero, or the mean of other images taken off.
+  bool made(const Node& node, ValueId value, ValueId input) {
+    const WeightKind kind = operation_of(node.target).weights;
+    const bool by_axes = node.find("normalized_shape") != nullptr;
+    const bool last = kind == WeightKind::kLinear || kind == WeightKind::kEmbedding;
+    const int64_t behind = by_axes ? axes_.rank(value) - static_cast<int64_t>(node.integers("normalized_shape").size())
+                           : last  ? axes_.rank(value) - 1
+                                   : 1;
+    const bool own = by_axes || last ? lie_behind(value, behind) : lie_on(value, behind);
+    if (own) return node.tensor("weight") != kNoValue;
+    const bool keeps_zero = by_axes || kind == WeightKind::kLinear || kind == WeightKind::kConvolution;
+    return keeps_zero && node.tensor("bias") == kNoValue && (*this)(input);
   }
+
+  bool carries(ValueId value, int64_t axis) const {
+    const Labels labels = axes_.peek(value, axis);
+    const auto is_one = [&](Unit unit) { return unit != kFixed && units_.contains(axes_.units().find(unit)); };
+    return labels != nullptr && std::any_of(labels->begin(), labels->end(), is_one);
+  }
+
+  /// The units are on axes [first, last) alone.
+  bool lie_between(ValueId value, int64_t first, int64_t last) const {
+    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
+      if ((axis < first || axis >= last) && carries(value, axis)) return false;
+    }
+    return true;
+  }
+  bool lie_on(ValueId value, int64_t axis) const { return lie_between(value, axis, axis + 1); }
+  bool lie_behind(ValueId value, int64_t first) const { return lie_between(value, first, axes_.rank(value)); }
+  bool carries(ValueId value) const { return !lie_between(value, 0, 0); }
 
   static constexpr int kMostDepth = 2000;
   const Axes& axes_;
+  std::unordered_set<Unit> units_;  // roots of their sets
   int depth_ = 0;
   std::unordered_map<ValueId, bool> known_;
 };
 
-/// What layers without the removed units' rows and biases compute for these units is zero, and nothing up to `value`
-/// makes it something else: a sum over them is the same without them.
-bool vanishes(const Axes& axes, ValueId value) {
-  return Vanishing(axes)(value);
+bool vanishes(const Axes& axes, ValueId value, const Labels& labels) {
+  return Vanishing(axes, labels)(value);
 }
 
 /// Ties two axes that are contracted.
 void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) {
   if (axes.is_weight(a) && !axes.is_weight(b)) return contract(axes, b, axis_b, a, axis_a);
   const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
-  if (labels != nullptr && !vanishes(axes, a) && !vanishes(axes, b)) axes.take_statistics(labels, kSums);
+  if (labels != nullptr && !vanishes(axes, a, labels) && !vanishes(axes, b, labels))
+    axes.take_statistics(labels, kSums);
 }
 
 /// The axes before the last two are those of independent products.
@@ -144,7 +176,7 @@ Product product_of(const Node& node) {
 
 void sum_over(Axes& axes, ValueId value, int64_t axis) {
   const Labels labels = axes.labels(value, axis);
-  if (labels != nullptr && !vanishes(axes, value)) axes.take_statistics(labels, kSums);
+  if (labels != nullptr && !vanishes(axes, value, labels)) axes.take_statistics(labels, kSums);
 }
 
 void matmul_rule(Axes& axes, const Node& node) {

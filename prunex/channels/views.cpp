@@ -304,9 +304,15 @@ void rewrite_unflatten(Node& node, const Remains& remains) {
 /// The axes that vanish must stay the same if another axis is left with a single position.
 void rewrite_squeeze(Node& node, const Remains& remains) {
   const Shape& before = remains.before(node.tensor("self"));
+  const auto rank = static_cast<int64_t>(before.size());
+  std::vector<int64_t> named = node.integers("dim");
+  if (node.target == "aten::squeeze.dim") named = {node.integer("dim", 0)};
+  if (node.target == "aten::squeeze") {
+    for (int64_t axis = 0; axis < rank; ++axis) named.push_back(axis);
+  }
   std::vector<int64_t> axes;
-  for (size_t axis = 0; axis < before.size(); ++axis) {
-    if (before[axis] == Extent{1, false}) axes.push_back(static_cast<int64_t>(axis));
+  for (const int64_t axis : named) {
+    if (before.at(from_front(axis, rank)) == Extent{1, false}) axes.push_back(axis);
   }
   node.target = "aten::squeeze.dims";
   node.set("dim", std::move(axes));

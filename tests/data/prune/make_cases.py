@@ -8,6 +8,7 @@ import zipfile
 
 import torch
 
+import axis_cases
 import convolution_cases
 import sequence_cases
 import shape_cases

@@ -1,0 +1,78 @@
+"""Cases of channels on axes where layers do not expect them, and of sums over them."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from layers import case, conv, image, linear, parameter, pool, wave
+
+
+def line():
+    """3 channels of 16 positions."""
+    return wave(2, 3, 16)
+
+
+def conv1d(inputs, outputs):
+    return nn.Conv1d(inputs, outputs, 1)
+
+
+def rows_as_images(layer):
+    """Every channel of every image is an image of its own."""
+    def run(m, x):
+        y = m.a(x)
+        rows = layer(m, y.reshape(y.shape[0] * y.shape[1], 1, *y.shape[2:]))
+        return m.fc(pool(rows.reshape(*y.shape[:2], *rows.shape[2:])))
+    return run
+
+
+case("rows_as_images_of_a_conv", rows_as_images(lambda m, y: m.blur(y)), a=conv(3, 8), blur=conv(1, 1, 3),
+     fc=linear(8, 3))
+case("rows_as_images_pooled", rows_as_images(lambda m, y: F.avg_pool2d(y, 2)), a=conv(3, 8), fc=linear(8, 3))
+case("rows_as_images_normalized", rows_as_images(lambda m, y: m.norm(y)), a=conv(3, 8), norm=nn.BatchNorm2d(1),
+     fc=linear(8, 3))
+case("steps_of_lstm", lambda m, x: m.fc(m.rnn(m.a(x))[1][0][-1]), line(), a=conv1d(3, 8),
+     rnn=lambda: nn.LSTM(16, 5, batch_first=True), fc=linear(5, 3))
+case("steps_of_gru", lambda m, x: m.fc(m.rnn(m.a(x))[0].mean(1)), line(), a=conv1d(3, 8),
+     rnn=lambda: nn.GRU(16, 5, batch_first=True), fc=linear(5, 3))
+
+
+# Sums over channels that are not zero when their rows are: a bias of other axes is added to them.
+case("sum_of_normalized_rows", lambda m, x: m.fc(m.norm(m.a(x)).sum(1)), line(), a=conv1d(3, 8), norm=nn.LayerNorm(16),
+     fc=linear(16, 3))
+
+
+def gated_sum(m, x):
+    y = m.l1(m.a(x))
+    return m.fc((y.softmax(-1) * y).sum(1))
+
+
+case("sum_of_biased_rows", gated_sum, line(), a=conv1d(3, 8), l1=linear(16, 6), fc=linear(6, 3))
+case("sum_of_unbiased_rows", gated_sum, line(), a=conv1d(3, 8), l1=linear(16, 6, bias=False), fc=linear(6, 3))
+
+
+def weighted_sum(m, x):
+    y = m.a(x).sigmoid()
+    return m.fc((y * m.scale.expand_as(y)).sum(1))
+
+
+case("sum_by_weights_of_another_axis", weighted_sum, line(), a=conv1d(3, 8), scale=parameter(1, 1, 16),
+     fc=linear(16, 3))
+
+
+def written_through_a_view(m, x):
+    y = m.l1(x)
+    y[:, 2:].sigmoid_()
+    return m.fc(y.sum(1, keepdim=True))
+
+
+case("sum_of_what_a_view_has_changed", written_through_a_view, image(6), l1=linear(6, 8), fc=linear(1, 4))
+
+
+def rectified_through_a_view(m, x):
+    y = m.l1(x)
+    y[:, 2:].relu_()
+    return m.fc(y.sum(1, keepdim=True))
+
+
+case("sum_of_what_a_view_has_rectified", rectified_through_a_view, image(6), l1=linear(6, 8), fc=linear(1, 4))
+case("squeeze_of_several", lambda m, x: m.fc(m.l1(x).unsqueeze(1).squeeze(-1).squeeze(1)), image(6), l1=linear(6, 2),
+     fc=linear(2, 4))
