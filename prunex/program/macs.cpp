@@ -45,11 +45,36 @@ bool is_layer(const Node& node) {
   return operation_of(node.target).layer;
 }
 
+std::vector<const Node*> counted_calls(const Graph& graph) {
+  std::vector<bool> of_weights(graph.values.size());
+  for (size_t value = 0; value < graph.values.size(); ++value) {
+    of_weights[value] = graph.values[value].role == Role::kParameter;
+  }
+  std::vector<const Node*> calls;
+  for (const Node& node : graph.nodes) {
+    bool any = false, all = true;
+    for (const Argument& argument : node.arguments) {
+      for (const ValueId value : argument.values) {
+        if (value == kNoValue) continue;
+        const Role role = graph.values[value].role;
+        if (role == Role::kSymInt || role == Role::kConstant || role == Role::kBuffer) continue;
+        const bool added = argument.name == "self" && node.find("batch1") != nullptr;
+        any |= of_weights[value] && !added;
+        all &= of_weights[value];
+      }
+    }
+    for (const ValueId output : node.outputs) {
+      if (output != kNoValue) of_weights[output] = any && all;
+    }
+    const bool counts = any && !all && operation_of(node.target).macs != nullptr;
+    if (is_layer(node) || counts) calls.push_back(&node);
+  }
+  return calls;
+}
+
 int64_t macs(const Graph& graph) {
   int64_t total = 0;
-  for (const Node& node : graph.nodes) {
-    if (is_layer(node)) total += macs_of(graph, node);
-  }
+  for (const Node* node : counted_calls(graph)) total += macs_of(graph, *node);
   return total;
 }
 

@@ -23,7 +23,11 @@ AxisProducts mac_products(const Graph& graph, const Node& node);
 /// Whether a call is a convolution or a linear layer, not a product of activations.
 bool is_layer(const Node& node);
 
-/// Multiply-accumulates of one image in convolutions and linear layers.
+/// The calls whose multiply-accumulates count: convolutions, linear layers, and other products with parameters or what
+/// is made of them alone; not those of activations.
+std::vector<const Node*> counted_calls(const Graph& graph);
+
+/// Multiply-accumulates of one image in these.
 int64_t macs(const Graph& graph);
 
 /// Trainable numbers.

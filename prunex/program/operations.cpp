@@ -179,6 +179,34 @@ AxisProducts product_macs(const Graph& graph, const Node& node) {
   return {extents(output, 0, rank_of(graph, output)) * last(graph, value_of(node, left))};
 }
 
+/// Of two factors: as many as their letters have positions together.
+AxisProducts einsum_macs(const Graph& graph, const Node& node) {
+  const Argument* equation = node.find("equation");
+  const Argument* operands = node.find("tensors");
+  const bool known = equation != nullptr && equation->literal.isString() && operands != nullptr;
+  if (!known || operands->values.size() != 2) return {};
+  std::string terms = equation->literal.toStringRef();
+  terms.erase(std::min(terms.size(), terms.find('-')));
+  if (terms.find('.') != std::string::npos) return {};
+  Product product;
+  std::string seen;
+  size_t operand = 0, axis = 0;
+  for (const char letter : terms) {
+    if (letter == ' ') continue;
+    if (letter == ',') {
+      ++operand;
+      axis = 0;
+      continue;
+    }
+    const ValueId value = operands->values.at(operand);
+    if (axis >= rank_of(graph, value)) throw std::out_of_range("a letter without an axis");
+    if (seen.find(letter) == std::string::npos) product.push_back({value, axis});
+    seen += letter;
+    ++axis;
+  }
+  return {product};
+}
+
 /// Queries against keys, then the weights against the values.
 AxisProducts attention_macs(const Graph& graph, const Node& node) {
   const ValueId query = value_of(node, "query");
@@ -241,7 +269,8 @@ const Operation kOperations[] = {
     // products of tensors
     {.names = "matmul bmm mm baddbmm", .macs = product_macs},
     {.names = "scaled_dot_product_attention", .guard = guard_attention, .macs = attention_macs},
-    {.names = "mv dot outer addmv einsum linalg_vector_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
+    {.names = "einsum", .macs = einsum_macs},
+    {.names = "mv dot outer addmv linalg_vector_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
     // activations
     {.names = "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
               "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ "

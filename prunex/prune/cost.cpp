@@ -84,9 +84,8 @@ Count parameters_of(const Graph& graph, const Widths& widths) {
 
 Count macs_of(const Graph& graph, const Widths& widths) {
   Count count(graph.images());
-  for (const program::Node& node : graph.nodes) {
-    if (!program::is_layer(node)) continue;
-    for (const auto& product : program::mac_products(graph, node)) count.add(1, widths.of(product));
+  for (const program::Node* node : program::counted_calls(graph)) {
+    for (const auto& product : program::mac_products(graph, *node)) count.add(1, widths.of(product));
   }
   return count;
 }

@@ -18,7 +18,9 @@ using channels::DependencyGroup;
 using sparsity::Slice;
 
 bool matches(const std::string& pattern, const std::string& group, const Limit& limit) {
-  const auto fits = [&](const std::string& name) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
+  const auto fits = [&](const std::string& name) {
+    return pattern == name || ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  };
   return fits(group) || std::any_of(limit.layers.begin(), limit.layers.end(), fits);
 }
 

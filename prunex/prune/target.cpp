@@ -31,6 +31,10 @@ Target target_named(const std::string& option, const std::string& name, double v
   if (name == "parameters") {
     return {.kind = Target::Kind::kParameters, .count = count_of(option, value, cost.parameters(all))};
   }
+  const bool of_macs = name == "macs" || name == "speed-up";
+  if (of_macs && cost.macs(all) == 0) {
+    throw std::invalid_argument(fmt::format("{}: the network has no multiply-accumulates with parameters", option));
+  }
   if (name == "macs") return {.kind = Target::Kind::kMacs, .count = count_of(option, value, cost.macs(all))};
   if (name != "speed-up") {
     throw std::invalid_argument(fmt::format("{}: got '{}', wanted ratio, macs, parameters or speed-up", option, name));

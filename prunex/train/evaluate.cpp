@@ -85,13 +85,14 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
 
 namespace {
 
-double median_milliseconds(const program::Program& program, const Weights& weights, const at::Tensor& images) {
+double median_milliseconds(const program::Program& program, const Weights& weights,
+                           const std::vector<at::Tensor>& inputs) {
   constexpr int kWarmUp = 2, kRuns = 9;
   at::NoGradGuard no_grad;
   std::vector<double> times;
   for (int run = 0; run < kWarmUp + kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    program.run({images}, weights, program::Mode::kEval).front().cpu();  // waits for a device
+    program.run(inputs, weights, program::Mode::kEval).front().cpu();  // waits for a device
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     if (run >= kWarmUp) times.push_back(time.count());
   }
@@ -104,16 +105,21 @@ double median_milliseconds(const program::Program& program, const Weights& weigh
 double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                               int64_t batch_size) {
   const auto batch = data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size()));
-  return median_milliseconds(program, weights, on_device(batch, device_of(weights)).images);
+  return median_milliseconds(program, weights, {on_device(batch, device_of(weights)).images});
 }
 
 double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
   const auto& graph = model.program.graph();
-  std::vector<int64_t> shape{batch_size};
-  const auto& recorded = graph.values[graph.inputs.front()].shape;
-  for (size_t axis = 1; axis < recorded.size(); ++axis) shape.push_back(recorded[axis].factor);
-  return median_milliseconds(model.program, model.weights,
-                             at::zeros(shape, device_of(model.weights)).contiguous(at::MemoryFormat::ChannelsLast));
+  std::vector<at::Tensor> inputs;
+  for (const program::ValueId id : graph.inputs) {
+    const auto& input = graph.values[id];
+    std::vector<int64_t> shape;
+    for (const auto& extent : input.shape) shape.push_back(extent.factor * (extent.per_image ? batch_size : 1));
+    const auto layout = shape.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    const auto kind = at::TensorOptions(input.dtype).device(device_of(model.weights));
+    inputs.push_back(at::zeros(shape, kind).contiguous(layout));
+  }
+  return median_milliseconds(model.program, model.weights, inputs);
 }
 
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {

@@ -68,7 +68,7 @@ TEST(Operations, OfRowsMayStandInFiles) {
 TEST(Operations, ThatAreLayersHaveWeightsAndMultiply) {
   for (const auto& target : program::listed_operations()) {
     const WeightKind kind = operation_of(target).weights;
-    const bool multiplies = is_layer(kind) && kind != WeightKind::kEmbedding && target != "aten::einsum";
+    const bool multiplies = is_layer(kind) && kind != WeightKind::kEmbedding;
     EXPECT_EQ(program::operation_of(target).macs != nullptr,
               multiplies || target == "aten::scaled_dot_product_attention")
         << target;

@@ -57,6 +57,34 @@ TEST_F(Prune, MeetsALatencyThatItMeasures) {
   FAIL() << "no network was cut down to " << milliseconds << " ms";
 }
 
+/// Tokens, and two inputs of which one is integers.
+TEST_F(Prune, TimesNetworksOfAnyInputs) {
+  for (const std::string name : {"embedding_linear", "integer_and_float_inputs"}) {
+    const Result result = run(scratch_.path(), {"prune", "--model", PRUNEX_TEST_DATA "/prune/cases/" + name + ".pt2",
+                                                "--output", name, "--latency", "1e6"});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    EXPECT_GT(read(name + "/report.json")["latency"]["milliseconds_before"].get<double>(), 0);
+  }
+}
+
+TEST_F(Prune, PredictWritesAllOutputsAndTakesOneInput) {
+  const std::string header = R"({"input":{"dtype":"F32","shape":[2,3,6,6],"data_offsets":[0,864]}})";
+  const std::string length{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
+  std::ofstream(scratch_ / "x") << length << header << std::string(864, 0);
+  const auto predict = [&](const std::string& name) {
+    return run(scratch_.path(), {"predict", "--model", PRUNEX_TEST_DATA "/prune/cases/" + name + ".pt2", "--input", "x",
+                                 "--output", "y"});
+  };
+  EXPECT_EQ(predict("two_outputs").errors, "");
+  const std::string file = tests::text_of(scratch_ / "y");
+  const json tensors = json::parse(file.substr(8, file.rfind('}') - 7));
+  EXPECT_EQ(tensors["output"]["shape"], json({2, 3}));
+  EXPECT_EQ(tensors["output_1"]["shape"], json({2, 2}));
+  const Result refused = predict("two_inputs");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("two_inputs.pt2: takes 2 inputs, wanted one"));
+}
+
 TEST_F(Prune, WritesTheModelItsStructureAndAReport) {
   const Result result = prune({"--ratio", "0.5"});
   ASSERT_EQ(result.status, 0) << result.errors;

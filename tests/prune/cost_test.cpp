@@ -49,6 +49,16 @@ TEST(Cost, RecurrentLayersCountTheirMatricesInEveryStep) {
   EXPECT_EQ(cost_of(analysis, Counting::kMacs).macs(all_units(analysis.removable())), program::macs(graph));
 }
 
+// l1: 6 -> 8 at five steps; the factor: 8 -> 5 there; fc: 5 -> 3 of their mean.
+TEST(Cost, ProductsWithParametersCountLikeLayers) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/einsum_linear.pt2");
+  EXPECT_EQ(program::macs(model.program.graph()), 5 * 6 * 8 + 5 * 8 * 5 + 5 * 3);
+  expect_counts_of_cut_networks(model, at::linspace(-1, 1, 30, at::kDouble).sin().reshape({1, 5, 6}));
+  const Model attention = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/attention_one_head.pt2");
+  EXPECT_EQ(program::macs(attention.program.graph()), 5 * (6 * 4 + 6 * 4 + 6 * 8 + 8 * 6) + 6 * 3)
+      << "activations with each other do not";
+}
+
 TEST(Cost, IsThatOfCutResNets) {
   expect_counts_of_cut_networks(models::make_model("resnet8", {}), images(3, 32));
   expect_counts_of_cut_networks(models::make_model("resnet18", {.height = 64, .width = 64}), images(3, 64));

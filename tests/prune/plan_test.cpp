@@ -12,6 +12,7 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
+#include "prunex/program/pt2.h"
 #include "prunex/sparsity/projection.h"
 
 namespace prunex::prune {
@@ -145,6 +146,22 @@ TEST(Plan, SparesWhatPatternsName) {
   EXPECT_THAT(kept({.limits = {.ignore = {"[ab]"}}}, ratio(0.5)), ElementsAre(6, 10, 4));
   const PlanOptions own{.limits = {.ratios = {{"*", 0.1}, {"b", 0.8}}}};
   EXPECT_THAT(kept(own, ratio(0.5)), ElementsAre(5, 2, 6));
+}
+
+/// Names as `prunex graph` prints them, with brackets that stand for themselves.
+TEST(Plan, SparesAGroupByItsName) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/chunk_two.pt2");
+  const Planner planner = planner_of(model, {.limits = {.ignore = {"a[4]"}}});
+  const std::vector<UnitScores> scores{{1, 2, 3, 4}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6}};
+  EXPECT_THAT(kept_units(planner.groups(), plan(planner, scores, ratio(0.5)).masks), ElementsAre(2, 4, 3));
+}
+
+TEST(Plan, RefusesMultiplyAccumulatesOfANetworkThatHasNone) {
+  Builder net(0);
+  const ValueId input = net.input("x", {3, 8, 8});
+  const Model model = std::move(net).finish(net.flatten(net.relu(input)));
+  EXPECT_THAT([&] { target_named("`speed_up`", "speed-up", 2, planner_of(model, {})); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`speed_up`: the network has no multiply-accumulates")));
 }
 
 TEST(Plan, SparesGroupsWithoutScores) {

@@ -69,13 +69,24 @@ bool names_images(const std::string& input) {
 
 constexpr int64_t kBatch = 64;
 
-at::Tensor logits_of(const program::Model& model, const at::Tensor& input) {
+std::vector<at::Tensor> outputs_of(const program::Model& model, const at::Tensor& input) {
   const at::Tensor there = input.to(train::device_of(model.weights));
-  return model.program.run({there}, model.weights, program::Mode::kEval).front().cpu();
+  auto outputs = model.program.run({there}, model.weights, program::Mode::kEval);
+  for (at::Tensor& output : outputs) output = output.cpu();
+  return outputs;
 }
 
-/// Logits of all images of the folder, cut as test images are, in the order of `names`.
-at::Tensor predict_images(const PredictCommand& command, const program::Model& model, std::vector<std::string>& names) {
+/// "output", "output_1", …
+TensorDict named(const std::vector<at::Tensor>& outputs) {
+  TensorDict result;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    result.insert(i == 0 ? "output" : fmt::format("output_{}", i), outputs[i]);
+  return result;
+}
+
+/// Of all images of the folder, cut as test images are, in the order of `names`.
+std::vector<at::Tensor> predict_images(const PredictCommand& command, const program::Model& model,
+                                       std::vector<std::string>& names) {
   const auto& graph = model.program.graph();
   const int64_t size = train::image_size_of(graph);
   const auto wanted = graph.values[graph.inputs.at(0)].shape;
@@ -87,7 +98,7 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
   const int64_t said = normalization.description.resize;
   const data::ImageStream stream(data::list_images(command.input, "`input`"),
                                  {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
-  std::vector<at::Tensor> logits;
+  std::vector<std::vector<at::Tensor>> parts;  // of each output
   for (int64_t first = 0; first < stream.images().size(); first += kBatch) {
     const int64_t count = std::min(kBatch, stream.images().size() - first);
     const at::Tensor pixels = at::empty({count, size, size, 3}, at::kByte);
@@ -99,9 +110,13 @@ at::Tensor predict_images(const PredictCommand& command, const program::Model& m
         throw std::invalid_argument(fmt::format("`input` {}: {}", names.back(), error.what()));
       }
     }
-    logits.push_back(logits_of(model, normalised(pixels.permute({0, 3, 1, 2}), command, normalization)));
+    const auto outputs = outputs_of(model, normalised(pixels.permute({0, 3, 1, 2}), command, normalization));
+    parts.resize(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
   }
-  return at::cat(logits);
+  std::vector<at::Tensor> whole;
+  for (const auto& part : parts) whole.push_back(at::cat(part));
+  return whole;
 }
 
 /// The tensor `input` of the file, checked against what the program takes: floats as they are, bytes as pixels.
@@ -138,17 +153,17 @@ int run_predict(const PredictCommand& command) {
   const auto device = chosen_device(command.device);
   auto model = load_model(command.model);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
+  if (const size_t count = model.program.graph().inputs.size(); count != 1) {
+    throw std::invalid_argument(fmt::format("{}: takes {} inputs, wanted one", command.model.model, count));
+  }
   model = train::on_device(std::move(model), device);
-  TensorDict result;
   if (names_images(command.input)) {
     std::vector<std::string> names;
-    result.insert("output", predict_images(command, model, names));
+    const TensorDict result = named(predict_images(command, model, names));
     io::write_safetensors(command.output, result, {{"files", nlohmann::json(names).dump()}});
     return 0;
   }
-  const at::Tensor input = read_input(command, model.program.graph());
-  result.insert("output", logits_of(model, input));
-  io::write_safetensors(command.output, result);
+  io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));
   return 0;
 }
 
@@ -161,7 +176,9 @@ text::OptionList describe(PredictCommand& command) {
            "of "
            "them: 'files' in the metadata of `output` names them in order")
       .must();
-  list.add("output", text::text_value(command.output), "FILE.safetensors to write, with a tensor 'output'").must();
+  list.add("output", text::text_value(command.output),
+           "FILE.safetensors to write, with a tensor 'output', of further outputs 'output_1', …")
+      .must();
   list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
            "of the pixels' channels, scaled to 0-1, instead of what the model says");
   list.add("std", text::numbers(command.std, "NUMBERS", text::above_zero()), "of the same");
