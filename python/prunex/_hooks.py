@@ -71,6 +71,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         worker.submit(run, bucket, done)
-        return done
+        # an exception that was set is a value for C++, but one that a callback raises is none
+        return done.then(lambda result: result.value())
 
     return hook

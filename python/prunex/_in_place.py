@@ -15,10 +15,6 @@ from prunex._library import library
 Plan = Callable[[list[str]], library.PrunedNetwork]
 
 
-class Differs(ValueError):
-    """A module does not compute what its cut graph does."""
-
-
 def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, example: Any,
                      optimizer: torch.optim.Optimizer | None) -> tuple[library.PrunedNetwork, list[str]]:
     """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
@@ -30,7 +26,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
-        except Differs as error:
+        except _modules.Differs as error:
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
@@ -46,19 +42,9 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
          optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost."""
     undo = _modules.cut(module, result.cut, optimizer, result.convolution_groups())
-    arguments = _modules.arguments_of(example)
-    try:
-        want = result.run(_modules.tensors_in(arguments))
-        got = _modules.evaluated(module, arguments)
-    except Exception as error:
-        undo()
-        raise Differs(str(error)) from error
-    close = len(got) == len(want) and all(
-        a.shape == b.shape and torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4, equal_nan=True)
-        for a, b in zip(got, want))
-    if not close:
-        undo()
-        raise Differs("other outputs")
+    arguments = _modules.like(_modules.arguments_of(example))
+    with _modules.undone(undo):
+        _modules.expect_close(_modules.evaluated(module, arguments), result.run(_modules.tensors_in(arguments)))
     return undo
 
 
@@ -66,7 +52,7 @@ def _follows(module: nn.Module, network: library.Network, group: str, example: A
     """Whether the module's code can do without a unit of the group."""
     try:
         _cut(module, network.without_a_unit(group), example, None)()
-    except Differs:
+    except _modules.Differs:
         return False
     return True
 

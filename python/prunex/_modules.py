@@ -38,6 +38,11 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+def frozen(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that take no gradients, by name."""
+    return {name: p for name, p in model.named_parameters() if not p.requires_grad}
+
+
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     own = {id(p) for p in trained(model).values()}
     if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
@@ -88,6 +93,46 @@ def arguments_of(example: Any) -> tuple[Any, ...]:
 def tensors_in(values: Any) -> list[Tensor]:
     """Those in nested tuples, lists and dicts, in order."""
     return [t for t in torch.utils._pytree.tree_leaves(values) if isinstance(t, Tensor)]
+
+
+class Differs(ValueError):
+    """A module does not compute what its cut graph does."""
+
+
+def like(values: Any) -> Any:
+    """Floating-point tensors are others, of the same shapes: zeros would tell nothing. What else there is stays."""
+    generator = torch.Generator().manual_seed(0)
+
+    def other(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        return torch.randn(value.shape, generator=generator).to(value)
+
+    return torch.utils._pytree.tree_map(other, values)
+
+
+def expect_close(got: list[Tensor], want: list[Tensor]) -> None:
+    """Relative to the largest number of each tensor. Raises Differs."""
+    if len(got) != len(want):
+        raise Differs(f"{len(got)} outputs instead of {len(want)}")
+    for a, b in zip(got, want):
+        if a.shape != b.shape:
+            raise Differs(f"an output of {list(a.shape)} instead of {list(b.shape)}")
+        scale = float(b.float().nan_to_num().abs().max()) if b.numel() > 0 else 0.0
+        if not torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+            raise Differs("other outputs")
+
+
+@contextlib.contextmanager
+def undone(undo: Callable[[], None]) -> Iterator[None]:
+    """What fails in it is undone, and is Differs unless it was an interrupt."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, Exception) and not isinstance(error, Differs):
+            raise Differs(str(error)) from error
+        raise
 
 
 def bytes_of(program: ExportedProgram) -> bytes:
@@ -203,8 +248,30 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
     everything: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     everything.update(model.named_buffers(remove_duplicate=False))
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}
-    smaller: dict[int, Tensor] = {}
     before: dict[nn.Module, dict[str, Any]] = {}
+    undo_optimizer = _keep_optimizer(optimizer) if optimizer is not None else None
+
+    def undo() -> None:
+        for owner, state in before.items():
+            owner.__dict__.clear()
+            owner.__dict__.update(state)
+        if undo_optimizer is not None:
+            undo_optimizer()
+
+    try:
+        smaller = _cut_tensors(model, cut, everything, lost, before, convolution_groups)
+        if optimizer is not None:
+            _cut_optimizer(optimizer, everything, lost, smaller, cut)
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Tensor], lost: Mapping[int, str],
+                 before: dict[nn.Module, dict[str, Any]], convolution_groups: Mapping[str, int]) -> dict[int, Tensor]:
+    """The new tensors, by the id of the old; what their modules were comes into `before`."""
+    smaller: dict[int, Tensor] = {}
     shapes: dict[nn.Module, tuple[int, ...]] = {}
     for name, old in everything.items():
         if id(old) not in lost:
@@ -223,29 +290,13 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
             owner.groups = convolution_groups[lost[id(old)]]
     for owner, shape in shapes.items():
         _set_attributes(owner, shape)
-    undo_optimizer = _cut_optimizer(optimizer, everything, lost, smaller, cut) if optimizer is not None else None
-
-    def undo() -> None:
-        for owner, state in before.items():
-            owner.__dict__.clear()
-            owner.__dict__.update(state)
-        if undo_optimizer is not None:
-            undo_optimizer()
-
-    return undo
+    return smaller
 
 
-def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: Mapping[int, str],
-                   smaller: Mapping[int, Tensor], cut: library.Cut) -> Callable[[], None]:
+def _keep_optimizer(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    """Returns what makes it again what it is now."""
     lists = [(group, list(group["params"])) for group in optimizer.param_groups]
     states = dict(optimizer.state)
-    for group in optimizer.param_groups:
-        group["params"] = [smaller.get(id(p), p) for p in group["params"]]
-    for old in {id(t): t for t in tensors.values()}.values():
-        if id(old) in smaller and old in optimizer.state:
-            optimizer.state[smaller[id(old)]] = {
-                kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value
-                for kind, value in optimizer.state.pop(old).items()}
 
     def undo() -> None:
         for group, params in lists:
@@ -254,6 +305,23 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         optimizer.state.update(states)
 
     return undo
+
+
+def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: Mapping[int, str],
+                   smaller: Mapping[int, Tensor], cut: library.Cut) -> None:
+    """States that do not lie entry by entry beside their parameter, such as Adafactor's, begin anew."""
+    for group in optimizer.param_groups:
+        group["params"] = [smaller.get(id(p), p) for p in group["params"]]
+    for old in {id(t): t for t in tensors.values()}.values():
+        if id(old) not in smaller or old not in optimizer.state:
+            continue
+        state = optimizer.state.pop(old)
+        if any(isinstance(value, Tensor) and value.dim() > 0 and not _lies_beside(value, old)
+               for value in state.values()):
+            continue
+        optimizer.state[smaller[id(old)]] = {
+            kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value
+            for kind, value in state.items()}
 
 
 def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:

@@ -3,8 +3,10 @@
 import itertools
 import os
 import socket
+from collections.abc import Iterable
 
 import torch.distributed as dist
+from torch import Tensor
 
 from prunex._library import library
 
@@ -37,6 +39,16 @@ def _subgroup(group: dist.ProcessGroup, members: list[int], apart: bool) -> str:
     everyone = dist.get_process_group_ranks(group)
     made = dist.new_group([everyone[rank] for rank in members], use_local_synchronization=True)
     return str(made.group_name)
+
+
+def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None) -> None:
+    """What the first rank has. Collective."""
+    if not dist.is_initialized():
+        return
+    group = process_group if process_group is not None else dist.group.WORLD
+    assert group is not None
+    for tensor in tensors:
+        dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group)
 
 
 def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, timeout: float,

@@ -39,6 +39,8 @@ def _command() -> list[str]:
 def _words(options: dict[str, Value]) -> Iterator[str]:
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
         if value is True:
             yield flag
         elif isinstance(value, (list, tuple)):
@@ -166,7 +168,12 @@ def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet:
     >>> [entry["exchange"] for entry in run.metrics], run.summary["nodes"]
     ([1, 2, 3, 4, 5], 2)
     """
+    for name in ("check", "help", "help_all"):
+        if options.get(name):
+            raise ValueError(f"`{name}`: prunex.train trains; wanted the command, prunex train --{name}")
     directory = options.get("run_dir") or options.get("resume")
+    if directory is None and os.environ.get("RANK", "0") != "0":
+        raise ValueError("`run_dir`: got none; under a launcher every rank wants it, to read the run")
 
     def hear(line: str) -> None:
         nonlocal directory

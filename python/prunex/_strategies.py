@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -23,18 +25,26 @@ def _word(value: Value) -> str:
     """As the command line would say it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else str(value) if isinstance(value, (int, float)) else ",".join(value)
+    if isinstance(value, (int, float, numbers.Number)):
+        return str(value)
+    return value if isinstance(value, str) else ",".join(value)
 
 
 def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimizer: torch.optim.Optimizer,
                     total_steps: int) -> list[float]:
     if learning_rate is None:
-        return [float(optimizer.param_groups[0]["lr"])]
-    if not callable(learning_rate):
-        return [float(learning_rate)]
-    if total_steps == 0:
+        rates = [float(optimizer.param_groups[0]["lr"])]
+    elif not callable(learning_rate):
+        rates = [float(learning_rate)]
+    elif total_steps == 0:
         raise ValueError("`learning_rate`: got a function of the step, which wants `total_steps`")
-    return [float(learning_rate(step)) for step in range(1, total_steps + 1)]
+    else:
+        rates = [float(learning_rate(step)) for step in range(1, total_steps + 1)]
+    if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or max(rates) == 0:
+        of_now = ", which the optimizer has now" if learning_rate is None else ""
+        raise ValueError(f"`learning_rate`: got {rates[0]}{of_now}; the pull of ADMM wants the rates to come, as a "
+                         "number or a function of the step")
+    return rates
 
 
 class _Strategy:
@@ -74,10 +84,17 @@ class _Strategy:
         self._synced = 0  # the step of the last exchange
         self._cut: library.Cut | None = None
         self._masked = False
+        self._final_at_end = False  # the masks were open until then
+        self._follows = True  # the module's code can do without what goes
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         program = None if example is None else _modules.exported(self.model, example)
-        self._has_masks = program is not None
+        self._example = example
         groups = options.get("groups", "auto")
+        self._has_masks = program is not None and groups != "none"
+        if program is not None and groups == "auto" and self._name != "hsadmm":
+            raise ValueError(f"`example`: {self._name} masks nothing without `groups`")
+        if learning_rate is not None and self._name != "hsadmm":
+            raise ValueError(f"`learning_rate`: {self._name} has no pull that follows it")
         if program is None and (groups not in ("auto", "none") or (groups == "auto" and self._name == "hsadmm")):
             raise ValueError("`example`: got none; masks want inputs of the model, to find which channels live and die "
                              "together")
@@ -90,17 +107,23 @@ class _Strategy:
         self._waits_at = total_steps if options.get("overlap") else None
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
-        self._pulls_apart = self._name == "hsadmm" and not sums
+        pulls = self._name == "hsadmm"
+        if pulls and any(group.get("maximize") for group in optimizer.param_groups):
+            raise ValueError("`optimizer`: got one that maximizes, which would push away from the anchor")
+        self._pulls_apart = pulls and not sums
+        rates = _learning_rates(learning_rate, optimizer, steps) if pulls else [1.0]
+        self._told = rates[0] if pulls and learning_rate is None else math.inf
         momentum = float(optimizer.param_groups[0]["momentum"]) if sums else 0.0
         self._strategy = library.Strategy(
             self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
-            sync_every, steps, momentum, _learning_rates(learning_rate, optimizer, steps),
-            _ranks.join(process_group, ranks_per_node, timeout), program)
+            sync_every, steps, momentum, rates, _ranks.join(process_group, ranks_per_node, timeout), program)
+        _ranks.broadcast(_modules.frozen(self.model).values(), process_group)
+        self._names = set(_modules.trained(self.model))
         for doubt in self._strategy.doubts():
-            warnings.warn(doubt, stacklevel=3)
+            warnings.warn(doubt, stacklevel=2)
 
     def __enter__(self) -> Self:
-        self._handles = [self.optimizer.register_step_pre_hook(lambda *_: self._before_update()),
+        self._handles = [self.optimizer.register_step_pre_hook(self._before_step),
                          self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
         return self
 
@@ -112,12 +135,37 @@ class _Strategy:
         if kind is None:
             self.finish()
 
+    def _before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
+                     options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """A closure makes the gradients in step() itself: what changes them follows it."""
+        closure = arguments[1] if len(arguments) > 1 else options.get("closure")
+        if closure is None:
+            self._before_update()
+            return None
+
+        def followed() -> Any:
+            loss = closure()
+            with torch.no_grad():
+                self._before_update()
+            return loss
+
+        if len(arguments) > 1:
+            return (arguments[0], followed, *arguments[2:]), options
+        return arguments, {**options, "closure": followed}
+
     def _before_update(self) -> None:
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        if rate > 1.01 * self._told:
+            warnings.warn(f"`learning_rate`: the optimizer's has grown from {self._told:g} to {rate:g}, so ADMM pulls "
+                          "too hard; wanted the rates to come, as a number or a function of the step", stacklevel=4)
+            self._told = math.inf
         rates = _modules.learning_rates(self.model, self.optimizer) if self._pulls_apart else None
         self._strategy.before_update(rates)
 
     def _after_update(self) -> None:
         self.step += 1
+        if self.step % self.sync_every == 0:
+            self._expect_same_names()
         self._note(self._strategy.after_update(self.step))
 
     def _note(self, exchange: Exchange | None) -> None:
@@ -126,18 +174,31 @@ class _Strategy:
         self.exchange = exchange
         self._synced = self.step - exchange.overlapped
         if exchange.frozen and not self._masked:
-            self._masked = True
-            for state in _modules.optimizer_state(self.model, self.optimizer).values():
-                self._strategy.mask(state)
+            self._mask_optimizer()
+
+    def _expect_same_names(self) -> None:
+        for name in sorted(self._names ^ set(_modules.trained(self.model))):
+            has = "has lost" if name in self._names else "has got"
+            raise ValueError(f"`model`: {name} {has} `requires_grad` in the loop; a strategy exchanges what was trained "
+                             "when it was made")
+
+    def _mask_optimizer(self) -> None:
+        self._masked = True
+        for state in _modules.optimizer_state(self.model, self.optimizer).values():
+            self._strategy.mask(state)
 
     def finish(self) -> None:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
+        self._expect_same_names()
         if self.step > self._synced:
             intervals = -(-self.step // self.sync_every)
             self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
+        if self._has_masks and not self._masked:
+            self._final_at_end = True
+            self._mask_optimizer()
 
     def product(self) -> dict[str, Tensor]:
         """z, what the ranks agree on: parameters and buffers by their names in the module."""
@@ -161,21 +222,34 @@ class _Strategy:
     def cut(self) -> library.Cut | None:
         """Makes module, optimizer state and strategy physically smaller, in place, once the masks are final: from the
         next step on computing, memory and messages are those of the small network. Call it on all ranks after the same
-        exchange. The module's parameters are new objects afterwards. None before the masks are final, or if nothing can
-        go; calls after the first do nothing."""
+        exchange. The module's parameters are new objects afterwards. None before the masks are final, if nothing can go,
+        or, with a warning, if the module's own code does not follow: it trains on with masks then. Calls after the
+        first do nothing."""
         if not self._has_masks:
             raise ValueError("cut: there are no masks, wanted `example` and `groups`")
-        if self._cut is not None or not self._masked:
+        if self._cut is not None or not self._masked or not self._follows:
             return None
         removable = self._strategy.removable()
         if removable.empty():
             return None
-        self._apply(removable)
-        self._strategy.cut(removable, *_modules.weights(self.model))
+        try:
+            self._apply(removable)
+        except _modules.Differs as error:
+            self._follows = False
+            warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({error}): the module stays "
+                          "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=2)
+            return None
+        if not self._final_at_end:
+            self._strategy.cut(removable, *_modules.weights(self.model))
         return removable
 
     def _apply(self, cut: library.Cut) -> None:
-        _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+        """Raises Differs, with everything as it was, if the module computes something else without what is masked."""
+        arguments = _modules.like(_modules.arguments_of(self._example))
+        before = _modules.evaluated(self.model, arguments)
+        undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+        with _modules.undone(undo):
+            _modules.expect_close(_modules.evaluated(self.model, arguments), before)
         self._cut = cut
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,11 +263,15 @@ class _Strategy:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
         optimizer are cut first: load their states afterwards. Collective."""
-        if state["strategy"] != self._name:
+        if state.get("strategy", self._name) != self._name:
             raise ValueError(f"state_dict: got one of {state['strategy']}, wanted {self._name}")
+        wanted = {"strategy", "step", "synced", "masked", "global", "node", "rank", "cut"}
+        if missing := sorted(wanted - state.keys()):
+            raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
         cut = None if state["cut"] is None else library.Cut.of_values(state["cut"])
         if cut is not None:
-            self._apply(cut)
+            _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+            self._cut = cut
             self._strategy.set_weights(*_modules.weights(self.model))
         self._strategy.load(state["global"], state["node"], state["rank"], cut)
         self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]

@@ -44,6 +44,10 @@ void average_exactly(const std::vector<at::Tensor>& gradients, comm::Hierarchy& 
   }
 }
 
+bool is_finite(const at::Tensor& tensor) {
+  return at::isfinite(tensor).all().item<bool>();
+}
+
 /// Rounds what crosses nodes, and adds what was left out to the next step's.
 class RoundedBucket {
  public:
@@ -74,6 +78,8 @@ class RoundedBucket {
     compressed_mean(across(), codec_, share, extent_of(mine), &feedback_);
     if (layout.is_even()) hierarchy().node->all_gather_parts(work_, shares);
     each(gradients, [](const at::Tensor& place, at::Tensor gradient) { gradient.copy_(place.view(gradient.sizes())); });
+    if (is_finite(work_)) return;
+    for (at::Tensor left : {feedback_.sent, feedback_.returned}) left.zero_();
   }
 
  private:
@@ -123,10 +129,15 @@ class SparseBucket {
   void average(const std::vector<at::Tensor>& gradients) {
     for (size_t g = 0; g < gradients.size(); ++g) replica_.weights.params[g].value().mutable_grad() = gradients[g];
     strategy_->before_update(replica_);
+    bool finite = true;
     for (size_t g = 0; g < gradients.size(); ++g) {
-      at::Tensor(gradients[g]).copy_(replica_.weights.params[g].value().grad());
+      const at::Tensor mean = replica_.weights.params[g].value().grad();
+      finite = finite && is_finite(mean);
+      at::Tensor(gradients[g]).copy_(mean);
       replica_.weights.params[g].value().mutable_grad().reset();
     }
+    if (finite) return;
+    for (auto& kept : strategy_->state().rank) kept.value().zero_();
   }
 
  private:

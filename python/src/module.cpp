@@ -3,10 +3,20 @@
 #include "python/src/bindings.h"
 #include "python/src/tensors.h"
 
+#include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
+
+#include <exception>
 
 NB_MODULE(_prunex, module) {
   prunex::python::check_layout();
+  nanobind::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const c10::Error& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+    }
+  });
   module.attr("version") = prunex::kVersion;
   module.attr("torch_version") = TORCH_VERSION;
   prunex::python::bind_cuts(module);

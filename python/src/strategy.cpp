@@ -217,13 +217,13 @@ class LoopStrategy {
   comm::Volume sent() const { return comm::moved_by_exchanges(ranks_->hierarchy()); }
 
  private:
-  /// Names of a program's weights that the loop's module does not have.
+  /// A module has more parameters than are trained.
   void expect_known(const std::vector<sparsity::Group>& groups) const {
     for (const auto& group : groups) {
       for (const auto& slice : group.slices) {
         if (replica_.weights.params.contains(slice.tensor)) continue;
         throw std::invalid_argument(
-            fmt::format("`model`: the exported module has a parameter {}, which the module lacks", slice.tensor));
+            fmt::format("`model`: {} takes no gradients, and goes with units that masks would choose; wanted `groups` without it", slice.tensor));
       }
     }
   }

@@ -239,6 +239,40 @@ def hook_of_ddp_averages(option, value):
         assert (total - want).norm() <= largest * want.norm() + 1e-6, (total.shape, (total - want).norm(), want.norm())
 
 
+def hook_of_ddp_recovers(option, value):
+    """From a gradient that is no number on one rank, as the loss scale of fp16 brings them: that step's alone is."""
+    net = small_network()
+    ddp = nn.parallel.DistributedDataParallel(net)
+    ddp.register_comm_hook(None, prunex.comm_hook(**{option: value if option == "payload" else float(value)}))
+    finite = []
+    for step in range(1, 9):
+        images, labels = batch(dist.get_rank(), step)
+        net.zero_grad()
+        loss = nn.functional.cross_entropy(ddp(images), labels)
+        (loss * (float("inf") if step == 5 and dist.get_rank() == 0 else 1)).backward()
+        finite.append(all(bool(p.grad.isfinite().all()) for p in net.parameters()))
+    assert finite == [step != 5 for step in range(1, 9)], finite
+
+
+def hook_of_ddp_names_a_lost_rank():
+    net = small_network()
+    ddp = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
+    ddp.register_comm_hook(None, prunex.comm_hook(payload="int4", timeout=5))
+    for step in range(1, 6):
+        if step == 4 and dist.get_rank() == 1:
+            os._exit(7)
+        images, labels = batch(dist.get_rank(), step)
+        nn.functional.cross_entropy(ddp(images), labels).backward()
+
+
+def frozen_parameters_are_those_of_the_first_rank():
+    torch.manual_seed(dist.get_rank())
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    net[0].requires_grad_(False)
+    prunex.LocalSGD(net, torch.optim.SGD(net[1].parameters(), 0.1))
+    expect_equal_on_all_ranks(net.parameters())
+
+
 def nodes_are_found():
     """Two ranks in a node: what is said inside it crosses no link."""
     net = small_network()
@@ -392,7 +426,9 @@ CASES = {
         ("resumes_to_the_bit", "LocalSGD"), ("resumes_to_the_bit", "DiLoCo"), ("resumes_to_the_bit", "HSADMM"),
         ("nodes_are_found",), ("beside_ddp_and_gloo",), ("hook_of_ddp_averages", "payload", "int8"),
         ("hook_of_ddp_averages", "payload", "int4"), ("hook_of_ddp_averages", "density", "1.0"),
-        ("hook_of_ddp_averages", "density", "0.2")],
+        ("hook_of_ddp_averages", "density", "0.2"), ("hook_of_ddp_recovers", "payload", "fp16"),
+        ("hook_of_ddp_recovers", "payload", "int4"), ("hook_of_ddp_recovers", "density", "0.1"),
+        ("frozen_parameters_are_those_of_the_first_rank",)],
     3: [("diloco_is_its_formula", "sgd"), ("hook_of_ddp_averages", "payload", "int4")],
     4: [("diloco_is_its_formula", "sgd", "2"), ("masks_cut_everything", "HSADMM", "adamw", "2")],
 }

@@ -24,3 +24,9 @@ def test_options_without_sense_are_refused(options, message):
     with pytest.raises(ValueError) as error:
         prunex.comm_hook(**options)
     assert message in str(error.value)
+
+
+def test_a_lost_rank_is_named(by_hand):
+    survivor, lost = by_hand(2, "hook_of_ddp_names_a_lost_rank")
+    assert lost.returncode == 7 and survivor.returncode == 1
+    assert "RuntimeError: [comm] rank 0: " in survivor.stderr and "(with rank 1)" in survivor.stderr

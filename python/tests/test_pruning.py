@@ -95,6 +95,51 @@ def test_a_cut_that_hits_zeros_changes_nothing():
     torch.testing.assert_close(outputs(net, (X,)), want, rtol=1e-5, atol=1e-6)
 
 
+class Shuffled(nn.Module):
+    """Its code knows the width of its first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.head(torch.cat([y[:, 4:], y[:, :4]], 1).relu())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_code_that_does_not_follow_is_noticed_whatever_the_example(scale):
+    net = Shuffled()
+    with torch.no_grad():
+        net.head.weight *= scale
+    with pytest.warns(UserWarning, match="does not follow cuts of a"):
+        prunex.prune(net, torch.zeros(2, 4), ratio=0.5)
+    assert net.a.weight.shape == (8, 4)
+
+
+def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
+    net = small_network()
+    optimizer = torch.optim.Adafactor(net.parameters())
+    train_step(net, optimizer, 0, 1)
+    prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    train_step(net, optimizer, 0, 2)
+    assert net[0].out_channels == 4
+
+
+def test_an_interrupt_leaves_the_module_whole(monkeypatch):
+    net = small_network()
+    evaluated = prunex._modules.evaluated
+
+    def interrupted(*arguments):
+        evaluated(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prunex._modules, "evaluated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prunex.prune(net, X, ratio=0.5)
+    assert net[0].out_channels == 8 and net[0].weight.shape[0] == 8
+
+
 def test_the_weakest_units_go():
     net = small_network()
     with torch.no_grad():

@@ -100,3 +100,11 @@ def test_no_run_is_said_so(tmp_path):
         prunex.read_run(tmp_path)
     with pytest.raises(ValueError, match="`directories`: got none"):
         prunex.report()
+
+
+def test_what_is_no_run_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="`check`: prunex.train trains"):
+        prunex.train(check=True)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ValueError, match="`run_dir`: got none; under a launcher"):
+        prunex.train(dataset="synthetic")

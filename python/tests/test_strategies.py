@@ -47,6 +47,8 @@ def make(strategy=prunex.DiLoCo, **options):
     ({"groups": "coupled", "example": torch.zeros(1, 3, 8, 8)}, "`total_steps`: got none"),
     ({"total_steps": 0}, "`total_steps`: got 0"),
     ({"overlap": 2}, "`overlap`: wants `total_steps`"),
+    ({"learning_rate": 0.1}, "`learning_rate`: diloco has no pull"),
+    ({"example": torch.zeros(1, 3, 8, 8), "total_steps": 100}, "`example`: diloco masks nothing without `groups`"),
     ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
     ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
     ({"example": torch.zeros(1, 2, 8, 8), "groups": "coupled", "total_steps": 100}, "`model`: torch.export cannot"),
@@ -133,3 +135,111 @@ def test_modules_that_share_a_parameter_keep_sharing_it():
             net(x).sum().backward()
             optimizer.step()
     assert net.a.weight is net.b.weight and training.exchange.index == 2
+
+
+def admm(net, optimizer, **options):
+    return prunex.HSADMM(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled",
+                         round_to=1, **options)
+
+
+def test_a_schedule_that_begins_low_is_refused_or_warned_of():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 20)
+    with pytest.raises(ValueError, match="`learning_rate`: got 0.0, which the optimizer has now; the pull of ADMM"):
+        admm(net, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.001
+    with admm(net, optimizer):
+        train_step(net, optimizer, 0, 1)
+        optimizer.param_groups[0]["lr"] = 0.05
+        with pytest.warns(UserWarning, match="has grown from 0.001 to 0.05"):
+            train_step(net, optimizer, 0, 2)
+        train_step(net, optimizer, 0, 3)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_closure_does_what_a_loop_does(kind):
+    def trained(with_closure):
+        net = small_network()
+        optimizer = OPTIMIZERS[kind](net.parameters())
+        with admm(net, optimizer):
+            for step in range(1, 9):
+                images, labels = batch(0, step)
+
+                def closure():
+                    optimizer.zero_grad()
+                    loss = nn.functional.cross_entropy(net(images), labels)
+                    loss.backward()
+                    return loss
+
+                if with_closure:
+                    assert optimizer.step(closure) > 0
+                else:
+                    closure()
+                    optimizer.step()
+        return net.state_dict()
+
+    by_loop, by_closure = trained(False), trained(True)
+    assert all(torch.equal(value, by_closure[name]) for name, value in by_loop.items())
+
+
+class Shuffled(nn.Module):
+    """Its code knows the width of its first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.head(self.b(torch.cat([y[:, 4:], y[:, :4]], 1).relu()).relu())
+
+
+def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():
+    net = Shuffled()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    x = torch.randn(8, 4)
+    with prunex.HSADMM(net, optimizer, 2, total_steps=40, example=x, round_to=1) as training:
+        for _ in range(40):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            if training.exchange is not None and training.exchange.frozen:
+                break
+        with pytest.warns(UserWarning, match="cut: the code of Shuffled does not follow .other outputs"):
+            assert training.cut() is None
+        assert training.cut() is None
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    assert net.a.weight.shape == (8, 4)
+    masks = training.masks()
+    alive = torch.cat([masks["a"], masks["a[4]"]])
+    assert torch.equal(net.a.weight.abs().sum(1) > 0, alive) and 0 < alive.sum() < 8
+
+
+def test_masks_that_the_end_makes_final_can_be_cut():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with admm(net, optimizer) as training:
+        for step in range(1, 19):
+            train_step(net, optimizer, 0, step)
+        assert training.cut() is None
+    alive = int(training.masks()["0"].sum())
+    assert training.cut() is not None and net[0].out_channels == alive < 8
+
+
+def test_what_trains_must_stay_what_trains():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with pytest.raises(ValueError, match="`model`: 0.weight has lost `requires_grad` in the loop"):
+        with prunex.LocalSGD(net, optimizer, sync_every=2):
+            train_step(net, optimizer, 0, 1)
+            net[0].weight.requires_grad_(False)
+            train_step(net, optimizer, 0, 2)
+
+
+def test_a_state_of_something_else_is_refused():
+    training = make()
+    with pytest.raises(ValueError, match="state_dict: has no 'cut'"):
+        training.load_state_dict({"step": 1})
