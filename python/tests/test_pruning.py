@@ -15,7 +15,7 @@ from ranks import OPTIMIZERS, batch, small_network, train_step
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/data/prune"))
-import convolution_cases, sequence_cases, shape_cases  # noqa: E401, E402, F401
+import axis_cases, convolution_cases, sequence_cases, shape_cases  # noqa: E401, E402, F401
 from layers import CASES  # noqa: E402
 
 X = batch(0, 0)[0]
@@ -31,7 +31,8 @@ def outputs(net, inputs):
 STAY_PARTLY_WHOLE = {
     "timm_attention_qkv_unbind", "mha_residual", "mha_with_weights", "mha_cross", "encoder_layer", "split_sizes",
     "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split", "linear_view_convtranspose",
-    "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply"}
+    "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply", "squeeze_of_several",
+    "sum_of_what_a_view_has_rectified"}
 
 
 def case(name):
