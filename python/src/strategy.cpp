@@ -222,8 +222,9 @@ class LoopStrategy {
     for (const auto& group : groups) {
       for (const auto& slice : group.slices) {
         if (replica_.weights.params.contains(slice.tensor)) continue;
-        throw std::invalid_argument(
-            fmt::format("`model`: {} takes no gradients, and goes with units that masks would choose; wanted `groups` without it", slice.tensor));
+        throw std::invalid_argument(fmt::format(
+            "`model`: {} takes no gradients, and goes with units that masks would choose; wanted `groups` without it",
+            slice.tensor));
       }
     }
   }

@@ -71,6 +71,26 @@ def test_exported_programs_are_pruned_whole(name):
         str(spec) for spec in before.graph_signature.user_inputs]
 
 
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x, scale=None, extra=None):
+        return {"logits": self.head(self.a(x).relu()) * scale, "aux": None, "n": 4, "sum": extra["u"] + 1}
+
+
+def test_exported_programs_are_called_as_before(tmp_path):
+    """With keywords, nested inputs, and outputs of which some are no tensors."""
+    x, keywords = torch.randn(2, 4), {"scale": torch.ones(1), "extra": {"u": torch.ones(2, 3)}}
+    pruned = prunex.prune(torch.export.export(Nested(), (x,), kwargs=keywords), ratio=0.5)
+    torch.export.save(pruned.model, tmp_path / "net.pt2")
+    for program in (pruned.model, torch.export.load(tmp_path / "net.pt2")):
+        answer = program.module()(x, **keywords)
+        assert list(answer) == ["logits", "aux", "n", "sum"] and answer["aux"] is None and answer["n"] == 4
+        assert answer["logits"].shape == (2, 3) and torch.equal(answer["sum"], torch.full((2, 3), 2.0))
+
+
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "regnet_y_400mf"])
 def test_torchvisions_networks_lose_half_of_their_work(name):
     torch.manual_seed(0)

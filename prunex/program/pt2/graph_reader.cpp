@@ -15,6 +15,9 @@ namespace {
 
 using nlohmann::json;
 
+/// Outputs that are no tensors, and that torch.export.load reads.
+const std::unordered_set<std::string> kConstants{"as_none", "as_int", "as_float", "as_bool"};
+
 [[noreturn]] void refuse(const std::string& why) {
   throw std::invalid_argument(why);
 }
@@ -287,19 +290,32 @@ class GraphReader {
     const auto& specs = module_.at("signature").at("output_specs");
     for (const auto& spec : specs) {
       const auto& arg = to_tagged(spec).body.at("arg");
-      if (arg.contains("as_tensor")) graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
+      const auto& kind = to_tagged(arg).tag;
+      if (kind == "as_tensor") {
+        graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
+      } else if (kConstants.contains(kind)) {
+        constant_outputs_.push_back({graph_.outputs.size() + constant_outputs_.size(), arg});
+      }
     }
     if (graph_.outputs.empty()) refuse("has no tensor output");
-    all_outputs_kept_ = graph_.outputs.size() == specs.size();
+    all_outputs_kept_ = graph_.outputs.size() + constant_outputs_.size() == specs.size();
   }
 
-  // What only other tools read: the structure of the outputs and the names of the modules.
+  // What only other tools read: how inputs and outputs are nested, outputs that are no tensors, names of modules.
   void read_metadata() {
     json metadata = json::object();
     for (const auto& entry : module_.value("module_call_graph", json::array())) {
       const auto name = entry.at("fqn").get<std::string>();
       const bool root = name.empty() && entry.contains("signature") && entry["signature"].is_object();
-      if (root && all_outputs_kept_) metadata["out_spec"] = entry["signature"].at("out_spec");
+      if (root) {
+        const auto& signature = entry["signature"];
+        if (signature.contains("in_spec")) metadata["in_spec"] = signature["in_spec"].get<std::string>();
+        if (signature.contains("forward_arg_names") && signature["forward_arg_names"].is_array()) {
+          metadata["forward_arg_names"] = signature["forward_arg_names"].get<std::vector<std::string>>();
+        }
+        if (all_outputs_kept_) metadata["out_spec"] = signature.at("out_spec");
+        if (all_outputs_kept_) metadata["constant_outputs"] = constant_outputs_;
+      }
       if (!name.empty()) metadata["modules"].push_back(name);
     }
     if (module_.contains("treespec_namedtuple_fields")) {
@@ -315,6 +331,7 @@ class GraphReader {
   std::string batch_;  // the symbol
   std::unordered_map<std::string, ValueId> ids_;
   bool all_outputs_kept_ = false;
+  json constant_outputs_ = json::array();  // [its place, what it is]
 };
 
 }  // namespace

@@ -66,21 +66,30 @@ const c10::FunctionSchema* find_schema(const std::string& target) {
 
 class GraphWriter {
  public:
-  GraphWriter(const Graph& graph, const Weights& weights) : graph_(graph), weights_(weights) {}
+  GraphWriter(const Graph& graph, const Weights& weights)
+      : graph_(graph),
+        weights_(weights),
+        metadata_(graph.metadata.empty() ? Json::object() : Json::parse(graph.metadata)) {}
 
   Json write() {
     for (const auto role : {Role::kParameter, Role::kBuffer, Role::kConstant}) write_weights(role);
     for (const auto id : graph_.inputs) write_input(graph_.values[id]);
     for (const auto& node : graph_.nodes) nodes_.push_back(write_node(node));
-    for (const auto id : graph_.outputs) {
-      const Json tensor{{"as_tensor", {{"name", graph_.values[id].name}}}};
-      outputs_.push_back(tensor);
-      output_specs_.push_back({{"user_output", {{"arg", tensor}}}});
-    }
+    write_outputs();
     return document();
   }
 
  private:
+  /// Those that are no tensors stand where they stood.
+  void write_outputs() {
+    for (const auto id : graph_.outputs) outputs_.push_back({{"as_tensor", {{"name", graph_.values[id].name}}}});
+    for (const auto& constant : metadata_.value("constant_outputs", Json::array())) {
+      const auto place = std::min(constant.at(0).get<size_t>(), outputs_.size());
+      outputs_.insert(outputs_.begin() + static_cast<std::ptrdiff_t>(place), constant.at(1));
+    }
+    for (const auto& output : outputs_) output_specs_.push_back({{"user_output", {{"arg", output}}}});
+  }
+
   const at::Tensor& find_tensor(const Value& value) const {
     const auto& name = graph_.owner(value.weight);
     if (value.role == Role::kConstant) return graph_.constants.at(name);
@@ -185,7 +194,6 @@ class GraphWriter {
   }
 
   Json document() const {
-    const auto metadata = graph_.metadata.empty() ? Json::object() : Json::parse(graph_.metadata);
     const Json graph{{"inputs", inputs_},
                      {"outputs", outputs_},
                      {"nodes", nodes_},
@@ -194,9 +202,9 @@ class GraphWriter {
                      {"sym_bool_values", Json::object()}};
     const Json module{{"graph", graph},
                       {"signature", {{"input_specs", input_specs_}, {"output_specs", output_specs_}}},
-                      {"module_call_graph", call_graph(metadata)},
+                      {"module_call_graph", call_graph()},
                       {"metadata", Json::object()},
-                      {"treespec_namedtuple_fields", metadata.value("treespec_namedtuple_fields", Json::object())}};
+                      {"treespec_namedtuple_fields", metadata_.value("treespec_namedtuple_fields", Json::object())}};
     Json constraints = Json::object();
     const bool fixed = !graph_.inputs.empty() && !graph_.values[graph_.inputs[0]].shape.empty() &&
                        !graph_.values[graph_.inputs[0]].shape[0].per_image;
@@ -221,7 +229,7 @@ class GraphWriter {
   // A structure is stored as text: its version, then its tree.
   static std::string structure(const Json& tree) { return Json::array({1, tree}).dump(); }
 
-  Json call_graph(const Json& metadata) const {
+  Json call_graph() const {
     const Json keywords{{"type", "builtins.dict"}, {"context", "[]"}, {"children_spec", Json::array()}};
     Json in = tuple(0);
     in["children_spec"] = Json::array({tuple(graph_.inputs.size()), keywords});
@@ -230,11 +238,11 @@ class GraphWriter {
     for (const auto id : graph_.inputs) names.push_back(graph_.values[id].name);
     const Json signature{{"inputs", Json::array()},
                          {"outputs", Json::array()},
-                         {"in_spec", structure(in)},
-                         {"out_spec", metadata.value("out_spec", structure(out))},
-                         {"forward_arg_names", names}};
+                         {"in_spec", metadata_.value("in_spec", structure(in))},
+                         {"out_spec", metadata_.value("out_spec", structure(out))},
+                         {"forward_arg_names", metadata_.value("forward_arg_names", names)}};
     Json calls = Json::array({{{"fqn", ""}, {"signature", signature}}});
-    for (const auto& name : metadata.value("modules", Json::array())) {
+    for (const auto& name : metadata_.value("modules", Json::array())) {
       calls.push_back({{"fqn", name}, {"signature", nullptr}});
     }
     return calls;
@@ -242,6 +250,7 @@ class GraphWriter {
 
   const Graph& graph_;
   const Weights& weights_;
+  const Json metadata_;
   Json inputs_ = Json::array(), outputs_ = Json::array(), nodes_ = Json::array();
   Json input_specs_ = Json::array(), output_specs_ = Json::array();
   Json tensor_values_ = Json::object(), sym_int_values_ = Json::object();
