@@ -58,17 +58,20 @@ std::string next_sentence(const Plan& plan, const Row& best) {
 }
 
 const Row* find_ddp(const Plan& plan) {
+  const Row* most = nullptr;  // of the whole network, not rounded
   for (const auto& row : plan.rows) {
-    if (row.is_recorded && plan.of(row).strategy == "ddp") return &row;
+    const bool is_ddp = row.is_recorded && plan.of(row).strategy == "ddp";
+    if (is_ddp && (most == nullptr || row.whole.node_bytes > most->whole.node_bytes)) most = &row;
   }
-  return nullptr;
+  return most;
 }
 
 std::string ddp_sentence(const Plan& plan, const Row& best) {
   const Row* ddp = find_ddp(plan);
   if (ddp == nullptr || ddp == &best) return "";
-  if (!ddp->reaching) return "ddp does not get there in the run that was recorded.";
-  std::string text = fmt::format("ddp takes {} ({} of it waiting for the network), {} times as long",
+  const std::string& name = plan.of(*ddp).name;
+  if (!ddp->reaching) return fmt::format("{} does not get there in the run that was recorded.", name);
+  std::string text = fmt::format("{} takes {} ({} of it waiting for the network), {} times as long", name,
                                  with_cost(plan, ddp->reaching->seconds), share_text(ddp->wire_share()),
                                  report::plain(ddp->reaching->seconds / best.reaching->seconds, 3));
   if (best.whole.node_bytes == 0) return text + ".";

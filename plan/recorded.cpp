@@ -41,6 +41,8 @@ void check_usable(const report::Variant& variant) {
   const auto runs = variant.finished();
   refuse(runs.empty(), "no run of it is finished");
   const Run& run = *runs.front();
+  refuse(variant.is_later_stage(),
+         "it begins with another run's network, whose time and bytes are in that run's record");
   refuse(run.nodes() < 2 || run.summary->inter_node_bytes == 0,
          "it ran on one node, which sends nothing: wanted a run of two nodes, which may be one machine (--nodes 2)");
   refuse(run.option("ranks-per-node").find(',') != std::string::npos, "its nodes had different numbers of ranks");

@@ -147,12 +147,14 @@ Cost cost_of(const Run& run) {
   const auto& summary = *run.summary;
   const UsualSeconds usual = usual_seconds(run);
   const int64_t messages = summary.messages.between_nodes, flat = summary.messages.among_all;
-  const auto between = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges);
+  const auto direct = static_cast<double>(summary.messages.direct.value_or(0));
+  const auto rings = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges) - direct;
   return {.local = usual.local,
           .exchange = usual.work,
           .bytes = static_cast<double>(summary.inter_node_bytes),
-          .messages = 2 * (between * static_cast<double>(run.nodes() - 1) +
-                           static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)),
+          .messages = 2 * (std::max(0.0, rings) * static_cast<double>(run.nodes() - 1) +
+                           static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)) +
+                      direct,
           .overlap = summary.overlap};
 }
 

@@ -98,9 +98,9 @@ Difference difference(const std::map<std::string, double>& a, const std::map<std
   }
   for (const auto& [seed, value] : b) of_b.push_back(value);
   const Spread of_pairs = spread_of(pairs);
-  const Difference found = pairs.size() < 2
-                               ? difference(spread_of(of_a), spread_of(of_b))
-                               : Difference{of_pairs.mean, of_pairs.half_width, of_pairs.count, of_pairs.deviation};
+  const bool paired = pairs.size() > 1 || (pairs.size() == 1 && std::min(of_a.size(), of_b.size()) == 1);
+  const Difference found = !paired ? difference(spread_of(of_a), spread_of(of_b))
+                                   : Difference{of_pairs.mean, of_pairs.half_width, of_pairs.count, of_pairs.deviation};
   const double most = std::max(largest(of_a), largest(of_b));
   return {without_rounding(found.mean, most), without_rounding(found.half_width, most), found.pairs,
           without_rounding(found.deviation, most)};

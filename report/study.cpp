@@ -149,8 +149,16 @@ std::string words_of(Options options) {
 
 std::vector<const Run*> Variant::finished() const {
   std::vector<const Run*> done;
-  std::copy_if(runs.begin(), runs.end(), std::back_inserter(done), [](const Run* run) { return !!run->summary; });
+  std::set<std::string> seeds;
+  for (const Run* run : runs) {
+    const std::string seed = run->option("seed");
+    if (run->summary && (seed.empty() || seeds.insert(seed).second)) done.push_back(run);
+  }
   return done;
+}
+
+bool Variant::is_later_stage() const {
+  return !runs.empty() && runs.front()->declared.contains("model-of");
 }
 
 Options identity(const Run& run) {

@@ -61,6 +61,8 @@ struct Variant {
 
   const Run& first() const { return *runs.front(); }
   std::vector<const Run*> finished() const;
+  /// Whether its runs begin with another run's network: what that one took and sent is not in their records.
+  bool is_later_stage() const;
   std::string strategy() const { return first().option("strategy"); }
 };
 

@@ -74,6 +74,7 @@ struct Entrant {
 std::vector<Entrant> entrants_of(const Task& task, const Contest& contest) {
   std::vector<Entrant> entrants;
   for (const auto& variant : task.variants) {
+    if (variant.is_later_stage()) continue;
     const Spread spread = over_seeds(variant, contest.quantity);
     if (spread.count > 0) entrants.push_back({&variant, by_seed(variant, contest.quantity), spread});
   }
@@ -184,12 +185,13 @@ std::string points_text(const Difference& points) {
 
 const Variant* reference(const Task& task) {
   const Variant* best = nullptr;
-  double most = -1;
+  std::pair<size_t, double> most{0, 0};  // seeds before accuracy: one lucky seed is no reference
   for (const auto& variant : task.variants) {
     const Spread accuracy = over_seeds(variant, accuracy_of);
-    if (variant.strategy() != "ddp" || accuracy.count == 0 || accuracy.mean <= most) continue;
+    const std::pair has{accuracy.count, accuracy.mean};
+    if (variant.strategy() != "ddp" || accuracy.count == 0 || has <= most) continue;
     best = &variant;
-    most = accuracy.mean;
+    most = has;
   }
   return best;
 }

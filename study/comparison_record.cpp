@@ -225,12 +225,9 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
 }
 
 bool ComparisonRecord::has_results() const {
-  for (const auto& [kind, entries] : entries_) {
-    for (const auto& entry : entries) {
-      if (entry.value("state", "") == "done") return true;
-    }
-  }
-  return false;
+  const auto runs = entries_.find(JobKind::kRun);
+  const auto is_done = [](const ordered_json& entry) { return entry.value("state", "") == "done"; };
+  return runs != entries_.end() && std::any_of(runs->second.begin(), runs->second.end(), is_done);
 }
 
 std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {

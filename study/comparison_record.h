@@ -51,7 +51,7 @@ class ComparisonRecord {
   /// Writes compare.json: `head`, then what was noted, now and before, a line each. Atomic.
   void write(const nlohmann::ordered_json& head) const;
 
-  /// Whether anything is done.
+  /// Whether a run is done.
   bool has_results() const;
 
   const std::string& directory() const { return directory_; }

@@ -101,7 +101,7 @@ std::string error_of_check(const ComparisonRecord& record, const Job& job, const
 struct Active {
   const Job& job;
   launch::Process process;
-  std::FILE* log;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log;
   RunProgress progress = {};
   std::string last_line = {};  // that is no progress
 };
@@ -145,7 +145,6 @@ class ComparisonRunner::State {
  public:
   State(ComparisonRecord& record, RunnerOptions options, nlohmann::ordered_json head, size_t total)
       : record_(record), options_(std::move(options)), head_(std::move(head)), total_(total) {}
-  ~State() { release_all(); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -212,9 +211,10 @@ class ComparisonRunner::State {
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
     launch::Process process(job.title(), {.words = words_of(record_, job, options_, resume)});
-    std::FILE* log = std::fopen((path + ".log").c_str(), resume ? "ae" : "we");
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(std::fopen((path + ".log").c_str(), resume ? "ae" : "we"),
+                                                        std::fclose);
     if (log == nullptr) throw std::runtime_error(fmt::format("compare: {}.log: {}", path, std::strerror(errno)));
-    active_.push_back({job, std::move(process), log});
+    active_.push_back({job, std::move(process), std::move(log)});
     if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));
   }
 
@@ -236,7 +236,7 @@ class ComparisonRunner::State {
   bool serve(Active& active) {
     const bool ended = active.process.ended();
     for (const auto& line : active.process.read_lines()) {
-      std::fputs((line + "\n").c_str(), active.log);
+      std::fputs((line + "\n").c_str(), active.log.get());
       if (!line.starts_with('{')) active.last_line = line;
       if (auto progress = progress_in(line)) active.progress = std::move(*progress);
     }
@@ -244,7 +244,7 @@ class ComparisonRunner::State {
       show_progress();
       return false;
     }
-    std::fclose(active.log);
+    active.log.reset();
     conclude(active);
     return true;
   }
@@ -287,10 +287,6 @@ class ComparisonRunner::State {
         here > 0.02 ? train::clock_time((Stopwatch::now() - started_) * left / here) + " left" : "";
     prunex::say(fmt::format("\r\033[K[{}/{}] {}  {}  {}", done_, std::max(total_, done_), active_.front().job.title(),
                             active_.front().progress.text, time));
-  }
-
-  void release_all() {
-    for (auto& active : active_) std::fclose(active.log);
   }
 
   ComparisonRecord& record_;

@@ -72,6 +72,9 @@ TEST(Bandwidth, MessagesAreThoseCountedIfTheRunCountedThem) {
   auto run = run_with(0, 0);
   run.summary->messages.between_nodes = 40;
   EXPECT_DOUBLE_EQ(cost_of(run).messages, 40 * 2 * 3);
+  run.summary->messages.direct = 30;  // from everyone to everyone, all at once
+  EXPECT_DOUBLE_EQ(cost_of(run).messages, 10 * 2 * 3 + 30);
+  run.summary->messages.direct.reset();
 }
 
 // 3 ranks on each of 4 nodes: a message among all ranks goes round 12.

@@ -56,6 +56,7 @@ TEST(Statistics, OfEqualSeedsThePairsAreCompared) {
   EXPECT_NEAR(difference(a, b).half_width, 4.3027 / std::sqrt(3), 1e-4);  // differences 1, 2, 3
   const std::map<std::string, double> strangers{{"7", 1}, {"8", 2}};
   EXPECT_NEAR(difference(a, strangers).mean, 47.0 / 3 - 1.5, 1e-12);
+  EXPECT_NEAR(difference({{"1", 20}}, a).mean, 20 - 15, 1e-12);  // one seed is held against its own
 }
 
 TEST(Statistics, ADifferenceKnowsItsPairs) {
@@ -63,7 +64,7 @@ TEST(Statistics, ADifferenceKnowsItsPairs) {
   EXPECT_EQ(pairs.pairs, 3U);
   EXPECT_NEAR(pairs.deviation, 1, 1e-12);  // differences 1, 2, 3
   EXPECT_TRUE(pairs.is_none());            // 2 ± 2.5
-  EXPECT_EQ(difference({{"0", 1}}, {{"0", 2}}).pairs, 0U);
+  EXPECT_EQ(difference({{"0", 1}}, {{"0", 2}}).pairs, 1U);
   EXPECT_FALSE(difference({{"0", 1}}, {{"0", 2}}).is_none());
   EXPECT_FALSE((Difference{.mean = -0.4, .half_width = 0.3}).is_none());
   EXPECT_TRUE((Difference{.mean = -0.3, .half_width = 0.4}).is_none());

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "report/drawing.h"
@@ -30,6 +31,9 @@ class Runs {
       runs_.push_back(std::move(run));
     }
   }
+  report::Run& of(const std::string& name) {
+    return *std::find_if(runs_.begin(), runs_.end(), [&](const report::Run& run) { return run.name == name; });
+  }
   Task task() const {
     Task task = tasks_of(runs_).at(0);
     arrange(task);
@@ -54,6 +58,29 @@ TEST(Verdict, SaysNoDifferenceWhereTheIntervalHoldsNone) {
   runs.add("ours", "hsadmm", {0.80, 0.82});
   EXPECT_THAT(runs.verdict().at(0), HasSubstr("ours, 81 ± 13 %; no difference shown from ddp, 80.5 ± 6.4 %"));
   EXPECT_THAT(runs.verdict().at(0), HasSubstr("(difference: +0.5 ± 6.4 points)."));
+}
+
+TEST(Verdict, TheReferenceIsTheDdpOfMostSeeds) {
+  Runs runs;
+  runs.add("lucky", "ddp", {0.99});
+  runs.add("ddp", "ddp", {0.80, 0.81});
+  EXPECT_EQ(reference(runs.task())->name, "ddp");
+}
+
+TEST(Verdict, ASeedCountsOnce) {
+  Runs runs;
+  for (int copy = 0; copy < 2; ++copy) runs.add("ddp", "ddp", {0.80, 0.82});
+  EXPECT_THAT(runs.task().variants, SizeIs(1));
+  EXPECT_THAT(runs.task().variants[0].finished(), SizeIs(2));
+}
+
+TEST(Verdict, WhatBeginsWithAnotherRunsNetworkDoesNotCompete) {
+  Runs runs;
+  runs.add("first", "diloco", {0.80});
+  runs.add("second", "diloco", {0.90}, 10);
+  runs.of("second").declared = {{"model-of", "first"}, {"epochs", "20"}};
+  EXPECT_THAT(runs.verdict().at(0), HasSubstr("first"));
+  EXPECT_THAT(runs.verdict().at(1), HasSubstr("first"));
 }
 
 TEST(Verdict, OfOneSeedIsDoubted) {

@@ -155,8 +155,14 @@ size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record)
     for (const int64_t seed : run.seeds) {
       Job job{
           .name = run.name, .seed = seed, .directory = fmt::format("{}/{}", run.name, seed), .options = run.options};
-      record.note(job, JobState::kFailed, "no pilot succeeded");
       ++failures;
+      if (record.summary_of(job).is_object()) {
+        throw std::invalid_argument(
+            fmt::format("compare: {} is done, at a rate that is none of its `rates` now: wanted "
+                        "those, or --again {}",
+                        job.directory, run.name));
+      }
+      record.note(job, JobState::kFailed, "no pilot succeeded");
     }
   }
   return failures;
@@ -181,7 +187,9 @@ std::string write_report(const CompareCommand& command, const ComparisonRecord& 
 /// Whether every run that has something left to do could start, before the first of them does: its options, its data.
 /// So could what is cut short afterwards.
 void check_runs(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
-  const auto runs = jobs_of(comparison, [](const NamedRun& run) { return run.rates.front(); });
+  const auto pilots = pilots_of(comparison);
+  const auto rate = [&](const NamedRun& run) { return record.rate_of(run, pilots).value_or(run.rates.front()); };
+  const auto runs = jobs_of(comparison, rate);
   std::vector<std::vector<Job>> all{pilots_of(comparison), runs};
   if (command.time_exchanges) all.push_back(timings_of(first_seeds_of(runs), *command.time_exchanges));
   if (!command.verify.mbit.empty() && command.verify.exchanges > 0) {

@@ -177,7 +177,7 @@ text::OptionList describe(PredictCommand& command) {
            "them: 'files' in the metadata of `output` names them in order")
       .must();
   list.add("output", text::text_value(command.output),
-           "FILE.safetensors to write, with a tensor 'output', of further outputs 'output_1', …")
+           "FILE.safetensors to write, with 'output', and 'output_1', 'output_2' of further outputs")
       .must();
   list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
            "of the pixels' channels, scaled to 0-1, instead of what the model says");
