@@ -60,20 +60,31 @@ class CalmRuns(threading.Thread):
 
     def __init__(self, arguments, folder, options):
         super().__init__(daemon=True)
+        self.process, self.is_over = None, False
         self.runs = [folder / f"calm-{seed}" for seed in range(arguments.seeds)]
         self.arguments, self.options = arguments, options
         self.start()
 
     def run(self):
         for seed, run in enumerate(self.runs):
-            process = train(self.arguments.prunex, run, self.arguments.nodes, seed, self.options)
-            os.setpriority(os.PRIO_PROCESS, process.pid, 10)
-            if process.wait() != 0:
+            if self.is_over:
+                return
+            self.process = train(self.arguments.prunex, run, self.arguments.nodes, seed, self.options)
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, 10)
+            if self.process.wait() != 0 and not self.is_over:
                 print(pathlib.Path(f"{run}.log").read_text(), file=sys.stderr)
 
     def accuracies(self):
+        """Of those that ended well."""
         self.join()
-        return [json.loads((run / "summary.json").read_text())["accuracy"] for run in self.runs]
+        files = [run / "summary.json" for run in self.runs]
+        return [json.loads(file.read_text())["accuracy"] for file in files if file.exists()]
+
+    def end(self):
+        self.is_over = True
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+        self.join()
 
 
 def disturbed_runs(arguments, folder, options):
@@ -170,9 +181,12 @@ def print_page(arguments, runs, seconds, calm):
 
 def compare_churn(arguments, folder, options):
     calm = CalmRuns(arguments, folder, options)
-    runs, seconds, failure = disturbed_runs(arguments, folder, options)
-    if runs:
-        print_page(arguments, runs, seconds, calm.accuracies() if not failure else [])
+    try:
+        runs, seconds, failure = disturbed_runs(arguments, folder, options)
+        if runs:
+            print_page(arguments, runs, seconds, calm.accuracies() if not failure else [])
+    finally:
+        calm.end()
     sys.exit(failure)
 
 

@@ -128,6 +128,19 @@ TEST(Prediction, TakesSecondsPerStepFromElsewhere) {
   EXPECT_NEAR(taken.with(setting, cluster_of(4)).compute, 1.5, 1e-9);
 }
 
+/// A machine that was busy with one seed does not tell it from the other.
+TEST(Prediction, OfEverySeedTakesSecondsPerStepFromElsewhere) {
+  Taken taken(tests::recorded_run("diloco"));
+  taken.recorded.seeds.push_back(taken.recorded.seeds.front());
+  for (auto& stretch : taken.recorded.seeds.back().stretches) stretch.step_seconds *= 3;
+  Setting setting = as_recorded(taken.recorded);
+  setting.seconds_per_step = 0.2;
+  const auto network = make_closed_form(cluster_of(4));
+  for (const auto& seed : taken.recorded.seeds) {
+    EXPECT_NEAR(predict(taken.recorded, seed, setting, cluster_of(4), *network, kAll).compute, 3, 1e-9);
+  }
+}
+
 TEST(Prediction, CountsWhatExchangesTookBesideTheWireIfTold) {
   const Taken taken(tests::recorded_run("diloco"));
   Setting setting = as_recorded(taken.recorded);
