@@ -142,14 +142,6 @@ std::vector<report::Sample> accuracies_of(const Run& run) {
   return samples;
 }
 
-double median_step(const Recorded& recorded, bool last) {
-  std::vector<double> seconds;
-  for (const auto& seed : recorded.seeds) {
-    seconds.push_back((last ? seed.stretches.back() : seed.stretches.front()).step_seconds);
-  }
-  return report::median(std::move(seconds));
-}
-
 /// Bytes of a dense message.
 std::optional<double> dense_bytes(const Recorded& recorded, const std::string& payload) {
   // batch norm's weights and biases, which are as many as its statistics: numbers with one dimension travel in fp16
@@ -229,14 +221,6 @@ std::vector<report::Bucket> buckets_of(const Recorded& recorded, const report::S
 }
 
 }  // namespace
-
-double Recorded::step_before() const {
-  return median_step(*this, false);
-}
-
-double Recorded::step_after() const {
-  return median_step(*this, true);
-}
 
 Recorded take_apart(const report::Variant& variant) {
   check_usable(variant);

@@ -52,9 +52,6 @@ struct Recorded {
   double numbers = 0, statistics = 0;   ///< parameters, and running means and variances, of the dense network
   std::vector<RecordedSeed> seeds;
   std::optional<report::Spread> accuracy;
-
-  double step_before() const;  ///< seconds of a step of the network that it began with, median over the seeds
-  double step_after() const;   ///< of the one that it ended with
 };
 
 /// Throws std::invalid_argument that says why nothing can be told of other clusters.

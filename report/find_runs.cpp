@@ -52,7 +52,7 @@ class Finder {
     each(record, "runs", [&](const json& run) { add_entry(directory, run); });
     for (size_t i = before; i < found.runs.size(); ++i) name_network(found.runs[i], before);
     if (record.contains("timings")) each(record, "timings", [&](const json& timing) { add_timing(timing, before); });
-    for (size_t i = before; i < found.runs.size(); ++i) {
+    for (size_t i = before; i < found.runs.size(); ++i) {  // nothing looks for names from here on
       const auto of = found.runs[i].declared.find("model-of");
       if (of != found.runs[i].declared.end()) found.runs[i].name += " after " + of->second;
     }

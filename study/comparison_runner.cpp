@@ -98,10 +98,12 @@ std::string error_of_check(const ComparisonRecord& record, const Job& job, const
 }
 
 /// A job that is running.
+using Log = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
 struct Active {
   const Job& job;
   launch::Process process;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log;
+  Log log;
   RunProgress progress = {};
   std::string last_line = {};  // that is no progress
 };
@@ -211,8 +213,7 @@ class ComparisonRunner::State {
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
     launch::Process process(job.title(), {.words = words_of(record_, job, options_, resume)});
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(std::fopen((path + ".log").c_str(), resume ? "ae" : "we"),
-                                                        std::fclose);
+    Log log(std::fopen((path + ".log").c_str(), resume ? "ae" : "we"), std::fclose);
     if (log == nullptr) throw std::runtime_error(fmt::format("compare: {}.log: {}", path, std::strerror(errno)));
     active_.push_back({job, std::move(process), std::move(log)});
     if (!on_terminal_) say(fmt::format("{} {}", job.title(), resume ? "goes on" : "starts"));

@@ -306,10 +306,7 @@ void rewrite_squeeze(Node& node, const Remains& remains) {
   const Shape& before = remains.before(node.tensor("self"));
   const auto rank = static_cast<int64_t>(before.size());
   std::vector<int64_t> named = node.integers("dim");
-  if (node.target == "aten::squeeze.dim") named = {node.integer("dim", 0)};
-  if (node.target == "aten::squeeze") {
-    for (int64_t axis = 0; axis < rank; ++axis) named.push_back(axis);
-  }
+  for (int64_t axis = 0; node.find("dim") == nullptr && axis < rank; ++axis) named.push_back(axis);
   std::vector<int64_t> axes;
   for (const int64_t axis : named) {
     if (before.at(from_front(axis, rank)) == Extent{1, false}) axes.push_back(axis);

@@ -25,24 +25,18 @@ std::string no_masks(const TrainOptions& o) {
   return o.groups == "none" ? "`groups` none masks nothing" : o.strategy + " masks nothing without `groups`";
 }
 
-bool has_group(const TrainOptions& o, bool (*wanted)(const std::string& word)) {
-  std::string words = group_words(o);
-  std::replace(words.begin(), words.end(), '+', ',');
-  const auto list = text::split(words);
-  return std::any_of(list.begin(), list.end(), wanted);
-}
-
-/// Of `keep`.
-std::string no_groups_without_share(const TrainOptions& o) {
+/// Of `keep`: kinds are joined by +, and each may say its share behind a colon.
+std::string no_open_share(const TrainOptions& o) {
   if (const std::string why = no_masks(o); !why.empty()) return why;
-  const bool reads = has_group(o, [](const std::string& word) { return word.find(':') == std::string::npos; });
-  return reads ? "" : fmt::format("`groups` {} says all shares", o.groups);
+  const std::string words = group_words(o);
+  const auto count = [&](char mark) { return std::count(words.begin(), words.end(), mark); };
+  return count(':') <= count('+') ? "" : fmt::format("`groups` {} says all shares", o.groups);
 }
 
 std::string no_coupled_groups(const TrainOptions& o) {
   if (const std::string why = no_masks(o); !why.empty()) return why;
-  const bool reads = has_group(o, [](const std::string& word) { return word.starts_with("coupled"); });
-  return reads ? "" : fmt::format("`groups` {} are not rounded", o.groups);
+  const bool coupled = group_words(o).find("coupled") != std::string::npos;
+  return coupled ? "" : fmt::format("`groups` {} are not rounded", o.groups);
 }
 
 std::string no_target(const TrainOptions& o) {
@@ -166,7 +160,7 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add("keep", keep_value(o),
            "share of units kept per group, in (0, 1]; or of the network: macs=M, parameters=P (a share or a count) or "
            "speed-up=X, met by masks as `scope` and limits say",
-           {with.of("masks", no_groups_without_share)})
+           {with.of("masks", no_open_share)})
       .basic();
   list.add("round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
            "coupled groups keep a multiple of N units; auto: by group size",

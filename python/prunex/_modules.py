@@ -38,11 +38,6 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def frozen(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that take no gradients, by name."""
-    return {name: p for name, p in model.named_parameters() if not p.requires_grad}
-
-
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     own = {id(p) for p in trained(model).values()}
     if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):

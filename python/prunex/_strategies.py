@@ -117,7 +117,7 @@ class _Strategy:
         self._strategy = library.Strategy(
             self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
             sync_every, steps, momentum, rates, _ranks.join(process_group, ranks_per_node, timeout), program)
-        _ranks.broadcast(_modules.frozen(self.model).values(), process_group)
+        _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
         self._names = set(_modules.trained(self.model))
         for doubt in self._strategy.doubts():
             warnings.warn(doubt, stacklevel=2)

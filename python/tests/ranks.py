@@ -23,6 +23,18 @@ def small_network(dtype=torch.float32):
                          nn.Flatten(), nn.Linear(16, 5)).to(dtype)
 
 
+class Shuffled(nn.Module):
+    """Its code knows the width of its first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.head(self.b(torch.cat([y[:, 4:], y[:, :4]], 1).relu()).relu())
+
+
 def batch(rank, step, dtype=torch.float32):
     draws = torch.Generator().manual_seed(1000 * rank + step)
     return (torch.randn(6, 3, 8, 8, generator=draws, dtype=dtype), torch.randint(5, (6,), generator=draws))

@@ -11,7 +11,7 @@ import torchvision
 from torch import nn
 
 import prunex
-from ranks import OPTIMIZERS, batch, small_network, train_step
+from ranks import OPTIMIZERS, Shuffled, batch, small_network, train_step
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/data/prune"))
@@ -114,18 +114,6 @@ def test_a_cut_that_hits_zeros_changes_nothing():
     pruned = prunex.prune(net, X, ratio=0.25, ignore=["3"])
     assert pruned.cut.kept()["0.weight"] == {0: [0, 1, 3, 4, 6, 7]}
     torch.testing.assert_close(outputs(net, (X,)), want, rtol=1e-5, atol=1e-6)
-
-
-class Shuffled(nn.Module):
-    """Its code knows the width of its first layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        y = self.a(x)
-        return self.head(torch.cat([y[:, 4:], y[:, :4]], 1).relu())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import prunex
-from ranks import CASES, OPTIMIZERS, batch, small_network, train_step
+from ranks import CASES, OPTIMIZERS, Shuffled, batch, small_network, train_step
 
 
 @pytest.mark.parametrize("ranks, case", [(ranks, case) for ranks, cases in CASES.items() for case in cases
@@ -181,18 +181,6 @@ def test_a_closure_does_what_a_loop_does(kind):
 
     by_loop, by_closure = trained(False), trained(True)
     assert all(torch.equal(value, by_closure[name]) for name, value in by_loop.items())
-
-
-class Shuffled(nn.Module):
-    """Its code knows the width of its first layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.head = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        y = self.a(x)
-        return self.head(self.b(torch.cat([y[:, 4:], y[:, :4]], 1).relu()).relu())
 
 
 def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():

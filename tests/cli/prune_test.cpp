@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "tests/image_files.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {
@@ -68,9 +69,7 @@ TEST_F(Prune, TimesNetworksOfAnyInputs) {
 }
 
 TEST_F(Prune, PredictWritesAllOutputsAndTakesOneInput) {
-  const std::string header = R"({"input":{"dtype":"F32","shape":[2,3,6,6],"data_offsets":[0,864]}})";
-  const std::string length{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0};
-  std::ofstream(scratch_ / "x") << length << header << std::string(864, 0);
+  tests::write_tensors(scratch_ / "x", {{"input", "F32", {2, 3, 6, 6}, std::string(864, '\0')}});
   const auto predict = [&](const std::string& name) {
     return run(scratch_.path(), {"predict", "--model", PRUNEX_TEST_DATA "/prune/cases/" + name + ".pt2", "--input", "x",
                                  "--output", "y"});

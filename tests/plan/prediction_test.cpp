@@ -43,8 +43,8 @@ TEST(Recorded, IsWhatAnExchangeSumsUpAndAStepTakes) {
   EXPECT_EQ(recorded.images_per_epoch, 320);
   ASSERT_EQ(recorded.seeds.front().stretches.size(), 4);
   EXPECT_DOUBLE_EQ(recorded.seeds.front().stretches[0].reduced, 8e6);
-  EXPECT_DOUBLE_EQ(recorded.step_before(), 2);
-  EXPECT_DOUBLE_EQ(recorded.step_after(), 1);
+  EXPECT_DOUBLE_EQ(recorded.seeds.front().stretches.front().step_seconds, 2);
+  EXPECT_DOUBLE_EQ(recorded.seeds.front().stretches.back().step_seconds, 1);
   EXPECT_EQ(images_to(recorded, 0.65), 480);
   EXPECT_EQ(images_to(recorded, 0.9), std::nullopt);
   EXPECT_DOUBLE_EQ(best_accuracy(recorded), 0.8);

@@ -190,7 +190,7 @@ void check_runs(const CompareCommand& command, const Comparison& comparison, con
   const auto pilots = pilots_of(comparison);
   const auto rate = [&](const NamedRun& run) { return record.rate_of(run, pilots).value_or(run.rates.front()); };
   const auto runs = jobs_of(comparison, rate);
-  std::vector<std::vector<Job>> all{pilots_of(comparison), runs};
+  std::vector<std::vector<Job>> all{pilots, runs};
   if (command.time_exchanges) all.push_back(timings_of(first_seeds_of(runs), *command.time_exchanges));
   if (!command.verify.mbit.empty() && command.verify.exchanges > 0) {
     all.push_back(timings_of(first_seeds_of(runs), command.verify.exchanges));
