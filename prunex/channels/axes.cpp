@@ -160,7 +160,7 @@ void Axes::open(ValueId value, int64_t axis) {
 
 void Axes::enter(const Node& node) {
   operation_ = name_of_call(graph_, node);
-  const auto is_needed = [&](ValueId output) { return output != kNoValue && used_[output]; };
+  const auto is_needed = [&](ValueId output) { return is_used(output); };
   unused_ = std::none_of(node.outputs.begin(), node.outputs.end(), is_needed);
   tie_reason_ = kFree;
   seen_.clear();

@@ -119,6 +119,8 @@ class Axes {
   bool is_weight(ValueId value) const;
   /// The node that computes a value; nullptr: it is an input of the graph.
   const Node* producer(ValueId value) const { return producers_.at(value); }
+  /// Whether an operation takes the value, or the model gives it out.
+  bool is_used(ValueId value) const { return value != kNoValue && used_[value]; }
   /// Whether something that may not keep zeros is written over it later, in place.
   bool is_overwritten(ValueId value) const { return overwritten_.at(value); }
 

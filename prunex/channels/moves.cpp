@@ -33,6 +33,12 @@ void take_apart(Axes& axes, const Node& node, const char* why) {
   }
 }
 
+std::vector<int64_t> in_order(int64_t rank) {
+  std::vector<int64_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
 /// The axes of the input in another order.
 void reorder(Axes& axes, const Node& node, const std::vector<int64_t>& order) {
   const ValueId input = node.tensor("self");
@@ -125,9 +131,31 @@ void permute_rule(Axes& axes, const Node& node) {
 
 void transpose_rule(Axes& axes, const Node& node) {
   const int64_t rank = axes.rank(node.tensor("self"));
-  std::vector<int64_t> order(rank);
-  std::iota(order.begin(), order.end(), 0);
-  std::swap(order.at(from_front(node.integer("dim0", 0), rank)), order.at(from_front(node.integer("dim1", 1), rank)));
+  const int64_t first = node.integer("dim0", node.integer("axis0", -2)),
+                second = node.integer("dim1", node.integer("axis1", -1));
+  std::vector<int64_t> order = in_order(rank);
+  std::swap(order.at(from_front(first, rank)), order.at(from_front(second, rank)));
+  reorder(axes, node, order);
+}
+
+void reverse_axes_rule(Axes& axes, const Node& node) {
+  std::vector<int64_t> order = in_order(axes.rank(node.tensor("self")));
+  std::reverse(order.begin(), order.end());
+  reorder(axes, node, order);
+}
+
+void movedim_rule(Axes& axes, const Node& node) {
+  const int64_t rank = axes.rank(node.tensor("self"));
+  const std::vector<int64_t> from = node.integers("source"), to = node.integers("destination");
+  std::vector<int64_t> order(rank, -1), others = in_order(rank);
+  for (size_t i = 0; i < from.size(); ++i) {
+    order.at(from_front(to.at(i), rank)) = from_front(from[i], rank);
+    std::erase(others, from_front(from[i], rank));
+  }
+  size_t other = 0;
+  for (int64_t& axis : order) {
+    if (axis < 0) axis = others.at(other++);
+  }
   reorder(axes, node, order);
 }
 

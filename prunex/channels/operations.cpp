@@ -51,6 +51,22 @@ std::vector<bool> marked_axes(const Axes& axes, const Node& node, ValueId input)
   return marked;
 }
 
+/// Zeros change nothing: of a sum, and of a norm whose order is above zero (2, if none is given).
+bool ignores_zeros(const Node& node) {
+  if (node.target.find("norm") == std::string::npos) return node.target.starts_with("aten::sum");
+  const Argument* order = node.find(node.target == "aten::linalg_vector_norm" ? "ord" : "p");
+  if (order == nullptr || order->literal.isNone()) return true;
+  return order->literal.isScalar() && order->literal.toScalar().toDouble() > 0;
+}
+
+/// Positions of the axis are told by their numbers.
+bool gives_positions(const Axes& axes, const Node& node) {
+  if (node.target.starts_with("aten::arg")) return true;
+  const bool both =
+      node.target == "aten::max.dim" || node.target == "aten::min.dim" || node.target == "aten::median.dim";
+  return both && axes.is_used(node.outputs.at(1));
+}
+
 /// What is averaged over depends on all its positions; the other axes pass.
 void reduction_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("self");
@@ -58,13 +74,29 @@ void reduction_rule(Axes& axes, const Node& node) {
   const bool keep = node.boolean("keepdim", false);
   int64_t to = 0;
   for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
-    if (reduced[axis] && node.target.starts_with("aten::sum")) {
+    if (reduced[axis] && gives_positions(axes, node)) {
+      axes.freeze(input, axis, "gives positions of this axis");
+    } else if (reduced[axis] && ignores_zeros(node)) {
       sum_over(axes, input, axis);
     } else if (reduced[axis]) {
       axes.take_statistics(axes.labels(input, axis), "combines positions of this axis");
     }
-    if (!reduced[axis]) axes.set(node.outputs[0], to, axes.labels(input, axis));
+    for (ValueId output : node.outputs) {
+      if (!reduced[axis] && output != kNoValue) axes.set(output, to, axes.labels(input, axis));
+    }
     to += keep || !reduced[axis];
+  }
+}
+
+/// Positions of the axis depend on those before them, or change places; the other axes pass.
+void order_rule(Axes& axes, const Node& node) {
+  const ValueId input = node.tensor("self");
+  const int64_t ordered = from_front(node.integer("dim", -1), axes.rank(input));
+  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
+    if (axis == ordered) axes.freeze(input, axis, "orders positions of this axis");
+    for (ValueId output : node.outputs) {
+      if (axis != ordered && output != kNoValue) axes.set(output, axis, axes.labels(input, axis));
+    }
   }
 }
 
@@ -155,8 +187,7 @@ const Operation kOperations[] = {
      .rule = attention_rule,
      .rewrite = rewrite_scale,
      .lacks = "its factors are computed"},
-    {.names = "mv dot outer addmv linalg_vector_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity",
-     .lacks = kGathers},
+    {.names = "mv dot outer addmv cosine_similarity", .lacks = kGathers},
     // element by element; zero of zero
     {.names = "relu relu_ gelu gelu_ elu elu_ leaky_relu leaky_relu_",
      .rule = elementwise_rule,
@@ -164,7 +195,7 @@ const Operation kOperations[] = {
      .counted = Counted::kActivation},
     {.names = "relu6 relu6_ silu silu_ hardswish hardswish_ celu celu_ tanh tanh_ mish mish_ selu selu_ hardshrink "
               "softshrink abs neg expm1 log1p sqrt square sin tan asin atan sinh erf sign sgn ceil floor round trunc "
-              "frac dropout dropout_ feature_dropout feature_dropout_",
+              "frac abs_ neg_ sqrt_ square_ dropout dropout_ feature_dropout feature_dropout_",
      .rule = elementwise_rule,
      .zero = Zero::kFirst},
     {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy expand_as clone detach detach_ alias "
@@ -173,9 +204,12 @@ const Operation kOperations[] = {
      .zero = Zero::kFirst,
      .views = true},
     {.names = "type_as", .rule = type_rule, .zero = Zero::kFirst, .views = true},
-    {.names = "div.Tensor div_.Tensor div.Scalar div_.Scalar", .rule = elementwise_rule, .zero = Zero::kFirst},
+    {.names = "div.Tensor div_.Tensor div.Scalar div_.Scalar div.Tensor_mode div.Scalar_mode floor_divide "
+              "floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar",
+     .rule = elementwise_rule,
+     .zero = Zero::kFirst},
     {.names = "add.Tensor add_.Tensor add.Scalar add_.Scalar sub.Tensor sub_.Tensor sub.Scalar sub_.Scalar maximum "
-              "minimum",
+              "minimum fmax fmin hypot",
      .rule = elementwise_rule,
      .zero = Zero::kBoth},
     {.names = "mul.Tensor mul_.Tensor mul.Scalar mul_.Scalar", .rule = elementwise_rule, .zero = Zero::kAny},
@@ -184,9 +218,11 @@ const Operation kOperations[] = {
     {.names = "hardtanh_", .rule = elementwise_rule, .counted = Counted::kActivation},
     {.names = "hardtanh sigmoid sigmoid_ hardsigmoid hardsigmoid_ softplus log_sigmoid threshold threshold_ clamp "
               "clamp_ clamp_min clamp_max clamp.Tensor clamp_min.Tensor clamp_max.Tensor exp log log2 log10 rsqrt "
-              "reciprocal cos acos cosh atan2 nan_to_num pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar rsub.Tensor "
-              "rsub.Scalar addcmul addcdiv eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar "
-              "gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor isnan isinf logical_not "
+              "reciprocal cos acos cosh atan2 nan_to_num pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar pow_.Scalar "
+              "rsub.Tensor rsub.Scalar addcmul addcdiv addcmul_ addcdiv_ exp_ rsqrt_ reciprocal_ clamp_min_ clamp_max_ "
+              "erfc exp2 logit logaddexp xlogy.Tensor copysign.Tensor heaviside copy_ eq.Scalar eq.Tensor ne.Scalar "
+              "ne.Tensor gt.Scalar "
+              "gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor isnan isinf isfinite logical_not "
               "logical_and logical_or logical_xor bitwise_not bitwise_and.Tensor bitwise_or.Tensor where.self "
               "where.ScalarSelf where.ScalarOther masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor "
               "masked_fill_.Tensor fill_.Scalar fill_.Tensor alpha_dropout bernoulli bernoulli_.float ones_like "
@@ -201,15 +237,20 @@ const Operation kOperations[] = {
      .counted = Counted::kPool},
     {.names = "adaptive_max_pool1d adaptive_max_pool3d upsample_nearest1d.vec upsample_nearest2d.vec "
               "upsample_nearest3d.vec upsample_linear1d.vec upsample_bilinear2d.vec upsample_bicubic2d.vec "
-              "upsample_trilinear3d.vec",
+              "upsample_trilinear3d.vec _upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec "
+              "_upsample_nearest_exact3d.vec _upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec",
      .rule = pooling_rule,
      .zero = Zero::kFirst},
     // over an axis
-    {.names = "mean mean.dim sum sum.dim_IntList amax amin", .rule = reduction_rule, .zero = Zero::kFirst},
+    {.names = "mean mean.dim sum sum.dim_IntList amax amin prod prod.dim_int std std.dim std.correction var var.dim "
+              "var.correction var_mean.dim var_mean.correction std_mean.dim std_mean.correction linalg_vector_norm "
+              "norm.Scalar norm.ScalarOpt_dim",
+     .rule = reduction_rule,
+     .zero = Zero::kFirst},
+    {.names = "max max.dim min min.dim median median.dim argmax argmin any any.dim all all.dim logsumexp",
+     .rule = reduction_rule},
     {.names = "softmax.int log_softmax.int", .rule = softmax_rule},
-    {.names = "prod prod.dim_int max max.dim min min.dim argmax argmin any any.dim all all.dim std.dim std.correction "
-              "var.dim var.correction var_mean.correction logsumexp cumsum topk sort",
-     .lacks = kGathers},
+    {.names = "cumsum cumprod logcumsumexp topk sort argsort", .rule = order_rule},
     // other axes of the same elements
     {.names = "view reshape", .rule = reshape_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst, .views = true},
     {.names = "unflatten.int", .rule = reshape_rule, .rewrite = rewrite_unflatten, .zero = Zero::kFirst, .views = true},
@@ -218,9 +259,15 @@ const Operation kOperations[] = {
      .rewrite = rewrite_squeeze,
      .zero = Zero::kFirst,
      .views = true},
-    {.names = "flatten.using_ints unsqueeze", .rule = reshape_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "flatten.using_ints ravel unsqueeze", .rule = reshape_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "view_as reshape_as", .rule = reshape_as_rule, .zero = Zero::kFirst, .views = true},
     {.names = "permute", .rule = permute_rule, .zero = Zero::kFirst, .views = true},
-    {.names = "transpose.int", .rule = transpose_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "transpose.int swapaxes mT adjoint matrix_H",
+     .rule = transpose_rule,
+     .zero = Zero::kFirst,
+     .views = true},
+    {.names = "t numpy_T", .rule = reverse_axes_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "movedim.int movedim.intlist", .rule = movedim_rule, .zero = Zero::kFirst, .views = true},
     {.names = "cat", .rule = cat_rule, .zero = Zero::kJoined},
     {.names = "stack", .rule = stack_rule, .zero = Zero::kJoined},
     {.names = "slice.Tensor narrow", .rule = slice_rule, .rewrite = rewrite_slice, .zero = Zero::kFirst, .views = true},
@@ -241,14 +288,15 @@ const Operation kOperations[] = {
     {.names = "pixel_shuffle", .rule = pixel_shuffle_rule, .zero = Zero::kFirst},
     {.names = "pixel_unshuffle", .rule = pixel_unshuffle_rule, .zero = Zero::kFirst},
     {.names = "channel_shuffle", .rule = channel_shuffle_rule, .zero = Zero::kFirst, .lacks = kOwnSizes},
-    {.names = "swapaxes t movedim.int movedim.intlist index_select gather flip unfold im2col col2im tile tril triu",
+    {.names = "hstack vstack index_select gather flip unfold im2col col2im tile tril triu max_unpool2d grid_sampler",
      .lacks = kMoves},
     // tensors of a given size
     {.names = "zeros new_zeros", .rule = source_rule, .rewrite = rewrite_sizes, .zero = Zero::kAlways},
     {.names = "ones full empty.memory_format new_ones new_full new_empty",
      .rule = source_rule,
      .rewrite = rewrite_sizes},
-    {.names = "arange arange.start arange.start_step scalar_tensor one_hot",
+    {.names = "arange arange.start arange.start_step linspace meshgrid meshgrid.indexing affine_grid_generator "
+              "scalar_tensor one_hot",
      .lacks = "its positions are all different"},
     {.names = "_native_batch_norm_legit_no_training native_layer_norm native_group_norm native_dropout _softmax "
               "_log_softmax _adaptive_avg_pool2d max_pool2d_with_indices _unsafe_view upsample_nearest2d "

@@ -131,6 +131,8 @@ void sum_over(Axes& axes, ValueId value, int64_t axis);
 /// Where it becomes several axes, one of them carries the units, and positions that agree on it are tied;
 /// Axes::choose() says which, the largest first.
 void reshape_rule(Axes& axes, const Node& node);
+/// Into the shape of another tensor, with whose axes those of the result are tied.
+void reshape_as_rule(Axes& axes, const Node& node);
 void rewrite_sizes(Node& node, const Remains& remains);
 void rewrite_unflatten(Node& node, const Remains& remains);
 void rewrite_squeeze(Node& node, const Remains& remains);
@@ -138,7 +140,10 @@ void rewrite_normalized_shape(Node& node, const Remains& remains);
 
 // moves.cpp
 void permute_rule(Axes& axes, const Node& node);
+/// Of the last two axes unless it names others.
 void transpose_rule(Axes& axes, const Node& node);
+void reverse_axes_rule(Axes& axes, const Node& node);
+void movedim_rule(Axes& axes, const Node& node);
 void cat_rule(Axes& axes, const Node& node);
 /// slice and narrow.
 void slice_rule(Axes& axes, const Node& node);

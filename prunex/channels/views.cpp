@@ -283,6 +283,14 @@ void reshape_rule(Axes& axes, const Node& node) {
   for (const Block& block : parts) Reshape(axes, node, block).apply();
 }
 
+void reshape_as_rule(Axes& axes, const Node& node) {
+  const ValueId output = node.outputs[0];
+  reshape_rule(axes, node);
+  for (int64_t axis = 0; axis < axes.rank(output); ++axis) {
+    axes.set(output, axis, axes.tie(axes.labels(output, axis), node.tensor("other"), axis));
+  }
+}
+
 void rewrite_sizes(Node& node, const Remains& remains) {
   const ValueId output = node.outputs[0];
   for (Argument& argument : node.arguments) {

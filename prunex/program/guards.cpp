@@ -138,4 +138,14 @@ void guard_attention(const Stack& arguments) {
   }
 }
 
+/// self, other, rounding_mode: the least integer by -1 ends the process.
+void guard_division(const Stack& arguments) {
+  if (arguments.at(2).isNone() || arguments[2].toStringRef() != "trunc") return;
+  const auto is_integral = [](const c10::IValue& value) {
+    return value.isTensor() ? at::isIntegralType(value.toTensor().scalar_type(), false)
+                            : value.toScalar().isIntegral(false);
+  };
+  TORCH_CHECK(!is_integral(arguments[0]) || !is_integral(arguments.at(1)), "[program] integers divided towards zero");
+}
+
 }  // namespace prunex::program

@@ -22,9 +22,10 @@ struct Numbers {
   bool multiplied = false;     // together they are a number of elements
 };
 constexpr Numbers kNumbers[] = {
-    {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor", 1, kMostElements},
+    {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor steps", 1, kMostElements},
     {"stride dilation kernel_size", 1, kMostSteps},
     {"padding output_padding", 0, kMostSteps},
+    {"interpolation_mode padding_mode", 0, 2},
     {"pad", -kMostSteps, kMostSteps},
     {"size sizes shape", -1, kMostElements, true},
     {"repeats output_size input_size num_classes normalized_shape split_sizes", 0, kMostElements, true},
@@ -270,7 +271,7 @@ const Operation kOperations[] = {
     {.names = "matmul bmm mm baddbmm", .macs = product_macs},
     {.names = "scaled_dot_product_attention", .guard = guard_attention, .macs = attention_macs},
     {.names = "einsum", .macs = einsum_macs},
-    {.names = "mv dot outer addmv linalg_vector_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity"},
+    {.names = "mv dot outer addmv cosine_similarity"},
     // activations
     {.names = "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
               "hardsigmoid_ gelu gelu_ elu elu_ celu celu_ leaky_relu leaky_relu_ tanh tanh_ mish mish_ selu selu_ "
@@ -282,11 +283,15 @@ const Operation kOperations[] = {
     {.names = "add.Tensor add.Scalar sub.Tensor sub_.Tensor sub.Scalar sub_.Scalar rsub.Tensor rsub.Scalar addcmul "
               "addcdiv lerp.Scalar lerp.Tensor clamp clamp_ clamp_min clamp_max clamp.Tensor clamp_min.Tensor "
               "clamp_max.Tensor abs neg exp expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin "
-              "acos atan atan2 sinh cosh erf sign sgn ceil floor round trunc frac nan_to_num pow.Tensor_Scalar "
-              "pow.Tensor_Tensor pow.Scalar maximum minimum"},
+              "acos atan atan2 sinh cosh erf erfc exp2 logit sign sgn ceil floor round trunc frac nan_to_num "
+              "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar pow_.Scalar maximum minimum fmax fmin hypot logaddexp "
+              "xlogy.Tensor copysign.Tensor heaviside floor_divide floor_divide.Scalar remainder.Tensor "
+              "remainder.Scalar fmod.Tensor fmod.Scalar abs_ neg_ exp_ sqrt_ rsqrt_ "
+              "square_ reciprocal_ clamp_min_ clamp_max_ addcmul_ addcdiv_"},
+    {.names = "div.Tensor_mode div.Scalar_mode", .guard = guard_division},
     // comparisons and masks
     {.names = "eq.Scalar eq.Tensor ne.Scalar ne.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor "
-              "le.Scalar le.Tensor isnan isinf logical_not logical_and logical_or logical_xor bitwise_not "
+              "le.Scalar le.Tensor isnan isinf isfinite logical_not logical_and logical_or logical_xor bitwise_not "
               "bitwise_and.Tensor bitwise_or.Tensor where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar "
               "masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
     // noise of training
@@ -294,20 +299,25 @@ const Operation kOperations[] = {
     {.names = "bernoulli_.float", .in_eval = InEval::kDraws},
     // copies and types
     {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy type_as clone detach detach_ alias "
-              "lift_fresh_copy"},
+              "lift_fresh_copy copy_"},
     // pooling and resizing
     {.names = "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
               "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
               "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec upsample_linear1d.vec "
-              "upsample_bilinear2d.vec upsample_bicubic2d.vec upsample_trilinear3d.vec"},
+              "upsample_bilinear2d.vec upsample_bicubic2d.vec upsample_trilinear3d.vec _upsample_nearest_exact1d.vec "
+              "_upsample_nearest_exact2d.vec _upsample_nearest_exact3d.vec _upsample_bilinear2d_aa.vec "
+              "_upsample_bicubic2d_aa.vec max_unpool2d grid_sampler affine_grid_generator"},
     // sums, extremes and orders over axes
-    {.names = "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim argmax argmin any "
-              "any.dim all all.dim std.dim std.correction var.dim var.correction var_mean.correction logsumexp cumsum "
-              "topk sort"},
+    {.names =
+         "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim median median.dim "
+         "argmax argmin any any.dim all all.dim std std.dim std.correction var var.dim var.correction var_mean.dim "
+         "var_mean.correction std_mean.dim std_mean.correction logsumexp linalg_vector_norm norm.Scalar "
+         "norm.ScalarOpt_dim cumsum cumprod logcumsumexp topk sort argsort"},
     // rearranging, by axes and positions that ATen checks
     {.names = "tile", .check = check_tile},
-    {.names = "view reshape flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims unsqueeze permute "
-              "transpose.int swapaxes t movedim.int movedim.intlist cat stack slice.Tensor narrow select.int "
+    {.names = "view reshape view_as reshape_as ravel flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims "
+              "unsqueeze permute transpose.int swapaxes t mT adjoint matrix_H numpy_T movedim.int movedim.intlist cat "
+              "stack hstack vstack slice.Tensor narrow select.int "
               "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes unbind.int unfold im2col "
               "col2im expand expand_as repeat repeat_interleave.self_int pad constant_pad_nd pixel_shuffle "
               "pixel_unshuffle channel_shuffle"},
@@ -316,6 +326,7 @@ const Operation kOperations[] = {
     {.names = "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like empty_like scalar_tensor "
               "one_hot"},
     {.names = "arange arange.start arange.start_step", .check = check_range},
+    {.names = "linspace meshgrid meshgrid.indexing"},
     // what run_decompositions() makes of layers
     {.names = "_native_batch_norm_legit_no_training", .guard = guard_batch_norm},
     {.names = "native_layer_norm native_group_norm native_dropout _softmax _log_softmax _adaptive_avg_pool2d "
@@ -328,6 +339,22 @@ const Operation kOperations[] = {
     {.names = "sym::floordiv", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = floor_divide},
 };
 
+// Other names, of the same arguments, with the overloads of the first list's.
+struct Synonym {
+  std::string_view name, row;
+};
+constexpr Synonym kSynonyms[] = {
+    {"absolute", "abs"},    {"negative", "neg"},          {"multiply", "mul"},      {"divide", "div"},
+    {"true_divide", "div"}, {"subtract", "sub"},          {"clip", "clamp"},        {"clip_", "clamp_"},
+    {"concat", "cat"},      {"concatenate", "cat"},       {"row_stack", "vstack"},  {"moveaxis", "movedim"},
+    {"greater", "gt"},      {"greater_equal", "ge"},      {"less", "lt"},           {"less_equal", "le"},
+    {"not_equal", "ne"},    {"__and__", "bitwise_and"},   {"__or__", "bitwise_or"}, {"linalg_matmul", "matmul"},
+    {"arctan", "atan"},     {"arcsin", "asin"},           {"arccos", "acos"},       {"arctan2", "atan2"},
+    {"fix", "trunc"},       {"special_expit", "sigmoid"},
+};
+constexpr Synonym kSynonymsOfOverloads[] = {
+    {"max.other", "maximum"}, {"min.other", "minimum"}, {"swapdims", "transpose.int"}, {"broadcast_to", "expand"}};
+
 const RowsByName<Operation>& rows() {
   static const RowsByName by_name(kOperations);
   return by_name;
@@ -337,6 +364,21 @@ const RowsByName<Operation>& rows() {
 
 const Operation& operation_of(const std::string& target) {
   return rows().of(target);
+}
+
+std::string name_of_row(const std::string& target) {
+  constexpr std::string_view kSpace = "aten::";
+  if (!target.starts_with(kSpace)) return target;
+  const std::string_view name = std::string_view(target).substr(kSpace.size());
+  const auto find = [](const auto& synonyms, std::string_view wanted) {
+    const auto found = std::find_if(std::begin(synonyms), std::end(synonyms),
+                                    [&](const Synonym& synonym) { return synonym.name == wanted; });
+    return found == std::end(synonyms) ? std::string_view() : found->row;
+  };
+  if (const auto row = find(kSynonymsOfOverloads, name); !row.empty()) return fmt::format("{}{}", kSpace, row);
+  const size_t base = std::min(name.find('.'), name.size());
+  const auto row = find(kSynonyms, name.substr(0, base));
+  return row.empty() ? target : fmt::format("{}{}{}", kSpace, row, name.substr(base));
 }
 
 std::vector<std::string> listed_operations() {

@@ -54,6 +54,9 @@ struct Operation {
 /// The row of "aten::conv2d"; an empty one if no row names it.
 const Operation& operation_of(const std::string& target);
 
+/// The name in rows of an operation that has several: "aten::cat" of "aten::concat". Another stays.
+std::string name_of_row(const std::string& target);
+
 /// All that rows name: "aten::conv2d", "sym::mul". A file is not trusted, and may hold no others: its nodes go to
 /// ATen's dispatcher, which also knows operations that open files, show memory by numbers or unpickle objects.
 std::vector<std::string> listed_operations();
@@ -95,6 +98,7 @@ bool is_transposed(const Node& node);
 void guard_batch_norm(const torch::jit::Stack& arguments);
 void guard_weight_norm(const torch::jit::Stack& arguments);
 void guard_attention(const torch::jit::Stack& arguments);
+void guard_division(const torch::jit::Stack& arguments);
 void guard_lstm(const torch::jit::Stack& arguments);
 void guard_gru(const torch::jit::Stack& arguments);
 void guard_rnn(const torch::jit::Stack& arguments);

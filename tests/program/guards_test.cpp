@@ -35,6 +35,23 @@ TEST(Guards, AttentionWithSharedHeadsHasHeads) {
   EXPECT_THROW(Program(graph).run({at::ones({0, 8, 1})}, none, Mode::kEval), c10::Error);
 }
 
+TEST(Guards, IntegersAreNotDividedTowardsZero) {
+  for (const bool integers : {true, false}) {
+    Graph graph;
+    const auto dtype = integers ? at::kLong : at::kFloat;
+    graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .dtype = dtype, .shape = {{1, true}, {8}}})};
+    graph.outputs = {add_node(graph, "aten::div.Tensor_mode",
+                              {value("self", 0), literal("other", -1), literal("rounding_mode", "trunc")}, "y")};
+    const auto x = integers ? at::full({1, 8}, std::numeric_limits<int64_t>::min(), at::kLong) : at::ones({1, 8});
+    Weights none;
+    if (integers) {
+      EXPECT_THROW(Program(graph).run({x}, none, Mode::kEval), c10::Error);
+    } else {
+      EXPECT_TRUE(at::equal(Program(graph).run({x}, none, Mode::kEval)[0], -x));
+    }
+  }
+}
+
 TEST(Guards, LengthsOfDirectionsHaveTheirShape) {
   Weights weights;
   weights.params.insert("v", at::ones({64, 64}));

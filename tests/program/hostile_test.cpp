@@ -74,7 +74,6 @@ TEST(HostileFile, HoldsNoOperationThatIsNotListed) {
       {"inductor._reinterpret_tensor.default",
        {{"self", tensor("x")}, {"size", integers({9999})}, {"stride", integers({1})}}},
       {"aten.set_.source_Tensor", {{"self", tensor("x")}, {"source", tensor("p_bn_weight")}}},
-      {"aten.copy_.default", {{"self", tensor("x")}, {"src", tensor("x")}}},
       {"aten.resize_.default", {{"self", tensor("x")}, {"size", integers({1 << 20})}}},
       {"aten._unsafe_index.Tensor", {{"self", tensor("x")}}},
       {"aten._cudnn_init_dropout_state.default", {}},

@@ -72,7 +72,8 @@ TEST(MutatedFile, WithDamagedBytesNeverEndsTheProcess) {
 TEST(MutatedFile, WithARewrittenDocumentNeverEndsTheProcess) {
   std::mt19937 random(3);
   int read = 0, refused = 0;
-  for (const std::string name : {"pt2/net", "pt2/structures", "prune/cases/lstm_linear"}) {
+  for (const std::string name :
+       {"pt2/net", "pt2/structures", "prune/cases/lstm_linear", "prune/cases/without_gradients"}) {
     const auto records = records_of(PRUNEX_TEST_DATA "/" + name + ".pt2");
     for (int i = 0; i < 120; ++i) {
       auto mutated = records;

@@ -74,6 +74,8 @@ void expect_equal(const Model& got, const Model& wanted) {
   expect_equal(got.weights.buffers, wanted.weights.buffers);
 }
 
+constexpr const char* kWithoutGradients = PRUNEX_TEST_DATA "/prune/cases/without_gradients.pt2";
+
 TEST(Pt2, ReadsTheNetworkThatWasExported) {
   auto model = read_pt2(stored_pt2("net"));
   const auto& graph = model.program.graph();
@@ -115,10 +117,39 @@ TEST(Pt2, ReadsWhatNetworksAreMadeOf) {
   EXPECT_TRUE(at::equal(got[2], y));
 }
 
+// What it computes is tested with tests/data/prune. Names in a region are also names outside it.
+TEST(Pt2, GradientsStopWhereTheExportedNetworkTookNone) {
+  auto model = read_pt2(kWithoutGradients);
+  for (const auto& parameter : model.weights.params) parameter.value().requires_grad_();
+  model.program.run({at::randn({2, 3, 6, 6})}, model.weights, Mode::kTrain)[0].sum().backward();
+  for (const auto& parameter : model.weights.params) {
+    EXPECT_EQ(parameter.value().grad().defined(), !parameter.key().starts_with("a.")) << parameter.key();
+  }
+}
+
+TEST(Pt2, RegionsThatFitNoCallAreRefused) {
+  const tests::Scratch scratch;
+  const std::string path = scratch / "edited.pt2";
+  const auto expect_refusal = [&](const std::function<void(json&)>& edit, const char* message) {
+    copy_pt2(kWithoutGradients, path, kModelRecord, [&](json& document) {
+      auto& nodes = document["graph_module"]["graph"]["nodes"];
+      edit(*std::find_if(nodes.begin(), nodes.end(), [](const json& node) {
+        return node["target"] == "torch.ops.higher_order.wrap_with_set_grad_enabled";
+      }));
+    });
+    EXPECT_THAT(error_of_read(path), AllOf(HasSubstr("node wrap_with_set_grad_enabled"), HasSubstr(message)));
+  };
+  expect_refusal([](json& node) { node["inputs"][0]["arg"]["as_bool"] = true; }, "torch.enable_grad");
+  expect_refusal([](json& node) { node["inputs"].erase(0); }, "other arguments");
+  expect_refusal([](json& node) { node["inputs"].erase(2); }, "another number of inputs");
+  expect_refusal([](json& node) { node["outputs"].erase(0); }, "another number of outputs");
+  expect_refusal([](json& node) { node["inputs"][2]["arg"] = {{"as_int", 1}}; }, "of kind 'as_int'");
+}
+
 TEST(Pt2, WhatIsWrittenReadsBackTheSame) {
   const tests::Scratch scratch;
-  for (const auto* name : {"net", "structures"}) {
-    const auto model = read_pt2(stored_pt2(name));
+  for (const auto& path : {stored_pt2("net"), stored_pt2("structures"), std::string(kWithoutGradients)}) {
+    const auto model = read_pt2(path);
     write_pt2(scratch / "written.pt2", model);
     expect_equal(read_pt2(scratch / "written.pt2"), model);
   }
@@ -202,6 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "(x,), dynamic_shapes={\"x\": {0: torch.export.Dim(\"batch\")}})"},
         BadFile{"dynamic_height", "is dynamic on axis 2; only the batch (axis 0) may be"},
         BadFile{"control_flow", "control flow is not supported"}, BadFile{"decomposed", "buffer_mutation"},
+        BadFile{"autocast", "torch.autocast is not supported"},
+        BadFile{"write_without_gradients", "writes in torch.no_grad to what was computed before it"},
         BadFile{"odd_size", "value 'cat' has the size Add(Symbol('s77', positive=True, integer=True), Integer(1))"},
         BadFile{"written_buffer", "writes to 'seen' in place"}, BadFile{"number_output", "no tensor output"},
         BadFile{"complex", "dtype 10 is unknown or not supported"}, BadFile{"no_such_name", "no such file"}),

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "prunex/program/program.h"
 #include "prunex/program/pt2.h"
@@ -27,6 +28,12 @@ namespace prunex::program {
 /// Reads the document without its tensors: constants and aliases are left empty. Throws std::invalid_argument that
 /// names what is not supported.
 Graph read_graph(const nlohmann::json& document, Batch batch);
+
+/// The nodes of a graph without assertions and without sizes that only assertions needed.
+std::vector<const nlohmann::json*> needed_nodes(const nlohmann::json& graph);
+
+/// "aten::add.Tensor" of "torch.ops.aten.add.Tensor". Throws std::invalid_argument for what no operation is.
+std::string read_target(const std::string& target);
 
 /// The document for a graph with its weights. Throws std::invalid_argument where they disagree.
 nlohmann::ordered_json write_graph(const Graph& graph, const Weights& weights);

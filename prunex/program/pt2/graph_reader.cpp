@@ -31,71 +31,17 @@ void check_schema_version(const json& document) {
                      version.contains("minor") ? to_integer(version["minor"]) : 0, kMajor));
 }
 
-// Checks of what tracing assumed; run() checks its inputs itself.
-bool is_assertion(const std::string& target) {
-  return target.starts_with("torch.ops.aten._assert_") || target.starts_with("torch.ops.aten.sym_constrain_range");
-}
+// A graph of its own that runs as if it stood in the place of the node, as torch.no_grad() makes one.
+constexpr std::string_view kSetsGradients = "torch.ops.higher_order.wrap_with_set_grad_enabled";
 
-// Arithmetic on sizes: may be left out when nothing needs it.
-bool is_symbolic(const std::string& target) {
-  return target.starts_with("_operator.") || target.starts_with("torch.sym_") || target.starts_with("math.") ||
-         target.starts_with("torch.ops.aten.sym_");
-}
-
-void collect_names(const json& item, std::unordered_set<std::string>& names) {
-  if (item.is_object()) {
-    for (const auto* key : {"name", "as_name"}) {
-      if (item.contains(key) && item[key].is_string()) names.insert(item[key].get<std::string>());
-    }
-  }
-  if (!item.is_structured()) return;
-  for (const auto& child : item) collect_names(child, names);
-}
-
-// The nodes without assertions and without sizes that only assertions needed.
-std::vector<const json*> needed_nodes(const json& graph) {
-  std::unordered_set<std::string> needed;
-  collect_names(graph.at("outputs"), needed);
-  std::vector<const json*> kept;
-  const auto& nodes = graph.at("nodes");
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    const auto target = node->at("target").get<std::string>();
-    if (is_assertion(target)) continue;
-    std::unordered_set<std::string> outputs;
-    collect_names(node->at("outputs"), outputs);
-    const auto is_needed = [&](const std::string& name) { return needed.contains(name); };
-    if (is_symbolic(target) && std::none_of(outputs.begin(), outputs.end(), is_needed)) continue;
-    for (const auto& input : node->at("inputs")) collect_names(input.at("arg"), needed);
-    kept.push_back(&*node);
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
-}
-
-// "torch.ops.aten.add.Tensor" -> "aten::add.Tensor"
-std::string read_target(const std::string& target) {
-  constexpr std::string_view kOperations = "torch.ops.", kHigherOrder = "torch.ops.higher_order.";
-  static const std::unordered_map<std::string, std::string> on_sizes{{"_operator.mul", "sym::mul"},
-                                                                     {"_operator.add", "sym::add"},
-                                                                     {"_operator.sub", "sym::sub"},
-                                                                     {"_operator.floordiv", "sym::floordiv"}};
-  if (const auto known = on_sizes.find(target); known != on_sizes.end()) return known->second;
-  if (target.starts_with(kHigherOrder)) {
-    refuse(fmt::format("node '{}' holds a graph of its own: control flow is not supported", target));
-  }
-  if (!target.starts_with(kOperations)) refuse(fmt::format("node '{}' is not supported", target));
-  const auto name = target.substr(kOperations.size());
-  const auto space = name.find('.'), overload = name.rfind('.');
-  if (space == overload) refuse(fmt::format("node '{}' has no overload", target));
-  auto result = name.substr(0, space) + "::" + name.substr(space + 1, overload - space - 1);
-  const auto suffix = name.substr(overload + 1);
-  return suffix == "default" ? result : result + "." + suffix;
+bool is_region(const std::string& target) {
+  return target == kSetsGradients || target == "torch.ops.higher_order.wrap_with_autocast";
 }
 
 class GraphReader {
  public:
   GraphReader(const json& document, Batch batch)
-      : fixed_allowed_(batch == Batch::kAny), module_(document.at("graph_module")), json_(module_.at("graph")) {}
+      : fixed_allowed_(batch == Batch::kAny), module_(document.at("graph_module")), json_(&module_.at("graph")) {}
 
   Graph read() {
     const auto& specs = module_.at("signature").at("input_specs");
@@ -103,7 +49,7 @@ class GraphReader {
     for (const auto& spec : specs) find_batch(spec);
     if (batch_.empty() && !fixed_) refuse("has no tensor input");
     for (const auto& spec : specs) read_input(spec);
-    for (const auto* node : needed_nodes(json_)) read_node(*node);
+    read_nodes();
     read_outputs();
     read_metadata();
     return std::move(graph_);
@@ -124,7 +70,7 @@ class GraphReader {
   void find_batch(const json& spec) {
     if (!spec.contains("user_input")) return;
     const auto name = input_name(spec);
-    const auto& sizes = json_.at("tensor_values").at(name).at("sizes");
+    const auto& sizes = json_->at("tensor_values").at(name).at("sizes");
     const bool fixed = sizes.empty() || sizes[0].contains("as_int");
     if (fixed && !(fixed_allowed_ && !sizes.empty() && batch_.empty())) refuse_fixed_batch(name, sizes);
     for (size_t axis = 1; axis < sizes.size(); ++axis) {
@@ -181,13 +127,19 @@ class GraphReader {
   ValueId add(Value value) {
     check_name(value.name);
     const auto id = static_cast<ValueId>(graph_.values.size());
-    if (!ids_.emplace(value.name, id).second) refuse(fmt::format("value '{}' is defined twice", value.name));
+    bind(value.name, id);
+    const std::string name = value.name;
+    for (int copy = 1; !names_.insert(value.name).second; ++copy) value.name = fmt::format("{}_{}", name, copy);
     graph_.values.push_back(std::move(value));
     return id;
   }
 
+  void bind(const std::string& name, ValueId id) {
+    if (!ids_.emplace(name, id).second) refuse(fmt::format("value '{}' is defined twice", name));
+  }
+
   ValueId add_tensor(const std::string& name, Role role) {
-    const auto& meta = json_.at("tensor_values");
+    const auto& meta = json_->at("tensor_values");
     if (!meta.contains(name)) refuse(fmt::format("value '{}' has no recorded shape", name));
     Value value{.name = name, .role = role};
     try {
@@ -226,20 +178,102 @@ class GraphReader {
     return *extent;
   }
 
+  void read_nodes() {
+    for (const auto* node : needed_nodes(*json_)) read_node(*node);
+  }
+
   void read_node(const json& item) {
     const auto target = item.at("target").get<std::string>();
     try {
+      if (is_region(target)) return read_region(item, target);
       Node node{.target = read_target(target), .metadata = item.value("metadata", json::object()).dump()};
       for (const auto& input : item.at("inputs")) {
         node.arguments.push_back(read_argument(input, [this](const std::string& name) { return find(name); }));
       }
       check_operation(graph_, node);
+      check_write(node);
       read_node_outputs(item.at("outputs"), node);
       graph_.nodes.push_back(std::move(node));
     } catch (const std::invalid_argument& error) {
       const auto name = item.contains("name") && item["name"].is_string() ? item["name"].get<std::string>() : "?";
       refuse(fmt::format("node {} ({}): {}", name, target, error.what()));
     }
+  }
+
+  // Its nodes stand where the node does that holds them. The names in it are its own.
+  void read_region(const json& item, const std::string& target) {
+    const auto& inputs = item.at("inputs");
+    const auto is_graph = [](const json& input) { return input.at("arg").contains("as_graph"); };
+    const auto held = std::find_if(inputs.begin(), inputs.end(), is_graph);
+    const auto place = static_cast<size_t>(held - inputs.begin());
+    const bool gradients = target != kSetsGradients;
+    check_switches(inputs, place, gradients);
+    const json& region = held->at("arg")["as_graph"].at("graph");
+    std::unordered_map<std::string, ValueId> ids;
+    const auto& formals = region.at("inputs");
+    if (place + 1 + formals.size() != inputs.size()) refuse("its graph takes another number of inputs");
+    for (size_t i = 0; i < formals.size(); ++i) {
+      ids[reference(formals[i])] = find(reference(inputs[place + 1 + i].at("arg")));
+    }
+    const json* outside = std::exchange(json_, &region);
+    const ValueId unrecorded =
+        std::exchange(unrecorded_, gradients ? unrecorded_ : static_cast<ValueId>(graph_.values.size()));
+    std::swap(ids_, ids);
+    read_nodes();
+    std::vector<ValueId> results;
+    for (const auto& output : region.at("outputs")) results.push_back(find(reference(output)));
+    std::swap(ids_, ids);
+    unrecorded_ = unrecorded;
+    json_ = outside;
+    name_results(item.at("outputs"), results, gradients);
+  }
+
+  // torch.export leaves out torch.enable_grad.
+  static void check_switches(const json& inputs, size_t place, bool gradients) {
+    if (place != (gradients ? 4 : 1)) refuse("has other arguments than its graph is behind");
+    if (!inputs.at(gradients ? 2 : 0).at("arg").at("as_bool").get<bool>()) return;
+    refuse(gradients ? "torch.autocast is not supported" : "torch.enable_grad is not supported");
+  }
+
+  // Of a tensor or a size.
+  static std::string reference(const json& argument) {
+    const auto [kind, body] = to_tagged(argument);
+    if (kind == "as_sym_int") return body.at("as_name").get<std::string>();
+    if (kind != "as_tensor") refuse(fmt::format("its graph has an input or output of kind '{}'", kind));
+    return body.at("name").get<std::string>();
+  }
+
+  void name_results(const json& outputs, const std::vector<ValueId>& results, bool gradients) {
+    std::vector<std::string> names;
+    for (const auto& output : outputs) {
+      const auto [kind, body] = to_tagged(output);
+      if (kind != "as_tensors") names.push_back(reference(output));
+      for (const auto& tensor : kind == "as_tensors" ? body : json::array()) {
+        names.push_back(tensor.at("name").get<std::string>());
+      }
+    }
+    if (names.size() != results.size()) refuse("its graph has another number of outputs");
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Value& result = graph_.values.at(results[i]);
+      if (gradients || result.role == Role::kSymInt) {
+        bind(names[i], results[i]);
+      } else {
+        Node node{.target = "aten::detach", .metadata = "{}"};
+        node.arguments.push_back({.name = "self", .kind = Argument::Kind::kValue, .values = {results[i]}});
+        node.outputs.push_back(
+            add({.name = names[i], .role = Role::kComputed, .dtype = result.dtype, .shape = result.shape}));
+        graph_.nodes.push_back(std::move(node));
+      }
+    }
+  }
+
+  // What is written without a record would be taken for recorded.
+  void check_write(const Node& node) const {
+    const bool in_place = node.target.substr(0, node.target.find('.')).ends_with('_');
+    const ValueId value = node.tensor("self");
+    if (unrecorded_ == kNoValue || !in_place || value == kNoValue || value >= unrecorded_) return;
+    if (at::isFloatingType(graph_.values[value].dtype))
+      refuse("writes in torch.no_grad to what was computed before it");
   }
 
   ValueId find(const std::string& name) const {
@@ -266,12 +300,12 @@ class GraphReader {
   // torch.export gives no shape to those of several outputs that nobody uses.
   ValueId output_tensor(const json& tensor, bool one_of_several) {
     const auto name = tensor.at("name").get<std::string>();
-    if (one_of_several && !json_.at("tensor_values").contains(name)) return kNoValue;
+    if (one_of_several && !json_->at("tensor_values").contains(name)) return kNoValue;
     return add_tensor(name, Role::kComputed);
   }
 
   ValueId add_number(const std::string& name) {
-    const auto number = read_extent(name, json_.at("sym_int_values").at(name));
+    const auto number = read_extent(name, json_->at("sym_int_values").at(name));
     return add({.name = name, .role = Role::kSymInt, .dtype = at::kLong, .number = number});
   }
 
@@ -326,10 +360,12 @@ class GraphReader {
 
   bool fixed_allowed_, fixed_ = false;
   const json& module_;
-  const json& json_;
+  const json* json_;  // the graph that is read
   Graph graph_;
-  std::string batch_;  // the symbol
-  std::unordered_map<std::string, ValueId> ids_;
+  std::string batch_;                             // the symbol
+  std::unordered_map<std::string, ValueId> ids_;  // in json_
+  std::unordered_set<std::string> names_;         // of all values
+  ValueId unrecorded_ = kNoValue;                 // in torch.no_grad: the first value that is made there
   bool all_outputs_kept_ = false;
   json constant_outputs_ = json::array();  // [its place, what it is]
 };

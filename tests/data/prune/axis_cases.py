@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from layers import case, conv, image, linear, parameter, pool, wave
+from layers import case, conv, image, linear, parameter, pool, relu, wave
 
 
 def line():
@@ -76,3 +76,25 @@ def rectified_through_a_view(m, x):
 case("sum_of_what_a_view_has_rectified", rectified_through_a_view, image(6), l1=linear(6, 8), fc=linear(1, 4))
 case("squeeze_of_several", lambda m, x: m.fc(m.l1(x).unsqueeze(1).squeeze(-1).squeeze(1)), image(6), l1=linear(6, 2),
      fc=linear(2, 4))
+
+
+# What is taken over one axis leaves the others.
+case("normalized_channels", lambda m, x: m.fc(pool(m.b(F.normalize(relu(m.a(x)), dim=1)))), a=conv(3, 8), b=conv(8, 6),
+     fc=linear(6, 3))
+case("normalized_sigmoids", lambda m, x: m.fc(pool(m.b(F.normalize(m.a(x).sigmoid(), dim=1)))), a=conv(3, 8),
+     b=conv(8, 6), fc=linear(6, 3))
+case("greatest_channel", lambda m, x: m.fc(pool(m.a(x) * m.a(x).max(1, keepdim=True)[0])), a=conv(3, 8),
+     fc=linear(8, 3))
+case("place_of_the_greatest", lambda m, x: m.fc(pool(m.a(x) * m.a(x).max(1, keepdim=True)[1])), a=conv(3, 8),
+     fc=linear(8, 3))
+
+
+def statistics_of_positions(m, x):
+    rows = m.a(x).flatten(2)
+    return m.fc(rows.std(-1) + rows.max(-1)[0] + rows.logsumexp(-1) + rows.topk(3, -1)[0].mean(-1) +
+                rows.cumsum(-1)[:, :, 4] + rows.argmax(-1) + rows.norm(dim=-1) + torch.var_mean(rows, -1)[1])
+
+
+case("statistics_of_positions", statistics_of_positions, a=conv(3, 8), fc=linear(8, 3))
+case("sorted_channels", lambda m, x: m.fc(m.b(m.a(x).sort(1)[0]).amax((2, 3))), a=conv(3, 8), b=conv(8, 6),
+     fc=linear(6, 3))

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from layers import case, conv, image, linear, pool, relu
+from layers import case, conv, image, linear, parameter, pool, relu
 
 
 def cat(*parts):
@@ -167,7 +167,7 @@ case("roll_of_channels", lambda m, x: m.fc(pool(m.b(torch.roll(m.a(x), 1, 1)))),
      fc=linear(6, 3))
 case("roll_of_positions", lambda m, x: m.fc(pool(m.b(torch.roll(m.a(x), (1, 1), (2, 3))))), a=conv(3, 8), b=conv(8, 6),
      fc=linear(6, 3))
-case("unknown_operation", lambda m, x: m.fc(pool(m.b(torch.cumsum(m.a(x), 1)) + m.c(x))), a=conv(3, 8), b=conv(8, 6),
+case("unknown_operation", lambda m, x: m.fc(pool(m.b(m.a(x).flip(1)) + m.c(x))), a=conv(3, 8), b=conv(8, 6),
      c=conv(3, 6), fc=linear(6, 3))
 case("index_of_channels", lambda m, x: m.fc(pool(m.b(m.a(x)[:, [3, 1, 2, 0, 7, 5, 6, 4]]))), a=conv(3, 8),
      b=conv(8, 6), fc=linear(6, 3))
@@ -183,3 +183,55 @@ def output_is_intermediate(m, x):
 case("output_is_intermediate", output_is_intermediate, a=conv(3, 8), b=conv(8, 6), fc=linear(6, 3))
 case("two_inputs", lambda m, x, y: m.fc(pool(m.c(relu(m.a(x) + m.b(y))))), image(3, 6, 6), image(2, 6, 6),
      a=conv(3, 8), b=conv(2, 8), c=conv(8, 5), fc=linear(5, 3))
+
+
+def shapes_of_others(m, x):
+    a, b = m.a(x), m.b(x)
+    return m.fc(pool(m.c(a.flatten(2).reshape_as(b) + b.flatten(2).view_as(a))))
+
+
+case("shapes_of_others", shapes_of_others, a=conv(3, 8), b=conv(3, 8), c=conv(8, 6), fc=linear(6, 3))
+
+
+def axes_in_another_order(m, x):
+    y = m.a(x)
+    rows = y.flatten(2).mT + y.movedim(1, -1).flatten(1, 2) + y.moveaxis((2, 3), (1, 2)).flatten(1, 2)
+    rows = rows + y.flatten(2).swapaxes(1, 2) + y.flatten(2).swapdims(-2, -1) + y.flatten(2).adjoint()
+    return m.fc((rows @ m.weight.T + rows @ m.other.t()).mean(1))
+
+
+case("axes_in_another_order", axes_in_another_order, a=conv(3, 8), weight=parameter(6, 8), other=parameter(6, 8),
+     fc=linear(6, 3))
+
+
+def other_names(m, x):
+    a, b = m.a(x).clip(-1, 1), m.b(x)
+    joined = torch.concat([a.absolute(), torch.max(b, b.negative().subtract(1)).multiply(2)], 1)
+    return m.fc(pool(torch.min(m.c(joined).true_divide(3), m.d(x).broadcast_to(x.shape[0], 6, 6, 6))))
+
+
+case("other_names", other_names, a=conv(3, 8), b=conv(3, 5), c=conv(13, 6), d=conv(3, 6), fc=linear(6, 3))
+
+
+def written_into(m, x):
+    y = m.a(x).clone()
+    y[:, :, 0] = m.b(x)[:, :, 1]
+    y[:, 2:5] *= 2
+    return m.fc(pool(m.c(y)))
+
+
+case("written_into", written_into, a=conv(3, 8), b=conv(3, 8), c=conv(8, 6), fc=linear(6, 3))
+
+
+def without_gradients(m, x):
+    with torch.no_grad():
+        scale = relu(m.a(x)).mean((2, 3), keepdim=True)
+        shift = scale * 2
+    with torch.autocast("cpu", enabled=False):
+        y = m.b(x)
+    with torch.no_grad():
+        scale = scale + relu(m.a(x)).amax((2, 3), keepdim=True)
+    return m.fc(pool(m.c(y * scale + shift)))
+
+
+case("without_gradients", without_gradients, a=conv(3, 8), b=conv(3, 8), c=conv(8, 6), fc=linear(6, 3))

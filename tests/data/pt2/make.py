@@ -75,6 +75,22 @@ class Pair(nn.Module):
         return torch.view_as_real(x.to(torch.complex64)).sum(-1)
 
 
+class Autocast(nn.Module):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x.mT
+
+
+class WriteWithoutGradients(nn.Module):
+    """In place, to what gradients go through."""
+
+    def forward(self, x):
+        y = x * 2
+        with torch.no_grad():
+            y.mul_(3)
+        return y * x
+
+
 def save(name, model, x, dynamic_shapes=None, decompose=False):
     program = torch.export.export(model, (x,), dynamic_shapes=dynamic_shapes)
     if decompose:
@@ -98,3 +114,5 @@ save("odd_size.pt2", Double(), rows, BATCH)
 save("written_buffer.pt2", Counter(), rows, BATCH)
 save("number_output.pt2", Number(), rows, BATCH)
 save("complex.pt2", Pair(), rows, BATCH)
+save("autocast.pt2", Autocast(), images, BATCH)
+save("write_without_gradients.pt2", WriteWithoutGradients(), rows, BATCH)
