@@ -41,7 +41,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
 def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
          optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost."""
-    undo = _modules.cut(module, result.cut, optimizer, result.convolution_groups())
+    undo = _modules.cut(module, result.cut, optimizer, result.layer_groups())
     arguments = _modules.like(_modules.arguments_of(example))
     with _modules.undone(undo):
         _modules.expect_close(_modules.evaluated(module, arguments), result.run(_modules.tensors_in(arguments)))

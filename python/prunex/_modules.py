@@ -38,6 +38,19 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+def expect_exchangeable(model: nn.Module) -> None:
+    """What is averaged is of one type, and no view that repeats its numbers."""
+    params, saved = weights(model)
+    averaged = params | {name: b for name, b in saved.items() if b.is_floating_point() or b.is_complex()}
+    first, wanted = next((name, p.dtype) for name, p in averaged.items())
+    for name, tensor in averaged.items():
+        if tensor.dtype != wanted:
+            raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {wanted} as {first} has")
+    for name, tensor in (params | saved).items():
+        if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
+            raise ValueError(f"`model`: {name} is an expanded view, wanted a tensor of its own: clone() it")
+
+
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     own = {id(p) for p in trained(model).values()}
     if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
@@ -165,7 +178,7 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 # What a cut makes of them.
 
 
-def _set_convolution(m: Any, before: tuple[int, ...]) -> None:
+def _set_convolution(m: Any) -> None:
     transposed = isinstance(m, nn.modules.conv._ConvTransposeNd)
     m.out_channels, m.in_channels = m.weight.shape[:2]
     if transposed:
@@ -174,37 +187,32 @@ def _set_convolution(m: Any, before: tuple[int, ...]) -> None:
         m.in_channels *= m.groups
 
 
-def _set_linear(m: Any, before: tuple[int, ...]) -> None:
+def _set_linear(m: Any) -> None:
     m.out_features, m.in_features = m.weight.shape
 
 
-def _set_features(m: Any, before: tuple[int, ...]) -> None:
+def _set_features(m: Any) -> None:
     tensor = m.weight if m.weight is not None else m.running_mean
     m.num_features = tensor.shape[0]
 
 
-def _set_layer_norm(m: Any, before: tuple[int, ...]) -> None:
+def _set_layer_norm(m: Any) -> None:
     m.normalized_shape = tuple(m.weight.shape)
 
 
-def _set_group_norm(m: Any, before: tuple[int, ...]) -> None:
-    per_group = before[0] // m.num_groups
-    left = m.weight.shape[0]
-    # whole groups go, or as much of each: the forward pass tells, in check()
-    if left % per_group == 0 and left // per_group < m.num_groups:
-        m.num_groups = left // per_group
-    m.num_channels = left
+def _set_group_norm(m: Any) -> None:
+    m.num_channels = m.weight.shape[0]
 
 
-def _set_prelu(m: Any, before: tuple[int, ...]) -> None:
+def _set_prelu(m: Any) -> None:
     m.num_parameters = m.weight.shape[0]
 
 
-def _set_embedding(m: Any, before: tuple[int, ...]) -> None:
+def _set_embedding(m: Any) -> None:
     m.num_embeddings, m.embedding_dim = m.weight.shape
 
 
-def _set_recurrent(m: Any, before: tuple[int, ...]) -> None:
+def _set_recurrent(m: Any) -> None:
     gates = {"LSTM": 4, "GRU": 3}.get(m.mode, 1)
     m.hidden_size = m.weight_hh_l0.shape[0] // gates
     m.input_size = m.weight_ih_l0.shape[1]
@@ -212,7 +220,7 @@ def _set_recurrent(m: Any, before: tuple[int, ...]) -> None:
     m.flatten_parameters()
 
 
-_ATTRIBUTES: list[tuple[Any, Callable[[Any, tuple[int, ...]], None]]] = [
+_ATTRIBUTES: list[tuple[Any, Callable[[Any], None]]] = [
     (nn.modules.conv._ConvNd, _set_convolution),
     (nn.Linear, _set_linear),
     ((nn.modules.batchnorm._NormBase,), _set_features),
@@ -225,10 +233,17 @@ _ATTRIBUTES: list[tuple[Any, Callable[[Any, tuple[int, ...]], None]]] = [
 ]
 
 
-def _set_attributes(module: nn.Module, before: tuple[int, ...]) -> None:
+def _set_attributes(module: nn.Module) -> None:
     for kinds, setter in _ATTRIBUTES:
         if isinstance(module, kinds):
-            return setter(module, before)
+            return setter(module)
+
+
+def _set_groups(module: Any, groups: int) -> None:
+    if isinstance(module, nn.modules.conv._ConvNd):
+        module.groups = groups
+    elif isinstance(module, nn.GroupNorm):
+        module.num_groups = groups
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -237,9 +252,9 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | None,
-        convolution_groups: Mapping[str, int]) -> Callable[[], None]:
-    """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. convolution_groups:
-    of the smaller network, by weight. Returns what undoes it."""
+        layer_groups: Mapping[str, int]) -> Callable[[], None]:
+    """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. layer_groups: of
+    convolutions and group norms of the smaller network, by weight. Returns what undoes it."""
     everything: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     everything.update(model.named_buffers(remove_duplicate=False))
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}
@@ -254,7 +269,7 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
             undo_optimizer()
 
     try:
-        smaller = _cut_tensors(model, cut, everything, lost, before, convolution_groups)
+        smaller = _cut_tensors(model, cut, everything, lost, before, layer_groups)
         if optimizer is not None:
             _cut_optimizer(optimizer, everything, lost, smaller, cut)
     except BaseException:
@@ -264,10 +279,9 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
 
 
 def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Tensor], lost: Mapping[int, str],
-                 before: dict[nn.Module, dict[str, Any]], convolution_groups: Mapping[str, int]) -> dict[int, Tensor]:
+                 before: dict[nn.Module, dict[str, Any]], layer_groups: Mapping[str, int]) -> dict[int, Tensor]:
     """The new tensors, by the id of the old; what their modules were comes into `before`."""
     smaller: dict[int, Tensor] = {}
-    shapes: dict[nn.Module, tuple[int, ...]] = {}
     for name, old in everything.items():
         if id(old) not in lost:
             continue
@@ -275,17 +289,33 @@ def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Te
         owner = model.get_submodule(path)
         if owner not in before:
             before[owner] = {**owner.__dict__, "_parameters": dict(owner._parameters), "_buffers": dict(owner._buffers)}
-            shapes[owner] = tuple(old.shape)
         if id(old) not in smaller:
-            new = cut.apply(lost[id(old)], old)
-            smaller[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+            smaller[id(old)] = _smaller(cut, lost[id(old)], old)
         place: dict[str, Any] = owner._parameters if isinstance(old, nn.Parameter) else owner._buffers
         place[leaf] = smaller[id(old)]
-        if lost[id(old)] in convolution_groups and leaf == "weight" and isinstance(owner, nn.modules.conv._ConvNd):
-            owner.groups = convolution_groups[lost[id(old)]]
-    for owner, shape in shapes.items():
-        _set_attributes(owner, shape)
+        if lost[id(old)] in layer_groups and leaf == "weight":
+            _set_groups(owner, layer_groups[lost[id(old)]])
+    for owner in before:
+        _set_attributes(owner)
     return smaller
+
+
+def _smaller(cut: library.Cut, name: str, old: Tensor) -> Tensor:
+    """With the gradient, the attributes and the hooks of a parameter."""
+    new = cut.apply(name, old)
+    if not isinstance(old, nn.Parameter):
+        return new
+    parameter = nn.Parameter(new, old.requires_grad)
+    parameter.__dict__.update(old.__dict__)
+    if old.grad is not None:
+        parameter.grad = cut.apply(name, old.grad)
+    if old.requires_grad:
+        hooks: Any = parameter  # has no types for them
+        for hook in (old._backward_hooks or {}).values():
+            hooks.register_hook(hook)
+        for hook in (old._post_accumulate_grad_hooks or {}).values():
+            hooks.register_post_accumulate_grad_hook(hook)
+    return parameter
 
 
 def _keep_optimizer(optimizer: torch.optim.Optimizer) -> Callable[[], None]:

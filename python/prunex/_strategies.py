@@ -57,7 +57,7 @@ class _Strategy:
                  timeout: float = 1800, **options: Value) -> None:
         """Broadcasts rank 0's weights; collective, with the same arguments on all ranks.
 
-        model: any module with float32 or float64 parameters, on one device. optimizer: any, of its parameters.
+        model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters.
         sync_every: optimizer steps between exchanges. total_steps: of the run; masks want it. example: a tensor, or a
         tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
         optimizer, as a number or a function of step 1, 2, …, which the pull of ADMM follows; without, that of the
@@ -75,6 +75,7 @@ class _Strategy:
         if sync_every < 1:
             raise ValueError(f"`sync_every`: got {sync_every}, wanted 1 or more")
         _modules.expect_trained(self.model, optimizer)
+        _modules.expect_exchangeable(self.model)
         self.sync_every = sync_every
         self.total_steps = total_steps
         self.step = 0
@@ -247,7 +248,7 @@ class _Strategy:
         """Raises Differs, with everything as it was, if the module computes something else without what is masked."""
         arguments = _modules.like(_modules.arguments_of(self._example))
         before = _modules.evaluated(self.model, arguments)
-        undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+        undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
         with _modules.undone(undo):
             _modules.expect_close(_modules.evaluated(self.model, arguments), before)
         self._cut = cut
@@ -270,7 +271,7 @@ class _Strategy:
             raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
         cut = None if state["cut"] is None else library.Cut.of_values(state["cut"])
         if cut is not None:
-            _modules.cut(self.model, cut, self.optimizer, self._strategy.convolution_groups(cut))
+            _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
             self._cut = cut
             self._strategy.set_weights(*_modules.weights(self.model))
         self._strategy.load(state["global"], state["node"], state["rank"], cut)

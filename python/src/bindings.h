@@ -16,8 +16,8 @@ namespace nb = nanobind;
 /// Steps of a loop that does not say how many it has: none of them is the last.
 inline constexpr int64_t kEndless = int64_t{1} << 60;
 
-/// By weight, of the convolutions that have several.
-std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph);
+/// By weight, of convolutions and group norms.
+std::map<std::string, int64_t> groups_in_layers(const program::Graph& graph);
 
 void bind_cuts(nb::module_& module);
 void bind_strategies(nb::module_& module);

@@ -277,7 +277,7 @@ void bind_results(nb::module_& module) {
       .def_prop_ro(
           "layers", [](const Pruned& self) { return list_of(self.layers); },
           nb::sig("def layers(self) -> list[dict[str, object]]"))
-      .def("convolution_groups", [](const Pruned& self) { return groups_of_convolutions(self.model.program.graph()); })
+      .def("layer_groups", [](const Pruned& self) { return groups_in_layers(self.model.program.graph()); })
       .def(
           "run", [](const Pruned& self, const nb::sequence& inputs) { return run(self.model, inputs); },
           nb::sig("def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]"))
@@ -296,10 +296,14 @@ void bind_penalties(nb::module_& module) {
 
 }  // namespace
 
-std::map<std::string, int64_t> groups_of_convolutions(const program::Graph& graph) {
+std::map<std::string, int64_t> groups_in_layers(const program::Graph& graph) {
   std::map<std::string, int64_t> groups;
-  for (const auto& [name, role] : channels::weight_roles(graph)) {
-    if (role.groups > 1) groups[name] = role.groups;
+  for (const auto& node : graph.nodes) {
+    const program::ValueId weight = node.tensor("weight");
+    const bool norm = node.target == "aten::group_norm";
+    if (weight == program::kNoValue || (!norm && node.find("groups") == nullptr)) continue;
+    const std::string& name = graph.values[weight].weight;
+    if (!name.empty()) groups[graph.owner(name)] = node.integer(norm ? "num_groups" : "groups", 1);
   }
   return groups;
 }

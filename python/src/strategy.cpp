@@ -185,10 +185,10 @@ class LoopStrategy {
     return prune::removable_cut(*analysis_, groups_, strategy_->masks(), replica_.weights);
   }
 
-  /// By weight, of the convolutions that have several in the network that `cut` leaves.
-  std::map<std::string, int64_t> convolution_groups(const sparsity::Cut& cut) const {
+  /// By weight, of convolutions and group norms of the network that `cut` leaves.
+  std::map<std::string, int64_t> layer_groups(const sparsity::Cut& cut) const {
     TORCH_CHECK(analysis_, "[python] a cut of a network without a graph");
-    return groups_of_convolutions(channels::cut_graph(*analysis_, cut));
+    return groups_in_layers(channels::cut_graph(*analysis_, cut));
   }
 
   /// The module has lost what `cut` removes; these are its tensors now.
@@ -286,7 +286,7 @@ void bind_strategies(nb::module_& module) {
       .def("masks", &LoopStrategy::masks, nb::sig("def masks(self) -> dict[str, torch.Tensor]"))
       .def("mask", &LoopStrategy::mask, nb::sig("def mask(self, state: dict[str, torch.Tensor]) -> None"))
       .def("removable", &LoopStrategy::removable)
-      .def("convolution_groups", &LoopStrategy::convolution_groups)
+      .def("layer_groups", &LoopStrategy::layer_groups)
       .def(
           "cut", &LoopStrategy::cut,
           nb::sig("def cut(self, cut: Cut, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor]) -> None"))

@@ -104,6 +104,33 @@ def test_torchvisions_networks_lose_half_of_their_work(name):
     assert all(p.grad is not None and p.grad.shape == p.shape for p in net.parameters())
 
 
+def test_layers_lose_groups_or_keep_them():
+    """Of group norm equal positions of all groups, of depthwise convolutions all but one."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8),
+                        nn.Conv2d(8, 4, 1))
+    pruned = prunex.prune(copy.deepcopy(net), X, ratio=0.5, statistics=True)
+    assert (pruned.model[1].num_groups, pruned.model[1].num_channels, pruned.model[3].groups) == (2, 4, 4)
+    pruned = prunex.prune(nn.Sequential(net[0], net[3], net[4]), X, ratio=0.875)
+    assert (pruned.model[1].groups, pruned.model[1].in_channels, pruned.model[1].out_channels) == (1, 1, 1)
+
+
+def test_parameters_keep_what_hangs_on_them():
+    net = small_network()
+    seen = []
+    for p in net.parameters():
+        p.decays = p.dim() > 1
+    net[0].weight.register_hook(lambda gradient: seen.append(gradient.shape))
+    net[3].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.shape))
+    net(X).square().sum().backward()
+    gradient = net[0].weight.grad.clone()
+    pruned = prunex.prune(net, X, ratio=0.5)
+    assert all(p.decays == (p.dim() > 1) for p in net.parameters())
+    assert torch.equal(net[0].weight.grad, pruned.cut.apply("0.weight", gradient))
+    seen.clear()
+    net(X).square().sum().backward()
+    assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
+
+
 def test_a_cut_that_hits_zeros_changes_nothing():
     net = small_network().eval()
     with torch.no_grad():

@@ -66,6 +66,12 @@ def test_what_cannot_be_trained_is_refused():
     half = small_network(torch.bfloat16)
     with pytest.raises(ValueError, match="0.weight is torch.bfloat16, wanted torch.float32"):
         prunex.DiLoCo(half, OPTIMIZERS["sgd"](half.parameters()))
+    for name, buffer, message in [("low", torch.ones(4).bfloat16(), "low is torch.bfloat16, wanted torch.float32"),
+                                  ("wide", torch.ones(1).expand(4), "wide is an expanded view")]:
+        other = small_network()
+        other.register_buffer(name, buffer)
+        with pytest.raises(ValueError, match=message):
+            prunex.DiLoCo(other, OPTIMIZERS["sgd"](other.parameters()))
     with pytest.raises(ValueError, match="`example`: got none"):
         make(prunex.HSADMM)
     for p in net.parameters():
