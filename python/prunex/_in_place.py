@@ -44,7 +44,8 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
     undo = _modules.cut(module, result.cut, optimizer, result.layer_groups())
     arguments = _modules.like(_modules.arguments_of(example))
     with _modules.undone(undo):
-        _modules.expect_close(_modules.evaluated(module, arguments), result.run(_modules.tensors_in(arguments)))
+        wanted = result.run([tensor.cpu() for tensor in _modules.tensors_in(arguments)])  # its weights are there
+        _modules.expect_close(_modules.evaluated(module, arguments), wanted)
     return undo
 
 

@@ -126,8 +126,9 @@ def expect_close(got: list[Tensor], want: list[Tensor]) -> None:
     for a, b in zip(got, want):
         if a.shape != b.shape:
             raise Differs(f"an output of {list(a.shape)} instead of {list(b.shape)}")
-        scale = float(b.float().nan_to_num().abs().max()) if b.numel() > 0 else 0.0
-        if not torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+        a, b = a.cpu().float(), b.cpu().float()
+        scale = float(b.nan_to_num().abs().max()) if b.numel() > 0 else 0.0
+        if not torch.allclose(a, b, rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
             raise Differs("other outputs")
 
 
