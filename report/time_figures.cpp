@@ -175,35 +175,60 @@ std::optional<double> images_per_second(const Run& run) {
   return static_cast<double>(run.summary->samples) / seconds;
 }
 
-/// What stays the same when only the ranks change, and with them the share of a step that each has. Options that a
-/// layout has no use for, as one node has none for --partition, are not among those of its runs: they tell nothing.
-std::map<std::string, std::string> family_of(const Variant& variant, const Task& task) {
-  auto options = identity(variant.first());
+/// What stays the same when only the ranks change, and with them the share of a step that each has.
+std::map<std::string, std::string> beside_layout(const Run& run) {
+  auto options = identity(run);
   for (const char* changed : {"nodes", "ranks-per-node", "sites", "batch-size", "local-steps", "threads", "lr"}) {
     options.erase(changed);
-  }
-  for (const auto& other : task.variants) {
-    const auto of_other = identity(other.first());
-    if (other.strategy() != variant.strategy()) continue;
-    std::erase_if(options, [&](const auto& option) { return !of_other.contains(option.first); });
   }
   return options;
 }
 
+/// Runs that differ in their layouts.
+struct Family {
+  const Run& first;
+  std::map<std::string, std::string> options;
+  Series series;
+
+  /// Options that a layout has no use for, as one node has none for --partition, are not among those of its runs.
+  bool takes(const Run& run) const {
+    const auto others = beside_layout(run);
+    const bool fewer =
+        (run.nodes() == 1 && first.nodes() > 1) || (run.ranks() == run.nodes() && first.ranks() > first.nodes());
+    const auto is_own = [&](const auto& option) {
+      const auto found = options.find(option.first);
+      return found != options.end() && found->second == option.second;
+    };
+    return (others.size() == options.size() || fewer) && std::all_of(others.begin(), others.end(), is_own);
+  }
+};
+
 /// Rates by number of ranks, of families that ran with several.
 std::vector<Series> rates(const Task& task) {
-  std::map<std::map<std::string, std::string>, Series> families;
-  for (const auto& variant : task.variants) {
-    const Spread rate = over_seeds(variant, images_per_second);
+  std::vector<const Variant*> variants;
+  for (const auto& variant : task.variants) variants.push_back(&variant);
+  std::stable_sort(variants.begin(), variants.end(), [](const Variant* a, const Variant* b) {
+    return beside_layout(a->first()).size() > beside_layout(b->first()).size();
+  });
+  std::vector<Family> families;
+  for (const Variant* variant : variants) {
+    const Spread rate = over_seeds(*variant, images_per_second);
     if (rate.count == 0) continue;
-    auto& family = families.try_emplace(family_of(variant, task), Series{variant.name, variant.style, {}, true, true})
-                       .first->second;
-    family.points.push_back({static_cast<double>(variant.first().ranks()), rate.mean, Interval{rate.low, rate.high}});
+    const Run& run = variant->first();
+    const Point point{static_cast<double>(run.ranks()), rate.mean, Interval{rate.low, rate.high}};
+    bool taken = false;
+    for (auto& family : families) {
+      if (!family.takes(run)) continue;
+      family.series.points.push_back(point);
+      taken = true;
+    }
+    if (!taken) families.push_back({run, beside_layout(run), {variant->name, variant->style, {point}, true, true}});
   }
   std::vector<Series> series;
-  for (auto& [name, family] : families) {
-    std::sort(family.points.begin(), family.points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
-    if (family.points.front().x < family.points.back().x) series.push_back(std::move(family));
+  for (auto& family : families) {
+    auto& points = family.series.points;
+    std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+    if (points.front().x < points.back().x) series.push_back(std::move(family.series));
   }
   return series;
 }
