@@ -2,9 +2,11 @@
 #include "prunex/comm/elastic/elastic.h"
 
 #include <ATen/ATen.h>
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -264,6 +266,48 @@ TEST(Door, TurnsStrangersAwayAndAnswersFriends) {
   while (!(answer = call.hear(20ms))) {
   }
   EXPECT_EQ(answer->message, "here you are");
+}
+
+/// Binds to another address of this machine first.
+Socket stranger_from(const std::string& host, const Endpoint& door) {
+  Socket socket = opened(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  EXPECT_EQ(bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  address.sin_port = htons(door.port);
+  inet_pton(AF_INET, door.host.c_str(), &address.sin_addr);
+  EXPECT_EQ(::connect(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return socket;
+}
+
+TEST(Door, HasRoomForFriendsWhenAStrangerTakesAllPlaces) {
+  const LinkKey key = link_key({"what only friends know"}, "door", "token");
+  const Door door({"127.0.0.1"}, key, 5ms);
+  Call call(door.endpoint(), key, 5s);  // its part in the proof comes late
+  std::vector<Socket> flood;
+  for (int i = 0; i < 200; ++i) flood.push_back(stranger_from("127.0.0.2", door.endpoint()));
+  std::optional<Call::Answer> answer;
+  while (!answer && !call.lives()) answer = call.hear(5ms);
+  EXPECT_TRUE(call.lives());
+}
+
+TEST(Door, ThatHangsUpIsNotThatOfAProcessThatHasEnded) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 8);
+  const Endpoint endpoint{"127.0.0.1", port_of(listener)};
+  std::atomic<bool> over = false;
+  std::atomic<int> calls = 0;
+  std::thread process([&] {
+    while (!over) {
+      calls += accept_from(listener).fd() >= 0;
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  EXPECT_EQ(presence_at(endpoint, {}, 300ms), Presence::kSilent);
+  EXPECT_EQ(presence_at(endpoint, {}, Report(), 300ms), Presence::kSilent);
+  over = true;
+  process.join();
+  EXPECT_GT(calls, 3);
 }
 
 TEST(Door, IsClosedWhenItsProcessHasEnded) {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "prunex/comm/elastic/door.h"
 
@@ -87,10 +89,49 @@ TEST(Invitations, AreNotReadBeyondWhatTheyMayBe) {
               ThrowsMessage<std::runtime_error>(HasSubstr("does not belong there")));
 }
 
+TEST(Invitations, MayComeSlowly) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 1);
+  const std::string text(30'000, 'a');
+  std::thread door([&] {
+    Socket caller(-1);
+    while (caller.fd() < 0) caller = accept_from(listener);
+    Link link(std::move(caller), Side::kAnswerer, {});
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    link.prove_until(deadline);
+    const std::string size = words::kSize + std::to_string(text.size());
+    const auto put = [](MessageKind kind, size_t bytes) {
+      return std::string{static_cast<char>(kind), static_cast<char>(bytes & 0xff), static_cast<char>(bytes >> 8)};
+    };
+    const std::string all = put(MessageKind::kNote, size.size()) + size + put(MessageKind::kData, text.size()) + text;
+    for (size_t i = 0; i < all.size(); i += 3000) {
+      EXPECT_TRUE(link.send_all(all.data() + i, std::min<size_t>(3000, all.size() - i), deadline));
+      std::this_thread::sleep_for(100ms);
+    }
+    char byte = 0;
+    while (link.receive_all(&byte, 1, deadline)) {
+    }
+  });
+  EXPECT_EQ(fetch_from({"127.0.0.1", port_of(listener)}, {}, text.size(), 400ms), text);
+  door.join();
+}
+
+TEST(Doors, SayWhatIsLongWhole) {
+  const LinkKey key = link_key(kOurRun, "door", "token");
+  Door door({"127.0.0.1"}, key, 5ms);
+  Call call(door.endpoint(), key, Newcomer{.key = "key", .door = {"127.0.0.1", 1}}, 5s);
+  while (door.newcomers().empty()) call.hear(5ms);
+  const std::string admission(200'000, 'a');
+  door.answer(door.newcomers().front(), admission);
+  std::optional<Call::Answer> answer;
+  while (!(answer = call.hear(5ms))) {
+  }
+  EXPECT_TRUE(answer->message == admission);
+}
+
 TEST(Doors, OfAnotherRunWithTheSameSecretTurnCallersAway) {
   const Door door({"127.0.0.1"}, link_key(kOurRun, "door", "token of this run"), 5ms);
   const LinkKey other = link_key(kOurRun, "door", "token of another");
-  EXPECT_EQ(presence_at(door.endpoint(), other, 5s), Presence::kEnded);
+  EXPECT_EQ(presence_at(door.endpoint(), other, 300ms), Presence::kSilent);
   Call call(door.endpoint(), other, Newcomer{.key = "key", .door = {"127.0.0.1", 1}}, 5s);
   std::optional<Call::Answer> answer;
   while (!(answer = call.hear(5ms))) {

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "prunex/comm/layout.h"
 
@@ -18,7 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr const char* kSilent = "it is silent";
 constexpr milliseconds kListen{20};
-constexpr int kTries = 3;  // a connection that ends may be that of a process which is about to
 
 }  // namespace
 
@@ -83,7 +83,7 @@ std::optional<Call::Answer> Call::hear(milliseconds wait) {
     Endpoint elsewhere;
     if (elsewhere.read(place)) return Answer{.elsewhere = elsewhere};
   }
-  if (ended) return Answer{Presence::kEnded};
+  if (ended) return Answer{Presence::kBroken};
   if (Clock::now() - heard_ > patience_) return Answer{Presence::kSilent};
   return std::nullopt;
 }
@@ -134,9 +134,10 @@ std::string fetch(PeerLink& link, size_t most_bytes, milliseconds patience) {
   for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
     pollfd event = {link.fd(), link.events(), 0};
     poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
+    const uint64_t before = link.received_bytes();
     const std::string end = link.receive();
+    if (link.received_bytes() > before) heard = Clock::now();
     while (const auto message = link.next()) {
-      heard = Clock::now();
       if (!parcel.take(*message)) throw std::runtime_error("it says what does not belong there");
       if (parcel.whole()) return parcel.open();
     }
@@ -158,29 +159,38 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
   }
 }
 
-Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
-  for (int i = 0; i < kTries; ++i) {
-    Call call(door, key, patience);
-    while (!call.lives()) {
-      const auto answer = call.hear(kListen);
-      if (!answer) continue;
-      if (answer->presence == Presence::kSilent) return Presence::kSilent;
-      break;
-    }
-    if (call.lives()) return Presence::kThere;
+namespace {
+
+/// `ask` hears what it can in the time that is left.
+template <class Ask>
+Presence ask_again(milliseconds patience, Ask ask) {
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    const Presence presence = ask(milliseconds(milliseconds_until(deadline)));
+    if (presence != Presence::kBroken) return presence;
+    if (Clock::now() + kListen > deadline) return Presence::kSilent;
+    std::this_thread::sleep_for(kListen);
   }
-  return Presence::kEnded;
+}
+
+}  // namespace
+
+Presence presence_at(const Endpoint& door, const LinkKey& key, milliseconds patience) {
+  return ask_again(patience, [&](milliseconds left) {
+    Call call(door, key, left);
+    std::optional<Call::Answer> answer;
+    while (!answer && !call.lives()) answer = call.hear(kListen);
+    return call.lives() ? Presence::kThere : answer->presence;
+  });
 }
 
 Presence presence_at(const Endpoint& door, const LinkKey& key, const Report& self, milliseconds patience) {
-  for (int i = 0; i < kTries; ++i) {
-    Call call(door, key, words::kIsIn + self.text(), patience);
+  return ask_again(patience, [&](milliseconds left) {
+    Call call(door, key, words::kIsIn + self.text(), left);
     std::optional<Call::Answer> answer;
     while (!answer) answer = call.hear(kListen);
-    if (answer->is_out) return Presence::kWentOn;
-    if (answer->presence != Presence::kEnded) return answer->presence;
-  }
-  return Presence::kEnded;
+    return answer->is_out ? Presence::kWentOn : answer->presence;
+  });
 }
 
 std::optional<Presence> RollCall::ask(const Endpoint& door, milliseconds patience) {

@@ -31,7 +31,13 @@ inline constexpr const char* kSize = "size ";            ///< bytes of what come
 std::optional<std::string> after(const char* word, const std::string& text);
 
 /// What a rank learns at another one's door.
-enum class Presence { kThere, kEnded, kSilent, kWentOn };
+enum class Presence {
+  kThere,
+  kEnded,   ///< nobody listens there
+  kBroken,  ///< the connection ended: that of a process which is about to, or one that made room for others
+  kSilent,
+  kWentOn
+};
 
 /// A rank that asks to be let into the run.
 struct Newcomer {
@@ -82,7 +88,8 @@ class Call {
 /// offers nothing, or more, if one end does not know what the other does, or if it was silent for `patience`.
 std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, std::chrono::milliseconds patience);
 
-/// Whether the process behind the door lives.
+/// Whether the process behind the door lives: asks anew where the connection ends, until it has been silent for
+/// `patience`. Never kBroken.
 Presence presence_at(const Endpoint& door, const LinkKey& key, std::chrono::milliseconds patience);
 /// Or whether it has gone on without who says this of itself.
 Presence presence_at(const Endpoint& door, const LinkKey& key, const Report& self, std::chrono::milliseconds patience);

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "prunex/comm/meet/strangers.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::comm {
@@ -117,6 +118,7 @@ class Door::Loop {
  private:
   struct Caller {
     PeerLink link;
+    std::string host;
     std::optional<Report> report = {};  // of one that seeks
     std::optional<Newcomer> newcomer = {};
     std::shared_ptr<const std::string> fetched = {};  // what it has asked for
@@ -152,7 +154,8 @@ class Door::Loop {
       for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
         if (std::count_if(callers_.begin(), callers_.end(), is_stranger) >= kMostStrangers) drop_stranger();
         if (callers_.size() >= kMostCallers) callers_.pop_front();
-        callers_.push_back({PeerLink(Link(std::move(socket), Side::kAnswerer, key_))});
+        std::string host = address_of_peer(socket);
+        callers_.push_back({PeerLink(Link(std::move(socket), Side::kAnswerer, key_)), std::move(host)});
       }
     } catch (const std::exception&) {  // no descriptor is left
       if (!drop_stranger()) std::this_thread::sleep_for(kOutOfDescriptors);
@@ -161,11 +164,11 @@ class Door::Loop {
 
   static bool is_stranger(const Caller& caller) { return !caller.link.proven(); }
 
-  /// The one that has been silent for longest; whether there is one.
+  /// Whether there is one.
   bool drop_stranger() {
-    const auto oldest = std::find_if(callers_.begin(), callers_.end(), is_stranger);
-    if (oldest == callers_.end()) return false;
-    callers_.erase(oldest);
+    const auto dropped = most_crowding(callers_, is_stranger);
+    if (dropped == callers_.end()) return false;
+    callers_.erase(dropped);
     return true;
   }
 

@@ -293,7 +293,7 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
     if (answer->is_out) throw LeftBehind(without_this_node());
     if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;
-    if (presence == Presence::kEnded && call.lives()) presence = presence_at(door, door_key(), silence);
+    if (presence == Presence::kBroken) presence = presence_at(door, door_key(), silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
     return std::nullopt;

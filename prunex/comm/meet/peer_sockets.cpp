@@ -9,6 +9,7 @@
 #include "prunex/comm/backend.h"
 #include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/store.h"
+#include "prunex/comm/meet/strangers.h"
 
 namespace prunex::comm {
 namespace {
@@ -25,6 +26,7 @@ struct Card {
 // A connection to or from another rank: the caller says which rank it is once both have proved what they know.
 struct Peer {
   Link link;
+  std::string host;
   int64_t rank = -1;  // of the one that is called
   int64_t said = 0;   // by the one that called
   size_t bytes = 0;   // of it that have passed
@@ -72,7 +74,7 @@ class PeerSockets {
     const Card card = read_card(rank);
     meeting_.join.waits_for(fmt::format("{} does not answer at {}", name_of(rank), card.endpoint.host));
     const LinkKey key = link_key(meeting_.privacy, kPurpose, card.token);
-    called_.push_back({Link(reach(rank, card.endpoint), Side::kCaller, key), rank, group_.rank});
+    called_.push_back({Link(reach(rank, card.endpoint), Side::kCaller, key), card.endpoint.host, rank, group_.rank});
   }
 
   Socket reach(int rank, const Endpoint& endpoint) const {
@@ -110,17 +112,24 @@ class PeerSockets {
     return missing;
   }
 
-  // Where strangers take all places, the oldest of them goes.
+  // Where strangers take all places, one of them goes.
   void admit() {
     try {
       for (Socket socket = accept_from(listener_); socket.fd() >= 0; socket = accept_from(listener_)) {
-        if (visitors_.size() >= group_.members.size() + kSpareVisitors) visitors_.pop_front();
-        visitors_.push_back({Link(std::move(socket), Side::kAnswerer, key_)});
+        if (visitors_.size() >= group_.members.size() + kSpareVisitors) drop_stranger();
+        std::string host = address_of_peer(socket);
+        visitors_.push_back({Link(std::move(socket), Side::kAnswerer, key_), std::move(host)});
       }
     } catch (const std::runtime_error&) {  // no descriptor is left
-      if (visitors_.empty()) throw;
-      visitors_.pop_front();
+      if (!drop_stranger()) throw;
     }
+  }
+
+  bool drop_stranger() {
+    const auto dropped = most_crowding(visitors_, [](const Peer& visitor) { return !visitor.link.proven(); });
+    if (dropped == visitors_.end()) return false;
+    visitors_.erase(dropped);
+    return true;
   }
 
   // True once the rank that was called knows who called.

@@ -191,6 +191,13 @@ Socket accept_from(const Socket& listener) {
   return Socket(fd);
 }
 
+std::string address_of_peer(const Socket& socket) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof(storage);
+  if (getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return "";
+  return numeric(reinterpret_cast<const sockaddr*>(&storage));
+}
+
 Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
   const auto address = resolve(endpoint);
   Socket socket = make_socket(address);

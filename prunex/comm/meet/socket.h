@@ -59,6 +59,8 @@ uint16_t port_of(const Socket& socket);
 std::string address_of(const Socket& socket);
 /// Of who has come already; no socket if nobody has.
 Socket accept_from(const Socket& listener);
+/// The numeric address of the other end; empty if it has gone.
+std::string address_of_peer(const Socket& socket);
 /// The machine answers that nobody listens: whoever did has ended.
 struct ConnectionRefused : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "prunex/comm/meet/store.h"
+#include "prunex/comm/meet/strangers.h"
 #include "prunex/comm/watch/signals.h"
 
 namespace prunex::comm {
@@ -51,6 +52,7 @@ class Table {
 // One connection. It has one request at a time: nothing more is read while it waits or has not taken its answer.
 struct Client {
   Link link;
+  std::string host;
   Clock::time_point came = Clock::now();
   bool ready = true;  // whether there is something to read, or room to write
   std::string received = {}, unsent = {};
@@ -123,18 +125,18 @@ class StoreServer::Loop {
     return next;
   }
 
-  // Where all places are taken, whoever has been silent for longest makes room.
+  // Where all places are taken, a stranger makes room.
   void admit(const Socket& listener) {
     try {
       Socket socket = accept_from(listener);
       if (socket.fd() < 0) return;
       if (clients_.size() >= most_clients_) {
-        const auto silent =
-            std::find_if(clients_.begin(), clients_.end(), [](const auto& v) { return !v.link.proven(); });
-        if (silent == clients_.end()) return;
-        clients_.erase(silent);
+        const auto stranger = most_crowding(clients_, [](const auto& client) { return !client.link.proven(); });
+        if (stranger == clients_.end()) return;
+        clients_.erase(stranger);
       }
-      clients_.push_back({Link(std::move(socket), Side::kAnswerer, key_)});
+      std::string host = address_of_peer(socket);
+      clients_.push_back({Link(std::move(socket), Side::kAnswerer, key_), std::move(host)});
     } catch (const std::exception&) {  // no descriptor is left: others will close theirs
       std::this_thread::sleep_for(kOutOfDescriptors);
     }

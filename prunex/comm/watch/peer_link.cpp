@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace prunex::comm {
 namespace {
 
 // On the wire: the kind, two bytes of length, low one first, the text.
 constexpr size_t kHeader = 3;
+constexpr auto kPart = static_cast<MessageKind>(0xff);   // of the text of the message that follows
 constexpr size_t kMostReceived = 4 * kMostMessageBytes;  // before messages are taken out
+constexpr size_t kMostInParts = size_t{16} << 20;
 
 }  // namespace
 
@@ -20,12 +23,19 @@ short PeerLink::events() const {
   return blocked() ? POLLIN | POLLOUT : POLLIN;
 }
 
+void PeerLink::put(MessageKind kind, std::string_view text) {
+  unsent_ += static_cast<char>(kind);
+  unsent_ += static_cast<char>(text.size() & 0xff);
+  unsent_ += static_cast<char>(text.size() >> 8);
+  unsent_.append(text);
+}
+
 void PeerLink::send(const PeerMessage& message) {
-  const size_t length = std::min(message.text.size(), kMostMessageBytes);
-  unsent_ += static_cast<char>(message.kind);
-  unsent_ += static_cast<char>(length & 0xff);
-  unsent_ += static_cast<char>(length >> 8);
-  unsent_.append(message.text, 0, length);
+  std::string_view text = message.text;
+  for (; text.size() > kMostMessageBytes; text.remove_prefix(kMostMessageBytes)) {
+    put(kPart, text.substr(0, kMostMessageBytes));
+  }
+  put(message.kind, text);
   flush();
 }
 
@@ -41,11 +51,13 @@ void PeerLink::flush() {
 std::string PeerLink::receive() {
   char buffer[4096];
   has_more_ = false;
+  if (parts_.size() > kMostInParts) return "it says too much at once";
   while (received_.size() < kMostReceived) {
     const ssize_t count = link_.receive(buffer, sizeof(buffer));
     if (count == 0) return "its process ended";
     if (count > 0) {
       received_.append(buffer, static_cast<size_t>(count));
+      received_bytes_ += static_cast<uint64_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (proven()) flush();
       return "";
@@ -58,13 +70,16 @@ std::string PeerLink::receive() {
 }
 
 std::optional<PeerMessage> PeerLink::next() {
-  if (received_.size() < kHeader) return std::nullopt;
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(received_[i]); };
-  const size_t length = byte(1) | static_cast<size_t>(byte(2)) << 8;
-  if (received_.size() < kHeader + length) return std::nullopt;
-  PeerMessage message = {static_cast<MessageKind>(byte(0)), received_.substr(kHeader, length)};
-  received_.erase(0, kHeader + length);
-  return message;
+  while (received_.size() >= kHeader) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(received_[i]); };
+    const size_t length = byte(1) | static_cast<size_t>(byte(2)) << 8;
+    if (received_.size() < kHeader + length) return std::nullopt;
+    const auto kind = static_cast<MessageKind>(byte(0));
+    parts_.append(received_, kHeader, length);
+    received_.erase(0, kHeader + length);
+    if (kind != kPart) return PeerMessage{kind, std::exchange(parts_, {})};
+  }
+  return std::nullopt;
 }
 
 void PeerLink::end_sending() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "prunex/comm/meet/link.h"
 
@@ -12,9 +13,8 @@ namespace prunex::comm {
 
 enum class MessageKind : uint8_t { kPing, kGoodbye, kDeath, kNote, kData };
 
-inline constexpr size_t kMostMessageBytes = 0xffff;
+inline constexpr size_t kMostMessageBytes = 0xffff;  ///< on the wire: more goes ahead of it, as parts
 
-/// text: at most kMostMessageBytes; the rest is not sent.
 struct PeerMessage {
   MessageKind kind = MessageKind::kPing;
   std::string text;
@@ -42,6 +42,8 @@ class PeerLink {
   bool has_more() const { return has_more_; }
   /// The next message that is complete.
   std::optional<PeerMessage> next();
+  /// Ever, of messages or of parts of them.
+  uint64_t received_bytes() const { return received_bytes_; }
 
   /// No more to send; the other end reads what was sent, then the end.
   void end_sending();
@@ -50,7 +52,11 @@ class PeerLink {
   Link link_;
   std::string unsent_;
   std::string received_;
+  std::string parts_;  // of the next message
+  uint64_t received_bytes_ = 0;
   bool has_more_ = false;
+
+  void put(MessageKind kind, std::string_view text);
 };
 
 }  // namespace prunex::comm
