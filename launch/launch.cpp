@@ -192,7 +192,8 @@ class Supervisor {
     for (auto& rank : ranks_) reap(rank);
   }
 
-  // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already.
+  // The kernel itself sends a terminal's Ctrl-C to all processes on it, so the ranks have it already; that the terminal
+  // has gone it tells the first of them alone.
   void pass_on(const signalfd_siginfo& info) {
     const int signal = static_cast<int>(info.ssi_signo);
     const auto now = Clock::now();
@@ -202,7 +203,7 @@ class Supervisor {
     }
     interrupted_by_ = signal;
     interrupted_at_ = now;
-    if (info.ssi_code != SI_KERNEL) signal_all(signal);
+    if (info.ssi_code != SI_KERNEL || signal == SIGHUP) signal_all(signal);
   }
 
   void reap(Rank& rank) {

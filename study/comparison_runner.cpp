@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "launch/launch.h"
 #include "launch/process.h"
 #include "prunex/comm/meet/socket.h"
 #include "prunex/io/files.h"
@@ -181,6 +183,7 @@ class ComparisonRunner::State {
   }
 
   int interrupted_by_ = 0;
+  std::chrono::steady_clock::time_point interrupted_at_;
   size_t failures_ = 0;
 
  private:
@@ -228,8 +231,12 @@ class ComparisonRunner::State {
   void handle_signals() {
     while (const auto info = signals_.next()) {
       if (info->ssi_signo == SIGCHLD) continue;
-      for (const auto& active : active_) active.process.signal(interrupted_by_ == 0 ? SIGTERM : SIGKILL);
+      const auto now = std::chrono::steady_clock::now();
+      const bool again = interrupted_by_ != 0;
+      if (again && now - interrupted_at_ < launch::kOneSignal) continue;
+      for (const auto& active : active_) active.process.signal(again ? SIGKILL : SIGTERM);
       interrupted_by_ = static_cast<int>(info->ssi_signo);
+      interrupted_at_ = now;
     }
   }
 

@@ -133,6 +133,23 @@ std::optional<Environment> read_slurm(const Lookup& lookup) {
   return environment;
 }
 
+/// Half of what a launcher sets would be taken for none, and every rank for a run of its own.
+void refuse_halves(const Lookup& lookup) {
+  const auto refuse = [&](const char* size, const char* rank) {
+    const std::string sign = fmt::format("{} is", size);
+    const Variables variables(lookup, sign.c_str());
+    if (variables.has(size) && variables.count(size, 1) > 1) variables.text(rank, "this rank's number");
+  };
+  refuse("WORLD_SIZE", "RANK");
+  refuse("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK");
+  if (lookup("RANK") != nullptr) Variables(lookup, "RANK is").text("WORLD_SIZE", "the number of ranks");
+  const Variables mpich(lookup, "PMI_SIZE is");
+  if (!mpich.has("PMI_SIZE") || mpich.count("PMI_SIZE", 1) == 1) return;
+  throw std::invalid_argument(fmt::format(
+      "PMI_SIZE={}: this MPI's mpirun does not say what ranks must know: wanted that of Open MPI, torchrun or srun",
+      mpich.text_or("PMI_SIZE", "")));
+}
+
 constexpr size_t kMostNodes = 1 << 20;
 
 /// Takes a whole number above 0 off the front.
@@ -177,6 +194,7 @@ std::optional<Environment> read_environment(const Lookup& lookup) {
   auto environment = read_torchrun(lookup);
   if (!environment) environment = read_open_mpi(lookup);
   if (!environment) environment = read_slurm(lookup);
+  if (!environment) refuse_halves(lookup);
   if (environment) environment->interfaces = list_of(Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", ""));
   return environment;
 }

@@ -113,6 +113,8 @@ exchanges = 60
     return fs::exists(scratch / "out/long/0/checkpoint") && !fs::is_empty(scratch / "out/long/0/checkpoint");
   }));
   ::kill(running.pid(), SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ::kill(running.pid(), SIGTERM);  // with the first, it is one
   const auto stopped = running.finish();
   EXPECT_EQ(stopped.status, 130);
   EXPECT_THAT(stopped.errors, HasSubstr("the same command goes on"));

@@ -56,10 +56,16 @@ TEST(Environment, IsReadFromTorchrunsVariables) {
   EXPECT_EQ(environment.restart_count, 2);
 }
 
-TEST(Environment, IsAbsentWithoutRankOrWorldSize) {
+TEST(Environment, IsAbsentWithoutRankAndWorldSize) {
   EXPECT_FALSE(read({}));
-  EXPECT_FALSE(read({{"RANK", "0"}}));
-  EXPECT_FALSE(read({{"WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(read({{"WORLD_SIZE", "1"}, {"PMI_SIZE", "1"}}));
+}
+
+TEST(Environment, HalvesAreRefusedByName) {
+  EXPECT_THAT(message([] { read({{"RANK", "0"}}); }), HasSubstr("RANK is set but WORLD_SIZE is not"));
+  EXPECT_THAT(message([] { read({{"WORLD_SIZE", "2"}}); }), HasSubstr("WORLD_SIZE is set but RANK is not"));
+  EXPECT_THAT(message([] { read({{"OMPI_COMM_WORLD_SIZE", "2"}}); }), HasSubstr("OMPI_COMM_WORLD_RANK is not"));
+  EXPECT_THAT(message([] { read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}); }), HasSubstr("PMI_SIZE=2: this MPI"));
 }
 
 TEST(Environment, FillsTheGapsOfAShortContract) {

@@ -161,5 +161,25 @@ TEST(StoreServer, ClosesWhenItIsReleased) {
   EXPECT_TRUE(tests::listening_addresses(getpid()).empty());
 }
 
+TEST(StoreServer, ThatDoesNotAnswerIsGivenUpSoonAfterTheTimeToJoin) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 1);
+  std::thread host([&] {
+    Socket socket(-1);
+    while (socket.fd() < 0) socket = accept_from(listener);
+    Link link(std::move(socket), Side::kAnswerer, {});
+    link.prove_until(std::chrono::steady_clock::now() + 20s);
+    char byte = 0;
+    while (link.receive_all(&byte, 1, std::chrono::steady_clock::now() + 20s)) {
+    }
+  });
+  Join join(300ms);
+  auto client = reach_store({"127.0.0.1", port_of(listener), {}}, join);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(message([&] { client->get("key", 100ms); }), HasSubstr("its host does not answer"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  client.reset();
+  host.join();
+}
+
 }  // namespace
 }  // namespace prunex::comm

@@ -27,11 +27,20 @@ using ::testing::StartsWith;
 // The driver, running, with its output in a pipe.
 class Driver {
  public:
-  explicit Driver(const char* behaviour) {
+  /// `terminal`: of the user's, which hang_up() ends.
+  explicit Driver(const char* behaviour, bool terminal = false) {
     int ends[2];
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    if (terminal) {
+      terminal_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+      EXPECT_TRUE(grantpt(terminal_) == 0 && unlockpt(terminal_) == 0);
+    }
     pid_ = fork();
     if (pid_ == 0) {
+      if (terminal) {
+        setsid();
+        open(ptsname(terminal_), O_RDWR);  // becomes that of the session
+      }
       std::signal(SIGINT, SIG_IGN);  // as shells start background jobs
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
@@ -43,6 +52,7 @@ class Driver {
   }
   ~Driver() { close(output_fd_); }
 
+  void hang_up() const { close(terminal_); }
   void signal(int number) const { kill(pid_, number); }
 
   // Reads until all four ranks have reported their process ids.
@@ -83,6 +93,7 @@ class Driver {
   const std::regex kPidLine{"(\\[rank \\d\\] )?rank \\d has pid (\\d+)\n"};
   pid_t pid_;
   int output_fd_;
+  int terminal_ = -1;
   std::string output_;
 };
 
@@ -139,6 +150,15 @@ TEST(Launch, PassesInterruptsOn) {
     EXPECT_EQ(driver.output(), "prunex: interrupted by signal " + std::to_string(signal) + "; ended 4 ranks\n");
     for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
   }
+}
+
+TEST(Launch, PassesOnThatTheTerminalHasGone) {
+  Driver driver("run", true);
+  const auto pids = driver.wait_for_ranks();
+  ASSERT_EQ(pids.size(), 4);
+  driver.hang_up();
+  EXPECT_EQ(driver.finish(), 128 + SIGHUP);
+  for (const pid_t pid : pids) EXPECT_FALSE(alive(pid));
 }
 
 TEST(Launch, ASecondSignalKillsRanksThatDoNotEnd) {

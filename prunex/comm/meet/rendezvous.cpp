@@ -86,6 +86,14 @@ std::vector<std::string> hosts_of_store(const Environment& environment, const st
   for (const auto& host : hosts) {
     if (std::find(once.begin(), once.end(), host) == once.end()) once.push_back(host);
   }
+  const bool named = environment.master_address != "localhost" && !is_loopback(environment.master_address);
+  const bool alone = environment.seat.local_size == environment.world_size;
+  if (named && !alone && std::all_of(once.begin(), once.end(), is_loopback)) {
+    say(
+        fmt::format("prunex: MASTER_ADDR {} is {} on rank 0's machine: other machines cannot reach it; `interface` "
+                    "names the network\n",
+                    environment.master_address, fmt::join(once, ", ")));
+  }
   return once;
 }
 

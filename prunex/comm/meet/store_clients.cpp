@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kOneTry{5'000}, kBetweenTries{100};
-constexpr milliseconds kGrace{30'000};  // for an answer to come, beyond the time that was asked for
+constexpr milliseconds kLeastGrace{1'000}, kMostGrace{30'000};  // for an answer, beyond the time that was asked for
 
 std::string name_of(const StorePlace& place) {
   return fmt::format("{}:{}", place.host, place.port);
@@ -41,7 +41,9 @@ std::string call_at(const StorePlace& place, Deadline deadline, Socket& socket) 
 
 class ServerStore final : public Store {
  public:
-  ServerStore(Link link, std::string name) : link_(std::move(link)), name_(std::move(name)) {}
+  /// `join_by`: until then answers may take longer.
+  ServerStore(Link link, std::string name, Deadline join_by)
+      : link_(std::move(link)), name_(std::move(name)), join_by_(join_by) {}
 
   void set(const std::string& key, const std::string& value) override {
     if (key.size() > kMostKeyBytes || value.size() > kMostValueBytes) {
@@ -69,25 +71,30 @@ class ServerStore final : public Store {
     const std::lock_guard lock(mutex_);
     request.head.wait_milliseconds = static_cast<uint32_t>(std::max<int64_t>(wait.count(), 0));
     const auto bytes = encode(request);
-    const auto deadline = Clock::now() + wait + kGrace;
+    const auto now = Clock::now();
+    const auto deadline = now + wait + std::clamp<Clock::duration>(join_by_ - now, kLeastGrace, kMostGrace);
     StoreReplyHead head;
     if (!link_.send_all(bytes.data(), bytes.size(), deadline) || !link_.receive_all(&head, sizeof(head), deadline)) {
-      throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
+      lose(deadline);
     }
     if (head.value_bytes > kMostValueBytes) {
       throw std::runtime_error(fmt::format("[comm] the store at {} answers with {} bytes, wanted at most {}", name_,
                                            head.value_bytes, kMostValueBytes));
     }
     std::string value(head.value_bytes, '\0');
-    if (!link_.receive_all(value.data(), value.size(), deadline)) {
-      throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", name_));
-    }
+    if (!link_.receive_all(value.data(), value.size(), deadline)) lose(deadline);
     return {head.answer, value};
+  }
+
+  [[noreturn]] void lose(Deadline deadline) const {
+    throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host {}", name_,
+                                         Clock::now() < deadline ? "has ended" : "does not answer"));
   }
 
   std::mutex mutex_;
   Link link_;
   const std::string name_;
+  const Deadline join_by_;
 };
 
 // A connection as soon as there is one on which `accept` says no problem; else throws why there is none.
@@ -151,7 +158,7 @@ std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join) {
       return error.what();
     }
   });
-  return std::make_unique<ServerStore>(std::move(link), name_of(place));
+  return std::make_unique<ServerStore>(std::move(link), name_of(place), join.deadline());
 }
 
 }  // namespace prunex::comm

@@ -29,6 +29,12 @@ constexpr timespec kNap = {0, 50'000'000};
 const std::string kMemoryName = "prunex-";
 constexpr int kSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
+// Among others, as the kernel adds one where vm.memfd_noexec is 1.
+bool has_seals(int descriptor) {
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
 [[noreturn]] void fail_memory(const char* what) {
   throw std::runtime_error(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
 }
@@ -113,8 +119,7 @@ std::unique_ptr<NodeMemory> NodeMemory::open(const std::string& ticket, const Se
   if (file.fd() < 0) fail_memory("open");
   struct stat status = {};
   const bool whole = fstat(file.fd(), &status) == 0 && status.st_uid == geteuid() &&
-                     static_cast<size_t>(status.st_size) == Control::segment_bytes(seat.ranks) &&
-                     fcntl(file.fd(), F_GET_SEALS) == kSeals;
+                     static_cast<size_t>(status.st_size) == Control::segment_bytes(seat.ranks) && has_seals(file.fd());
   if (!whole) throw std::runtime_error(fmt::format("shared memory: {} has another size or owner", path));
   std::unique_ptr<NodeMemory> memory(new NodeMemory(std::move(file), seat));
   memory->close_to_others();
