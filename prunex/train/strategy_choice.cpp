@@ -142,6 +142,10 @@ strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& pl
           .exchanges_before = options.local_after};
 }
 
+bool pulls(const TrainOptions& options) {
+  return facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
+}
+
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   HsadmmOptions hsadmm{.exchange = options.exchange,
                        .masks = options.masks,
@@ -156,6 +160,7 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.masks.freeze_after = plan.length.freeze_after;
   hsadmm.local = local_sgd_of(options, plan);
   if (plan.groups.empty() && options.overlap > 0) hsadmm.masks.freeze_after = 0;  // there is nothing to wait for
+  if (plan.groups.empty() && pulls(options)) hsadmm.masks.freeze_after = strategies::kNever;  // no masks end the duals
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
@@ -288,8 +293,8 @@ void validate_strategy(const TrainOptions& options) {
       options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
   refuse(facts.duals && deaf,
          "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
-  const bool pulls_nothing = facts.duals && options.consensus.penalty.kappa > 0 && group_words(options) == "none" &&
-                             options.consensus.aux == strategies::AuxTensors::kAverage;
+  const bool whole = group_words(options) == "none";
+  const bool pulls_nothing = pulls(options) && whole && options.consensus.aux == strategies::AuxTensors::kAverage;
   refuse(pulls_nothing,
          fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
                      "`kappa` 0, which goes without",
@@ -299,7 +304,9 @@ void validate_strategy(const TrainOptions& options) {
          "`optimizer`: got another one than sgd beside `dgc`, which is SGD with a momentum of its own; wanted sgd");
   refuse(dgc && options.clip_norm > 0,
          "`clip_grad_norm`: got one beside `dgc`, which clips what it gathers; wanted `dgc_clip`");
-  refuse(options.ema > 0 && group_words(options) != "none" && options.freeze_after == strategies::kNever,
+  refuse(options.ema > 0 && whole && pulls(options),
+         "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
+  refuse(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,
          "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
   if (kind.is_ddp()) strategies::check(ddp_options(options));
   strategies::check(options.top_k);
@@ -310,11 +317,19 @@ std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options,
   return kind_of(options.strategy).make(options, plan, replica, ranks);
 }
 
+namespace {
+
+/// The strategy has the momentum, of gradients alone.
+bool gathers_momentum(const TrainOptions& options) {
+  return options.strategy == "top_k" && options.top_k.dgc;
+}
+
+}  // namespace
+
 OptimizerOptions optimizer_of(const TrainOptions& options) {
   const UsualNumbers usual = usual_of(options.optimizer);
-  const bool theirs = options.strategy == "top_k" && options.top_k.dgc;
   return {.learning_rate = options.learning_rate.value_or(usual.learning_rate),
-          .momentum = theirs ? 0 : options.momentum.value_or(usual.momentum),
+          .momentum = gathers_momentum(options) ? 0 : options.momentum.value_or(usual.momentum),
           .weight_decay = options.weight_decay.value_or(usual.weight_decay),
           .rule = options.optimizer,
           .beta1 = options.beta1,
@@ -327,6 +342,7 @@ OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, i
   OptimizerOptions now = optimizer_of(options);
   now.learning_rate = learning_rate_at(phase, step);
   now.weight_decay = phase.weight_decay;
+  if (gathers_momentum(options)) now.weight_decay /= 1 - amplifying_momentum(options);  // as much as by momentum SGD
   return now;
 }
 

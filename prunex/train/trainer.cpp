@@ -247,7 +247,12 @@ void RankTrainer::local_step(int64_t step) {
   losses_.add(steps_.gradients(), step);
   if (facts_of(options_.strategy).gradients) wait_for(ranks_.device);
   since_exchange_.local += lap_.lap();
+  std::vector<at::Tensor> untouched;  // a strategy would give them zeros, and weight decay would move them
+  for (const auto& theta : replica.weights.params) {
+    if (!theta.value().grad().defined()) untouched.push_back(theta.value());
+  }
   strategy_->before_update(replica);
+  for (at::Tensor& theta : untouched) theta.mutable_grad().reset();
   gradient_seconds_ += lap_.lap();
   pruning_.add_to_gradients(replica.weights.params, step);
   optimizer_step(replica, strategy_->local_terms(), optimizer);

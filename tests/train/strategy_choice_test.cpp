@@ -13,6 +13,8 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
+#include "prunex/program/builder.h"
+#include "prunex/program/pt2.h"
 #include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/trainer.h"
@@ -64,6 +66,30 @@ TEST(Strategies, CutNetworksWithGroupNorm) {
   EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
   const auto weights = io::read_safetensors(scratch / "run/model.safetensors").tensors;
   EXPECT_EQ(weights["layer3.0.conv1.weight"].size(0), 32);
+}
+
+TEST(Strategies, DualsOfAWholeNetworkNeverEnd) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("hsadmm");
+  options.groups = "none";
+  options.consensus.aux = strategies::AuxTensors::kAdmm;
+  run_in(options, scratch / "run");
+  const auto lines = lines_of(scratch / "run");
+  ASSERT_EQ(lines.size(), 4);
+  for (const auto& line : lines) {
+    EXPECT_GT(line.at("rho1"), 0) << line;
+    EXPECT_FALSE(line.at("frozen").get<bool>()) << line;
+  }
+}
+
+TEST(Strategies, DualsOutliveACutThatLeavesOneChannel) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("hsadmm");
+  options.after_freeze = strategies::AfterFreeze::kAdmm;
+  options.keep = 0.05;
+  options.round_to = 1;
+  EXPECT_EQ(run_in(options, scratch / "run").steps, 8);
+  EXPECT_EQ(io::read_safetensors(scratch / "run/model.safetensors").tensors["layer1.0.conv1.weight"].size(0), 1);
 }
 
 // The outer step of H-SADMM begins with the first exchange, unless told otherwise.
@@ -249,11 +275,32 @@ TEST(Strategies, PruneByThemselvesOrWhenTold) {
   EXPECT_EQ(group_words(options), "coupled");
 }
 
+TEST(Strategies, WhatGetsNoGradientStaysAsItIs) {
+  const tests::Scratch scratch;
+  program::Builder builder(3);
+  auto x = builder.mean(builder.conv2d("conv", builder.input("x", {3, 32, 32}), {.out = 4, .kernel = 3}), {2, 3});
+  x = builder.call("aten::detach", {program::Builder::tensor("self", x)}, builder.shape(x));
+  const program::Model model = std::move(builder).finish(builder.linear("fc", x, {.out = 10}));
+  program::write_pt2(scratch / "net.pt2", model);
+  for (const char* strategy : {"ddp", "powersgd", "top_k", "local_sgd"}) {
+    TrainOptions options = small_run_of(strategy);
+    options.model = scratch / "net.pt2";
+    options.weight_decay = 0.5;
+    run_in(options, scratch / strategy);
+    const auto trained = io::read_safetensors(scratch / (std::string(strategy) + "/model.safetensors")).tensors;
+    EXPECT_TRUE(at::equal(trained["conv.weight"], model.weights.params["conv.weight"])) << strategy;
+    EXPECT_FALSE(at::equal(trained["fc.weight"], model.weights.params["fc.weight"])) << strategy;
+  }
+}
+
 TEST(Strategies, MomentumIsDgcsWhereThereIsDgc) {
   TrainOptions options = small_run_of("top_k");
   EXPECT_EQ(optimizer_of(options).momentum, 0.9);
+  const Phase phase{.name = "train", .steps = 8, .learning_rate = 0.1, .weight_decay = 0.5};
+  EXPECT_EQ(optimizer_at(options, phase, 1).weight_decay, 0.5);
   options.top_k.dgc = true;
   EXPECT_EQ(optimizer_of(options).momentum, 0);
+  EXPECT_NEAR(optimizer_at(options, phase, 1).weight_decay, 5, 1e-12) << "momentum 0.9 repeats it ten times";
 }
 
 void expect_refused(const std::string& strategy, const std::function<void(TrainOptions&)>& change,

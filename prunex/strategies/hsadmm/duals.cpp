@@ -148,13 +148,14 @@ void Duals::set_terms(LocalTerms& terms) const {
   for (size_t t = 0; t < names_.size(); ++t) {
     const at::Tensor &z_node = z_node_[names_[t]], &u = u_[names_[t]];
     at::Tensor* anchor = terms.anchor.find(names_[t]);
+    // A difference would have other strides where axes have a single position.
     if (anchor == nullptr) {
-      terms.anchor.insert(names_[t], z_node - u);
-    } else if (anchor->sizes() == z_node.sizes()) {
-      at::sub_out(*anchor, z_node, u);
-    } else {
-      *anchor = z_node - u;
+      terms.anchor.insert(names_[t], at::empty_strided(z_node.sizes(), z_node.strides(), z_node.options()));
+      anchor = terms.anchor.find(names_[t]);
+    } else if (anchor->sizes() != z_node.sizes()) {
+      *anchor = at::empty_strided(z_node.sizes(), z_node.strides(), z_node.options());
     }
+    at::sub_out(*anchor, z_node, u);
     terms.rho1.push_back(rho_[t].rho1);
   }
 }
