@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "report/json_fields.h"
@@ -20,6 +21,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kMostRuns = 10'000;
+const std::set<std::string> kRecords{"config.toml",  "metrics.jsonl",    "summary.json",     "structure.json",
+                                     "answers.json", "trace.json",       "compare.json",     "verify.json",
+                                     "model.pt2",    "membership.jsonl", "model.safetensors"};
 
 class Finder {
  public:
@@ -42,6 +46,7 @@ class Finder {
  private:
   void add_comparison(const fs::path& directory) {
     const auto record = directory / "compare.json", checks = directory / "verify.json";
+    found.records.push_back(directory.string());
     within("report: " + record.string(), [&] { add_record(directory, read(record)); });
     if (fs::exists(checks)) within("report: " + checks.string(), [&] { add_checks(read(checks)); });
   }
@@ -174,6 +179,19 @@ Findings find_runs(const std::vector<std::string>& directories) {
     }
   }
   return std::move(finder.found);
+}
+
+bool is_record(const std::string& path, const Findings& findings) {
+  std::error_code ignored;  // of what is not there
+  for (const fs::path& file : {fs::path(path), fs::weakly_canonical(path, ignored)}) {
+    if (!kRecords.contains(file.filename().string())) continue;
+    const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    const auto is_here = [&](const std::string& directory) { return fs::equivalent(folder, directory, ignored); };
+    if (std::any_of(findings.records.begin(), findings.records.end(), is_here)) return true;
+    const auto is_of = [&](const Run& run) { return is_here(run.directory); };
+    if (std::any_of(findings.runs.begin(), findings.runs.end(), is_of)) return true;
+  }
+  return false;
 }
 
 }  // namespace prunex::report

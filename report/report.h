@@ -41,11 +41,16 @@ struct Findings {
   std::vector<std::string> waiting;      ///< runs of comparisons that have not begun
   std::vector<std::string> comparisons;  ///< commands
   std::vector<std::string> directories;  ///< that were looked in
+  std::vector<std::string> records;      ///< directories of comparisons among them and below
 };
 
 /// All runs in these directories: run directories, comparisons (compare.json), or folders that hold such at any depth.
 /// Throws std::invalid_argument that names a directory in which there is none. In order, without repetitions.
 Findings find_runs(const std::vector<std::string>& directories);
+
+/// Whether a file at `path` would lie in the directory of one of the runs or comparisons, called as what they keep
+/// there.
+bool is_record(const std::string& path, const Findings& findings);
 
 /// What a page says of itself.
 struct Origin {

@@ -22,7 +22,8 @@ constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one image's file
 
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  /// Does not wait for the writer of a named pipe.
+  explicit OpenFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~OpenFile() {
     if (file_ >= 0) ::close(file_);
   }

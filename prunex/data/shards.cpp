@@ -12,6 +12,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "prunex/data/decode.h"
@@ -85,31 +86,75 @@ int64_t label_in(const std::string& path, const TarMember& member) {
       fmt::format("{}: {}: wanted a label, a number from 0 to {}", path, member.name, kMostClasses - 1));
 }
 
-std::vector<Sample> samples_of(const std::string& path) {
+/// Makes samples of a shard's members in their order.
+class SampleReader {
+ public:
+  explicit SampleReader(const std::string& path) : path_(path) {}
+
+  void take(const TarMember& member) {
+    const auto [key, ending] = key_and_ending(member.name);
+    if (key != open_.key) {
+      close();
+      open_ = Open();
+      open_.key = key;
+    }
+    if (ends_an_image(ending)) {
+      refuse_second(open_.image.has_value(), "image", member);
+      open_.image = member;
+    } else if (ending == "cls") {
+      refuse_second(open_.label.has_value(), "label", member);
+      open_.label = label_in(path_, member);
+    } else if (!key.empty() && !key.ends_with('/')) {  // what begins with a dot has no key
+      const std::string last = ending.substr(ending.rfind('.') + 1);
+      if (ends_an_image(last)) open_.dotted_image = member.name;
+      open_.has_dotted_label = open_.has_dotted_label || last == "cls";
+    }
+  }
+
+  std::vector<Sample> finish() {
+    close();
+    return std::move(samples_);
+  }
+
+ private:
   struct Open {
     std::string key;
     std::optional<TarMember> image;
     std::optional<int64_t> label;
+    std::string dotted_image;  // KEY.mask.png, or a name with a dot in what was meant as its key
+    bool has_dotted_label = false;
   };
-  std::vector<Sample> samples;
-  Open open;
-  const auto close = [&] {
-    if (open.image && open.label) samples.push_back({open.image->begin, open.image->size, *open.label, open.key});
-    if (open.image.has_value() == open.label.has_value()) return;
-    throw std::invalid_argument(fmt::format("{}: {} has no {}", path, open.key,
-                                            open.image ? "label: wanted a member .cls behind or before its image"
-                                                       : "image: wanted .jpg, .jpeg, .png or .webp beside .cls"));
-  };
-  for (const TarMember& member : read_tar(path)) {
-    const auto [key, ending] = key_and_ending(member.name);
-    if (key != open.key) {
-      close();
-      open = {.key = key, .image = {}, .label = {}};
-    }
-    if (ends_an_image(ending)) open.image = member;
-    if (ending == "cls") open.label = label_in(path, member);
+
+  void refuse_second(bool there_is_one, const char* what, const TarMember& member) const {
+    if (!there_is_one) return;
+    throw std::invalid_argument(
+        fmt::format("{}: {}: a second {} of key {}, wanted one", path_, member.name, what, open_.key));
   }
-  close();
+
+  void close() {
+    if (!open_.dotted_image.empty() && (!open_.image || open_.has_dotted_label)) {
+      throw std::invalid_argument(fmt::format(
+          "{}: {}: got the extension {}, all behind the name's first dot, wanted .jpg, .jpeg, .png or .webp", path_,
+          open_.dotted_image, open_.dotted_image.substr(open_.key.size())));
+    }
+    if (open_.image && open_.label) {
+      samples_.push_back({open_.image->begin, open_.image->size, *open_.label, open_.key});
+    }
+    if (open_.image.has_value() == open_.label.has_value()) return;
+    throw std::invalid_argument(fmt::format("{}: {} has no {}", path_, open_.key,
+                                            open_.image ? "label: wanted a member .cls behind or before its image"
+                                                        : "image: wanted .jpg, .jpeg, .png or .webp beside .cls"));
+  }
+
+  const std::string path_;
+  std::vector<Sample> samples_;
+  Open open_;
+};
+
+std::vector<Sample> samples_of(const std::string& path) {
+  SampleReader reader(path);
+  for (const TarMember& member : read_tar(path)) reader.take(member);
+  auto samples = reader.finish();
   if (samples.empty())
     throw std::invalid_argument(fmt::format("{}: no samples in it, wanted KEY.jpg and KEY.cls", path));
   return samples;
@@ -134,6 +179,10 @@ const char* const kIndexBegin = "prunex index 1 of ";
 std::string index_text(const std::string& path, const std::vector<Sample>& samples) {
   std::string text = fmt::format("{}{}\n", kIndexBegin, identity_of(path));
   for (const Sample& sample : samples) {
+    if (sample.key.find('\n') != std::string::npos) {
+      throw std::invalid_argument(fmt::format(
+          "{}: {}: a line break in the name, wanted none: an index has one line per sample", path, sample.key));
+    }
     text += fmt::format("{} {} {} {}\n", sample.begin, sample.size, sample.label, sample.key);
   }
   return text;
@@ -163,6 +212,8 @@ std::vector<Sample> samples_in_index(const std::string& path) {
     throw std::invalid_argument(fmt::format("{}: not of the {} beside it: `prunex data index` makes it anew", source,
                                             fs::path(path).filename().string()));
   }
+  // One that is older may say nothing of what the shard has become between its ends.
+  if (fs::last_write_time(source) < fs::last_write_time(path)) return samples_of(path);
   std::vector<Sample> samples;
   const auto size = static_cast<int64_t>(fs::file_size(path));
   for (size_t begin = wanted.size(); begin < text.size();) {
@@ -243,8 +294,12 @@ int64_t write_shard_indices(const std::string& pattern, const std::string& optio
   int64_t count = 0;
   for (const std::string& path : expand_braces(pattern, option)) {
     count += about(option, path, [&] {
+      const auto time = fs::last_write_time(path);
       const auto samples = samples_of(path);
       io::write_file_atomically(index_name(path), index_text(path, samples));
+      // the shard's own, not that of a clock that goes behind; a shard that changes from here on is younger
+      std::error_code ignored;
+      fs::last_write_time(index_name(path), time, ignored);
       return static_cast<int64_t>(samples.size());
     });
   }

@@ -13,10 +13,19 @@ struct Workers::Job {
 };
 
 Workers::Workers(int64_t threads) {
-  for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  try {
+    for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
 Workers::~Workers() {
+  end();
+}
+
+void Workers::end() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;

@@ -17,6 +17,7 @@ class Workers {
  public:
   struct Job;
 
+  /// Throws std::system_error if one of them cannot be started.
   explicit Workers(int64_t threads);
   /// Ends what runs, drops what has not begun.
   ~Workers();
@@ -32,6 +33,8 @@ class Workers {
 
  private:
   void run();
+  /// Joins the threads that were started.
+  void end();
 
   std::mutex mutex_;
   std::condition_variable work_, done_;

@@ -179,7 +179,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
       .circumstance();
 }
 
-void describe_streams(OptionList& list, data::DataOptions& data) {
+void describe_streams(OptionList& list, data::DataOptions& data, ImageUse use) {
   const text::Condition streamed{"folders, shards", [&data] {
                                    const std::string& set = data.dataset.empty() ? data.test : data.dataset;
                                    return data::is_streamed(set) || set.find("{node}") != std::string::npos
@@ -200,8 +200,10 @@ void describe_streams(OptionList& list, data::DataOptions& data) {
   list.add("data-threads", number(data.data_threads, between(1, kMostThreads)), "threads per rank that decode images",
            {streamed})
       .circumstance();
-  list.add("prefetch", number(data.prefetch, between(1, 1024)), "batches that are decoded ahead", {streamed})
-      .circumstance();
+  if (use == ImageUse::kTraining) {
+    list.add("prefetch", number(data.prefetch, between(1, 1024)), "batches that are decoded ahead", {streamed})
+        .circumstance();
+  }
   list.add("max-broken", number(data.max_broken, text::at_least(0)),
            "broken files of a set that a rank replaces by the next ones before it gives up", {streamed})
       .circumstance();
@@ -213,7 +215,7 @@ void describe_validation(OptionList& list, data::DataOptions& data) {
 
 }  // namespace
 
-void describe_data(OptionList& list, data::DataOptions& data) {
+void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
   const auto of_set = [&data](const std::string& what, const std::vector<std::string>& sets) {
     return text::Condition{what, [&data, sets] {
                              if (std::find(sets.begin(), sets.end(), data.dataset) != sets.end()) return std::string();
@@ -240,9 +242,11 @@ void describe_data(OptionList& list, data::DataOptions& data) {
       .basic()
       .circumstance();
   list.add("samples", number(data.samples), "training images of synthetic", {of_set("synthetic", {"synthetic"})});
-  list.add("train-limit", number(data.train_limit), "use the first N training images; 0 = all", {any});
+  if (use != ImageUse::kTesting) {
+    list.add("train-limit", number(data.train_limit), "use the first N training images; 0 = all", {any});
+  }
   list.add("test-limit", number(data.test_limit), "use the first N test images; 0 = all", {any});
-  describe_streams(list, data);
+  describe_streams(list, data, use);
 }
 
 void describe_augmentation(OptionList& list, data::DataOptions& data) {

@@ -195,7 +195,10 @@ text::OptionList describe(TrainOptions& options);
 void describe_recipe(text::OptionList& list, TrainOptions& options);
 void describe_sparse_training(text::OptionList& list, TrainOptions& options);
 void describe_strategies(text::OptionList& list, TrainOptions& options);
-void describe_data(text::OptionList& list, data::DataOptions& data);
+/// What a command does with images.
+enum class ImageUse { kTraining, kPruning, kTesting };
+/// Without the options that such a command does not read.
+void describe_data(text::OptionList& list, data::DataOptions& data, ImageUse use = ImageUse::kTraining);
 /// What is done to the training images among them.
 void describe_augmentation(text::OptionList& list, data::DataOptions& data);
 void describe_ranks(text::OptionList& list, TrainOptions& options);

@@ -87,6 +87,38 @@ TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
   EXPECT_EQ(shot.status, 0) << shot.errors;
 }
 
+/// prunex predict on the test images.
+std::vector<std::string> predict_words(const std::vector<std::string>& more) {
+  std::vector<std::string> words{"predict", "--model",     "resnet8", "--input",    "set/val",
+                                 "--mean",  "0.5,0.5,0.5", "--std",   "0.5,0.5,0.5"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(ImageFolders, ArePredictedWhateverTheirNamesAre) {
+  write("set/val/ant/\xff.jpg", data::jpeg_of(data::waves(30, 40, 3), 30, 40));
+  const Result result = cli::run(scratch_.path(), predict_words({"--output", "o.safetensors"}));
+  ASSERT_EQ(result.status, 0) << result.errors;
+  const std::string name = "set/val/ant/\xEF\xBF\xBD.jpg";
+  EXPECT_EQ(result.errors,
+            "prunex: warning: o.safetensors: names in 'files' have U+FFFD for what is not UTF-8: 1 of 9, such as \"" +
+                name + "\"\n");
+  EXPECT_THAT(text_of("o.safetensors"), HasSubstr(name));
+  EXPECT_EQ(cli::run(scratch_.path(), predict_words({"--output", "o.safetensors", "--quiet"})).errors, "");
+}
+
+TEST_F(ImageFolders, AreNotReplacedByWhatIsPredicted) {
+  const std::string before = text_of("set/val/bee/3.jpg");
+  std::filesystem::create_symlink("set/val/bee/3.jpg", scratch_ / "o.safetensors");
+  for (const std::string output : {"set/val/bee/3.jpg", "o.safetensors"}) {
+    const Result result = cli::run(scratch_.path(), predict_words({"--output", output}));
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.errors,
+              "prunex: --output: got " + output + ", which is an image of --input: wanted another file\n");
+  }
+  EXPECT_EQ(text_of("set/val/bee/3.jpg"), before);
+}
+
 TEST_F(ImageFolders, GiveTheSameRunWhateverTheThreadsAndTheParts) {
   ASSERT_EQ(train("one", {"--data-threads", "1", "--prefetch", "1"}).status, 0);
   ASSERT_EQ(train("many", {"--data-threads", "3", "--prefetch", "5"}).status, 0);

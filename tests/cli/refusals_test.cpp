@@ -9,6 +9,7 @@
 #include <map>
 
 #include "command.h"
+#include "tests/report/run_files.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {
@@ -148,6 +149,24 @@ TEST_F(Refusals, OfOneFileForTwoPurposes) {
   refused(2, {"predict", "--model", "resnet8", "--input", "x.safetensors", "--output", "./x.safetensors"},
           {"--output: got ./x.safetensors, which is --input"});
   refused(2, {"report", ".", "--output", "x.html", "--json", "x.html"}, {"--json: got x.html, which is --output"});
+}
+
+TEST_F(Refusals, OfReportsInPlaceOfWhatTheyAreMadeOf) {
+  tests::write_run(scratch_ / "run", {});
+  tests::write_run(scratch_ / "all/a/0", {});
+  write("all/compare.json", R"({"pilots": [], "runs": [{"name": "a", "directory": "a/0"}]})");
+  std::filesystem::create_symlink("run/summary.json", scratch_ / "link.json");
+  const std::string reason = ", which is a record of a run or comparison: wanted another file";
+  refused(2, {"report", "run", "--output", "run/summary.json"}, {"--output: got run/summary.json" + reason});
+  refused(2, {"report", "run", "--csv", "./run/metrics.jsonl"}, {"--csv: got ./run/metrics.jsonl" + reason});
+  refused(2, {"report", "run", "--json", "link.json"}, {"--json: got link.json" + reason});
+  refused(2, {"report", "all", "--json", "all/compare.json"}, {"--json: got all/compare.json" + reason});
+  refused(2, {"report", "all", "--csv", "all/a/0/config.toml"}, {"--csv: got all/a/0/config.toml" + reason});
+  for (int again = 0; again < 2; ++again) {
+    const Result beside =
+        run(scratch_.path(), {"report", "run", "--output", "run/page.html", "--json", "summary.json"});
+    EXPECT_EQ(beside.status, 0) << beside.errors;
+  }
 }
 
 TEST_F(Refusals, OfAResumeFromNowhere) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -98,6 +99,16 @@ TEST(StandardOutput, ThatTakesNothingIsAnErrorWhereItIsTheResult) {
   expect_error_about_output(scratch.path(), ">/dev/full", {"eval", "--model", "run/model.pt2", "--samples", "32"});
   expect_error_about_output(scratch.path(), ">/dev/full",
                             {"prune", "--model", "resnet8", "--ratio", "0.5", "--output", "small"});
+}
+
+// Exit code 1 would say so much, but not what is broken.
+TEST(StandardOutput, ThatTakesNothingIsSaidOfACheckThatFails) {
+  const tests::Scratch scratch;
+  std::filesystem::create_directories(scratch / "set/ant");
+  std::ofstream(scratch / "set/ant/0.jpg") << "<html>";
+  for (const char* redirection : {">/dev/full", ">&-"}) {
+    expect_error_about_output(scratch.path(), redirection, {"data", "check", "set"});
+  }
 }
 
 TEST(StandardOutput, OfATrainingMayBeFullBecauseItsResultsAreInFiles) {

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,8 @@
 #include <stdexcept>
 
 #include "prunex/data/augment.h"
+#include "prunex/data/decode.h"
+#include "prunex/data/encoded_images.h"
 #include "prunex/data/image_stream.h"
 #include "prunex/data/load.h"
 #include "prunex/data/loader.h"
@@ -169,6 +172,12 @@ TEST_F(Folders, ReplaceWhatIsBrokenAndCountIt) {
   EXPECT_THAT(said, AllOf(HasSubstr("ant/0.jpg: neither JPEG nor PNG nor WebP: the next image takes its place"),
                           HasSubstr("bee/3.jpg: No such file or directory")));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "each once";
+}
+
+TEST_F(Folders, DoNotWaitForTheWriterOfANamedPipe) {
+  const std::string pipe = scratch_ / "set/train/ant/pipe.jpg";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_bytes(pipe, 0, -1); }, ThrowsMessage<BrokenImage>(HasSubstr("not a file")));
 }
 
 TEST_F(Folders, EndTheRunWithTooManyBrokenFiles) {

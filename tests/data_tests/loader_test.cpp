@@ -4,11 +4,19 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+
+#include "prunex/data/workers.h"
+#include "tests/texts.h"
 
 namespace prunex::data {
 namespace {
@@ -228,6 +236,26 @@ TEST(Loader, DividesWhatIsLeftOfAnEpochAmongFewerRanks) {
   }
   EXPECT_EQ(seen.size(), 100U);
   EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 100U) << "none twice";
+}
+
+/// Bytes of addresses that this process has.
+rlim_t addresses() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGE_SIZE));
+}
+
+// There is room for the stacks of some of them.
+TEST(Workers, OfWhichOneCannotBeStartedEnd) {
+  const auto fail = [] {
+    rlimit limit = {};
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = addresses() + (rlim_t{100} << 20);
+    setrlimit(RLIMIT_AS, &limit);
+    std::fputs(tests::message([] { const Workers workers(1000); }).c_str(), stderr);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(0), "Resource temporarily unavailable");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -101,6 +102,31 @@ TEST_F(ShardFiles, RefuseAnIndexOfOtherShards) {
   refused("s-02.tar", "cut short");
 }
 
+// A label in the middle of a shard can change without its size and its ends.
+TEST_F(ShardFiles, AreReadThemselvesBesideAnIndexThatIsOlder) {
+  const auto shard_with = [&](const std::string& label) {  // far from both ends
+    const std::string ballast = tar_member("a.bin", std::string(100'000, ' '));
+    write("a.tar", ballast + tar_member("b.jpg", image(0)) + tar_member("b.cls", label) + ballast);
+  };
+  shard_with("1");
+  write_shard_indices(scratch_ / "a.tar", "");
+  EXPECT_EQ(list_shards(scratch_ / "a.tar", "").labels.item<int64_t>(), 1);
+  const auto then = std::filesystem::last_write_time(scratch_ / "a.tar");
+  shard_with("2");
+  std::filesystem::last_write_time(scratch_ / "a.tar", then + std::chrono::hours(1));
+  EXPECT_EQ(list_shards(scratch_ / "a.tar", "").labels.item<int64_t>(), 2);
+}
+
+TEST_F(ShardFiles, WithLineBreaksInTheirNamesGetNoIndex) {
+  write("a.tar", tar_member("b\nc.jpg", image(0)) + tar_member("b\nc.cls", "1"));
+  EXPECT_EQ(list_shards(scratch_ / "a.tar", "").images->short_name(0), "b\nc");
+  EXPECT_THAT([&] { write_shard_indices(scratch_ / "a.tar", "`IMAGES`"); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("a.tar: b\nc: a line break in the name")));
+  for (const auto& entry : std::filesystem::directory_iterator(scratch_.path())) {
+    EXPECT_EQ(entry.path().extension(), ".tar");
+  }
+}
+
 TEST_F(ShardFiles, AreTrainedOnLikeFolders) {
   DataOptions options;
   options.dataset = pattern();
@@ -140,6 +166,27 @@ TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
   refused("g.tar", "no samples in it");
   write("h.tar", "");
   refused("h.tar", "no files in it");
+}
+
+TEST_F(ShardFiles, OfKeysThatHoldSeveralSamplesAreRefused) {
+  const std::string one = tar_member("a.jpg", image(0)), label = tar_member("a.cls", "1");
+  write("a.tar", one + label + one + label);
+  refused("a.tar", "a.jpg: a second image of key a, wanted one");
+  write("b.tar", one + label + label);
+  refused("b.tar", "a.cls: a second label of key a, wanted one");
+  const std::string dotted = tar_member("d/n.5.jpg", image(0)) + tar_member("d/n.5.cls", "1");
+  write("c.tar", one + label + dotted);
+  refused("c.tar", "d/n.5.jpg: got the extension .5.jpg, all behind the name's first dot, wanted .jpg");
+  write("d.tar", tar_member("d/n.jpg", image(0)) + tar_member("d/n.cls", "1") + dotted);
+  refused("d.tar", "d/n.5.jpg: got the extension .5.jpg");
+}
+
+TEST_F(ShardFiles, MayHoldFurtherImagesOfASample) {
+  write("a.tar", tar_member("._a.jpg", "") + tar_member("a.mask.png", "") + tar_member("a.jpg", image(0)) +
+                     tar_member("a.cls", "1"));
+  const Listing listing = list_shards(scratch_ / "a.tar", "");
+  EXPECT_EQ(listing.images->size(), 1);
+  EXPECT_EQ(listing.images->read(0), image(0));
 }
 
 TEST_F(ShardFiles, OfGnuTarWithLongNamesAreRead) {

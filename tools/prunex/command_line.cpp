@@ -234,6 +234,7 @@ int explain_failure(const CLI::App& app) {
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again) return fail(kFailure, no_more_threads());
     const std::string output = output_problem();  // printing throws, and does not say where to
+    forget_output();
     return fail(kFailure, output.empty() ? error.what() : output);
   } catch (const std::exception& error) {
     return fail(kFailure, error.what());
@@ -279,8 +280,9 @@ std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
 
 int run_command_line(int argc, char** argv) {
   const int status = parse_and_run(argc, argv);
-  const std::string problem = status == 0 ? output_problem() : "";
-  return problem.empty() ? status : fail(kFailure, problem);
+  const std::string problem = output_problem();
+  if (problem.empty()) return status;
+  return fail(status == 0 ? kFailure : status, problem);
 }
 
 }  // namespace prunex::tools

@@ -108,7 +108,7 @@ text::OptionList describe(EvalCommand& command) {
   list.add("answers", text::text_value(command.answers),
            "write what images of every class are taken for, and the worst mistakes, to this file");
   list.add("quiet", text::flag(command.quiet), "no remarks, only results");
-  train::describe_data(list, command.data);
+  train::describe_data(list, command.data, train::ImageUse::kTesting);
   return list;
 }
 

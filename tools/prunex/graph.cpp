@@ -21,7 +21,6 @@ struct GraphCommand {
   ModelChoice model;
   std::string json;
   std::string save;
-  bool quiet = false;
 };
 
 ordered_json to_json(const channels::DependencyGroup& group) {
@@ -81,7 +80,6 @@ text::OptionList describe(GraphCommand& command) {
   describe_input(list, command.model);
   list.add("json", text::text_value(command.json), "write the groups to this file");
   list.add("save", text::text_value(command.save), "write the program to this FILE.pt2");
-  list.add("quiet", text::flag(command.quiet), "only results");
   return list;
 }
 

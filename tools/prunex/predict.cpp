@@ -9,6 +9,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,8 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/say.h"
+#include "prunex/text/one_line.h"
 #include "prunex/train/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
@@ -84,6 +88,17 @@ TensorDict named(const std::vector<at::Tensor>& outputs) {
   return result;
 }
 
+/// Throws std::invalid_argument for an output that would replace one of the images.
+void refuse_image(const std::string& output, const data::EncodedImages& images) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(output, ignored)) return;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    if (!std::filesystem::equivalent(images.name(i), output, ignored)) continue;
+    throw std::invalid_argument(
+        fmt::format("`output`: got {}, which is an image of `input`: wanted another file", output));
+  }
+}
+
 /// Of all images of the folder, cut as test images are, in the order of `names`.
 std::vector<at::Tensor> predict_images(const PredictCommand& command, const program::Model& model,
                                        std::vector<std::string>& names) {
@@ -98,6 +113,7 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
   const int64_t said = normalization.description.resize;
   const data::ImageStream stream(data::list_images(command.input, "`input`"),
                                  {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
+  refuse_image(command.output, stream.images());
   std::vector<std::vector<at::Tensor>> parts;  // of each output
   for (int64_t first = 0; first < stream.images().size(); first += kBatch) {
     const int64_t count = std::min(kBatch, stream.images().size() - first);
@@ -117,6 +133,20 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
   std::vector<at::Tensor> whole;
   for (const auto& part : parts) whole.push_back(at::cat(part));
   return whole;
+}
+
+/// As JSON, with U+FFFD for what is not UTF-8.
+template <class Names>
+std::string json_of(const Names& names) {
+  return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void warn_of_other_names(const PredictCommand& command, const std::vector<std::string>& names) {
+  const auto is_other = [](const std::string& name) { return !text::is_utf8(name); };
+  const auto first = std::find_if(names.begin(), names.end(), is_other);
+  if (first == names.end() || command.quiet) return;
+  say(fmt::format("prunex: warning: {}: names in 'files' have U+FFFD for what is not UTF-8: {} of {}, such as {}\n",
+                  command.output, std::count_if(first, names.end(), is_other), names.size(), json_of(*first)));
 }
 
 /// The tensor `input` of the file, checked against what the program takes: floats as they are, bytes as pixels.
@@ -160,7 +190,8 @@ int run_predict(const PredictCommand& command) {
   if (names_images(command.input)) {
     std::vector<std::string> names;
     const TensorDict result = named(predict_images(command, model, names));
-    io::write_safetensors(command.output, result, {{"files", nlohmann::json(names).dump()}});
+    warn_of_other_names(command, names);
+    io::write_safetensors(command.output, result, {{"files", json_of(names)}});
     return 0;
   }
   io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));
@@ -183,7 +214,7 @@ text::OptionList describe(PredictCommand& command) {
            "of the pixels' channels, scaled to 0-1, instead of what the model says");
   list.add("std", text::numbers(command.std, "NUMBERS", text::above_zero()), "of the same");
   describe_device(list, command.device);
-  list.add("quiet", text::flag(command.quiet), "only results");
+  list.add("quiet", text::flag(command.quiet), "no remarks, only results");
   return list;
 }
 

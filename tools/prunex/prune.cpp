@@ -170,7 +170,7 @@ text::OptionList describe(PruneCommand& command) {
   describe_importance(list, command);
   describe_plan(list, command);
   command.data.dataset.clear();
-  train::describe_data(list, command.data);
+  train::describe_data(list, command.data, train::ImageUse::kPruning);
   train::describe_augmentation(list, command.data);
   return list;
 }
