@@ -163,7 +163,9 @@ void Checkpoints::write_files(const Checkpoint& checkpoint) const {
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
     io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
   }
-  io::write_safetensors(rank_file(k, ranks_.layout.rank), checkpoint.rank, metadata);
+  io::Metadata with_own_progress = metadata;  // the nodes write one product where they share a file system
+  with_own_progress["progress"] = checkpoint.progress;
+  io::write_safetensors(rank_file(k, ranks_.layout.rank), checkpoint.rank, with_own_progress);
 }
 
 /// What a rank that was killed in save() left: files under construction, and folders that are not whole.
@@ -255,12 +257,14 @@ Checkpoint Checkpoints::load(int64_t exchange) {
     check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
     const bool own = has_own(k);  // else node 0's, of which a newcomer keeps what all have
     const auto& layout = ranks_.layout;
+    const std::string of_rank = rank_file(k, own ? layout.rank : layout.local_rank());
+    const io::SafeTensors rank = io::read_safetensors(of_rank);
     Checkpoint checkpoint{.exchange = k,
                           .product = product.tensors,
                           .node = io::read_safetensors(node_file(k, own ? layout.node() : 0)).tensors,
-                          .rank = io::read_safetensors(rank_file(k, own ? layout.rank : layout.local_rank())).tensors,
+                          .rank = rank.tensors,
                           .structure = entry_of(product, "structure", product_file(k)),
-                          .progress = entry_of(product, "progress", product_file(k))};
+                          .progress = entry_of(own ? rank : product, "progress", own ? of_rank : product_file(k))};
     if (!own) forget_own(checkpoint);
     return checkpoint;
   } catch (const std::runtime_error& damaged) {

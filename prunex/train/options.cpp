@@ -36,6 +36,16 @@ void validate_phases(const TrainOptions& options) {
   const auto& pruning = options.pruning;
   const bool other_phases = sparse.epochs > 0 || options.finetune.epochs > 0;
   refuse_if(options.exchanges == 0 && options.epochs == 0 && !other_phases, "`epochs`: got 0, wanted a number above 0");
+  const bool trains = options.exchanges > 0 || options.epochs > 0;
+  const auto refuse_without_training = [&](bool asked, const char* option) {
+    refuse_if(asked && !trains, fmt::format("{}: is of the training before the other phases, which has no steps: "
+                                            "`epochs` is 0",
+                                            option));
+  };
+  refuse_without_training(options.warmup_epochs > 0, "`warmup_epochs`");
+  refuse_without_training(options.warmup_steps > 0, "`warmup_steps`");
+  refuse_without_training(options.schedule == LearningRateSchedule::kMilestones, "`lr_schedule`");
+  refuse_without_training(sparse.penalty != "none" && sparse.epochs == 0, "`sparse` without `sparse_epochs`");
   const bool ends_early = options.prune_end != kAutomatic && options.prune_end < options.prune_start;
   refuse_if(ends_early, fmt::format("`prune_end`: got {}, wanted {} or more", options.prune_end, options.prune_start));
   refuse_if(pruning.below > 0 && pruning.every == 0, "`prune_every`: got 0, wanted 1 or more");

@@ -10,10 +10,9 @@
 namespace prunex::train {
 namespace {
 
-constexpr int64_t kFewest = 4;    // exchanges with which the automatic plan has a fifth of the run after the cut
-constexpr int64_t kAdvised = 8;   // exchanges
-constexpr int64_t kShare = 5;     // one of so many exchanges should follow the cut
-constexpr int64_t kFirstOne = 2;  // what `prune_start` is unless told
+constexpr int64_t kFewest = 4;   // exchanges with which the automatic plan has a fifth of the run after the cut
+constexpr int64_t kAdvised = 8;  // exchanges
+constexpr int64_t kShare = 5;    // one of so many exchanges should follow the cut
 
 std::string count_of(int64_t exchanges) {
   return fmt::format("{} exchange{}", exchanges, exchanges == 1 ? "" : "s");
@@ -25,15 +24,25 @@ void refuse_later_than(int64_t last, const char* option, int64_t got, const char
       fmt::format("{}: got {}, wanted at most {}, the last exchange of this run{}", option, got, last, others));
 }
 
+/// Whatever is pruned.
+void refuse_what_never_begins(const TrainOptions& options, const RunLength& length) {
+  const int64_t last = length.exchanges;
+  if (options.local_after > 0 && options.local_after >= last) {
+    throw std::invalid_argument(
+        fmt::format("`local_after`: got {}, wanted less than {}, the last exchange of this run: {} would never begin",
+                    options.local_after, last, options.strategy));
+  }
+  if (options.outer_from) refuse_later_than(last, "`outer_from`", *options.outer_from);
+  if (options.pruning.below > 0) refuse_later_than(last, "`prune_every`", options.pruning.every);
+  if (options.strategy != "powersgd" || options.powersgd.start_after < length.steps) return;
+  throw std::invalid_argument(fmt::format("`powersgd_start`: got {}, wanted less than {}, the steps of this run",
+                                          options.powersgd.start_after, length.steps));
+}
+
 void refuse_what_never_comes(const TrainOptions& options, const RunLength& length) {
   const int64_t last = length.exchanges;
-  if (options.local_after >= last) {
-    throw std::invalid_argument(fmt::format(
-        "`local_after`: got {}, wanted less than {}, the last exchange of this run: nothing would be pruned",
-        options.local_after, last));
-  }
   if (options.strategy == "one_shot") return;
-  if (options.prune_start != kFirstOne) refuse_later_than(last, "`prune_start`", options.prune_start);
+  if (options.prune_start != kFirstPruning) refuse_later_than(last, "`prune_start`", options.prune_start);
   if (options.prune_end != kAutomatic) refuse_later_than(last, "`prune_end`", options.prune_end);
   if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {
     refuse_later_than(last, "`freeze_after`", options.freeze_after, ", or never");
@@ -51,7 +60,7 @@ const char* option_that_decides(const TrainOptions& options) {
   if (options.strategy == "one_shot") return "`prune_at`";
   if (options.freeze_after != kAutomatic) return "`freeze_after`";
   if (options.prune_end != kAutomatic) return "`prune_end`";
-  return options.prune_start != kFirstOne ? "`prune_start`" : "";
+  return options.prune_start != kFirstPruning ? "`prune_start`" : "";
 }
 
 /// The network is cut in the exchange after the last one with open masks; the steps that follow mend it.
@@ -102,6 +111,7 @@ std::string doubt_about_rounding(const TrainOptions& options, const std::vector<
 std::vector<std::string> check_plan(const TrainOptions& options, const RunLength& length,
                                     const std::vector<sparsity::Group>& groups) {
   std::vector<std::string> doubts;
+  refuse_what_never_begins(options, length);
   if (!groups.empty()) {
     refuse_what_never_comes(options, length);
     const std::string rounding = doubt_about_rounding(options, groups);

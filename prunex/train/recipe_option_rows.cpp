@@ -122,7 +122,11 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
                            }};
   };
   list.topic("Sparse training");
-  list.add("sparse", text::one_of(sparse.penalty, prune::penalty_names()), "what is added to the gradients");
+  list.add("sparse", text::one_of(sparse.penalty, prune::penalty_names()), "what is added to the gradients",
+           {{"penalties where `strategy` is prunetrain", [&o] {
+               const bool lacks = o.strategy == "prunetrain" && o.sparse.penalty == "none";
+               return lacks ? "prunetrain is sparse training: with none it has group_lasso" : "";
+             }}});
   list.add("sparse-reg", number(sparse.strength, text::above_zero(), "auto"),
            "its strength; auto: what is usual for it", {penalty});
   list.add("sparse-epochs", number(sparse.epochs, text::at_least(0)),

@@ -48,6 +48,14 @@ void end_with_an_exchange(Phase& phase, int64_t local_steps) {
   if (beyond > 0 && phase.end() > local_steps) phase.steps += local_steps - beyond;
 }
 
+/// Of a phase that was asked for.
+int64_t steps_of_phase(const char* option, double epochs, const RunLength& length) {
+  const int64_t steps = steps_of(option, epochs, length);
+  if (epochs == 0 || steps > 0) return steps;
+  throw std::invalid_argument(fmt::format("{}: got {}, which is less than half a step; wanted {:.3g} or more", option,
+                                          epochs, 1 / static_cast<double>(length.steps_per_epoch)));
+}
+
 /// The phases that have steps, one after the other.
 std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& length) {
   const auto& sparse = options.sparse;
@@ -65,12 +73,12 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
                           .milestones = milestones_of(options, length),
                           .milestone_factor = options.milestone_factor},
                          {.name = "sparse",
-                          .steps = steps_of("`sparse_epochs`", sparse.epochs, length),
+                          .steps = steps_of_phase("`sparse_epochs`", sparse.epochs, length),
                           .learning_rate = sparse.learning_rate.value_or(usual.learning_rate),
                           .schedule = sparse.schedule.value_or(schedule_after(options)),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
-                          .steps = steps_of("`finetune_epochs`", options.finetune.epochs, length),
+                          .steps = steps_of_phase("`finetune_epochs`", options.finetune.epochs, length),
                           .learning_rate = options.finetune.learning_rate.value_or(usual.learning_rate),
                           .schedule = options.finetune.schedule.value_or(schedule_after(options)),
                           .weight_decay = usual.weight_decay}};
@@ -89,9 +97,11 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
 
 void set_exchanges(RunLength& length, const TrainOptions& options) {
   length.exchanges = (length.steps + options.local_steps - 1) / options.local_steps;
-  length.prune_start = options.prune_start;
-  length.prune_end =
-      options.prune_end == kAutomatic ? std::max(length.prune_start, length.exchanges / 2) : options.prune_end;
+  // The automatic plan begins where weights are exchanged.
+  length.prune_start =
+      options.prune_start == kFirstPruning ? options.prune_start + options.local_after : options.prune_start;
+  const int64_t half = options.local_after + (length.exchanges - options.local_after) / 2;
+  length.prune_end = options.prune_end == kAutomatic ? std::max(length.prune_start, half) : options.prune_end;
   length.freeze_after = options.freeze_after == kAutomatic ? length.prune_end : options.freeze_after;
 }
 

@@ -176,13 +176,14 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add("keep-schedule",
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
-  list.add("prune-start", number(o.prune_start, exchanges), "first exchange that prunes",
+  list.add("prune-start", number(o.prune_start, exchanges),
+           "first exchange that prunes; 2 means the second after --local-after",
            {with.gradual(), {"`keep_schedule` cubic", [&o] {
                                const bool hard = o.keep_ramp == sparsity::KeepRamp::kHard;
                                return hard ? "with `keep_schedule` hard the first exchange prunes" : "";
                              }}});
   list.add("prune-end", count_or(o.prune_end, {{"auto", kAutomatic}}, exchanges),
-           "first exchange at the final share; auto: half of the run", {with.gradual()});
+           "first exchange at the final share; auto: half of the run after --local-after", {with.gradual()});
   list.add("freeze-after",
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
            "last exchange that changes masks; auto: `prune_end`; never", {with.gradual()});

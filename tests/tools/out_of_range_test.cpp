@@ -133,6 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--sparse-weight-decay", "-1"}, {"--sparse-weight-decay: got -1"}},
         {"train", {"--finetune-epochs", "-1"}, {"--finetune-epochs: got -1"}},
         {"train", {"--finetune-epochs", "1e300"}, {"--finetune-epochs: got 1e+300", "at most"}},
+        {"train", {"--finetune-epochs", "1e-6"}, {"--finetune-epochs: got 1e-06", "half a step"}},
+        {"train", {"--strategy", "prunetrain", "--sparse", "none"}, {"--sparse", "group_lasso"}},
         {"train", {"--finetune-lr", "-1"}, {"--finetune-lr: got -1"}},
         {"train", {"--prune-below", "-1"}, {"--prune-below: got -1"}},
         {"train", {"--prune-steps", "0"}, {"--prune-steps: got 0"}},

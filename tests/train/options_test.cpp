@@ -99,6 +99,24 @@ TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
   refused_after([](TrainOptions& o) { o.consensus.tolerance.relative = std::nan(""); }, "`tolerance`");
 }
 
+TEST(Options, OfATrainingWithoutStepsAreRefused) {
+  TrainOptions options;
+  options.strategy = "local_sgd";
+  options.epochs = 0;
+  options.pruning.target = "ratio=0.5";
+  options.finetune.epochs = 1;
+  EXPECT_NO_THROW(validate(options));
+  const auto refused_with = [&](const std::function<void(TrainOptions&)>& change, const char* option) {
+    TrainOptions changed = options;
+    change(changed);
+    EXPECT_THAT([&] { validate(changed); },
+                testing::ThrowsMessage<std::invalid_argument>(testing::StartsWith(std::string(option) + ": is of")));
+  };
+  refused_with([](TrainOptions& o) { o.warmup_epochs = 1; }, "`warmup_epochs`");
+  refused_with([](TrainOptions& o) { o.warmup_steps = 1; }, "`warmup_steps`");
+  refused_with([](TrainOptions& o) { o.sparse.penalty = "growing"; }, "`sparse` without `sparse_epochs`");
+}
+
 TEST(Options, NeedEpochsOnlyWithoutExchanges) {
   TrainOptions options;
   options.epochs = 0;

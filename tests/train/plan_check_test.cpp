@@ -83,6 +83,33 @@ TEST(PlanCheck, ExchangesThatNeverComeAreRefused) {
   refused(options, "`local_after`", "less than 16");
 }
 
+TEST(PlanCheck, SoIsWhatNeverBeginsWithoutMasks) {
+  const auto refused_whole = [](TrainOptions options, const std::string& message) {
+    options.exchanges = 8;
+    options.groups = "none";
+    EXPECT_THAT([&] { check_plan(options, run_length(options, 10'000), {}); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr(message)));
+  };
+  refused_whole({.strategy = "diloco", .local_after = 8}, "`local_after`: got 8, wanted less than 8");
+  refused_whole({.strategy = "diloco", .outer_from = 9}, "`outer_from`: got 9, wanted at most 8");
+  TrainOptions options{.strategy = "powersgd"};
+  options.powersgd.start_after = 400;
+  refused_whole(options, "`powersgd_start`: got 400, wanted less than 400");
+  options.strategy = "ddp";
+  options.pruning.below = 1e-4;
+  options.pruning.every = 9;
+  refused_whole(options, "`prune_every`: got 9, wanted at most 8");
+}
+
+TEST(PlanCheck, TheAutomaticPlanBeginsWhereWeightsAreExchanged) {
+  TrainOptions options = with_exchanges(20);
+  options.local_after = 10;
+  const RunLength length = run_length(options, 10'000);
+  EXPECT_EQ(length.prune_start, 12);
+  EXPECT_EQ(length.prune_end, 15);
+  EXPECT_EQ(length.freeze_after, 15);
+}
+
 TEST(PlanCheck, ACutRightBeforeTheEndIsDoubtedByTheOptionThatDecidesIt) {
   TrainOptions options = with_exchanges(16);
   options.freeze_after = 15;  // the cut comes in the last exchange
