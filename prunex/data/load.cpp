@@ -56,8 +56,8 @@ TrainAndTest read_named(const DataOptions& options) {
       options.dataset, fmt::join(set_names(), ", ")));
 }
 
-TrainAndTest read(const DataOptions& options) {
-  if (is_streamed(options.dataset)) return open_streams(options);
+TrainAndTest read(const DataOptions& options, const std::vector<std::string>& known) {
+  if (is_streamed(options.dataset)) return open_streams(options, known);
   if (!options.dataset.ends_with(".safetensors")) return read_named(options);
   if (options.test.empty()) {
     throw std::invalid_argument(fmt::format("`dataset` {}: `test` FILE.safetensors is wanted too", options.dataset));
@@ -85,8 +85,8 @@ Dataset limited(const Dataset& dataset, int64_t n, const std::string& option) {
   return n == 0 ? dataset : take_first(mixed(dataset), n, option);
 }
 
-Datasets load_datasets(const DataOptions& options) {
-  TrainAndTest all = read(options);
+Datasets load_datasets(const DataOptions& options, const std::vector<std::string>& known) {
+  TrainAndTest all = read(options, known);
   Datasets result{.train = all.train, .validation = {}, .test = all.test};
   if (options.augment) {
     check_augmentation(*options.augment, result.train);

@@ -44,7 +44,8 @@ Dataset limited(const Dataset& dataset, int64_t n, const std::string& option);
 
 /// Reads or draws what the options name. The synthetic images are the same in every run, whatever the run's seed.
 /// std::invalid_argument names the wrong option; std::runtime_error the file that is damaged.
-Datasets load_datasets(const DataOptions& options);
+/// `known`: names of classes that images from a folder may have, open_streams().
+Datasets load_datasets(const DataOptions& options, const std::vector<std::string>& known = {});
 
 // Images drawn by a procedure, for trials without any download.
 
@@ -80,9 +81,14 @@ Dataset read_image_file(const std::string& path);
 // Folders of images, one per class, and tar shards: decoded when they are wanted, normalised by ImageNet's usual
 // numbers: mean 0.485, 0.456, 0.406 and std 0.229, 0.224, 0.225.
 
-/// `dataset`/train/CLASS/… and `dataset`/val/CLASS/… or `test`/CLASS/…; or the shards `dataset` and `test`. Throws as
-/// list_folder() and list_shards() do.
-TrainAndTest open_streams(const DataOptions& options);
+/// `dataset`/train/CLASS/… and `dataset`/val/CLASS/… or `test`/CLASS/…; or the shards `dataset` and `test`. `known`:
+/// labels are numbers of these names if all classes of the folder are among them. Throws as list_folder() and
+/// list_shards() do.
+TrainAndTest open_streams(const DataOptions& options, const std::vector<std::string>& known = {});
+
+/// Of a folder `dataset`; none of other sets, whose classes have no names. Throws likewise.
+std::vector<std::string> names_of_classes(const DataOptions& options);
+bool are_all_among(const std::vector<std::string>& some, const std::vector<std::string>& all);
 
 /// `test`/CLASS/… or the shards `test` by themselves; classes are those of a network, or its own if it knows none.
 Dataset open_test_stream(const DataOptions& options, const Description& description);

@@ -95,12 +95,25 @@ bool is_streamed(const std::string& dataset) {
   return are_shards(dataset) || fs::is_directory(dataset);
 }
 
-TrainAndTest open_streams(const DataOptions& options) {
+bool are_all_among(const std::vector<std::string>& some, const std::vector<std::string>& all) {
+  return std::all_of(some.begin(), some.end(),
+                     [&](const std::string& name) { return std::find(all.begin(), all.end(), name) != all.end(); });
+}
+
+std::vector<std::string> names_of_classes(const DataOptions& options) {
+  if (!is_streamed(options.dataset) || are_shards(options.dataset)) return {};
+  return list_folder(part_of(options.dataset, "train"), {}, "`dataset`").classes;
+}
+
+TrainAndTest open_streams(const DataOptions& options, const std::vector<std::string>& known) {
   const StreamOptions stream = stream_options(options);
   if (are_shards(options.dataset)) return open_shards(options, stream);
   const std::string train = part_of(options.dataset, "train");
   const std::string test = options.test.empty() ? part_of(options.dataset, "val") : options.test;
   Listing training = list_folder(train, {}, "`dataset`");
+  if (training.classes != known && are_all_among(training.classes, known)) {
+    training = list_folder(train, known, "`dataset`");
+  }
   const auto classes = training.classes;
   TrainAndTest sets;
   sets.train = dataset_of(std::move(training), name_of(options.dataset), stream);

@@ -92,13 +92,17 @@ double Answers::top_5() const {
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset, int64_t most) {
   at::NoGradGuard no_grad;
   const auto device = device_of(weights);
-  Answers all{.counts = at::zeros({dataset.classes * dataset.classes}, at::kLong)};
+  int64_t answers = dataset.classes;
+  Answers all;
   for (int64_t first = 0; first < dataset.size(); first += kAnswerBatch) {
     const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, dataset.size()));
     const at::Tensor logits =
         program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu();
-    const at::Tensor pairs = batch.labels * dataset.classes + logits.argmax(1);
-    all.counts += at::bincount(pairs, {}, all.counts.numel());
+    if (!all.counts.defined()) {
+      answers = std::max(answers, logits.size(1));
+      all.counts = at::zeros({answers * answers}, at::kLong);
+    }
+    all.counts += at::bincount(batch.labels * answers + logits.argmax(1), {}, all.counts.numel());
     all.loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
     all.in_top_5 += among_largest(logits, batch.labels);
     add_mistakes(all.mistakes, logits, batch.labels, first);
@@ -108,18 +112,23 @@ Answers answers(const program::Program& program, const Weights& weights, const d
   const data::Pixels pixels(dataset);
   for (auto& mistake : all.mistakes) show(mistake, dataset, pixels);
   all.loss /= static_cast<double>(dataset.size());
-  all.counts = all.counts.view({dataset.classes, dataset.classes});
+  all.counts = all.counts.view({answers, answers});
   return all;
 }
 
 std::string answers_json(const Answers& answers, const data::Dataset& dataset) {
   nlohmann::ordered_json json{{"images", answers.images()}, {"accuracy", answers.accuracy()}, {"loss", answers.loss}};
   if (dataset.classes > kTopAnswers) json["top_5"] = answers.top_5();
-  json["classes"] = data::names_or_numbers(dataset.class_names, dataset.classes);
+  const int64_t outputs = answers.counts.size(0);
+  auto names = data::names_or_numbers(dataset.class_names, dataset.classes);
+  for (auto output = static_cast<int64_t>(names.size()); output < outputs; ++output) {
+    names.push_back(std::to_string(output));
+  }
+  json["classes"] = std::move(names);
   json["counts"] = nlohmann::ordered_json::array();
   const auto counts = answers.counts.accessor<int64_t, 2>();
-  for (int64_t label = 0; label < dataset.classes; ++label) {
-    for (int64_t answer = 0; answer < dataset.classes; ++answer) {
+  for (int64_t label = 0; label < outputs; ++label) {
+    for (int64_t answer = 0; answer < outputs; ++answer) {
       if (counts[label][answer] > 0) json["counts"].push_back({label, answer, counts[label][answer]});
     }
   }

@@ -27,7 +27,7 @@ struct Mistake {
 
 struct Answers {
   double loss = 0;                ///< mean cross-entropy
-  at::Tensor counts;              ///< classes x classes, int64: images by label and by answer
+  at::Tensor counts;              ///< square, int64: images by label and by answer, which may be no class of the set
   int64_t in_top_5 = 0;           ///< images whose label is among the five largest logits
   std::vector<Mistake> mistakes;  ///< the most confident ones, the worst first
 

@@ -79,7 +79,7 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, analysis);
   steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
   if (run.division) run.remarks.push_back(remark_on(*run.division));
-  if (!images.remark.empty()) run.remarks.push_back(images.remark);
+  run.remarks.insert(run.remarks.end(), images.remarks.begin(), images.remarks.end());
   for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);
   for (const auto& doubt : check_plan(whole, run.length, pruning.groups)) run.remarks.push_back("warning: " + doubt);
   return run;

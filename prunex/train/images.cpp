@@ -65,6 +65,13 @@ std::string normalization_remark(const Carried& carried, const data::Dataset& ow
                      data::normalization_text(carried.description), own.name, data::normalization_text(numbers));
 }
 
+std::string classes_remark(const Carried& carried, const data::Dataset& own) {
+  const auto& names = carried.description.classes;
+  if (names.empty() || own.class_names.empty() || names == own.class_names) return "";
+  return fmt::format("warning: {} knows the classes {}; {} has {}", carried.file, some_of(names), own.name,
+                     some_of(own.class_names));
+}
+
 void expect_same_images(const data::Dataset& training, comm::Communicator& ranks) {
   if (!training.is_streamed()) return;
   const auto other = first_other(data::listing_checksum(training), ranks);
@@ -98,11 +105,14 @@ void complete_sizes(data::DataOptions& options, const program::Graph& graph, con
   if (options.resize == 0 && resize >= options.image_size) options.resize = resize;
 }
 
-RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried) {
-  RunImages images{.sets = data::load_datasets(options), .description = {}, .remark = {}};
+RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried,
+                      const std::vector<std::string>& classes) {
+  const auto& known = classes.empty() && carried ? carried->description.classes : classes;
+  RunImages images{.sets = data::load_datasets(options, known), .description = {}, .remarks = {}};
   auto& [train, validation, test] = images.sets;
   if (carried) {
-    images.remark = normalization_remark(*carried, train);
+    images.remarks = {normalization_remark(*carried, train), classes_remark(*carried, train)};
+    std::erase(images.remarks, "");
     for (data::Dataset* set : {&train, &validation, &test}) {
       if (set->size() > 0) data::normalise_by(*set, carried->description, carried->file);
     }

@@ -30,12 +30,14 @@ void complete_sizes(data::DataOptions& options, const program::Graph& graph, con
 
 struct RunImages {
   data::Datasets sets;
-  data::Description description;  ///< of the sets, for the network that is made of them
-  std::string remark;             ///< that the set's own numbers are not used; empty if they are
+  data::Description description;     ///< of the sets, for the network that is made of them
+  std::vector<std::string> remarks;  ///< that the set's own numbers, or other classes, are not those of the network
 };
 
-/// The images that the options name: normalised by what `carried` says, else by the numbers of the data set.
-RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried);
+/// The images that the options name: normalised by what `carried` says, else by the numbers of the data set. Labels of
+/// a folder are numbers of `classes`, or else of those that `carried` names, if these have all of its own.
+RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried,
+                      const std::vector<std::string>& classes = {});
 
 // Folders and shards may be others on another rank, or when a run goes on: then batches would be others, too. Sets in
 // memory are not looked at. `node`: whose own files they are, where nodes have such; its number as the run began.
@@ -51,5 +53,7 @@ std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOpt
 
 /// "images are normalised as FILE says (…), not as SET says (…)"; empty where these are the same.
 std::string normalization_remark(const Carried& carried, const data::Dataset& own);
+/// "warning: FILE knows the classes a, b; SET has c, d"; empty where all are known.
+std::string classes_remark(const Carried& carried, const data::Dataset& own);
 
 }  // namespace prunex::train

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -117,8 +119,29 @@ void broadcast(std::vector<double>& numbers, comm::Communicator& world) {
   numbers.assign(tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + tensor.numel());
 }
 
+/// Labels are numbers of these names on every node: those of the network, if it knows all; none for what has no names.
+std::vector<std::string> names_of_all(const std::set<std::string>& own, const std::optional<Carried>& carried) {
+  std::vector<std::string> names(own.begin(), own.end());
+  const bool known = carried && data::are_all_among(names, carried->description.classes);
+  return known ? carried->description.classes : names;
+}
+
+std::set<std::string> names_over_ranks(const data::DataOptions& options, comm::Communicator& world) {
+  const auto own = data::names_of_classes(options);
+  std::set<std::string> all;
+  for (const auto& text : comm::gather_texts(world, fmt::format("{}", fmt::join(own, "/")))) {  // in no folder's name
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('/', begin), text.size());
+      all.insert(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return all;
+}
+
 NodeFiles load_over_ranks(const TrainOptions& options, const std::optional<Carried>& carried, comm::Hierarchy& ranks) {
-  NodeFiles files{load_images(options_of(options.data, ranks.layout.node()), carried)};
+  const data::DataOptions data = options_of(options.data, ranks.layout.node());
+  NodeFiles files{load_images(data, carried, names_of_all(names_over_ranks(data, *ranks.world), carried))};
   const auto facts = gather_by_node(facts_about(files.images.sets), ranks);
   expect_alike(facts, options.data);
   std::vector<double> mean = files.images.sets.train.mean, std = files.images.sets.train.std;
@@ -132,8 +155,12 @@ NodeFiles load_over_ranks(const TrainOptions& options, const std::optional<Carri
 NodeFiles load_all(const TrainOptions& options, const std::optional<Carried>& carried) {
   NodeFiles files;
   std::vector<Facts> facts;
+  std::set<std::string> names;
   for (int node = 0; node < options.nodes; ++node) {
-    RunImages images = load_images(options_of(options.data, node), carried);
+    for (auto& name : data::names_of_classes(options_of(options.data, node))) names.insert(std::move(name));
+  }
+  for (int node = 0; node < options.nodes; ++node) {
+    RunImages images = load_images(options_of(options.data, node), carried, names_of_all(names, carried));
     facts.push_back(facts_about(images.sets));
     files.division.class_counts.push_back(counts_of(images.sets.train, images.sets.train.classes));
     if (node == 0) files.images = std::move(images);

@@ -42,16 +42,19 @@ text::OptionValue augment_value(std::optional<data::Augmentation>& field) {
 }
 
 /// A word, a file's name, or that of a folder.
-text::OptionValue dataset_value(std::string& field) {
+text::OptionValue dataset_value(std::string& field, ImageUse use) {
   auto words = data::set_names();
   words.insert(words.end(), {"DIR", "SHARDS.tar"});  // shown: what they stand for is_streamed()
   text::OptionValue value = text::one_of(field, words, ".safetensors");
-  value.read = [&field, read = value.read](const std::string& word) {
-    if (!data::is_streamed(word)) return read(word);
+  const auto is_open = [use](const std::string& word) {  // {node}: one or the other, once the node is known
+    return data::is_streamed(word) || (use == ImageUse::kTraining && word.find("{node}") != std::string::npos);
+  };
+  value.read = [&field, is_open, read = value.read](const std::string& word) {
+    if (!is_open(word)) return read(word);
     field = word;
   };
-  value.check = [&field, check = value.check] {
-    if (!data::is_streamed(field)) check();
+  value.check = [&field, is_open, check = value.check] {
+    if (!is_open(field)) check();
   };
   return value;
 }
@@ -227,7 +230,7 @@ void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
       "", [&data] { return data.dataset.empty() && data.test.empty() ? "no `dataset` is named" : ""; }};
   const auto folders = data::set_names(true);
   list.topic("Data");
-  list.add("dataset", dataset_value(data.dataset),
+  list.add("dataset", dataset_value(data.dataset, use),
            "built-in or CIFAR images, a file with images and labels, a folder DIR/train/CLASS/*.jpg, "
            "DIR/val/CLASS/*.jpg, "
            "or "

@@ -21,6 +21,19 @@ program::Model seven_classes() {
   return std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = 7}));
 }
 
+TEST(Answers, MayBeOutputsThatAreNoClasses) {
+  at::NoGradGuard no_grad;
+  const auto model = seven_classes();
+  model.weights.params["fc.bias"][6].fill_(100);  // of labels 0 to 4
+  const auto images = noise_images(300);
+  const auto all = answers(model.program, model.weights, images);
+  EXPECT_EQ(all.accuracy(), 0);
+  EXPECT_EQ(all.counts.select(1, 6).sum().item<int64_t>(), 300);
+  const auto json = nlohmann::json::parse(answers_json(all, images));
+  EXPECT_EQ(json.at("classes").size(), 7);
+  EXPECT_EQ(json.at("classes").back(), "6");
+}
+
 TEST(Answers, CountWhatEveryImageIsTakenFor) {
   at::NoGradGuard no_grad;
   const auto model = seven_classes();

@@ -190,6 +190,32 @@ TEST_F(FilesByNode, ShipWhatWasMeasuredUnderBatchNorm) {
   EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
 }
 
+TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
+  const tests::Scratch scratch;
+  const std::vector<std::string> classes{"ant", "bee", "cow"};
+  for (const char* place :
+       {"0/train/ant", "0/train/bee", "1/train/bee", "1/train/cow", "val/ant", "val/bee", "val/cow"}) {
+    std::filesystem::create_directories(scratch / place);
+    for (int i = 0; i < 4; ++i) std::ofstream(scratch / (std::string(place) + fmt::format("/{}.png", i))) << "image";
+  }
+  TrainOptions options;
+  text::OptionList list = describe(options);
+  list.find("dataset")->set(scratch / "{node}");
+  options.data.test = scratch / "val";
+  options.nodes = 2;
+  options.batch_size = 2;
+  const std::vector<std::vector<int64_t>> counts{{4, 4, 0}, {0, 4, 4}};
+  const NodeFiles files = load_by_node(options, std::nullopt, nullptr);
+  EXPECT_EQ(files.images.description.classes, classes);
+  EXPECT_EQ(files.division.class_counts, counts);
+  comm::run_ranks(comm::Layout::even(2, 1), [&](comm::Hierarchy& ranks) {
+    const NodeFiles own = load_by_node(options, std::nullopt, &ranks);
+    EXPECT_EQ(own.images.description.classes, classes);
+    EXPECT_EQ(own.division.class_counts, counts);
+    EXPECT_EQ(own.images.sets.train.labels.max().item<int64_t>(), ranks.layout.rank == 0 ? 1 : 2);
+  });
+}
+
 TEST_F(FilesByNode, AreRefusedWhereNodesDoNotFitTogether) {
   options_.data.data_dir = scratch_ / "{node}";
   const auto expect_refused = [&](const std::string& why) {

@@ -22,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::ThrowsMessage;
@@ -74,7 +75,7 @@ TEST_F(CarriedDescription, NamesTheFileWhoseTextIsNone) {
 
 TEST(LoadImages, TakesTheNumbersOfTheSetWithoutOthers) {
   const RunImages images = load_images(few_images(), std::nullopt);
-  EXPECT_EQ(images.remark, "");
+  EXPECT_TRUE(images.remarks.empty());
   EXPECT_EQ(images.description.mean, images.sets.train.mean);
   EXPECT_THAT(images.description.classes, SizeIs(10));
 }
@@ -86,13 +87,13 @@ TEST(LoadImages, NormalisesAllSetsByTheFilesNumbersAndSaysSo) {
     EXPECT_EQ(set->std, kNumbers.std);
   }
   EXPECT_EQ(images.description.mean, kNumbers.mean);
-  EXPECT_THAT(images.remark, AllOf(HasSubstr("as net.pt2 says (mean 0.1, 0.2, 0.3, std 0.5, 0.6, 0.7)"),
-                                   HasSubstr("not as synthetic says (mean ")));
+  EXPECT_THAT(images.remarks, ElementsAre(AllOf(HasSubstr("as net.pt2 says (mean 0.1, 0.2, 0.3, std 0.5, 0.6, 0.7)"),
+                                                HasSubstr("not as synthetic says (mean "))));
 }
 
 TEST(LoadImages, SaysNothingWhereTheNumbersAreTheSetsOwn) {
   const data::Description own = load_images(few_images(), std::nullopt).description;
-  EXPECT_EQ(load_images(few_images(), Carried{own, "net.pt2"}).remark, "");
+  EXPECT_TRUE(load_images(few_images(), Carried{own, "net.pt2"}).remarks.empty());
 }
 
 /// Folders of two classes, with one file each that nobody reads: its name is what counts.
@@ -104,6 +105,25 @@ data::Dataset images_in(const std::string& folder, const std::string& file) {
   data::DataOptions options;
   options.dataset = folder;
   return data::load_datasets(options).train;
+}
+
+TEST(LoadImages, CountLabelsByTheNamesOfTheNetworkWhereItKnowsThem) {
+  const tests::Scratch scratch;
+  images_in(scratch / "set", "0.jpg");
+  data::DataOptions options;
+  options.dataset = scratch / "set";
+  Carried carried{kNumbers, "net.pt2"};
+  carried.description.classes = {"aardvark", "ant", "bee", "cow"};
+  const RunImages known = load_images(options, carried);
+  EXPECT_EQ(known.description.classes, carried.description.classes);
+  EXPECT_EQ(known.sets.train.classes, 4);
+  EXPECT_TRUE(known.sets.train.labels.equal(at::tensor({1, 2}, at::kLong)));
+  EXPECT_TRUE(known.sets.test.labels.equal(at::tensor({1, 2}, at::kLong)));
+  carried.description.classes = {"ant", "wasp"};
+  const RunImages others = load_images(options, carried);
+  EXPECT_THAT(others.description.classes, ElementsAre("ant", "bee"));
+  EXPECT_THAT(others.remarks,
+              testing::Contains("warning: net.pt2 knows the classes ant and wasp; set has ant and bee"));
 }
 
 class RememberedImages : public testing::Test {

@@ -169,8 +169,9 @@ TEST(Remarks, NameTheOperationThatKeepsChannels) {
   x = builder.call("aten::cumsum", {Builder::tensor("self", x), Builder::literal("dim", 1)}, builder.shape(x));
   const auto logits = builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses});
   const program::Model model = std::move(builder).finish(logits);
-  EXPECT_THAT(nothing_to_cut(model.program.graph(), "net.pt2"),
-              AllOf(HasSubstr("nothing can be cut: conv1: "), HasSubstr("aten::cumsum"), HasSubstr("orders positions")));
+  EXPECT_THAT(
+      nothing_to_cut(model.program.graph(), "net.pt2"),
+      AllOf(HasSubstr("nothing can be cut: conv1: "), HasSubstr("aten::cumsum"), HasSubstr("orders positions")));
 }
 
 class LoadNetworkRemarks : public testing::Test {

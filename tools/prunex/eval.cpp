@@ -49,21 +49,14 @@ data::Dataset test_file(const data::DataOptions& options, const std::optional<tr
   return data::limited(test, options.test_limit, "`test_limit`");
 }
 
-/// A test set of as many classes that are other ones.
-void mention_other_classes(const train::Carried& carried, const data::Dataset& test) {
-  const auto& names = carried.description.classes;
-  if (names.empty() || test.class_names.empty() || names == test.class_names) return;
-  say(fmt::format("prunex: warning: {} knows the classes {}; {} has {}\n", carried.file, train::some_of(names),
-                  test.name, train::some_of(test.class_names)));
-}
-
 data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
   const auto carried = train::carried_description(command.model, "");
   train::complete_sizes(command.data, graph, carried);
   if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
   const train::RunImages images = train::load_images(command.data, carried);
-  if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
-  if (carried && !command.quiet) mention_other_classes(*carried, images.sets.test);
+  for (const auto& remark : images.remarks) {
+    if (!command.quiet) say(fmt::format("prunex: {}\n", remark));
+  }
   return images.sets.test;
 }
 

@@ -185,7 +185,9 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const std::
   data::DataOptions data = command.data;
   train::complete_sizes(data, graph, carried);
   const train::RunImages images = train::load_images(data, carried);
-  if (!images.remark.empty() && !command.quiet) say(fmt::format("prunex: {}\n", images.remark));
+  for (const auto& remark : images.remarks) {
+    if (!command.quiet) say(fmt::format("prunex: {}\n", remark));
+  }
   train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
   return images.sets;
 }
@@ -193,8 +195,10 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const std::
 /// What the product says of its images: what the network did, or the images that it was pruned by.
 std::optional<data::Description> description_of(const std::optional<train::Carried>& carried,
                                                 const std::optional<data::Datasets>& data) {
-  if (data) return data::describe(data->train);
-  return carried ? std::optional(carried->description) : std::nullopt;
+  if (!data) return carried ? std::optional(carried->description) : std::nullopt;
+  data::Description description = data::describe(data->train);
+  if (carried && !carried->description.classes.empty()) description.classes = carried->description.classes;
+  return description;
 }
 
 void prune_by(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
