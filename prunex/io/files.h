@@ -98,8 +98,9 @@ std::string create_directory_beside(const std::string& path);
 /// A file, or a directory with anything in it, at `path` is a std::invalid_argument that names `option`.
 void check_new_or_empty(const std::string& path, const std::string& option);
 
-/// A directory under construction, of a temporary name beside `path`, until commit() renames it. Without commit() the
-/// destructor removes it with all it holds. `path` must be new or an empty directory; its parents are made.
+/// A directory under construction, of a temporary name beside `path`, until commit() renames it; where `path` is an
+/// empty directory, in it, until commit() moves its files there. Without commit() the destructor removes it with all it
+/// holds. The parents of `path` are made.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(std::string path);
@@ -116,6 +117,7 @@ class AtomicDirectory {
 
  private:
   std::string final_;
+  bool is_there_;  // it may be where something is mounted, or where a shell is
   std::string temporary_;
 };
 

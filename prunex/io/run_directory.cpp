@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -94,10 +95,11 @@ void check_new_or_empty(const std::string& path, const std::string& option) {
   throw std::invalid_argument(fmt::format("{} {}: is {}, a new or empty directory is wanted", option, path, what));
 }
 
-AtomicDirectory::AtomicDirectory(std::string path) : final_(without_slash(path).string()) {
-  const fs::path parent = fs::absolute(final_).parent_path();
+AtomicDirectory::AtomicDirectory(std::string path)
+    : final_(without_slash(path).string()), is_there_(fs::is_directory(final_)) {
+  const fs::path parent = is_there_ ? fs::absolute(final_) : fs::absolute(final_).parent_path();
   make_directory(parent);
-  temporary_ = (parent / fmt::format(".{}-XXXXXX", fs::path(final_).filename().string())).string();
+  temporary_ = (parent / fmt::format(".{}-XXXXXX", fs::absolute(final_).filename().string())).string();
   if (::mkdtemp(temporary_.data()) == nullptr) fail_to_create(final_, std::strerror(errno));
   std::error_code ignored;
   fs::permissions(temporary_, fs::status(parent).permissions() & fs::perms(0755), ignored);
@@ -117,9 +119,17 @@ std::string AtomicDirectory::by_its_name(std::string message) const {
 
 void AtomicDirectory::commit() {
   std::error_code error;
-  fs::rename(temporary_, final_, error);
-  if (error) fail_to_create(final_, error.message());
-  temporary_.clear();
+  if (!is_there_) {
+    fs::rename(temporary_, final_, error);
+    if (error) fail_to_create(final_, error.message());
+    return temporary_.clear();
+  }
+  const auto others = std::distance(fs::directory_iterator(final_), fs::directory_iterator()) - 1;
+  if (others > 0) fail_to_create(final_, std::strerror(ENOTEMPTY));
+  for (const auto& entry : fs::directory_iterator(temporary_)) {
+    fs::rename(entry.path(), fs::path(final_) / entry.path().filename(), error);
+    if (error) fail_to_create(final_, error.message());
+  }
 }
 
 }  // namespace prunex::io

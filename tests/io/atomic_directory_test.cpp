@@ -50,7 +50,15 @@ TEST(AtomicDirectory, ReplacesAnEmptyDirectoryOnly) {
   const tests::Scratch scratch;
   fs::create_directory(scratch / "empty");
   check_new_or_empty(scratch / "empty", "`output`");
-  AtomicDirectory(scratch / "empty").commit();
+  fs::create_directory_symlink(scratch / "empty", scratch / "link");
+  {
+    AtomicDirectory directory(scratch / "link/");
+    write(directory.path() + "/file");
+    directory.commit();
+  }
+  EXPECT_TRUE(fs::is_symlink(scratch / "link"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "empty"), fs::directory_iterator()), 1);
+  EXPECT_TRUE(fs::exists(scratch / "empty/file"));
   fs::create_directory(scratch / "full");
   write(scratch / "full/precious");
   EXPECT_THAT([&] { check_new_or_empty(scratch / "full", "`output`"); },

@@ -295,6 +295,7 @@ int run_prune(const PruneCommand& command) {
   target_option(command);
   const ImportanceOptions importance = importance_options(command);
   io::check_new_or_empty(command.output, "`output`");
+  io::AtomicDirectory{command.output};  // fails before the work
   if (command.estimate_statistics && command.data.dataset.empty()) {
     throw std::invalid_argument("`estimate_statistics`: needs images, which `dataset` names");
   }
