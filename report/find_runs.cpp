@@ -181,6 +181,8 @@ Findings find_runs(const std::vector<std::string>& directories) {
   return std::move(finder.found);
 }
 
+namespace {
+
 bool is_record(const std::string& path, const Findings& findings) {
   std::error_code ignored;  // of what is not there
   for (const fs::path& file : {fs::path(path), fs::weakly_canonical(path, ignored)}) {
@@ -192,6 +194,14 @@ bool is_record(const std::string& path, const Findings& findings) {
     if (std::any_of(findings.runs.begin(), findings.runs.end(), is_of)) return true;
   }
   return false;
+}
+
+}  // namespace
+
+void refuse_record(const std::string& option, const std::string& path, const Findings& findings) {
+  if (path.empty() || !is_record(path, findings)) return;
+  throw std::invalid_argument(
+      fmt::format("{}: got {}, which is a record of a run or comparison: wanted another file", option, path));
 }
 
 }  // namespace prunex::report

@@ -48,9 +48,9 @@ struct Findings {
 /// Throws std::invalid_argument that names a directory in which there is none. In order, without repetitions.
 Findings find_runs(const std::vector<std::string>& directories);
 
-/// Whether a file at `path` would lie in the directory of one of the runs or comparisons, called as what they keep
-/// there.
-bool is_record(const std::string& path, const Findings& findings);
+/// Throws std::invalid_argument that names `option` if a file at `path` would lie in the directory of one of the runs
+/// or comparisons, called as what they keep there.
+void refuse_record(const std::string& option, const std::string& path, const Findings& findings);
 
 /// What a page says of itself.
 struct Origin {

@@ -111,8 +111,32 @@ Range slice_range(const Node& node, int64_t size) {
   return {std::clamp<int64_t>(start, 0, size), node.integer("step", 1)};
 }
 
-/// Extents of the outputs of chunk, split and split_with_sizes of an axis with `size` positions.
+/// Parts of an axis with `size` positions, of which the first ones have one position more.
+std::vector<int64_t> even_parts(int64_t size, int64_t parts) {
+  TORCH_CHECK(parts > 0, "[channels] ", parts, " parts");
+  std::vector<int64_t> sizes;
+  for (int64_t part = 0; part < parts; ++part) sizes.push_back(size / parts + (part < size % parts));
+  return sizes;
+}
+
+/// Parts that begin at these positions; none where they are not in order.
+std::vector<int64_t> parts_between(int64_t size, std::vector<int64_t> positions) {
+  std::vector<int64_t> sizes;
+  int64_t begin = 0;
+  positions.push_back(size);
+  for (int64_t end : positions) {
+    end = std::clamp<int64_t>(end < 0 ? end + size : end, 0, size);
+    if (end < begin) return {};
+    sizes.push_back(end - begin);
+    begin = end;
+  }
+  return sizes;
+}
+
+/// Extents of the outputs of chunk, split and tensor_split of an axis with `size` positions; none if they overlap.
 std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
+  if (node.target == "aten::tensor_split.sections") return even_parts(size, node.integer("sections", 1));
+  if (node.target == "aten::tensor_split.indices") return parts_between(size, node.integers("indices"));
   std::vector<int64_t> sizes = node.integers(node.target == "aten::split.Tensor" ? "split_size" : "split_sizes");
   if (node.target == "aten::split_with_sizes") return sizes;
   const int64_t chunks = node.integer("chunks", 1);
@@ -233,7 +257,9 @@ void split_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("self");
   const int64_t axis = axis_of(axes, node, input);
   const Extent& extent = axes.extent(input, axis);
-  const bool computed = extent.per_image || is_computed(node, "split_size") || is_computed(node, "split_sizes");
+  const bool computed = extent.per_image || is_computed(node, "split_size") || is_computed(node, "split_sizes") ||
+                        is_computed(node, "indices") || is_computed(node, "sections") ||
+                        split_sizes(node, extent.factor).empty();
   if (computed) axes.freeze(input, axis, "takes computed ranges of this axis");
   const std::vector<int64_t> sizes = computed ? std::vector<int64_t>{} : split_sizes(node, extent.factor);
   int64_t start = 0;
@@ -384,7 +410,9 @@ void rewrite_split(Node& node, const Remains& remains) {
   }
   const bool listed = node.target == "aten::split_with_sizes";
   if (!listed && split_sizes(node, remains.after(input)[axis].factor) == sizes) return;
-  std::erase_if(node.arguments, [](const Argument& a) { return a.name == "chunks" || a.name == "split_size"; });
+  std::erase_if(node.arguments, [](const Argument& a) {
+    return a.name == "chunks" || a.name == "split_size" || a.name == "sections" || a.name == "indices";
+  });
   node.target = "aten::split_with_sizes";
   node.set("split_sizes", std::move(sizes));
 }

@@ -271,7 +271,7 @@ const Operation kOperations[] = {
     {.names = "cat", .rule = cat_rule, .zero = Zero::kJoined},
     {.names = "stack", .rule = stack_rule, .zero = Zero::kJoined},
     {.names = "slice.Tensor narrow", .rule = slice_rule, .rewrite = rewrite_slice, .zero = Zero::kFirst, .views = true},
-    {.names = "chunk split.Tensor split_with_sizes",
+    {.names = "chunk split.Tensor split_with_sizes tensor_split.sections tensor_split.indices",
      .rule = split_rule,
      .rewrite = rewrite_split,
      .zero = Zero::kFirst,

@@ -148,7 +148,7 @@ void cat_rule(Axes& axes, const Node& node);
 /// slice and narrow.
 void slice_rule(Axes& axes, const Node& node);
 void rewrite_slice(Node& node, const Remains& remains);
-/// chunk and split: each output owns a range of the axis.
+/// chunk, split and tensor_split: each output owns a range of the axis.
 void split_rule(Axes& axes, const Node& node);
 void rewrite_split(Node& node, const Remains& remains);
 /// Fix the axis that they take apart, pick from, move or add.

@@ -22,7 +22,8 @@ struct Numbers {
   bool multiplied = false;     // together they are a number of elements
 };
 constexpr Numbers kNumbers[] = {
-    {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor steps", 1, kMostElements},
+    {"groups num_groups group chunks split_size num_layers upscale_factor downscale_factor steps sections", 1,
+     kMostElements},
     {"stride dilation kernel_size", 1, kMostSteps},
     {"padding output_padding", 0, kMostSteps},
     {"interpolation_mode padding_mode", 0, 2},
@@ -318,7 +319,8 @@ const Operation kOperations[] = {
     {.names = "view reshape view_as reshape_as ravel flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims "
               "unsqueeze permute transpose.int swapaxes t mT adjoint matrix_H numpy_T movedim.int movedim.intlist cat "
               "stack hstack vstack slice.Tensor narrow select.int "
-              "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes unbind.int unfold im2col "
+              "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes tensor_split.sections "
+              "tensor_split.indices unbind.int unfold im2col "
               "col2im expand expand_as repeat repeat_interleave.self_int pad constant_pad_nd pixel_shuffle "
               "pixel_unshuffle channel_shuffle"},
     // tensors of a given size

@@ -177,13 +177,13 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
   list.add("prune-start", number(o.prune_start, exchanges),
-           "first exchange that prunes; 2 means the second after --local-after",
+           "first exchange that prunes; 2 means the second after `local_after`",
            {with.gradual(), {"`keep_schedule` cubic", [&o] {
                                const bool hard = o.keep_ramp == sparsity::KeepRamp::kHard;
                                return hard ? "with `keep_schedule` hard the first exchange prunes" : "";
                              }}});
   list.add("prune-end", count_or(o.prune_end, {{"auto", kAutomatic}}, exchanges),
-           "first exchange at the final share; auto: half of the run after --local-after", {with.gradual()});
+           "first exchange at the final share; auto: half of the run after `local_after`", {with.gradual()});
   list.add("freeze-after",
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
            "last exchange that changes masks; auto: `prune_end`; never", {with.gradual()});
@@ -210,7 +210,11 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
   list.add("importance", text::one_of(pruning.importance, prune::importance_names()), "what ranks the units",
            {with.target()});
   list.add("normalizer", text::one_of(pruning.normalizer, normalizer_words()),
-           "what makes groups comparable (the importance's own)", {with.target()});
+           "what makes groups comparable (the importance's own)",
+           {with.target(), {"`scope` isomorphic, global", [&pruning] {
+                              const bool local = pruning.plan.scope == prune::Scope::kLocal;
+                              return local ? "with `scope` local groups are not compared" : "";
+                            }}});
   list.add("importance-samples", number(pruning.importance_samples, text::at_least(1)),
            "training images that gradients and activations are of; for masks, too",
            {{"an importance that looks at images", [&o] {

@@ -145,6 +145,8 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     if steps < 1:
         raise ValueError(f"`steps`: got {steps}, wanted 1 or more")
     module = _modules.plain(model) if isinstance(model, nn.Module) else None
+    if normalizer is not None and scope == "local":
+        raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
     if optimizer is not None and module is None:
         raise ValueError("`optimizer`: goes with a module")
     file, name = _file_of(model, example)

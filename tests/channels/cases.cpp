@@ -106,6 +106,7 @@ const Case kCases[] = {
     {"single_channel_mid", "a:8 b:1! c:6", ""},
     {"slice_channels", "a:3 a[3]:5 b:4", ""},
     {"sorted_channels", "a:8! b:6", "orders positions of this axis"},
+    {"split_at_positions", "a:3 a[3]:3 a[6]:2 b:5 b[5]:2 c:6", ""},
     {"split_concat_swap", "a:4 a[4]:4 b:5", ""},
     {"split_sizes", "a:3 a[3]:5 b:4", ""},
     {"split_swap_add", "a:4", ""},

@@ -162,6 +162,7 @@ TEST_F(Refusals, OfReportsInPlaceOfWhatTheyAreMadeOf) {
   refused(2, {"report", "run", "--json", "link.json"}, {"--json: got link.json" + reason});
   refused(2, {"report", "all", "--json", "all/compare.json"}, {"--json: got all/compare.json" + reason});
   refused(2, {"report", "all", "--csv", "all/a/0/config.toml"}, {"--csv: got all/a/0/config.toml" + reason});
+  refused(2, {"plan", "--from", "run", "--json", "run/summary.json"}, {"--json: got run/summary.json" + reason});
   for (int again = 0; again < 2; ++again) {
     const Result beside =
         run(scratch_.path(), {"report", "run", "--output", "run/page.html", "--json", "summary.json"});

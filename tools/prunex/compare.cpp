@@ -244,8 +244,20 @@ Outcome run_and_time(const CompareCommand& command, Comparison& comparison, Comp
   return timed;
 }
 
+void refuse_idle_folder(const CompareCommand& command, const Comparison& comparison) {
+  if (command.runner.data_dir.empty()) return;
+  const auto& runs = comparison.runs;
+  const auto reads_it = [](const auto& run) {
+    return study::reads_data_dir({.name = run.name, .options = run.options});
+  };
+  if (std::any_of(runs.begin(), runs.end(), reads_it)) return;
+  throw std::invalid_argument(
+      fmt::format("compare: `data_dir`: got {}, no run of {} reads it", command.runner.data_dir, command.file));
+}
+
 int run_compare(const CompareCommand& command) {
   const Comparison all = read(command);
+  refuse_idle_folder(command, all);
   Comparison comparison = picked(command, all);
   const Build build = this_build();
   ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},

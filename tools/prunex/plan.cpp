@@ -60,6 +60,8 @@ report::Findings find_runs(const PlanCommand& command) {
 int run_plan(const PlanCommand& command, const text::OptionList& list) {
   refuse_same_file("json", command.json, "output", command.output);
   const auto findings = find_runs(command);
+  report::refuse_record("`output`", command.output, findings);
+  report::refuse_record("`json`", command.json, findings);
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {
       if (!command.quiet) say(fmt::format("prunex: plan: {}\n", problem));

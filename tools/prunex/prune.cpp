@@ -101,7 +101,11 @@ void describe_importance(text::OptionList& list, PruneCommand& command) {
   auto normalizers = prune::normalizer_names();
   normalizers.insert(normalizers.begin(), "");
   list.add("normalizer", text::one_of(command.normalizer, normalizers),
-           "what makes groups comparable (the criterion's own)");
+           "what makes groups comparable (the criterion's own)",
+           {{"`global` or `isomorphic`", [&command] {
+               const bool compares = command.global || command.isomorphic;
+               return compares ? "" : "without `global` or `isomorphic` groups are not compared";
+             }}});
   list.add("importance-samples", number(command.importance_samples, text::at_least(1)),
            "training images that gradients are taken of",
            {{"an importance that looks at images", [&command] {

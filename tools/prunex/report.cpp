@@ -32,22 +32,14 @@ std::string line_of(const ReportCommand& command) {
   return line;
 }
 
-/// Throws std::invalid_argument for a file that would replace what the report is made of.
-void refuse_records(const ReportCommand& command, const report::Findings& findings) {
-  for (const auto& [option, path] :
-       {std::pair("output", command.output), std::pair("json", command.json), std::pair("csv", command.csv)}) {
-    if (!report::is_record(path, findings)) continue;
-    throw std::invalid_argument(
-        fmt::format("`{}`: got {}, which is a record of a run or comparison: wanted another file", option, path));
-  }
-}
-
 int run_report(const ReportCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
   refuse_same_file("csv", command.csv, "output", command.output);
   refuse_same_file("csv", command.csv, "json", command.json);
   const auto findings = report::find_runs(command.directories);
-  refuse_records(command, findings);
+  report::refuse_record("`output`", command.output, findings);
+  report::refuse_record("`json`", command.json, findings);
+  report::refuse_record("`csv`", command.csv, findings);
   const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
   for (const auto& problem : report.problems) {
     if (!command.quiet) say(fmt::format("prunex: report: {}\n", problem));

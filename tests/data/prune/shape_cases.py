@@ -223,6 +223,15 @@ def written_into(m, x):
 case("written_into", written_into, a=conv(3, 8), b=conv(3, 8), c=conv(8, 6), fc=linear(6, 3))
 
 
+def split_at_positions(m, x):
+    first, second, third = m.a(x).tensor_split(3, 1)
+    before, after = m.b(x).tensor_split((5,), 1)
+    return m.fc(pool(m.c(cat(third, after, first)) + m.d(cat(second, before))))
+
+
+case("split_at_positions", split_at_positions, a=conv(3, 8), b=conv(3, 7), c=conv(7, 6), d=conv(8, 6), fc=linear(6, 3))
+
+
 def without_gradients(m, x):
     with torch.no_grad():
         scale = relu(m.a(x)).mean((2, 3), keepdim=True)
