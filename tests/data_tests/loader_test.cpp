@@ -238,6 +238,8 @@ TEST(Loader, DividesWhatIsLeftOfAnEpochAmongFewerRanks) {
   EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 100U) << "none twice";
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end where memory does
+
 /// Bytes of addresses that this process has.
 rlim_t addresses() {
   rlim_t pages = 0;
@@ -246,7 +248,6 @@ rlim_t addresses() {
 }
 
 // There is room for the stacks of some of them.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end where memory does
 TEST(Workers, OfWhichOneCannotBeStartedEnd) {
   const auto fail = [] {
     rlimit limit = {};
@@ -258,6 +259,7 @@ TEST(Workers, OfWhichOneCannotBeStartedEnd) {
   };
   EXPECT_EXIT(fail(), testing::ExitedWithCode(0), "Resource temporarily unavailable");
 }
+
 #endif
 
 }  // namespace
