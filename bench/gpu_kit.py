@@ -4,8 +4,8 @@
     gpu-kit/run MINUTES [--output FOLDER]
 
 Python's torch must be the version that prunex was built with. Each part has a time of its own and writes its result to
-FOLDER (gpu-kit/results) when it ends: a part that fails, or takes too long, costs the later ones nothing. Without a GPU
-it says so and runs what the CPU can."""
+FOLDER (gpu-kit/results), texts and the matrix' record alone: a part that fails, or takes too long, costs the later
+ones nothing. Without a GPU it says so and runs what the CPU can."""
 import argparse
 import collections
 import csv
@@ -16,6 +16,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 KIT = pathlib.Path(__file__).resolve().parent
@@ -46,10 +47,11 @@ SPEEDS = [  # network, side of its images, images per step, precision, steps of 
 
 
 class Part:
-    """What a part of the kit may use: the rest of its time, its file, and processes that end with it."""
+    """What a part of the kit may use: the rest of its time, its file, a folder for what is not worth keeping, and
+    processes that end with it."""
 
-    def __init__(self, output, deadline):
-        self.file, self.deadline = output, deadline
+    def __init__(self, output, scratch, deadline):
+        self.file, self.scratch, self.deadline = output, scratch, deadline
 
     def left(self):
         return max(1, self.deadline - time.monotonic())
@@ -81,8 +83,11 @@ def machine(part, gpus):
 def tests(part, gpus):
     failed = []
     for program in ("test_nccl", "test_gpu"):
-        result = part.run([str(KIT / "bin" / program), "--gtest_brief=1"])
-        part.say(f"{program}: exit code {result.returncode}\n{result.stdout[-4000:]}{result.stderr[-4000:]}")
+        part.say(program)
+        with open(part.file, "a") as file:  # what it says is kept if it hangs
+            result = subprocess.run([str(KIT / "bin" / program), "--gtest_brief=1"], stdout=file,
+                                    stderr=subprocess.STDOUT, timeout=part.left())
+        part.say(f"{program}: exit code {result.returncode}")
         if result.returncode != 0:
             failed.append(program)
     if failed:
@@ -112,7 +117,7 @@ def equality(part, gpus):
     """The same run on the CPU and on the GPU, exchange by exchange, and what both say of its product."""
     failed = []
     for name, words in STRATEGIES.items():
-        folder = part.file.parent / "equality"
+        folder = part.scratch / "equality"
         try:
             on_cpu = losses(part, folder, [*words, "--nodes", "2"])
             product = loss_of_product(part, folder, "cpu")
@@ -146,9 +151,9 @@ def noise(folder, images, side):
 
 def samples_per_second(part, case, device, *more):
     network, side, batch, precision, steps = case
-    folder = part.file.parent / "speed"
+    folder = part.scratch / "speed"
     shutil.rmtree(folder, ignore_errors=True)
-    images = noise(part.file.parent, steps * batch, side)
+    images = noise(part.scratch, steps * batch, side)
     result = part.run([PRUNEX, "train", "--dataset", images, "--test", images, "--test-limit", "16", "--model", network,
                        "--batch-size", str(batch), "--local-steps", str(steps), "--exchanges", "4", "--strategy",
                        "local_sgd", "--precision", precision, "--eval-every", "0", "--lr", "0.01", "--device", device,
@@ -230,7 +235,7 @@ def kernels(part, gpus):
     """Time by kernel of some steps, from Nsight Compute where it is installed."""
     if gpus == 0 or not shutil.which("ncu"):
         return part.say("no GPU, or no ncu: left out")
-    folder = part.file.parent / "profiled"
+    folder = part.scratch / "profiled"
     shutil.rmtree(folder, ignore_errors=True)
     result = part.run(["ncu", "--csv", "--metrics", "gpu__time_duration.sum", "--clock-control", "none",
                        "--launch-skip", "1500", "--launch-count", "600", PRUNEX, "train", *TINY, "--model", "resnet18",
@@ -250,11 +255,17 @@ def matrix(part, gpus):
     """compare/gpu.toml for the rest of the time; the record keeps what is done."""
     if gpus == 0:
         return part.say("no GPU: left out")
-    output = part.file.parent / "matrix"
+    output, record = part.scratch / "matrix", part.file.with_name("compare.json")
+    output.mkdir()
+    if record.exists():
+        shutil.copy(record, output / record.name)
     try:
         part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output)])
     except subprocess.TimeoutExpired:
         part.say("the time was over before the last run")
+    finally:
+        if (output / record.name).exists():
+            shutil.copy(output / record.name, record)
     part.say(part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output), "--dry-run"]).stdout)
 
 
@@ -280,13 +291,14 @@ def main():
     if gpus == 0:
         print("gpu-kit: no GPU here: the parts that need one are left out")
     end, failed = time.monotonic() + 60 * options.minutes, []
+    scratch = tempfile.TemporaryDirectory(prefix="gpu-kit")
     for number, (work, most) in enumerate(PARTS):
         name = work.__name__
         if end - time.monotonic() < 5:
             print(f"== {name}: no time left")
             continue
         print(f"== {name}", flush=True)
-        part = Part(options.output / f"{number}-{name}.txt", min(end, time.monotonic() + 60 * most))
+        part = Part(options.output / f"{number}-{name}.txt", pathlib.Path(scratch.name), min(end, time.monotonic() + 60 * most))
         part.file.unlink(missing_ok=True)
         try:
             work(part, gpus)

@@ -157,7 +157,8 @@ std::optional<double> dense_bytes(const Recorded& recorded, const std::string& p
 bool has_payload(const Recorded& recorded, const std::string& payload) {
   if (payload == "fp32") return true;
   const bool half = payload == "bf16" || payload == "fp16";
-  if (recorded.strategy == "ddp") return half && recorded.form != comm::Form::kFlat;
+  if (recorded.strategy == "ddp" || recorded.strategy == "prunetrain")
+    return half && recorded.form != comm::Form::kFlat;
   if (recorded.strategy == "scaffold") return half;
   return !recorded.sends_gradients && recorded.strategy != "hsadmm_flat" && recorded.form != comm::Form::kFlat;
 }
@@ -212,7 +213,7 @@ std::vector<report::Bucket> buckets_of(const Recorded& recorded, const report::S
   }
   const double bytes = 4 * recorded.numbers;
   for (double sent = 0; sent < bytes;) {
-    const double size = std::min(bytes - sent, (buckets.size() < 2 ? 1 : 25) * kMiB);
+    const double size = std::min(bytes - sent, (buckets.empty() ? 1 : 25) * kMiB);
     sent += size;
     buckets.push_back({size / bytes, kForward + (1 - kForward) * sent / bytes});
   }

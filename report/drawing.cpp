@@ -108,10 +108,6 @@ void Range::add(double value) {
   high_ = first ? value : std::max(high_, value);
 }
 
-double nice_step(double width, int count) {
-  return round_up(width / count);
-}
-
 Scale::Scale(ScaleKind kind, const Range& range, double from_pixel, double to_pixel)
     : kind_(kind), from_(from_pixel), to_(to_pixel) {
   const bool log = kind == ScaleKind::kLog;
@@ -125,7 +121,7 @@ Scale::Scale(ScaleKind kind, const Range& range, double from_pixel, double to_pi
     return;
   }
   if (low_ == high_) (low_ > 0 ? low_ : high_) = low_ == 0 ? 1 : 0;
-  const double step = nice_step(high_ - low_, kSteps);
+  const double step = round_up((high_ - low_) / kSteps);
   low_ = std::floor(low_ / step + 1e-9) * step;
   high_ = std::ceil(high_ / step - 1e-9) * step;
   ticks_ = linear_ticks(low_, high_, step);

@@ -45,9 +45,6 @@ class Scale {
   std::vector<double> ticks_;
 };
 
-/// 1, 2 or 5 times a power of ten: about `count` steps over the width.
-double nice_step(double width, int count);
-
 struct Axis {
   std::string label;
   Unit unit = Unit::kNumber;

@@ -143,7 +143,7 @@ constexpr Field<Summary, int64_t> kSummaryCounts[] = {
     {"inter_node_bytes_ddp", &Summary::inter_node_bytes_ddp},
     {"inter_node_bytes_ddp_flat", &Summary::inter_node_bytes_ddp_flat}};
 
-/// What a strategy sends, for records of before summaries said so.
+/// What a strategy sends, for records older than the key `sends`.
 bool sent_gradients(const std::string& strategy) {
   return strategy == "ddp" || strategy == "prunetrain" || strategy == "top_k" || strategy == "powersgd";
 }

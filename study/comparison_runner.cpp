@@ -27,7 +27,7 @@
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
-#include "prunex/train/progress.h"
+#include "prunex/train/run/progress.h"
 
 namespace prunex::study {
 namespace {

@@ -20,19 +20,13 @@ Residuals combined(const std::vector<Residuals>& residuals) {
   return all;
 }
 
-bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, int64_t entries,
-                     const Shape& shape, const Tolerance& tolerance) {
-  const double per_node = static_cast<double>(entries) * static_cast<double>(shape.nodes);
-  const double floor_intra = std::sqrt(per_node * shape.ranks_per_node) * tolerance.absolute;
-  const double floor_inter = std::sqrt(per_node) * tolerance.absolute;
+bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, const Shape& shape,
+                     double tolerance) {
+  // On one node both sides are zero between nodes.
   const double z_node = std::sqrt(sums.z_node / shape.ranks_per_node);
-  const auto small = [&](double residual, double floor, double scale) {
-    return residual <= floor + tolerance.relative * scale;  // on one node both sides are zero between nodes
-  };
-  return small(residuals.r_intra, floor_intra, std::sqrt(std::max(sums.theta, sums.z_node))) &&
-         small(residuals.s_intra, floor_intra, rho.rho1 * std::sqrt(sums.u)) &&
-         small(residuals.r_inter, floor_inter, z_node) &&
-         small(residuals.s_inter, floor_inter, rho.rho2 * std::sqrt(sums.v));
+  return residuals.r_intra <= tolerance * std::sqrt(std::max(sums.theta, sums.z_node)) &&
+         residuals.s_intra <= tolerance * rho.rho1 * std::sqrt(sums.u) && residuals.r_inter <= tolerance * z_node &&
+         residuals.s_inter <= tolerance * rho.rho2 * std::sqrt(sums.v);
 }
 
 }  // namespace prunex::admm

@@ -37,11 +37,6 @@ struct Penalties {
   bool operator==(const Penalties&) const = default;
 };
 
-struct Tolerance {
-  double absolute = 0;
-  double relative = 0;
-};
-
 /// M nodes of P ranks on average.
 struct Shape {
   int64_t nodes = 1;
@@ -53,9 +48,9 @@ Residuals residuals_of(const SquaredNorms& sums, const Penalties& rho);
 /// The root of the sum of squares.
 Residuals combined(const std::vector<Residuals>& residuals);
 
-/// The stopping test of Boyd et al. 2011, section 3.3, on both levels, for tensors with n entries in all.
-bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, int64_t entries,
-                     const Shape& shape, const Tolerance& tolerance);
+/// The stopping test of Boyd et al. 2011, section 3.3, on both levels, with their relative tolerance alone.
+bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, const Shape& shape,
+                     double tolerance);
 
 // How rho1 and rho2 change from one outer iteration to the next.
 
@@ -91,10 +86,10 @@ struct StepSizes {
 void check(const PenaltyOptions& options);
 
 /// rho of the first iteration. On one node rho2 is 0.
-Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, int64_t nodes, double ranks_per_node);
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const Shape& shape);
 
 /// rho of iteration k + 1 from that of iteration k and its residuals (of one tensor).
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
-                         const StepSizes& next_steps, int64_t nodes, double ranks_per_node);
+                         const StepSizes& next_steps, const Shape& shape);
 
 }  // namespace prunex::admm

@@ -275,13 +275,9 @@ class Search {
   size_t round_ = 0;
 };
 
-}  // namespace
-
-const char* name_of(GroupKind kind) {
-  static constexpr const char* kNames[] = {"inner", "stream", "input", "output"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
+/// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. Where an axis becomes
+/// several, those are preferred that leave its units removable and, among them, heads or not, as the options say; then
+/// the largest. Goes over the graph at most as often as an axis has parts, and once more.
 Axes analyze(const Graph& graph, GroupOptions options) {
   Search search;
   for (Choices choices;; choices = search.choices()) {
@@ -290,6 +286,13 @@ Axes analyze(const Graph& graph, GroupOptions options) {
     if (!more && search.settled_on(choices)) return axes;
     if (!more) return apply_rules(graph, options, search.choices());
   }
+}
+
+}  // namespace
+
+const char* name_of(GroupKind kind) {
+  static constexpr const char* kNames[] = {"inner", "stream", "input", "output"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 struct Analysis::State {

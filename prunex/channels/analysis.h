@@ -109,11 +109,6 @@ class Analysis {
   std::shared_ptr<const State> state_;
 };
 
-/// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. `graph` must outlive it.
-/// Where an axis becomes several, those are preferred that leave its units removable and, among them, heads or not, as
-/// the options say; then the largest. Goes over the graph at most as often as an axis has parts, and once more.
-Axes analyze(const Graph& graph, GroupOptions options);
-
 /// The graph with the recorded shapes that are left and every number in it that is a width rewritten: groups of
 /// convolutions, sizes of views, ranges of slices and splits. The cut must remove whole units of dependency groups that
 /// are prunable by `analysis`, everywhere they lie; any other throws c10::Error that says where and why. Takes

@@ -63,15 +63,6 @@ TimedOut::TimedOut(std::chrono::milliseconds timeout, const std::vector<int>& wo
     : std::runtime_error(fmt::format("no answer within {:g} s from rank {}",
                                      std::chrono::duration<double>(timeout).count(), fmt::join(world_ranks, " or "))) {}
 
-std::string plain_text(const std::string& gloo_error) {
-  const auto place = gloo_error.starts_with('[') ? gloo_error.find("] ") : std::string::npos;
-  const auto text = place == std::string::npos ? gloo_error : gloo_error.substr(place + 2);
-  for (const char* end : {"closed by peer", "Socket closed", "Broken pipe", "reset by peer", "pair closure"}) {
-    if (text.find(end) != std::string::npos) return "its connection closed";
-  }
-  return text.substr(0, text.find('\n'));
-}
-
 Backend::Backend(const Group& group, const Guard& guard)
     : Communicator(group.name, group.rank, static_cast<int>(group.members.size())),
       members_(group.members),

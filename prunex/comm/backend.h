@@ -64,9 +64,6 @@ class TimedOut : public std::runtime_error {
   TimedOut(std::chrono::milliseconds timeout, const std::vector<int>& world_ranks);
 };
 
-/// A Gloo error without places in Gloo's sources, and with one text for all the ways in which a connection ends.
-std::string plain_text(const std::string& gloo_error);
-
 /// A group over one transport. An operation that fails says why: what the abort switch knows, else what the transport
 /// saw. Its end is the end of the group, so that no other rank waits for this one.
 class Backend : public Communicator {

@@ -102,11 +102,9 @@ Hierarchy make_groups(const Layout& layout, const Meeting& meeting, const Connec
 }
 
 // All groups serve this rank's GPU from here on.
-void extend_to_gpus(Hierarchy& hierarchy, const std::vector<std::string>& machines, const Meeting& meeting,
-                    const ConnectOptions& options) {
+void extend_to_gpus(Hierarchy& hierarchy, const Gpu& gpu, const Meeting& meeting, const ConnectOptions& options) {
   const Layout& layout = hierarchy.layout;
   let_nccl_use(options.interfaces);
-  const Gpu gpu = choose_gpu(machines, layout);
   hierarchy.device = gpu.device;
   const DeviceGroups gpus(exchange_cards(meeting, "gpus", {layout.rank, layout.world_size()}, gpu.identity),
                           meeting.store, {meeting.join.left(), options.timeout}, guard_of(hierarchy, options));
@@ -128,28 +126,32 @@ void extend_by_host(Hierarchy& hierarchy, const c10::Device& device) {
   hierarchy.staged = fmt::format("no transport knows {}", device.str());
 }
 
-Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOptions& options) {
+// gpu: where this rank's tensors lie already, if it was connected before.
+Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOptions& options,
+                  std::optional<Gpu> gpu = {}) {
   check(layout);
   if (layout.world_size() > 1) {
     check_interfaces(options.interfaces);
     reserve_descriptors(descriptors_of_rank(layout));
   }
   if (options.report_signal != 0) block_signal(options.report_signal);
-  const bool gpu = options.device == c10::DeviceType::CUDA;
-  if (gpu) check_gpu();
+  const bool on_gpus = options.device == c10::DeviceType::CUDA;
+  if (on_gpus) check_gpu();
   const auto [cards, networks] = join_ranks(layout, meeting, options);
   Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
-  if (gpu) {
-    extend_to_gpus(hierarchy, cards, meeting, options);
+  if (on_gpus) {
+    if (!gpu) gpu = choose_gpu(cards, layout);
+    extend_to_gpus(hierarchy, *gpu, meeting, options);
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }
   hierarchy.address = networks.rail;
-  hierarchy.connect_others = [options](const Layout& others, Store& store, std::chrono::milliseconds within) {
+  hierarchy.connect_others = [options, gpu](const Layout& others, Store& store, std::chrono::milliseconds within) {
     ConnectOptions again = options;
     again.join_timeout = within;
     again.announce = false;
-    return connect(others, store, again);
+    Join join(again.join_timeout, again.announce);
+    return connect(others, {store, join, again.privacy}, again, gpu);
   };
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {

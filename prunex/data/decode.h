@@ -41,11 +41,8 @@ inline Box whole_image(int64_t height, int64_t width) {
 /// damaged or truncated ones, animations, greyscale of 16 bits, more pixels than kMostImagePixels.
 DecodedImage decode_image(std::string_view bytes, const ChooseBox& choose);
 
-// One format each.
-
+/// Of them JPEG alone.
 DecodedImage decode_jpeg(std::string_view bytes, const ChooseBox& choose);
-DecodedImage decode_png(std::string_view bytes, const ChooseBox& choose);
-DecodedImage decode_webp(std::string_view bytes, const ChooseBox& choose);
 
 /// The picture, of one channel or three, as a PNG file.
 std::string encode_png(const Picture& picture);

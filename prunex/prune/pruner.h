@@ -36,7 +36,7 @@ struct LayerWidth {
 
 struct Size {
   int64_t parameters = 0;
-  int64_t macs = 0;  ///< as the plan counts
+  int64_t macs = 0;  ///< of one image
 };
 
 struct Pruned {

@@ -161,10 +161,10 @@ void Scaffold::cut(const sparsity::Cut& cut, Replica&) {
 
 State Scaffold::state() const {
   State state;
-  store(state.global, "z/", z_.params);
-  store(state.global, "z/", z_.buffers);
-  store(state.global, "c/", c_);
-  store(state.node, "c_node/", c_node_);
+  store(state.global, State::kZ, z_.params);
+  store(state.global, State::kZ, z_.buffers);
+  store(state.global, State::kC, c_);
+  store(state.node, State::kCNode, c_node_);
   state.global.insert("progress", at::tensor({k_, step_}, at::kLong));
   weights_.save(state);
   controls_.save(state, "c_");
@@ -180,10 +180,10 @@ void Scaffold::go_back(const State& state) {
   at::NoGradGuard no_grad;
   k_ = state.global["progress"][0].item<int64_t>();
   step_ = state.global["progress"][1].item<int64_t>();
-  restore(z_.params, state.global, "z/");
-  restore(z_.buffers, state.global, "z/");
-  restore(c_, state.global, "c/");
-  restore(c_node_, state.node, "c_node/");
+  restore(z_.params, state.global, State::kZ);
+  restore(z_.buffers, state.global, State::kZ);
+  restore(c_, state.global, State::kC);
+  restore(c_node_, state.node, State::kCNode);
   set_correction();
   weights_.load(state);
   controls_.load(state, "c_");

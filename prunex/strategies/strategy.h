@@ -67,8 +67,11 @@ struct Exchange {
 
 /// Everything an interrupted run needs to go on bit for bit after an exchange, by whose it is; shared, not copied.
 struct State {
-  TensorDict global;  ///< the same on all ranks: "z/conv1.weight", "outer/…", "mask/…", "progress"
-  TensorDict node;    ///< the same on the ranks of a node: "z_node/…", "node_mask/…"
+  // How the names begin of what has another meaning for a node that joins.
+  static constexpr const char *kZ = "z/", *kZNode = "z_node/", *kC = "c/", *kCNode = "c_node/";
+
+  TensorDict global;  ///< the same on all ranks: "z/conv1.weight", "outer/…", "mask/…", "c/…", "progress"
+  TensorDict node;    ///< the same on the ranks of a node: "z_node/…", "node_mask/…", "c_node/…"
   TensorDict rank;    ///< a rank's own: "u/…", "v/…"
 };
 

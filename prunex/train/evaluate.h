@@ -1,6 +1,7 @@
 // How good weights are, and the batch-norm statistics they deserve.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "prunex/comm/communicator.h"
@@ -24,6 +25,8 @@ Score evaluate(const program::Program& program, const Weights& weights, const da
 /// Over the whole set, each rank of `world` taking its part; the same result on every rank.
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                comm::Communicator& world);
+
+inline constexpr int64_t kTimedImages = 128;  ///< in a batch, where nobody says how many
 
 /// Median time of an evaluation batch of the set's first images, after two to warm up.
 double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,

@@ -85,8 +85,9 @@ const char* name_of(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::kBf16 ? "bf16" : arithmetic == Arithmetic::kTf32 ? "tf32" : "fp32";
 }
 
-void multiply_in_fp32() {
+void compute_reproducibly() {
   allow_tf32(false);
+  at::globalContext().setDeterministicCuDNN(true);
 }
 
 at::Tensor compute_gradients(const program::Program& program, Replica& replica, const data::Batch& batch,

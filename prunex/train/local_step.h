@@ -53,9 +53,9 @@ class LossSum {
   int64_t first_ = 0, last_ = 0;
 };
 
-/// From here on GPUs multiply fp32 as IEEE has it, outside of steps in tf32: PyTorch lets convolutions take less. Of
-/// the whole process.
-void multiply_in_fp32();
+/// From here on GPUs multiply fp32 as IEEE has it, outside of steps in tf32, where PyTorch lets convolutions take less;
+/// and convolutions add up in one order. Of the whole process.
+void compute_reproducibly();
 
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();

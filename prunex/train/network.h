@@ -52,7 +52,7 @@ class TrainedNetwork {
   const channels::Analysis& analysis() const;
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }
-  const Size& size() const { return size_; }
+  const prune::Size& size() const { return size_; }
 
   /// What is gone since the start, from the first cut on, if only of nothing: positions count in the whole network.
   /// Names all prunable groups.
@@ -73,7 +73,7 @@ class TrainedNetwork {
   const channels::GroupOptions group_options_;
   mutable std::optional<channels::Analysis> analysis_;
   Replica replica_;
-  Size size_;
+  prune::Size size_;
   std::optional<sparsity::Cut> total_;
 };
 

@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/train/gathered.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/optimizer/gathered.h"
 
 namespace prunex::train {
 namespace {

@@ -9,7 +9,8 @@
 #include <stdexcept>
 
 #include "prunex/admm/residuals.h"
-#include "prunex/train/outliving.h"
+#include "prunex/train/elastic/elastic.h"
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/teacher.h"
 

@@ -10,8 +10,8 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/train/local_step.h"
-#include "prunex/train/metrics.h"
 #include "prunex/train/options.h"
+#include "prunex/train/run/metrics.h"
 
 namespace prunex::train {
 

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "prunex/sparsity/projection.h"
+#include "prunex/train/prepare.h"
 #include "prunex/train/strategy_choice.h"
-#include "prunex/train/trainer.h"
 
 namespace prunex::train {
 namespace {

@@ -15,7 +15,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
-#include "prunex/train/answers.h"
+#include "prunex/train/images/answers.h"
 #include "prunex/train/local_step.h"
 
 namespace prunex::train {
@@ -42,7 +42,7 @@ program::Model read_product(const std::string& directory) {
   return program::read_pt2(program_file(directory));
 }
 
-Size size_of(const program::Graph& graph, const Weights& weights) {
+prune::Size size_of(const program::Graph& graph, const Weights& weights) {
   return {program::parameter_count(weights), program::macs(graph)};
 }
 
@@ -164,9 +164,9 @@ int64_t removed(const sparsity::Slice& slice, const sparsity::Cut& cut) {
 
 }  // namespace
 
-std::vector<Leftover> leftovers(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks,
-                                const sparsity::Cut& cut) {
-  std::vector<Leftover> all;
+std::vector<NotRemoved> not_removed(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks,
+                                    const sparsity::Cut& cut) {
+  std::vector<NotRemoved> all;
   for (const auto& group : groups) {
     const auto& slice = group.slices.front();
     const int64_t per_unit =

@@ -8,6 +8,7 @@
 
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
+#include "prunex/prune/pruner.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/sparsity/group.h"
 
@@ -21,11 +22,7 @@ void write_product(const std::string& directory, const program::Model& model,
 program::Model read_product(const std::string& directory);
 
 /// Parameters, and multiply-accumulates of one image in convolutions and linear layers.
-struct Size {
-  int64_t parameters = 0;
-  int64_t macs = 0;
-};
-Size size_of(const program::Graph& graph, const Weights& weights);
+prune::Size size_of(const program::Graph& graph, const Weights& weights);
 
 /// Writes DIR/answers.json: what DIR/model.pt2, computing on `device`, answers to the test images. Returns its
 /// accuracy.
@@ -51,14 +48,15 @@ Structure parse_structure(const std::string& json);
 /// Writes DIR/structure.json.
 void write_structure(const std::string& directory, const Structure& structure);
 
-struct Leftover {
+/// Units that masks pruned and the cut could not remove.
+struct NotRemoved {
   std::string group;
   int64_t units = 0;   ///< that stay, as zeros
   std::string reason;  ///< why they cannot be removed
 };
 
 /// Of every group that has some. Coupled groups have none: all their units can be removed.
-std::vector<Leftover> leftovers(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks,
-                                const sparsity::Cut& cut);
+std::vector<NotRemoved> not_removed(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks,
+                                    const sparsity::Cut& cut);
 
 }  // namespace prunex::train

@@ -17,14 +17,14 @@ constexpr const char* kCursor = "cursor";  // in checkpoints: epoch, step, posit
 }  // namespace
 
 /// What was due after exchange `k`, 0 being before the first step.
-void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run) {
+void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t step) {
   if (due) {
     if (options_.teacher == kWholeTeacher && !teacher_) {
       set_teacher(make_teacher(options_, {network_.program(), evaluator_.product(*strategy_)}));
     }
     pruning_.cut(*due, *strategy_);
     mean_.cut(due->cut);
-    run.trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
+    run_->trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
     scored_.reset();
     summary_.pruned = pruning_.record();
     restart_speed();
@@ -122,7 +122,7 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
   summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
 }
 
-void RankTrainer::summarise(const Run& run) {
+void RankTrainer::summarise() {
   summary_.graph_captures = steps_.captures();
   const Weights product = this->product();
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
@@ -138,7 +138,7 @@ void RankTrainer::summarise(const Run& run) {
   const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
   program::Model compact = network_.compact(product, cut);
   for (auto& theta : compact.weights.params) theta.value() = theta.value().detach().set_requires_grad(true);
-  const Size size = size_of(compact.program.graph(), compact.weights);
+  const prune::Size size = size_of(compact.program.graph(), compact.weights);
   summary_.parameters_compact = size.parameters;
   summary_.macs_compact = size.macs;
   summary_.units_pruned = summary_.units_removed = 0;  // it may be done again, without a node
@@ -146,22 +146,22 @@ void RankTrainer::summarise(const Run& run) {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
   for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
-  summary_.not_removed = leftovers(pruning_.plan().groups, strategy_->masks(), cut);
+  summary_.not_removed = train::not_removed(pruning_.plan().groups, strategy_->masks(), cut);
 
-  ship(compact, cut, run);
+  ship(compact, cut);
   summary_.images_skipped = images_skipped(data_, options_, ranks_);
   add_up();
-  if (run.writes()) io::write_file_atomically(run.directory() + "/summary.json", to_json(summary_));
+  if (run_->writes()) io::write_file_atomically(run_->directory() + "/summary.json", to_json(summary_));
 }
 
 /// Writes the product and reads it back, as any user of it would: what is there now is evaluated.
-void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run) {
+void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut) {
   at::Tensor accuracy = at::zeros({1}, at::kDouble);
-  if (run.writes()) {
-    if (const auto problem = run.problem(); !problem.empty()) throw std::runtime_error(problem);
-    write_product(run.directory(), compact, images_.description);
-    write_structure(run.directory(), {options_.model, input_shape(compact.program.graph()), cut});
-    accuracy.fill_(write_answers(run.directory(), data_.test, ranks_.device));
+  if (run_->writes()) {
+    if (const auto problem = run_->problem(); !problem.empty()) throw std::runtime_error(problem);
+    write_product(run_->directory(), compact, images_.description);
+    write_structure(run_->directory(), {options_.model, input_shape(compact.program.graph()), cut});
+    accuracy.fill_(write_answers(run_->directory(), data_.test, ranks_.device));
   }
   ranks_.world->broadcast(accuracy);
   summary_.accuracy_compact = accuracy.item<double>();

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "prunex/stopwatch.h"
-#include "prunex/train/batch_feed.h"
-#include "prunex/train/local_steps.h"
+#include "prunex/train/elastic/elastic.h"
 #include "prunex/train/network.h"
-#include "prunex/train/outliving.h"
-#include "prunex/train/pace.h"
+#include "prunex/train/prepare.h"
 #include "prunex/train/product_mean.h"
-#include "prunex/train/pruning.h"
-#include "prunex/train/run.h"
+#include "prunex/train/pruning/pruning.h"
+#include "prunex/train/run/run.h"
+#include "prunex/train/steps/batch_feed.h"
+#include "prunex/train/steps/local_steps.h"
+#include "prunex/train/steps/pace.h"
 #include "prunex/train/trainer.h"
 
 namespace prunex::train {
@@ -30,12 +31,12 @@ class RankTrainer {
   Summary run(const std::string& config, StopRequest* stop);
 
  private:
-  RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared run);
+  RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared prepared);
   void say_remarks() const;
   std::unique_ptr<strategies::Strategy> make_own_strategy(int64_t exchanges_done);
-  void begin(std::optional<Run>& run, const std::string& config, StopRequest* stop);
-  void join(std::optional<Run>& run, const std::string& config, StopRequest* stop);
-  void train_steps(Run& run);
+  void begin(const std::string& config, StopRequest* stop);
+  void join(const std::string& config, StopRequest* stop);
+  void train_steps();
   /// An exchange, and what all ranks make known of it.
   struct Round {
     strategies::Exchange exchange = {};
@@ -46,40 +47,40 @@ class RankTrainer {
     std::optional<DueCut> cut = {};
     bool newcomer = false;  // waits to be let in
   };
-  Round exchange_after(int64_t step, Run& run);
-  void heed(const Wishes& wishes, Run& run);
+  Round exchange_after(int64_t step);
+  void heed(const Wishes& wishes);
   /// Whether an operation threw because a node is lost that the run outlives.
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
-  comm::Change regroup(Run& run);
-  void admit(Run& run);
-  void go_on(comm::Change change, Run& run);
+  comm::Change regroup();
+  void admit();
+  void go_on(comm::Change change);
   void divide();
   data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
-  void end(Run& run);
-  void prune(const std::optional<DueCut>& due, int64_t k, int64_t step, Run& run);
+  void end();
+  void prune(const std::optional<DueCut>& due, int64_t k, int64_t step);
   void set_teacher(std::shared_ptr<const Teacher> teacher);
   void add_up();
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   void restore_cursor(const Checkpoint& checkpoint);
   void begin_steps();
-  void make_step(int64_t step, Run& run);
-  void make_outliving_steps(int64_t first, int64_t last, Run& run);
+  void make_step(int64_t step);
+  void make_transactions(int64_t first, int64_t last);
   int64_t go_back(int64_t transactions);
   /// Whether the step is a transaction of its own, as those are that send gradients.
-  bool outlives(int64_t step) const { return elastic_ && step <= gradient_steps_; }
+  bool is_transaction(int64_t step) const { return elastic_ && step <= gradient_steps_; }
   int64_t transactions_up_to(int64_t step) const { return std::min(step, gradient_steps_) + summary_.exchanges; }
   void local_step(int64_t step);
   void pass_by(int64_t step);
   bool changes_gradients() const;
-  void measure(Round& round, int64_t step, Run& run);
-  void count(const Metrics& metrics, Run& run);
+  void measure(Round& round, int64_t step);
+  void count(const Metrics& metrics);
   void evaluate_into(Metrics& metrics);
   Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
-  void summarise(const Run& run);
-  void ship(const program::Model& compact, const sparsity::Cut& cut, const Run& run);
+  void summarise();
+  void ship(const program::Model& compact, const sparsity::Cut& cut);
   void restart_speed();
 
   TrainOptions options_;
@@ -128,6 +129,7 @@ class RankTrainer {
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
   std::optional<Score> scored_;  // the product as it is now, on the test set
+  std::optional<Run> run_;       // from its beginning on
   Summary summary_, resumed_;    // of the run, and of what of it was before this part
 };
 

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

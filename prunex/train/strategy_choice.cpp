@@ -12,6 +12,7 @@
 #include "prunex/strategies/gradients/gradient_strategy.h"
 #include "prunex/strategies/scaffold.h"
 #include "prunex/strategies/strategy.h"
+#include "prunex/train/optimizer_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -72,22 +73,22 @@ const Kind kKinds[] = {
       .prunes = true,
       .duals = true,
       .outer_step = true,
-      .outlives = true,
+      .elastic = true,
       .narrowest = Payload::kInt1},
      make_local,
      set_hsadmm},
     {{.name = "hsadmm_flat", .prunes = true, .duals = true, .outer_step = true, .one_node = true},
      make_local,
      set_flat},
-    {{.name = "local_sgd", .outlives = true, .narrowest = Payload::kInt1}, make_local, set_local_sgd},
-    {{.name = "diloco", .outer_step = true, .outlives = true, .narrowest = Payload::kInt1}, make_local, set_diloco},
-    {{.name = "one_shot", .prunes = true, .outlives = true, .narrowest = Payload::kInt1}, make_local, set_one_shot},
-    {{.name = "scaffold", .controls = true, .outlives = true, .narrowest = Payload::kFp16}, make_scaffold},
-    {{.name = "ddp", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16}, make_ddp},
-    {{.name = "prunetrain", .gradients = true, .overlaps = true, .outlives = true, .narrowest = Payload::kFp16},
+    {{.name = "local_sgd", .elastic = true, .narrowest = Payload::kInt1}, make_local, set_local_sgd},
+    {{.name = "diloco", .outer_step = true, .elastic = true, .narrowest = Payload::kInt1}, make_local, set_diloco},
+    {{.name = "one_shot", .prunes = true, .elastic = true, .narrowest = Payload::kInt1}, make_local, set_one_shot},
+    {{.name = "scaffold", .controls = true, .elastic = true, .narrowest = Payload::kFp16}, make_scaffold},
+    {{.name = "ddp", .gradients = true, .overlaps = true, .elastic = true, .narrowest = Payload::kFp16}, make_ddp},
+    {{.name = "prunetrain", .gradients = true, .overlaps = true, .elastic = true, .narrowest = Payload::kFp16},
      make_ddp},
-    {{.name = "top_k", .gradients = true, .sums = false, .outlives = true}, make_top_k},
-    {{.name = "powersgd", .gradients = true, .sums = false, .outlives = true}, make_powersgd},
+    {{.name = "top_k", .gradients = true, .sums = false, .elastic = true}, make_top_k},
+    {{.name = "powersgd", .gradients = true, .sums = false, .elastic = true}, make_powersgd},
 };
 
 const Kind& kind_of(const std::string& name) {
@@ -106,32 +107,6 @@ void refuse(bool condition, const std::string& message) {
 
 strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& plan) {
   return {options.local_steps, plan.length.steps};
-}
-
-struct UsualNumbers {
-  double learning_rate, momentum, weight_decay, eps;
-};
-
-/// Where PyTorch has the optimizer, its defaults, but SGD's; Muon shares AdamW's rate and weight decay (Optimizer).
-UsualNumbers usual_of(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kSgd:
-    case Optimizer::kNesterov:
-      return {0.1, 0.9, 5e-4, 1e-8};
-    case Optimizer::kAdamW:
-      return {1e-3, 0.9, 0.01, 1e-8};
-    case Optimizer::kLamb:
-      return {5e-3, 0.9, 0.01, 1e-6};
-    case Optimizer::kMuon:
-      return {1e-3, 0.95, 0.01, 1e-8};
-  }
-  return {};
-}
-
-/// By which a steady gradient moves theta 1 / (1 - momentum) times as far; the other rules take means.
-double amplifying_momentum(const TrainOptions& options) {
-  const bool sums = options.optimizer == Optimizer::kSgd || options.optimizer == Optimizer::kNesterov;
-  return sums ? options.momentum.value_or(usual_of(options.optimizer).momentum) : 0;
 }
 
 strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& plan) {
@@ -167,16 +142,11 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   return hsadmm;
 }
 
-strategies::DdpOptions ddp_options(const TrainOptions& options) {
-  return {.exchange = options.exchange.form, .payload = options.exchange.payload};
-}
-
 Made make_ddp_from(strategies::Begin begin, const TrainOptions& options, const RunPlan& plan, Replica& replica,
                    comm::Hierarchy& ranks) {
-  auto ddp = ddp_options(options);
-  ddp.begin = begin;
-  ddp.reporting = reporting_of(options, plan);
-  if (ddp.payload > Payload::kFp16) ddp.payload = Payload::kFp32;  // of the first exchanges of post-local SGD
+  strategies::DdpOptions ddp{.reporting = reporting_of(options, plan), .exchange = options.exchange, .begin = begin};
+  if (ddp.exchange.payload > Payload::kFp16)
+    ddp.exchange.payload = Payload::kFp32;  // of the first exchanges of post-local SGD
   return strategies::make_ddp(replica, ranks, ddp);
 }
 
@@ -308,42 +278,13 @@ void validate_strategy(const TrainOptions& options) {
          "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
   refuse(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,
          "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
-  if (kind.is_ddp()) strategies::check(ddp_options(options));
+  if (kind.is_ddp()) strategies::check({.exchange = options.exchange});
   strategies::check(options.top_k);
 }
 
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
                                                     comm::Hierarchy& ranks) {
   return kind_of(options.strategy).make(options, plan, replica, ranks);
-}
-
-namespace {
-
-/// The strategy has the momentum, of gradients alone.
-bool gathers_momentum(const TrainOptions& options) {
-  return options.strategy == "top_k" && options.top_k.dgc;
-}
-
-}  // namespace
-
-OptimizerOptions optimizer_of(const TrainOptions& options) {
-  const UsualNumbers usual = usual_of(options.optimizer);
-  return {.learning_rate = options.learning_rate.value_or(usual.learning_rate),
-          .momentum = gathers_momentum(options) ? 0 : options.momentum.value_or(usual.momentum),
-          .weight_decay = options.weight_decay.value_or(usual.weight_decay),
-          .rule = options.optimizer,
-          .beta1 = options.beta1,
-          .beta2 = options.beta2,
-          .eps = options.eps.value_or(usual.eps),
-          .clip_norm = options.clip_norm};
-}
-
-OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, int64_t step) {
-  OptimizerOptions now = optimizer_of(options);
-  now.learning_rate = learning_rate_at(phase, step);
-  now.weight_decay = phase.weight_decay;
-  if (gathers_momentum(options)) now.weight_decay /= 1 - amplifying_momentum(options);  // as much as by momentum SGD
-  return now;
 }
 
 }  // namespace prunex::train

@@ -33,7 +33,7 @@ struct StrategyFacts {
   bool one_node = false;    ///< takes all ranks for one node
   bool sums = true;         ///< what it exchanges is summed tensor by tensor: `exchange` has an effect
   bool overlaps = false;    ///< exchanges while backward still runs
-  bool outlives = false;    ///< goes on when nodes are lost
+  bool elastic = false;     ///< goes on when nodes are lost
   strategies::Payload narrowest = strategies::Payload::kFp32;  ///< the most rounded one it has
 
   /// Whether it exchanges weights and nothing else: only then are there masks and outer steps.
@@ -74,32 +74,5 @@ struct RunPlan {
 /// Collective: broadcasts rank 0's weights.
 std::unique_ptr<strategies::Strategy> make_strategy(const TrainOptions& options, const RunPlan& plan, Replica& replica,
                                                     comm::Hierarchy& ranks);
-
-/// The local optimizer at the peak of the learning rate, with what is usual where nothing was said; without momentum
-/// where the strategy has it.
-OptimizerOptions optimizer_of(const TrainOptions& options);
-/// In a step of the run, which the phase holds.
-OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, int64_t step);
-
-// What ranks and chooses the units that masks keep (mask_choice.cpp).
-
-/// `mask_importance`: the word for the squared norm of all of a unit's weights.
-inline constexpr char kNormImportance[] = "norm";
-/// It, and those of prune::importance_names().
-std::vector<std::string> mask_importance_names();
-
-/// Null for kNormImportance, or without groups. Criteria that ask data look at the first `importance_samples` of
-/// `training`, shared among the ranks of a node, with batch norm's statistics estimated on `calibration`. Throws
-/// std::invalid_argument where a group cannot be ranked so.
-strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const program::Model& model, const data::Dataset& training,
-                                   const data::Dataset& calibration);
-
-/// Null where every group keeps its own share. Else plans as `prunex prune` makes them, among `groups` of the graph,
-/// which stay comparable through `mask_importance`'s normalizer (the mean of a group where units are ranked by norm).
-/// On the way there the budget shrinks with the schedule; masks are planned anew from the whole network each time, so
-/// units may come back. std::invalid_argument for a budget out of reach, or groups that cannot be planned.
-strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
-                                   const channels::Analysis& analysis);
 
 }  // namespace prunex::train

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "prunex/program/pt2.h"
-#include "prunex/train/checkpoint.h"
+#include "prunex/train/elastic/elastic.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
-#include "prunex/train/outliving.h"
 #include "prunex/train/over_ranks.h"
+#include "prunex/train/run/checkpoint.h"
 
 namespace prunex::train {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "prunex/say.h"
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -24,31 +25,31 @@ int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph,
-                         Prepared run)
+                         Prepared prepared)
     : options_(options),
       ranks_(ranks),
       interfaces_(ranks.interfaces),
-      images_(std::move(run.images)),
+      images_(std::move(prepared.images)),
       files_of_(has_files_by_node(options.data) ? std::optional(ranks.layout.node()) : std::nullopt),
       data_(images_.sets),
-      network_(on_device(std::move(run.network.model), ranks.device), std::move(run.network.analysis),
+      network_(on_device(std::move(prepared.network.model), ranks.device), std::move(prepared.network.analysis),
                options.optimizer),
-      length_(std::move(run.length)),
+      length_(std::move(prepared.length)),
       gradient_steps_(gradient_steps(options, length_)),
-      division_(std::move(run.division)),
+      division_(std::move(prepared.division)),
       feed_(make_batch_feed(make_loader(options, ranks.layout, data_.train, division_), ranks.device)),
-      calibration_(std::move(run.calibration)),
+      calibration_(std::move(prepared.calibration)),
       evaluator_(network_, calibration_, ranks),
-      pruning_(options_, std::move(run.pruning), network_, evaluator_, data_),
+      pruning_(options_, std::move(prepared.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
-      teacher_(on_device(std::move(run.teacher), ranks.device)),
+      teacher_(on_device(std::move(prepared.teacher), ranks.device)),
       steps_(network_, *feed_, arithmetic_, options.cuda_graphs && !ranks.device.is_cpu() ? make_graph : nullptr,
              {.label_smoothing = options.label_smoothing, .teacher = teacher_}),
       mean_(options.ema),
-      remarks_(std::move(run.remarks)),
+      remarks_(std::move(prepared.remarks)),
       pace_(options.straggler_factor),
       losses_(optimizer_of(options).learning_rate) {
-  const Size& size = network_.size();
+  const prune::Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
               .model = options.model,
@@ -75,33 +76,32 @@ void RankTrainer::say_remarks() const {
 }
 
 Summary RankTrainer::run(const std::string& config, StopRequest* stop) {
-  std::optional<Run> run;
-  options_.join.empty() ? begin(run, config, stop) : join(run, config, stop);
-  run->begin(summary_, length_.exchanges, name_of(arithmetic_));
-  if (elastic_) run->publish(elastic_->doors());
+  options_.join.empty() ? begin(config, stop) : join(config, stop);
+  run_->begin(summary_, length_.exchanges, name_of(arithmetic_));
+  if (elastic_) run_->publish(elastic_->doors());
   lap_.lap();
   begin_ = Stopwatch::now();
-  train_steps(*run);
-  run->end_progress();
+  train_steps();
+  run_->end_progress();
   try {
-    end(*run);
+    end();
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(error.what() + run->safe().way_on());
+    throw std::runtime_error(error.what() + run_->safe().way_on());
   }
   return summary_;
 }
 
-void RankTrainer::begin(std::optional<Run>& run, const std::string& config, StopRequest* stop) {
-  run.emplace(options_, config, ranks_, stop);
+void RankTrainer::begin(const std::string& config, StopRequest* stop) {
+  run_.emplace(options_, config, ranks_, stop);
   say_remarks();
-  const std::optional<Checkpoint> before = run->safe().load();
+  const std::optional<Checkpoint> before = run_->safe().load();
   expect_same_images(data_.train, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
   expect_same_teacher(teacher_.get(), *ranks_.world);
   strategy_ = make_own_strategy(before ? before->exchange : 0);
   if (before) {
     restore(*before);
   } else {
-    prune(pruning_.due_cut({}, *strategy_), 0, 0, *run);
+    prune(pruning_.due_cut({}, *strategy_), 0, 0);
   }
   elastic_ = make_elastic(options_, ranks_, config, transactions_up_to(summary_.steps));
 }
@@ -118,43 +118,43 @@ std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exc
 }
 
 /// Masks are final, the product is evaluated and written.
-void RankTrainer::end(Run& run) {
+void RankTrainer::end() {
   if (!summary_.frozen && !strategy_->masks().is_empty()) scored_.reset();  // finish() applies masks
   const auto work = [&] {
     strategy_->finish();
-    run.traced("evaluate", summary_.exchanges, [&] { summarise(run); });
-    run.write_trace();
-    run.finish();
+    run_->traced("evaluate", summary_.exchanges, [&] { summarise(); });
+    run_->write_trace();
+    run_->finish();
   };
   for (;;) {
     try {
       return work();
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      regroup(run);
+      regroup();
     }
   }
 }
 
-void RankTrainer::train_steps(Run& run) {
+void RankTrainer::train_steps() {
   if (summary_.converged) return;
   double begin = Stopwatch::now(), end = begin;  // of the local steps since the last exchange
   begin_steps();
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
-    make_step(step, run);
+    make_step(step);
     if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes, steps, passed_by, cut, newcomer] = exchange_after(step, run);
+    const auto [exchange, metrics, wishes, steps, passed_by, cut, newcomer] = exchange_after(step);
     if (!exchange.exchanged) continue;
-    run.trace({"local", begin, end - begin}, exchange.index);
-    run.trace(exchange.phases, exchange.index);
+    run_->trace({"local", begin, end - begin}, exchange.index);
+    run_->trace(exchange.phases, exchange.index);
     summary_.images_lost += passed_by;
-    count(metrics, run);
-    prune(cut, exchange.index, step, run);
-    heed(wishes, run);
+    count(metrics);
+    prune(cut, exchange.index, step);
+    heed(wishes);
     if (summary_.converged) return;
-    if (newcomer && step < length_.steps) admit(run);
+    if (newcomer && step < length_.steps) admit();
     lap_.lap();
     begin = Stopwatch::now();
     begin_steps();
@@ -167,9 +167,9 @@ void RankTrainer::begin_steps() {
 }
 
 /// The next one of the run, which others make if this rank does not.
-void RankTrainer::make_step(int64_t step, Run& run) {
+void RankTrainer::make_step(int64_t step) {
   scored_.reset();
-  if (outlives(step)) return make_outliving_steps(step, step, run);
+  if (is_transaction(step)) return make_transactions(step, step);
   begins_.clear();
   if (!contributes() || pace_.is_late()) return pass_by(step);
   local_step(step);
@@ -178,9 +178,9 @@ void RankTrainer::make_step(int64_t step, Run& run) {
 }
 
 /// A loss meanwhile costs a checkpoint; the next exchange finds who is left.
-void RankTrainer::heed(const Wishes& wishes, Run& run) {
+void RankTrainer::heed(const Wishes& wishes) {
   try {
-    run.heed(wishes, [this] { return snapshot(); });
+    run_->heed(wishes, [this] { return snapshot(); });
   } catch (const Interrupted&) {
     throw;
   } catch (const std::runtime_error&) {
@@ -188,17 +188,17 @@ void RankTrainer::heed(const Wishes& wishes, Run& run) {
   }
 }
 
-RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
+RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   Round round;
   const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
   const auto exchange = [&] {
     round = {};
-    if (is_due) round.steps = outlives(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
+    if (is_due) round.steps = is_transaction(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (!round.exchange.exchanged) return;
     // what overlaps ends between the steps in which exchanges are due
     if (options_.overlap > 0) round.steps = (step - last_step_) * contributors();
-    measure(round, step, run);
+    measure(round, step);
     round.cut = pruning_.due_cut(round.exchange, *strategy_);
   };
   if (!elastic_ || !is_due) {
@@ -219,12 +219,12 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step, Run& run) {
       return round;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      const int64_t counted = regroup(run).exchange;
+      const int64_t counted = regroup().exchange;
       if (counted + 1 >= transaction) divide();
       if (counted == transaction) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
-      if (counted + 1 < transaction) make_outliving_steps(go_back(counted), step, run);
+      if (counted + 1 < transaction) make_transactions(go_back(counted), step);
     }
   }
 }
@@ -264,13 +264,13 @@ bool RankTrainer::changes_gradients() const {
 }
 
 /// Everyone measures and adds up.
-void RankTrainer::measure(Round& round, int64_t step, Run& run) {
+void RankTrainer::measure(Round& round, int64_t step) {
   const strategies::Exchange& exchange = round.exchange;
-  round.wishes = run.safe().wishes(exchange.index, step == length_.steps);
+  round.wishes = run_->safe().wishes(exchange.index, step == length_.steps);
   if (!loss_) loss_ = losses_.take();
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
-  const Size& size = network_.size();
+  const prune::Size& size = network_.size();
   Metrics& metrics = round.metrics;
   metrics = {.phase = phase.name,
              .step = step,
@@ -288,7 +288,7 @@ void RankTrainer::measure(Round& round, int64_t step, Run& run) {
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);
-  if (metrics.accuracy) run.trace({"evaluate", begin, Stopwatch::now() - begin}, exchange.index);
+  if (metrics.accuracy) run_->trace({"evaluate", begin, Stopwatch::now() - begin}, exchange.index);
   metrics.seconds.evaluate = lap_.lap();
   metrics.seconds.exchange = seconds_of(exchange.phases);
   metrics.seconds.exchange.inter += gradient_seconds_;
@@ -300,7 +300,7 @@ void RankTrainer::measure(Round& round, int64_t step, Run& run) {
 }
 
 /// Rank 0 writes.
-void RankTrainer::count(const Metrics& metrics, Run& run) {
+void RankTrainer::count(const Metrics& metrics) {
   summary_.exchanges = metrics.exchange.index;
   summary_.steps = metrics.step;
   summary_.samples = metrics.samples;
@@ -314,7 +314,7 @@ void RankTrainer::count(const Metrics& metrics, Run& run) {
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
   (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
-  run.report(metrics, summary_.seconds.total, rate);
+  run_->report(metrics, summary_.seconds.total, rate);
   last_step_ = metrics.step;
   loss_.reset();
   gradient_seconds_ = 0;
@@ -330,7 +330,7 @@ Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::st
               got);
   check_elastic(options, ranks.layout);
   at::set_num_threads(options.threads);
-  if (!ranks.device.is_cpu()) multiply_in_fp32();
+  if (!ranks.device.is_cpu()) compute_reproducibly();
   return RankTrainer(with_defaults(options), ranks, make_graph).run(config, stop);
 }
 

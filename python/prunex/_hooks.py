@@ -2,6 +2,7 @@
 
 import concurrent.futures
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,19 @@ from prunex import _ranks
 from prunex._library import library
 
 Hook = Callable[[Any, GradBucket], torch.futures.Future[Tensor]]
+
+
+def _stream(device: torch.device, ready: torch.cuda.Event | None,
+            streams: dict[torch.device, torch.cuda.Stream]) -> AbstractContextManager[Any]:
+    """For work on a bucket beside backward: a stream of its own, from the event on at which the bucket is whole. What
+    waits for the future then waits for that stream."""
+    if ready is None:
+        return nullcontext()
+    if device not in streams:
+        torch.cuda.set_device(device)  # of this thread
+        streams[device] = torch.cuda.Stream(device)
+    streams[device].wait_event(ready)
+    return torch.cuda.stream(streams[device])
 
 
 def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: bool = False, momentum: float = 0.9,
@@ -61,16 +75,22 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
                 buckets[key] = library.SparseBucket(gradients, density, dgc, momentum, warmup_steps, clip, ranks)
         buckets[key].average(gradients)
 
-    def run(bucket: GradBucket, done: torch.futures.Future[Tensor]) -> None:
+    streams: dict[torch.device, torch.cuda.Stream] = {}
+
+    def run(bucket: GradBucket, ready: torch.cuda.Event | None, done: torch.futures.Future[Tensor]) -> None:
         try:
-            average(bucket)
-            done.set_result(bucket.buffer())
+            with _stream(bucket.buffer().device, ready, streams):
+                average(bucket)
+                done.set_result(bucket.buffer())
         except Exception as error:
             done.set_exception(error)  # type: ignore[arg-type]
 
     def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        worker.submit(run, bucket, done)
+        device = bucket.buffer().device
+        on_gpu = device.type == "cuda"
+        ready = torch.cuda.current_stream(device).record_event() if on_gpu else None
+        done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[device] if on_gpu else None)
+        worker.submit(run, bucket, ready, done)
         # an exception that was set is a value for C++, but one that a callback raises is none
         return done.then(lambda result: result.value())
 

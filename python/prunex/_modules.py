@@ -286,8 +286,7 @@ def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Te
     for name, old in everything.items():
         if id(old) not in lost:
             continue
-        path, _, leaf = name.rpartition(".")
-        owner = model.get_submodule(path)
+        owner, leaf = _owner(model, name)
         if owner not in before:
             before[owner] = {**owner.__dict__, "_parameters": dict(owner._parameters), "_buffers": dict(owner._buffers)}
         if id(old) not in smaller:

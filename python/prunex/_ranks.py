@@ -31,13 +31,16 @@ def _node_sizes(group: dist.ProcessGroup, ranks_per_node: int | None) -> list[in
 
 
 def _subgroup(group: dist.ProcessGroup, members: list[int], apart: bool) -> str:
-    """The name of a process group of these ranks of `group`; empty for one alone. apart: not `group` itself."""
+    """The name of a process group of these ranks of `group`; empty for one alone. apart: not `group` itself. It serves
+    the CPU, too, where masks, scores and norms are exchanged: NCCL alone does not."""
     if len(members) == 1:
         return ""
-    if len(members) == dist.get_world_size(group) and not apart:
+    serves_cpu = any(device.type == "cpu" for device in group._device_types)
+    if len(members) == dist.get_world_size(group) and not apart and serves_cpu:
         return str(group.group_name)
     everyone = dist.get_process_group_ranks(group)
-    made = dist.new_group([everyone[rank] for rank in members], use_local_synchronization=True)
+    made = dist.new_group([everyone[rank] for rank in members], use_local_synchronization=True,
+                          backend=None if serves_cpu else "cpu:gloo,cuda:nccl")
     return str(made.group_name)
 
 

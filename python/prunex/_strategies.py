@@ -112,6 +112,7 @@ class _Strategy:
         if pulls and any(group.get("maximize") for group in optimizer.param_groups):
             raise ValueError("`optimizer`: got one that maximizes, which would push away from the anchor")
         self._pulls_apart = pulls and not sums
+        self._pulls_in_gradient = pulls and sums
         rates = _learning_rates(learning_rate, optimizer, steps) if pulls else [1.0]
         self._told = rates[0] if pulls and learning_rate is None else math.inf
         momentum = float(optimizer.param_groups[0]["momentum"]) if sums else 0.0
@@ -160,6 +161,9 @@ class _Strategy:
             warnings.warn(f"`learning_rate`: the optimizer's has grown from {self._told:g} to {rate:g}, so ADMM pulls "
                           "too hard; wanted the rates to come, as a number or a function of the step", stacklevel=4)
             self._told = math.inf
+        if self._pulls_in_gradient and getattr(self.optimizer, "grad_scale", None) is not None:
+            raise ValueError("`optimizer`: got a fused one whose gradients are still scaled, wanted "
+                             "`scaler.unscale_(optimizer)` before `scaler.step(optimizer)`")
         rates = _modules.learning_rates(self.model, self.optimizer) if self._pulls_apart else None
         self._strategy.before_update(rates)
 

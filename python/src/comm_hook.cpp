@@ -129,14 +129,14 @@ class SparseBucket {
   void average(const std::vector<at::Tensor>& gradients) {
     for (size_t g = 0; g < gradients.size(); ++g) replica_.weights.params[g].value().mutable_grad() = gradients[g];
     strategy_->before_update(replica_);
-    bool finite = true;
+    std::vector<at::Tensor> finite;
     for (size_t g = 0; g < gradients.size(); ++g) {
       const at::Tensor mean = replica_.weights.params[g].value().grad();
-      finite = finite && is_finite(mean);
+      finite.push_back(at::isfinite(mean).all());
       at::Tensor(gradients[g]).copy_(mean);
       replica_.weights.params[g].value().mutable_grad().reset();
     }
-    if (finite) return;
+    if (at::stack(finite).all().item<bool>()) return;  // read once
     for (auto& kept : strategy_->state().rank) kept.value().zero_();
   }
 

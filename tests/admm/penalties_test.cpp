@@ -16,47 +16,48 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
 
-constexpr int64_t kNodes = 2, kRanks = 4;
+constexpr int64_t kRanks = 4;
+constexpr Shape kShape{.nodes = 2, .ranks_per_node = kRanks};
 
 TEST(KappaRule, DividesThePullByTheStepsOfTheIteration) {
   // 0.3 (1 - 0.9) / 5 = 0.006, below the cap 0.05 / 0.1 = 0.5; rho2 = 0.25 x 4 ranks x rho1
-  const Penalties rho = first_penalties({}, {.sum = 5, .largest = 0.1, .momentum = 0.9}, kNodes, kRanks);
+  const Penalties rho = first_penalties({}, {.sum = 5, .largest = 0.1, .momentum = 0.9}, kShape);
   EXPECT_DOUBLE_EQ(rho.rho1, 0.006);
   EXPECT_DOUBLE_EQ(rho.rho2, 0.006);
-  const Penalties next = next_penalties({}, rho, {}, 1, {.sum = 2.5, .largest = 0.1, .momentum = 0.9}, kNodes, kRanks);
+  const Penalties next = next_penalties({}, rho, {}, 1, {.sum = 2.5, .largest = 0.1, .momentum = 0.9}, kShape);
   EXPECT_DOUBLE_EQ(next.rho1, 0.012);
 }
 
 TEST(KappaRule, IsCappedWhereTheStepsAreTiny) {
   const StepSizes tiny{.sum = 1e-6, .largest = 0.1, .momentum = 0.9};
-  EXPECT_DOUBLE_EQ(first_penalties({}, tiny, kNodes, kRanks).rho1, 0.5);
-  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kNodes, kRanks).rho1, 0.2);
-  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kNodes, kRanks).rho2, 0.1);
+  EXPECT_DOUBLE_EQ(first_penalties({}, tiny, kShape).rho1, 0.5);
+  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kShape).rho1, 0.2);
+  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kShape).rho2, 0.1);
   // after the last step there are none to come
-  EXPECT_DOUBLE_EQ(next_penalties({}, {0.1, 0.1}, {}, 9, {.sum = 0, .largest = 0.1}, kNodes, kRanks).rho1, 0.5);
+  EXPECT_DOUBLE_EQ(next_penalties({}, {0.1, 0.1}, {}, 9, {.sum = 0, .largest = 0.1}, kShape).rho1, 0.5);
 }
 
 TEST(Penalties, HaveNoRho2OnASingleNode) {
   const StepSizes steps{.sum = 5, .largest = 0.1, .momentum = 0.9};
   for (const auto rule : {PenaltyRule::kKappa, PenaltyRule::kResidual, PenaltyRule::kGeometric, PenaltyRule::kFixed}) {
     const PenaltyOptions options{.rule = rule, .rho2 = 0.5};
-    const Penalties first = first_penalties(options, steps, 1, kRanks);
+    const Penalties first = first_penalties(options, steps, {1, kRanks});
     EXPECT_EQ(first.rho2, 0);
     EXPECT_GT(first.rho1, 0);
-    EXPECT_EQ(next_penalties(options, first, {.r_intra = 1, .r_inter = 1}, 1, steps, 1, kRanks).rho2, 0);
+    EXPECT_EQ(next_penalties(options, first, {.r_intra = 1, .r_inter = 1}, 1, steps, {1, kRanks}).rho2, 0);
   }
 }
 
 class ResidualRule : public testing::Test {
  protected:
   Penalties next(const Residuals& residuals) const {
-    return next_penalties(options_, {0.1, 0.3}, residuals, 1, {}, kNodes, kRanks);
+    return next_penalties(options_, {0.1, 0.3}, residuals, 1, {}, kShape);
   }
   const PenaltyOptions options_{.rule = PenaltyRule::kResidual, .rho1 = 0.1, .rho2 = 0.3, .mu = 10, .tau = 2};
 };
 
 TEST_F(ResidualRule, StartsFromTheGivenValues) {
-  EXPECT_EQ(first_penalties(options_, {}, kNodes, kRanks), (Penalties{0.1, 0.3}));
+  EXPECT_EQ(first_penalties(options_, {}, kShape), (Penalties{0.1, 0.3}));
 }
 
 TEST_F(ResidualRule, GrowsWhereThePrimalResidualIsLarger) {
@@ -79,26 +80,26 @@ TEST_F(ResidualRule, IsCapped) {
   options.rho1_max = 0.15;
   options.rho2_max = 0.4;
   const Residuals residuals{.r_intra = 100, .s_intra = 1, .r_inter = 100, .s_inter = 1};
-  EXPECT_EQ(next_penalties(options, {0.1, 0.3}, residuals, 1, {}, kNodes, kRanks), (Penalties{0.15, 0.4}));
+  EXPECT_EQ(next_penalties(options, {0.1, 0.3}, residuals, 1, {}, kShape), (Penalties{0.15, 0.4}));
 }
 
 TEST(GeometricRule, MultipliesInEveryIteration) {
   const PenaltyOptions options{.rule = PenaltyRule::kGeometric, .rho1_max = 1, .growth = 1.5};
-  const Penalties next = next_penalties(options, {0.5, 2}, {.s_intra = 99}, 1, {}, kNodes, kRanks);
+  const Penalties next = next_penalties(options, {0.5, 2}, {.s_intra = 99}, 1, {}, kShape);
   EXPECT_EQ(next, (Penalties{0.75, 3}));
-  EXPECT_EQ(next_penalties(options, next, {}, 2, {}, kNodes, kRanks), (Penalties{1, 4.5}));
+  EXPECT_EQ(next_penalties(options, next, {}, 2, {}, kShape), (Penalties{1, 4.5}));
 }
 
 TEST(FixedRule, ChangesNothing) {
   const PenaltyOptions options{.rule = PenaltyRule::kFixed};
-  EXPECT_EQ(next_penalties(options, {0.5, 2}, {.r_intra = 99}, 1, {}, kNodes, kRanks), (Penalties{0.5, 2}));
+  EXPECT_EQ(next_penalties(options, {0.5, 2}, {.r_intra = 99}, 1, {}, kShape), (Penalties{0.5, 2}));
 }
 
 TEST(AdaptUntil, IsTheFirstIterationThatChangesNothing) {
   const PenaltyOptions options{.rule = PenaltyRule::kGeometric, .growth = 2, .adapt_until = 3};
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 2, {}, kNodes, kRanks), (Penalties{2, 2}));
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 3, {}, kNodes, kRanks), (Penalties{1, 1}));
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 4, {}, kNodes, kRanks), (Penalties{1, 1}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 2, {}, kShape), (Penalties{2, 2}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 3, {}, kShape), (Penalties{1, 1}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 4, {}, kShape), (Penalties{1, 1}));
 }
 
 TEST(Check, NamesTheOptionThatIsOutOfRange) {

@@ -80,12 +80,10 @@ class StoppingTest : public testing::Test {
  protected:
   /// Whether residuals of these sizes pass; the scales are those of the sums.
   bool stops(const Residuals& residuals) const {
-    return below_tolerance(sums_, residuals, {kRho1, kRho2}, kEntries, {kTwoNodes, kThreeRanks},
-                           {kAbsolute, kRelative});
+    return below_tolerance(sums_, residuals, {kRho1, kRho2}, {kTwoNodes, kThreeRanks}, kTolerance);
   }
 
-  static constexpr int64_t kEntries = 7;
-  static constexpr double kAbsolute = 1e-3, kRelative = 1e-2;
+  static constexpr double kTolerance = 1e-2;
   const State state_ = random_state();
   const SquaredNorms sums_ = sums_of(state_);
 };
@@ -93,13 +91,11 @@ class StoppingTest : public testing::Test {
 TEST_F(StoppingTest, BoundsEveryResidualByItsOwnScale) {
   std::vector<at::Tensor> z_of_ranks;
   for (int rank = 0; rank < kTwoNodes * kThreeRanks; ++rank) z_of_ranks.push_back(state_.z_node[rank / kThreeRanks]);
-  const double floor_intra = std::sqrt(kEntries * kTwoNodes * kThreeRanks) * kAbsolute;
-  const double floor_inter = std::sqrt(kEntries * kTwoNodes) * kAbsolute;
   const Residuals bounds{
-      .r_intra = floor_intra + kRelative * std::max(norm(state_.theta), norm(z_of_ranks)),
-      .s_intra = floor_intra + kRelative * kRho1 * norm(state_.u),
-      .r_inter = floor_inter + kRelative * norm(state_.z_node),
-      .s_inter = floor_inter + kRelative * kRho2 * norm(state_.v),
+      .r_intra = kTolerance * std::max(norm(state_.theta), norm(z_of_ranks)),
+      .s_intra = kTolerance * kRho1 * norm(state_.u),
+      .r_inter = kTolerance * norm(state_.z_node),
+      .s_inter = kTolerance * kRho2 * norm(state_.v),
   };
   const double below = 1 - 1e-9, above = 1 + 1e-9;
   const auto scaled = [](Residuals r, double factor) {
@@ -114,10 +110,10 @@ TEST_F(StoppingTest, BoundsEveryResidualByItsOwnScale) {
 }
 
 TEST_F(StoppingTest, DoesNotWaitForWhatIsZeroAnyway) {
-  // One node: rho2, v and both inter-node residuals are 0, and with a relative tolerance alone so is their bound.
+  // One node: rho2, v and both inter-node residuals are 0, and so is their bound.
   const SquaredNorms sums{.theta_gap = 1e-12, .z_node_step = 1e-12, .theta = 1, .u = 1, .z_node = 1};
   const auto residuals = residuals_of(sums, {kRho1, 0});
-  EXPECT_TRUE(below_tolerance(sums, residuals, {kRho1, 0}, kEntries, {1, kThreeRanks}, {.relative = 1e-3}));
+  EXPECT_TRUE(below_tolerance(sums, residuals, {kRho1, 0}, {1, kThreeRanks}, 1e-3));
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "command.h"
+#include "tests/json_lines.h"
 #include "tests/listening.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -41,12 +41,7 @@ class Elastic : public testing::Test {
     return training.finish();
   }
 
-  std::vector<json> lines_of(const std::string& file) const {
-    std::vector<json> lines;
-    std::ifstream stream(scratch_ / ("run/" + file));
-    for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
-    return lines;
-  }
+  std::vector<json> lines_of(const std::string& file) const { return tests::json_lines(scratch_ / ("run/" + file)); }
 
   /// Waits until the run has made so many exchanges. Its record has them sooner than the launcher's standard error,
   /// which waits for a processor.
@@ -104,30 +99,6 @@ TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
     EXPECT_THAT(result.errors, HasSubstr("lost node 2 after exchange "));
     std::filesystem::remove_all(scratch_ / "run");
   }
-}
-
-/// Each looks at a third of 320 images, one at a time: at least half a second.
-TEST_F(Elastic, RunsOutliveANodeThatIsKilledInACut) {
-  Running training(scratch_.path(),
-                   prunex({"train",       "--elastic", "--nodes",       "3",       "--strategy",           "local_sgd",
-                           "--samples",   "320",       "--model",       "resnet8", "--batch-size",         "8",
-                           "--exchanges", "10",        "--local-steps", "2",       "--eval-every",         "0",
-                           "--prune-to",  "ratio=0.3", "--importance",  "hessian", "--importance-samples", "320",
-                           "--run-dir",   "run"}));
-  ASSERT_TRUE(training.wait_for("exchange 5/"));
-  ranks_ = training.children();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  kill(ranks_.at(0), SIGKILL);
-  const Result result = training.finish();
-  EXPECT_EQ(result.status, 0) << result.errors;
-  const auto lines = lines_of("metrics.jsonl");
-  ASSERT_EQ(lines.size(), 10U);
-  EXPECT_EQ(lines[5].at("parameters"), lines[4].at("parameters"));
-  EXPECT_LT(lines[6].at("parameters"), lines[5].at("parameters"));
-  const json summary = json::parse(text_of(scratch_ / "run/summary.json"));
-  EXPECT_EQ(summary.at("pruned").at("exchange"), 6);
-  EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
-  EXPECT_GE(lines_of("membership.jsonl").at(0).at("exchange"), 5);
 }
 
 TEST_F(Elastic, LostNodesComeBack) {

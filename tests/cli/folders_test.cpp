@@ -6,13 +6,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/command.h"
 #include "tests/data_tests/encoded.h"
+#include "tests/json_lines.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::cli {
 namespace {
@@ -37,10 +38,7 @@ class ImageFolders : public testing::Test {
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(scratch_ / name, std::ios::binary) << bytes;
   }
-  std::string text_of(const std::string& name) {
-    std::ifstream file(scratch_ / name);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string text_of(const std::string& name) { return tests::text_of(scratch_ / name); }
   Result train(const std::string& run, const std::vector<std::string>& more, const std::string& set = "set") {
     std::vector<std::string> words{"train",   "--dataset",    set,        "--image-size",  "32", "--model",
                                    "resnet8", "--batch-size", "4",        "--local-steps", "2",  "--exchanges",
@@ -52,8 +50,7 @@ class ImageFolders : public testing::Test {
   /// The losses of all exchanges.
   std::vector<double> losses(const std::string& run) {
     std::vector<double> all;
-    std::ifstream file(scratch_ / (run + "/metrics.jsonl"));
-    for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line).at("loss"));
+    for (const auto& line : tests::json_lines(scratch_ / (run + "/metrics.jsonl"))) all.push_back(line.at("loss"));
     return all;
   }
 

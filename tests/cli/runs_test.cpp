@@ -7,9 +7,9 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "command.h"
+#include "tests/json_lines.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 
@@ -21,14 +21,8 @@ using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using tests::lines_of;
 using tests::text_of;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 /// The commands that prunex --help lists.
 std::vector<std::string> commands() {
@@ -95,11 +89,8 @@ std::vector<std::string> short_run(const std::vector<std::string>& more, const s
 }
 
 json metrics_without_seconds(const std::string& directory) {
-  json lines = json::array();
-  for (const auto& line : lines_of(text_of(directory + "/metrics.jsonl"))) {
-    lines.push_back(json::parse(line));
-    lines.back().erase("seconds");
-  }
+  json lines = tests::json_lines(directory + "/metrics.jsonl");
+  for (json& line : lines) line.erase("seconds");
   return lines;
 }
 

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "prunex/comm/c10d/plain_text.h"
 #include "prunex/comm/connect.h"
 #include "tests/comm/operations_check.h"
 #include "tests/texts.h"
@@ -163,6 +164,15 @@ std::string failure_of(const std::string& words) {
 TEST(C10d, ALostRankIsOneLine) {
   EXPECT_EQ(failure_of("[/pytorch/third_party/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:7"),
             "[comm] rank 5: all_reduce in theirs: its connection closed (with rank 4 or 6)");
+}
+
+TEST(C10d, SpeaksPlainlyOfWhatGlooSays) {
+  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:41234"),
+            "its connection closed");
+  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:446] writev [10.0.0.1]:7: Broken pipe"), "its connection closed");
+  EXPECT_EQ(plain_text("[enforce fail at ./gloo/context.cc:66] a >= 0. Invalid timeout\nmore"),
+            "a >= 0. Invalid timeout");
+  EXPECT_EQ(plain_text("it broke"), "it broke");
 }
 
 TEST(C10d, ATimeOutNamesWhoWasWaitedFor) {

@@ -9,6 +9,7 @@
 #include "prunex/comm/connect.h"
 #include "tests/network.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::comm {
 namespace {
@@ -43,12 +44,7 @@ TEST(InterfaceCounters, AgreeWithTheTableOfThisMachine) {
 
 TEST(InterfaceCounters, NameAnInterfaceThatIsNotThere) {
   const auto missing = [](const std::string& name, const std::string& table) {
-    try {
-      read_interface(name, table);
-    } catch (const std::runtime_error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no exception");
+    return tests::message([&] { read_interface(name, table); });
   };
   EXPECT_THAT(missing("eth7", kInterfaceTable),
               HasSubstr("/proc/thread-self/net/dev: no counters of the interface eth7"));

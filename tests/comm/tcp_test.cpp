@@ -238,15 +238,6 @@ TEST(Tcp, ALostRankIsNamedWithTheOperationAndTheGroup) {
   EXPECT_THAT(seen, HasSubstr("[comm] rank 1: all_reduce in rail 1: lost rank 3"));
 }
 
-TEST(C10d, SpeaksPlainlyOfWhatGlooSays) {
-  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:41234"),
-            "its connection closed");
-  EXPECT_EQ(plain_text("[./gloo/transport/tcp/pair.cc:446] writev [10.0.0.1]:7: Broken pipe"), "its connection closed");
-  EXPECT_EQ(plain_text("[enforce fail at ./gloo/context.cc:66] a >= 0. Invalid timeout\nmore"),
-            "a >= 0. Invalid timeout");
-  EXPECT_EQ(plain_text("it broke"), "it broke");
-}
-
 TEST(Tcp, ABrokenGroupStaysBroken) {
   run_ranks(1, 2, [](Hierarchy& h) {
     if (h.layout.rank == 1) return h.world.reset();

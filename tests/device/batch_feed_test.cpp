@@ -1,5 +1,5 @@
 // Batches that are made on the device: the loader's bits, and nothing that the host waits for.
-#include "prunex/train/batch_feed.h"
+#include "prunex/train/steps/batch_feed.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

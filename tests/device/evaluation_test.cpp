@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "prunex/train/answers.h"
+#include "prunex/train/images/answers.h"
 #include "prunex/train/local_step.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"

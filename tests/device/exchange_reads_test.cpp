@@ -7,6 +7,7 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/comm/connect.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/strategy_choice.h"
 #include "tests/device/direct_groups.h"
 #include "tests/device/pretend_device.h"

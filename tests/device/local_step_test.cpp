@@ -16,7 +16,7 @@
 namespace prunex::train {
 namespace {
 
-using tests::expect_same_bits;
+using tests::expect_same_ranks;
 using tests::host_traffic;
 using tests::HostTraffic;
 using tests::pretend_device;
@@ -79,13 +79,6 @@ strategies::LocalTerms some_terms(const Weights& weights) {
   return terms;
 }
 
-void expect_same(Rank& here, Rank& there) {
-  EXPECT_EQ(here.losses(), there.losses());
-  expect_same_bits(here.replica().weights.params, there.replica().weights.params);
-  expect_same_bits(here.replica().weights.buffers, there.replica().weights.buffers);
-  expect_same_bits(here.replica().optimizer["momentum"], there.replica().optimizer["momentum"]);
-}
-
 class LocalStepOnDevice : public testing::Test {
  protected:
   LocalStepOnDevice() { at::set_num_threads(1); }
@@ -97,7 +90,7 @@ TEST_F(LocalStepOnDevice, HasTheCpusLossWeightsAndMomentum) {
     here.step(step);
     there.step(step);
   }
-  expect_same(here, there);
+  expect_same_ranks(here, there);
 }
 
 TEST_F(LocalStepOnDevice, HasThemInBf16) {
@@ -106,7 +99,7 @@ TEST_F(LocalStepOnDevice, HasThemInBf16) {
     here.step(step);
     there.step(step);
   }
-  expect_same(here, there);
+  expect_same_ranks(here, there);
 }
 
 TEST_F(LocalStepOnDevice, HasThemWithProximalTermsAndMasks) {
@@ -116,7 +109,7 @@ TEST_F(LocalStepOnDevice, HasThemWithProximalTermsAndMasks) {
     here.step(step, terms_here);
     there.step(step, terms_there);
   }
-  expect_same(here, there);
+  expect_same_ranks(here, there);
 }
 
 TEST_F(LocalStepOnDevice, HasThemUnderEveryPenaltyOfSparseTraining) {
@@ -132,7 +125,7 @@ TEST_F(LocalStepOnDevice, HasThemUnderEveryPenaltyOfSparseTraining) {
       }
     }
     SCOPED_TRACE(name);
-    expect_same(here, there);
+    expect_same_ranks(here, there);
   }
 }
 
@@ -156,7 +149,7 @@ TEST_F(LocalStepOnDevice, MakesTheHostWaitForNothingAndTakesNoNewMemory) {
 
 /// As PyTorch's switches stand while backward runs, which a GPU's kernels go by.
 TEST_F(LocalStepOnDevice, LetsGpusTakeTf32WhereItIsWanted) {
-  multiply_in_fp32();
+  compute_reproducibly();
   for (const auto arithmetic : {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kBf16}) {
     Rank rank(at::kCPU, arithmetic);
     const auto switches = [] {

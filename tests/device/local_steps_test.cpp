@@ -1,6 +1,6 @@
 // Local steps that are recorded and replayed: the same kernels, the plain step's bits, one graph until something of the
 // network changes.
-#include "prunex/train/local_steps.h"
+#include "prunex/train/steps/local_steps.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -23,7 +23,7 @@ namespace prunex::train {
 namespace {
 
 using testing::HasSubstr;
-using tests::expect_same_bits;
+using tests::expect_same_ranks;
 using tests::host_traffic;
 using tests::HostTraffic;
 using tests::make_pretend_graph;
@@ -152,13 +152,6 @@ class SteppingRank {
   LocalSteps steps_;
   LossSum losses_{0.1};
 };
-
-void expect_same_ranks(SteppingRank& here, SteppingRank& there) {
-  EXPECT_EQ(here.losses(), there.losses());
-  expect_same_bits(here.replica().weights.params, there.replica().weights.params);
-  expect_same_bits(here.replica().weights.buffers, there.replica().weights.buffers);
-  expect_same_bits(here.replica().optimizer["momentum"], there.replica().optimizer["momentum"]);
-}
 
 class RecordedSteps : public testing::Test {
  protected:

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/train/device_graph.h"
+#include "prunex/train/steps/device_graph.h"
 
 namespace prunex::tests {
 

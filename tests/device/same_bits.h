@@ -23,4 +23,13 @@ inline void expect_same_bits(const TensorDict& here, const TensorDict& there) {
   }
 }
 
+/// The same losses, weights and momentum of two ranks that train.
+template <class Rank>
+void expect_same_ranks(Rank& here, Rank& there) {
+  EXPECT_EQ(here.losses(), there.losses());
+  expect_same_bits(here.replica().weights.params, there.replica().weights.params);
+  expect_same_bits(here.replica().weights.buffers, there.replica().weights.buffers);
+  expect_same_bits(here.replica().optimizer["momentum"], there.replica().optimizer["momentum"]);
+}
+
 }  // namespace prunex::tests

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "prunex/io/safetensors.h"
@@ -14,6 +13,7 @@
 #include "tests/device/pretend_memory.h"
 #include "tests/device/same_bits.h"
 #include "tests/device/small_runs.h"
+#include "tests/json_lines.h"
 #include "tests/texts.h"
 
 namespace prunex::tests {
@@ -36,15 +36,8 @@ void expect_same_norms(const json& here, const json& there) {
   }
 }
 
-std::vector<json> lines_of(const std::string& path) {
-  std::vector<json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
 void expect_same_metrics(const std::string& here, const std::string& there) {
-  auto ours = lines_of(here + "/metrics.jsonl"), theirs = lines_of(there + "/metrics.jsonl");
+  auto ours = json_lines(here + "/metrics.jsonl"), theirs = json_lines(there + "/metrics.jsonl");
   ASSERT_EQ(ours.size(), theirs.size());
   ASSERT_FALSE(ours.empty());
   for (size_t line = 0; line < ours.size(); ++line) {

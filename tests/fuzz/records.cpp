@@ -2,12 +2,12 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "report/report.h"
 #include "tests/fuzz/harness.h"
 #include "tests/report/run_files.h"
+#include "tests/texts.h"
 
 namespace prunex::fuzz {
 namespace {
@@ -35,17 +35,12 @@ void write_files(const std::string& input) {
   }
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// The files below a directory as an input.
 std::string input_of(const std::string& directory) {
   std::string input;
   for (size_t i = 0; i < kFiles.size(); ++i) {
     const auto path = directory + "/" + kFiles[i];
-    if (fs::exists(path)) input += "@" + std::to_string(i) + "\n" + text_of(path) + "\n";
+    if (fs::exists(path)) input += "@" + std::to_string(i) + "\n" + tests::text_of(path) + "\n";
   }
   return input;
 }

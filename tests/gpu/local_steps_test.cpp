@@ -1,6 +1,6 @@
 // Local steps on a real GPU: those that are replayed from a CUDA graph against those launched kernel by kernel, and how
 // fast either is.
-#include "prunex/train/local_steps.h"
+#include "prunex/train/steps/local_steps.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
@@ -74,8 +74,7 @@ class StepsOnGpu : public testing::TestWithParam<Arithmetic> {
   void SetUp() override {
     const auto problem = tests::message(comm::check_gpu);
     if (problem != "no exception") GTEST_SKIP() << "no GPU here: " << problem;
-    at::globalContext().setDeterministicCuDNN(true);
-    multiply_in_fp32();
+    compute_reproducibly();
   }
 };
 

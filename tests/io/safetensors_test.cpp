@@ -29,10 +29,7 @@ using testing::ThrowsMessage;
 using tests::message;
 using tests::Scratch;
 using tests::text_of;
-
-void write(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+using tests::write_text;
 
 TensorDict one_of_each_type() {
   TensorDict tensors;
@@ -51,7 +48,7 @@ std::string file_of(const std::string& header, size_t bytes) {
 
 void expect_refused(const std::string& bytes, const std::string& reason) {
   Scratch scratch;
-  write(scratch / "bad", bytes);
+  write_text(scratch / "bad", bytes);
   EXPECT_THAT(
       [&] { read_safetensors(scratch / "bad"); },
       ThrowsMessage<std::runtime_error>(AllOf(HasSubstr(scratch / "bad"), HasSubstr(reason), Not(HasSubstr("\n")))))
@@ -166,7 +163,7 @@ TEST(SafeTensors, RefusesEveryTruncation) {
   write_safetensors(scratch / "good", one_of_each_type());
   std::string bytes = text_of(scratch / "good");
   for (size_t size = 0; size < bytes.size(); size += 13) {
-    write(scratch / "bad", bytes.substr(0, size));
+    write_text(scratch / "bad", bytes.substr(0, size));
     EXPECT_THROW(read_safetensors(scratch / "bad"), std::runtime_error) << size;
   }
 }
@@ -180,7 +177,7 @@ TEST(SafeTensors, FindsEveryByteThatChanged) {
   write_safetensors(scratch / "good", tensors, {{"key", "value"}});
   const std::string bytes = text_of(scratch / "good");
   for (const auto& flipped : tests::flips(bytes, bytes.size())) {
-    write(scratch / "bad", flipped);
+    write_text(scratch / "bad", flipped);
     const auto said = message([&] {
       const SafeTensors back = read_safetensors(scratch / "bad");
       for (auto& item : tensors) {
@@ -224,7 +221,7 @@ TEST(SafeTensors, ChecksumsAreOfTheseTensorsAndOfTheMetadata) {
 
 TEST(SafeTensors, ReadsFilesWithoutChecksums) {
   Scratch scratch;
-  write(scratch / "a", file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2));
+  write_text(scratch / "a", file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2));
   EXPECT_TRUE(at::equal(read_safetensors(scratch / "a").tensors["w"], at::zeros({2}, at::kByte)));
 }
 
@@ -236,7 +233,7 @@ TEST(SafeTensors, ReadsManyTensorsInTheirOrder) {
   for (int i = kMany; i > 0; --i) {
     header += fmt::format(R"("{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}{})", i, i > 1 ? "," : "}");
   }
-  write(scratch / "a", file_of(header, 0));
+  write_text(scratch / "a", file_of(header, 0));
   const auto names = read_safetensors(scratch / "a").tensors.keys();
   ASSERT_EQ(names.size(), static_cast<size_t>(kMany));
   EXPECT_EQ(names.front(), std::to_string(kMany));
@@ -253,7 +250,7 @@ TEST(SafeTensors, DamagedFilesAreReadOrRefusedInOneLine) {
   const std::string theirs = file_of(R"({"w":{"dtype":"U8","shape":[1,2],"data_offsets":[0,2]},"__metadata__":{}})", 2);
   for (const auto& bytes : {ours, theirs}) {
     for (const auto& damaged : tests::damaged(bytes, 300, 50, 200)) {
-      write(scratch / "bad", damaged);
+      write_text(scratch / "bad", damaged);
       const auto said = message([&] { read_safetensors(scratch / "bad"); });
       EXPECT_THAT(said, AnyOf("no exception", StartsWith("cannot read " + (scratch / "bad") + ": ")));
       EXPECT_THAT(said, Not(HasSubstr("\n")));

@@ -60,7 +60,7 @@ std::map<std::string, Room> read_rooms() {
 
 const std::map<std::string, Room> kRooms = read_rooms();
 
-/// "comm" of prunex/comm/gloo/store.h, "report" of report/svg.h, "" of prunex/tensors.h.
+/// "comm" of prunex/comm/meet/store.h, "report" of report/drawing.h, "" of prunex/tensors.h.
 std::string room_of(const fs::path& path) {
   const std::vector<fs::path> parts(path.begin(), path.end());
   if (parts.front() != "prunex") return parts.front();

@@ -8,23 +8,14 @@
 #include <stdexcept>
 
 #include "prunex/program/macs.h"
+#include "tests/texts.h"
 
 namespace prunex::models {
 namespace {
 
 using program::Mode;
 using program::Model;
-
-/// Runs `make` and returns the message of the std::invalid_argument it throws.
-template <typename F>
-std::string complaint(F make) {
-  try {
-    make();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
-}
+using tests::message;
 
 int64_t parameters(const std::string& name, const ModelOptions& options) {
   return program::parameter_count(make_model(name, options).weights);
@@ -131,17 +122,18 @@ TEST(Models, RunInBothModes) {
 }
 
 TEST(Models, UnknownNamesListTheKnownOnes) {
-  const std::string message = complaint([] { make_model("resnet19", {}); });
-  EXPECT_THAT(message, testing::HasSubstr("resnet19"));
-  for (const std::string& name : model_names()) EXPECT_THAT(message, testing::HasSubstr(name));
+  EXPECT_THROW(make_model("resnet19", {}), std::invalid_argument);
+  const std::string text = message([] { make_model("resnet19", {}); });
+  EXPECT_THAT(text, testing::HasSubstr("resnet19"));
+  for (const std::string& name : model_names()) EXPECT_THAT(text, testing::HasSubstr(name));
 }
 
 TEST(Models, OptionsThatDoNotFitAreRefused) {
-  EXPECT_THAT(complaint([] { make_model("resnet18", {.multiplier = 0.5}); }), testing::HasSubstr("`width`"));
-  EXPECT_THAT(complaint([] { make_model("resnet8", {.multiplier = -1}); }), testing::HasSubstr("`width`"));
-  EXPECT_THAT(complaint([] { make_model("resnet8", {.classes = 0}); }), testing::HasSubstr("0 classes"));
-  EXPECT_THAT(complaint([] { make_model("vgg16_bn", {.height = 16, .width = 16}); }),
-              testing::HasSubstr("does not fit"));
+  EXPECT_THROW(make_model("resnet18", {.multiplier = 0.5}), std::invalid_argument);
+  EXPECT_THAT(message([] { make_model("resnet18", {.multiplier = 0.5}); }), testing::HasSubstr("`width`"));
+  EXPECT_THAT(message([] { make_model("resnet8", {.multiplier = -1}); }), testing::HasSubstr("`width`"));
+  EXPECT_THAT(message([] { make_model("resnet8", {.classes = 0}); }), testing::HasSubstr("0 classes"));
+  EXPECT_THAT(message([] { make_model("vgg16_bn", {.height = 16, .width = 16}); }), testing::HasSubstr("does not fit"));
 }
 
 }  // namespace

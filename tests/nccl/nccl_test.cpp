@@ -11,6 +11,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/cuda_handles.h"
+#include "tests/comm/operations_check.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -71,46 +72,10 @@ at::Tensor on_gpu(const at::Tensor& tensor) {
   return tensor.to(at::kCUDA);
 }
 
-void expect_equal(const at::Tensor& got, const at::Tensor& wanted) {
-  EXPECT_TRUE(got.cpu().equal(wanted)) << got.cpu() << "\nwanted\n" << wanted;
-}
-
-// Closed forms for two ranks; rank r has r + 1 everywhere, or entry i + 10 r.
-void check_operations(Communicator& group) {
-  const int64_t me = group.rank();
-  const std::vector<Range> parts = {{0, 2}, {2, 7}};
-  const Range mine = parts[static_cast<size_t>(me)];
-  for (const auto type : {at::kFloat, at::kDouble, at::kLong, at::kByte}) {
-    auto sum = on_gpu(at::full({3, 5}, me + 1, type));
-    group.all_reduce(sum);
-    expect_equal(sum, at::full({3, 5}, 3, type));
-  }
-  auto largest = on_gpu(at::arange(7).eq(me).to(at::kByte));
-  group.all_reduce(largest, Reduce::kMax);
-  expect_equal(largest, at::arange(7).lt(2).to(at::kByte));
-  auto told = on_gpu(at::full({6}, me, at::kHalf));
-  group.broadcast(told, 1);
-  expect_equal(told, at::ones({6}, at::kHalf));
-
-  const auto before = at::arange(7, at::kDouble) + 10 * me, total = at::arange(7, at::kDouble) * 2 + 10;
-  auto scattered = on_gpu(before), wanted = before.clone();
-  group.reduce_scatter(scattered, parts);
-  wanted.slice(0, mine.begin, mine.end).copy_(total.slice(0, mine.begin, mine.end));
-  expect_equal(scattered, wanted);
-  group.all_gather_parts(scattered, parts);
-  expect_equal(scattered, total);
-
-  auto gathered = on_gpu(at::empty({2, 4}, at::kLong));
-  group.all_gather(gathered, on_gpu(at::full({4}, me, at::kLong)));
-  expect_equal(gathered, at::arange(2).unsqueeze(1).expand({2, 4}));
-  auto received = on_gpu(at::zeros({2, mine.size()}, at::kFloat));
-  group.all_to_all(received, on_gpu(at::arange(7, at::kFloat) + 10 * me), parts);
-  expect_equal(received, at::tensor({0, 10}, at::kFloat).unsqueeze(1) + at::arange(mine.begin, mine.end, at::kFloat));
-  group.barrier();
-
-  auto on_cpu = at::full({5}, me + 1.0);
-  group.all_reduce(on_cpu);
-  EXPECT_TRUE(on_cpu.eq(3).all().item<bool>());
+/// Tensors on the host are served, too.
+void check_on_both(Communicator& group) {
+  check_operations(group, at::kCUDA);
+  check_operations(group, at::kCPU);
 }
 
 TEST(Nccl, TwoRanksOnOneGpuGoThroughTheCpu) {
@@ -119,8 +84,8 @@ TEST(Nccl, TwoRanksOnOneGpuGoThroughTheCpu) {
   run_ranks(1, 2,
             [](Hierarchy& h) {
               EXPECT_EQ(h.staged, "ranks 0 and 1 share a GPU");
-              check_operations(*h.world);
-              check_operations(*h.node);
+              check_on_both(*h.world);
+              check_on_both(*h.node);
             },
             {.device = at::kCUDA});
 }
@@ -146,9 +111,9 @@ TEST(Nccl, RanksWithGpusOfTheirOwnTalkThroughNccl) {
   run_ranks(1, 2,
             [](Hierarchy& h) {
               EXPECT_THAT(h.staged, IsEmpty());
-              check_operations(*h.world);
-              check_operations(*h.node);
-              check_operations(*h.flat);
+              check_on_both(*h.world);
+              check_on_both(*h.node);
+              check_on_both(*h.flat);
             },
             {.device = at::kCUDA});
 }

@@ -13,6 +13,7 @@
 #include "tests/program/graphs.h"
 #include "tests/program/pt2_files.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::program {
 namespace {
@@ -24,12 +25,7 @@ using testing::HasSubstr;
 constexpr const char* kGuest = "guest.pt2";
 
 std::string error_of(const std::string& bytes, int64_t most_bytes = 0) {
-  try {
-    parse_pt2(bytes, kGuest, most_bytes);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
+  return tests::message([&] { parse_pt2(bytes, kGuest, most_bytes); });
 }
 
 /// The error of tests/data/pt2/net.pt2 with an edited document.
@@ -50,7 +46,7 @@ json integers(const std::vector<int64_t>& list) {
 TEST(HostileFile, ThatNamesAnotherFileIsRefusedBeforeItIsTouched) {
   const tests::Scratch scratch;
   const auto victim = scratch / "victim";
-  write_bytes(victim, std::string(64, 'v'));
+  tests::write_text(victim, std::string(64, 'v'));
   const auto open = make_node("aten.from_file.default",
                               {{"filename", {{"as_string", victim}}},
                                {"shared", {{"as_bool", true}}},
@@ -65,7 +61,7 @@ TEST(HostileFile, ThatNamesAnotherFileIsRefusedBeforeItIsTouched) {
   });
   EXPECT_THAT(error, AllOf(HasSubstr(kGuest), HasSubstr("node opened (torch.ops.aten.from_file.default)"),
                            HasSubstr("not among the operations")));
-  EXPECT_EQ(read_bytes(victim), std::string(64, 'v'));
+  EXPECT_EQ(tests::text_of(victim), std::string(64, 'v'));
 }
 
 TEST(HostileFile, HoldsNoOperationThatIsNotListed) {
@@ -194,7 +190,7 @@ TEST(HostileFile, BracketsInTextsAreNoNesting) {
     document["graph_module"]["graph"]["nodes"][0]["metadata"]["note"] =
         std::string(1000, '[') + "\"\\" + std::string(1000, '{');
   });
-  EXPECT_EQ(error_of(pack(records)), "no error");
+  EXPECT_EQ(error_of(pack(records)), "no exception");
 }
 
 TEST(HostileFile, DeepExpressionsAreNoSizes) {
@@ -283,7 +279,7 @@ TEST(HostileFile, RecordsThatUnfoldAreRefusedUntilTheyAreAllowed) {
   EXPECT_LT(packed.size(), 100000u);
   EXPECT_THAT(error_of(packed), AllOf(HasSubstr("guest.pt2: its records unfold to more than 8388608 bytes"),
                                       HasSubstr("`max_model_size`")));
-  EXPECT_EQ(error_of(packed, 64 << 20), "no error");
+  EXPECT_EQ(error_of(packed, 64 << 20), "no exception");
 }
 
 TEST(HostileFile, EveryFlippedByteOfAWeightIsNoticed) {
@@ -292,7 +288,7 @@ TEST(HostileFile, EveryFlippedByteOfAWeightIsNoticed) {
   for (const auto& path : {stored_pt2("net"), scratch / "ours.pt2"}) {
     const auto weight = read_pt2(path).weights.params["fc.weight"];
     const std::string values(static_cast<const char*>(weight.const_data_ptr()), weight.nbytes());
-    auto bytes = read_bytes(path);
+    auto bytes = tests::text_of(path);
     const auto at = bytes.find(values);
     ASSERT_NE(at, std::string::npos);
     for (size_t i = at; i < at + values.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "prunex/program/pt2.h"
 #include "tests/program/hostile.h"
 #include "tests/program/pt2_files.h"
+#include "tests/texts.h"
 
 namespace prunex::program {
 namespace {
@@ -47,7 +48,7 @@ bool reads(const std::string& bytes, const std::string& what) {
 }
 
 TEST(MutatedFile, CutShortIsRefused) {
-  const auto whole = read_bytes(stored_pt2("net"));
+  const auto whole = tests::text_of(stored_pt2("net"));
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
     const auto length = random() % whole.size();
@@ -58,7 +59,7 @@ TEST(MutatedFile, CutShortIsRefused) {
 TEST(MutatedFile, WithDamagedBytesNeverEndsTheProcess) {
   std::mt19937 random(2);
   for (const auto* name : {"net", "structures"}) {
-    auto bytes = read_bytes(stored_pt2(name));
+    auto bytes = tests::text_of(stored_pt2(name));
     for (int i = 0; i < 250; ++i) {
       const auto at = random() % bytes.size();
       const char before = bytes[at];

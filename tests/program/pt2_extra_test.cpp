@@ -8,6 +8,7 @@
 #include "tests/program/graphs.h"
 #include "tests/program/pt2_files.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::program {
 namespace {
@@ -38,13 +39,13 @@ TEST(ExtraFiles, LeaveEqualModelsEqualBytes) {
   const tests::Scratch scratch;
   const Model model = small_model();
   for (const char* name : {"a.pt2", "b.pt2"}) write_pt2(scratch / name, model, {{"prunex.json", "{}"}});
-  EXPECT_TRUE(read_bytes(scratch / "a.pt2") == read_bytes(scratch / "b.pt2"));
+  EXPECT_TRUE(tests::text_of(scratch / "a.pt2") == tests::text_of(scratch / "b.pt2"));
 }
 
 TEST(ExtraFiles, NameTheFileThatCannotBeRead) {
   const tests::Scratch scratch;
   const std::string path = scratch / "net.pt2";
-  write_bytes(path, "no zip");
+  tests::write_text(path, "no zip");
   EXPECT_THAT([&] { read_extra_file(path, "prunex.json"); }, ThrowsMessage<std::runtime_error>(HasSubstr(path)));
   write_pt2(path, small_model(), {{"prunex.json", std::string(2 << 20, 'x')}});
   EXPECT_THAT([&] { read_extra_file(path, "prunex.json"); },

@@ -2,22 +2,10 @@
 
 #include <caffe2/serialize/inline_container.h>
 
-#include <fstream>
-#include <iterator>
-
 namespace prunex::program {
 
 std::string stored_pt2(const std::string& name) {
   return std::string(PRUNEX_TEST_DATA "/pt2/") + name + ".pt2";
-}
-
-std::string read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_bytes(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 void copy_pt2(const std::string& from, const std::string& to, const std::string& record,

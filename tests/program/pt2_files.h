@@ -13,9 +13,6 @@ std::string stored_pt2(const std::string& name);
 inline constexpr const char* kModelRecord = "models/model.json";
 inline constexpr const char* kWeightsRecord = "data/weights/model_weights_config.json";
 
-std::string read_bytes(const std::string& path);
-void write_bytes(const std::string& path, const std::string& bytes);
-
 /// Copies a .pt2 file and lets `edit` change its JSON record `record`.
 void copy_pt2(const std::string& from, const std::string& to, const std::string& record,
               const std::function<void(nlohmann::json&)>& edit);

@@ -11,6 +11,7 @@
 #include "tests/program/graphs.h"
 #include "tests/program/pt2_files.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::program {
 namespace {
@@ -160,7 +161,7 @@ TEST(Pt2, EqualModelsGiveEqualBytes) {
   const auto model = read_pt2(stored_pt2("structures"));
   write_pt2(scratch / "one.pt2", model);
   write_pt2(scratch / "another_name.pt2", read_pt2(scratch / "one.pt2"));
-  EXPECT_EQ(read_bytes(scratch / "one.pt2"), read_bytes(scratch / "another_name.pt2"));
+  EXPECT_EQ(tests::text_of(scratch / "one.pt2"), tests::text_of(scratch / "another_name.pt2"));
 }
 
 TEST(Pt2, MemoryLayoutLeavesNoTraceInTheFile) {
@@ -172,7 +173,7 @@ TEST(Pt2, MemoryLayoutLeavesNoTraceInTheFile) {
     item.value().set_requires_grad(true);
   }
   write_pt2(scratch / "channels_last.pt2", model);
-  EXPECT_EQ(read_bytes(scratch / "rows.pt2"), read_bytes(scratch / "channels_last.pt2"));
+  EXPECT_EQ(tests::text_of(scratch / "rows.pt2"), tests::text_of(scratch / "channels_last.pt2"));
 }
 
 TEST(Pt2, EvalFormIsWrittenWithoutTraining) {
@@ -327,9 +328,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Pt2, FilesThatAreNoProgramsAreRefused) {
   const tests::Scratch scratch;
   const auto path = scratch / "other.pt2";
-  write_bytes(path, "");
+  tests::write_text(path, "");
   EXPECT_THAT(error_of_read(path), AllOf(HasSubstr(path), HasSubstr("is not a program saved by torch.export.save")));
-  write_bytes(path, std::string(100000, 'x'));
+  tests::write_text(path, std::string(100000, 'x'));
   EXPECT_THAT(error_of_read(path), AllOf(HasSubstr(path), HasSubstr("is not a program saved by torch.export.save")));
   EXPECT_THAT(error_of_read(scratch.path()), HasSubstr("is not a file"));
 }
@@ -337,9 +338,9 @@ TEST(Pt2, FilesThatAreNoProgramsAreRefused) {
 TEST(Pt2, TruncatedFilesAreRefusedWhereverTheyEnd) {
   const tests::Scratch scratch;
   const auto path = scratch / "truncated.pt2";
-  const auto whole = read_bytes(stored_pt2("net"));
+  const auto whole = tests::text_of(stored_pt2("net"));
   for (size_t length = 1; length < whole.size(); length += 997) {
-    write_bytes(path, whole.substr(0, length));
+    tests::write_text(path, whole.substr(0, length));
     EXPECT_THAT(error_of_read(path), AllOf(HasSubstr(path), HasSubstr("truncated"), Not(HasSubstr("\n")))) << length;
   }
 }
@@ -347,12 +348,12 @@ TEST(Pt2, TruncatedFilesAreRefusedWhereverTheyEnd) {
 TEST(Pt2, DamagedBytesNeverCrash) {
   const tests::Scratch scratch;
   const auto path = scratch / "damaged.pt2";
-  const auto whole = read_bytes(stored_pt2("net"));
+  const auto whole = tests::text_of(stored_pt2("net"));
   int refused = 0;
   for (size_t at = 30; at < whole.size(); at += 499) {
     auto bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x15);
-    write_bytes(path, bytes);
+    tests::write_text(path, bytes);
     const auto error = error_of_read(path);
     refused += error != "no error";
     EXPECT_THAT(error, AnyOf(HasSubstr(path), Eq("no error")));

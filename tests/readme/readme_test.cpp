@@ -1,9 +1,6 @@
 // README's commands, run as they are printed but for what known_blocks.cpp changes: the same files must come out.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +11,7 @@
 #include "known_blocks.h"
 #include "tests/cli/command.h"
 #include "tests/image_files.h"
+#include "tests/listening.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -34,19 +32,6 @@ std::string document(const std::string& file) {
 bool is_known(const std::vector<KnownBlock>& known, const std::string& file, const std::string& text) {
   return std::any_of(known.begin(), known.end(),
                      [&](const KnownBlock& entry) { return entry.file == file && text.starts_with(entry.start); });
-}
-
-/// A port that nothing listens on.
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(listener, reinterpret_cast<const sockaddr*>(&address), size);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  close(listener);
-  return ntohs(address.sin_port);
 }
 
 /// A folder that looks like a checkout to the commands, with stand-ins for the data.
@@ -82,8 +67,8 @@ class Reader {
     std::ofstream(folder_ / "block.sh") << "set -euo pipefail\n"
                                         << "export PATH='" << folder_ / "bin"
                                         << "':'" << fs::path(PRUNEX_PYTHON).parent_path().string() << "':\"$PATH\"\n"
-                                        << "export PRUNEX=prunex HOME=$PWD OMP_NUM_THREADS=1 PORT=" << free_port()
-                                        << "\n"
+                                        << "export PRUNEX=prunex HOME=$PWD OMP_NUM_THREADS=1 PORT="
+                                        << tests::free_port(15000) << "\n"
                                         << commands << "\n";
     const cli::Result result = cli::run_program(folder_.path(), {"/bin/bash", "block.sh"});
     EXPECT_EQ(result.status, 0) << commands << "\n" << result.output << result.errors;

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
+
+#include "tests/texts.h"
 
 namespace prunex::tests {
 
@@ -26,11 +26,6 @@ struct RunFiles {
   bool finished = true;
   std::string partition;  // or others of summary.json: members, each with a comma behind it
 };
-
-inline void write_text(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path) << text;
-}
 
 inline std::string seconds_json(double local, double times) {
   return fmt::format(R"({{"local":{},"intra":{},"project":{},"inter":{},"dual":{},"evaluate":{},"total":{}}})",

@@ -109,18 +109,18 @@ Make powersgd(PowerSgdOptions options) {
 
 TEST(Ddp, IsOneProcessWithAllGradients) {
   expect_reference(ddp({}), 1e-5, "hierarchical");
-  expect_reference(ddp({.exchange = ExchangeForm::kLeader}), 1e-5, "leader");
-  expect_reference(ddp({.exchange = ExchangeForm::kFlat}), 1e-5, "flat");
+  expect_reference(ddp({.exchange = {.form = ExchangeForm::kLeader}}), 1e-5, "leader");
+  expect_reference(ddp({.exchange = {.form = ExchangeForm::kFlat}}), 1e-5, "flat");
   expect_reference(ddp({.buckets = {.first = 100, .others = 300}}), 1e-5, "many buckets");
-  expect_reference(ddp({.payload = Payload::kFp16}), 2e-3, "fp16");
-  expect_reference(ddp({.payload = Payload::kBf16}), 1e-2, "bf16");
+  expect_reference(ddp({.exchange = {.payload = Payload::kFp16}}), 2e-3, "fp16");
+  expect_reference(ddp({.exchange = {.payload = Payload::kBf16}}), 1e-2, "bf16");
 }
 
 TEST(Ddp, RefusesPayloadsWithoutErrorFeedback) {
   comm::run_ranks(1, 1, [](comm::Hierarchy& h) {
     Replica replica = replica_of(0);
-    EXPECT_THROW(ddp({.payload = Payload::kInt4})(replica, h), std::invalid_argument);
-    EXPECT_THROW(ddp({.exchange = ExchangeForm::kFlat, .payload = Payload::kBf16})(replica, h), std::invalid_argument);
+    EXPECT_THROW(ddp({.exchange = {.payload = Payload::kInt4}})(replica, h), std::invalid_argument);
+    EXPECT_THROW(ddp({.exchange = {ExchangeForm::kFlat, Payload::kBf16}})(replica, h), std::invalid_argument);
   });
 }
 
@@ -156,9 +156,10 @@ int64_t count_of_parameters() {
 
 TEST(Ddp, SendsWhatTheFormulasSay) {
   const auto bytes = static_cast<double>(4 * count_of_parameters());
-  EXPECT_NEAR(bytes_per_step(ddp({})), bytes, 64);                                             // 2 (M-1)/M
-  EXPECT_NEAR(bytes_per_step(ddp({.exchange = ExchangeForm::kFlat})), 2 * 0.75 * bytes, 128);  // 2 (MP-1)/(MP)
-  EXPECT_NEAR(bytes_per_step(ddp({.payload = Payload::kBf16})), bytes / 2, 64);
+  EXPECT_NEAR(bytes_per_step(ddp({})), bytes, 64);  // 2 (M-1)/M
+  EXPECT_NEAR(bytes_per_step(ddp({.exchange = {.form = ExchangeForm::kFlat}})), 2 * 0.75 * bytes,
+              128);  // 2 (MP-1)/(MP)
+  EXPECT_NEAR(bytes_per_step(ddp({.exchange = {.payload = Payload::kBf16}})), bytes / 2, 64);
 }
 
 TEST(TopK, OfDensityOneIsDdp) {

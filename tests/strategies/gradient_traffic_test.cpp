@@ -42,11 +42,11 @@ Make counted_ddp(DdpOptions options) {
 
 TEST(GradientTraffic, OfDdpIsAnAllReduceOverNodesOrHalfOfIt) {
   expect_bytes(counted_ddp({}), kOfAnAllReduce * 4 * kNumbers, "fp32");
-  expect_bytes(counted_ddp({.exchange = ExchangeForm::kLeader}), kOfAnAllReduce * 4 * kNumbers, "leader");
-  expect_bytes(counted_ddp({.payload = Payload::kFp16}), kOfAnAllReduce * 2 * kNumbers, "fp16");
-  expect_bytes(counted_ddp({.payload = Payload::kBf16}), kOfAnAllReduce * 2 * kNumbers, "bf16");
-  expect_bytes(counted_ddp({.exchange = ExchangeForm::kLeader, .payload = Payload::kBf16}),
-               kOfAnAllReduce * 2 * kNumbers, "bf16, leader");
+  expect_bytes(counted_ddp({.exchange = {.form = ExchangeForm::kLeader}}), kOfAnAllReduce * 4 * kNumbers, "leader");
+  expect_bytes(counted_ddp({.exchange = {.payload = Payload::kFp16}}), kOfAnAllReduce * 2 * kNumbers, "fp16");
+  expect_bytes(counted_ddp({.exchange = {.payload = Payload::kBf16}}), kOfAnAllReduce * 2 * kNumbers, "bf16");
+  expect_bytes(counted_ddp({.exchange = {ExchangeForm::kLeader, Payload::kBf16}}), kOfAnAllReduce * 2 * kNumbers,
+               "bf16, leader");
 }
 
 TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {

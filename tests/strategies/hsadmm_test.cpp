@@ -338,7 +338,7 @@ TEST(Hsadmm, StopsWhenTheResidualsAreBelowTheTolerance) {
     options.consensus.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.5, .rho2 = 0.5};
     options.local.steps = 1;
     options.local.total_steps = 200;
-    options.consensus.tolerance.relative = 1e-3;  // what the command line sets
+    options.consensus.tolerance = 1e-3;  // what the command line sets
     const auto history = run_on_ranks(shape, options, LocalPhase::kMinimise)[0];
     const Exchange& last = history[history.size() - 2].exchange;
     EXPECT_TRUE(last.converged) << shape.nodes();

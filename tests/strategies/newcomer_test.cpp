@@ -39,24 +39,18 @@ void expect_the_mean_of_the_others(const HsadmmOptions& options) {
   }
 }
 
-HsadmmOptions averaging() {
-  HsadmmOptions options = default_options();
-  options.consensus.penalty.kappa = 0;
-  return options;
-}
-
 TEST(Newcomers, DoNotCountInTheMean) {
-  expect_the_mean_of_the_others(averaging());
+  expect_the_mean_of_the_others(averaging_options());
 }
 
 TEST(Newcomers, DoNotCountInAnOuterStep) {
-  HsadmmOptions options = averaging();
+  HsadmmOptions options = averaging_options();
   options.outer.from = 1;
   expect_the_mean_of_the_others(options);
 }
 
 TEST(Newcomers, DoNotCountInMasks) {
-  HsadmmOptions options = averaging();
+  HsadmmOptions options = averaging_options();
   options.masks.keep.start = 0;
   expect_the_mean_of_the_others(options);
   options.masks.rule = MaskRule::kUnion;
@@ -64,7 +58,7 @@ TEST(Newcomers, DoNotCountInMasks) {
 }
 
 TEST(Newcomers, DoNotCountInRoundedMessages) {
-  HsadmmOptions options = averaging();
+  HsadmmOptions options = averaging_options();
   options.exchange.payload = Payload::kBf16;
   const auto with = first_z(3, 1, options, at::kFloat), without = first_z(2, 0, options, at::kFloat);
   for (const auto& item : without[0]) {
@@ -99,8 +93,8 @@ void expect_weighted_mean(const HsadmmOptions& options, at::ScalarType type, dou
 }
 
 TEST(SlowNodes, CountByWhatTheyHaveMade) {
-  expect_weighted_mean(averaging(), at::kDouble, 1e-12);
-  HsadmmOptions options = averaging();
+  expect_weighted_mean(averaging_options(), at::kDouble, 1e-12);
+  HsadmmOptions options = averaging_options();
   options.exchange.payload = Payload::kBf16;
   expect_weighted_mean(options, at::kFloat, 0.01);
 }

@@ -8,12 +8,6 @@
 namespace prunex::strategies {
 namespace {
 
-HsadmmOptions local_sgd() {
-  HsadmmOptions options = default_options();
-  options.consensus.penalty.kappa = 0;
-  return options;
-}
-
 std::vector<History> run(HsadmmOptions options, Payload payload, const comm::Layout& shape) {
   options.exchange.payload = payload;
   return run_on_ranks(shape, options, LocalPhase::kTrainAndCut, at::kFloat);
@@ -30,7 +24,7 @@ double distance(const Snapshot& a, const Snapshot& b) {
 }
 
 TEST(RoundedExchange, LeavesOneZBitForBit) {
-  for (const HsadmmOptions& options : {default_options(), local_sgd()}) {
+  for (const HsadmmOptions& options : {default_options(), averaging_options()}) {
     for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout{.node_sizes = {3, 1}}}) {
       for (const Payload payload : {Payload::kBf16, Payload::kInt2, Payload::kInt1}) {
         const auto histories = run(options, payload, shape);
@@ -45,7 +39,7 @@ TEST(RoundedExchange, LeavesOneZBitForBit) {
 }
 
 TEST(RoundedExchange, FollowsTheExactOne) {
-  for (const HsadmmOptions& options : {default_options(), local_sgd()}) {
+  for (const HsadmmOptions& options : {default_options(), averaging_options()}) {
     for (const comm::Layout& shape : {comm::Layout::even(2, 2), comm::Layout{.node_sizes = {2, 1}}}) {
       const auto exact = run(options, Payload::kFp32, shape)[0];
       for (const auto& [payload, bound] : std::vector<std::pair<Payload, double>>{{Payload::kBf16, 0.005},
@@ -73,7 +67,7 @@ TEST(RoundedExchange, OfOneNodeIsExact) {
 
 // Matrices in codes and scales, vectors in half precision, statistics not at all; both legs of both nodes.
 TEST(RoundedExchange, SendsTheCodesAlone) {
-  HsadmmOptions options = local_sgd();
+  HsadmmOptions options = averaging_options();
   options.masks.groups.clear();
   options.masks.freeze_after = kNever;
   const auto histories = run(options, Payload::kInt4, comm::Layout::even(2, 1));

@@ -230,6 +230,12 @@ HsadmmOptions default_options() {
   return options;
 }
 
+HsadmmOptions averaging_options() {
+  HsadmmOptions options = default_options();
+  options.consensus.penalty.kappa = 0;
+  return options;
+}
+
 HsadmmOptions paper_options() {
   HsadmmOptions options = default_options();
   const auto groups = tests::groups_of_every_kind(0.6);

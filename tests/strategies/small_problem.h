@@ -46,6 +46,8 @@ std::vector<SmallProblem> problems_of(int ranks);
 
 /// 3 local steps, 6 exchanges, the last one short: a freeze in the middle.
 HsadmmOptions default_options();
+/// The same without ADMM: local SGD.
+HsadmmOptions averaging_options();
 /// The paper's form: union of hard masks of independent groups, theta of its own, residual balancing, duals for ever.
 HsadmmOptions paper_options();
 

@@ -1,13 +1,12 @@
 // Files of prunex compare, and what is wrong with them.
 #pragma once
 
-#include <filesystem>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 
 #include "study/comparison.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::study {
 
@@ -30,13 +29,8 @@ epochs = 2
 seeds = [7, 8, 9]
 )";
 
-inline void write(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path) << text;
-}
-
 inline Comparison read(const tests::Scratch& scratch, const std::string& text) {
-  write(scratch / "c.toml", text);
+  tests::write_text(scratch / "c.toml", text);
   return read_comparison(scratch / "c.toml", [](const std::string& name) { return name != "widht"; });
 }
 

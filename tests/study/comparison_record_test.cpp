@@ -12,6 +12,7 @@
 #include "report/report.h"
 #include "tests/report/run_files.h"
 #include "tests/study/comparison_files.h"
+#include "tests/texts.h"
 
 namespace prunex::study {
 namespace {
@@ -20,10 +21,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 using tests::Scratch;
+using tests::write_text;
 
 void finish(const ComparisonRecord& record, const Job& job, double validation_accuracy) {
-  write(record.path_of(job) + "/summary.json",
-        nlohmann::json{{"accuracy", 0.5}, {"validation_accuracy", validation_accuracy}}.dump());
+  write_text(record.path_of(job) + "/summary.json",
+             nlohmann::json{{"accuracy", 0.5}, {"validation_accuracy", validation_accuracy}}.dump());
 }
 
 TEST(ComparisonRecord, TheBestRateOnHeldOutImagesIsChosenWhenAllPilotsHaveEnded) {
@@ -85,7 +87,7 @@ TEST(ComparisonRecord, WhatTheReportCannotReadIsNotFinished) {
   const auto pilots = pilots_of(read(scratch, kFile));
   ComparisonRecord record(scratch / "out");
   record.note(pilots[0], JobState::kWaiting);
-  write(record.path_of(pilots[0]) + "/summary.json", R"({"strategy": "ddp"})");
+  write_text(record.path_of(pilots[0]) + "/summary.json", R"({"strategy": "ddp"})");
   EXPECT_EQ(record.state_of(pilots[0]), JobState::kWaiting);
   EXPECT_TRUE(record.summary_of(pilots[0]).is_null());
   finish(record, pilots[0], 0.4);
@@ -169,7 +171,7 @@ TEST(ComparisonRecord, ARunThatGoesOnNamesAllItsCommits) {
   };
   EXPECT_EQ(commit_after_start("c0ffee"), "c0ffee");
   EXPECT_EQ(commit_after_start("decade"), "decade");  // it was stopped before its first checkpoint
-  write(scratch / "out/a/3/checkpoint/000002/z", "");
+  write_text(scratch / "out/a/3/checkpoint/000002/z", "");
   EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
   EXPECT_EQ(commit_after_start("facade"), "decade, then facade");
 }
@@ -200,7 +202,7 @@ TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
 
 TEST(ComparisonRecord, ABrokenFileIsRefused) {
   const Scratch scratch;
-  write(scratch / "out/compare.json", "{\"runs\"");
+  write_text(scratch / "out/compare.json", "{\"runs\"");
   EXPECT_THROW(ComparisonRecord(scratch / "out"), std::invalid_argument);
 }
 

@@ -14,6 +14,7 @@
 #include "prunex/train/options.h"
 #include "report/study.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 #include "tests/tools/in_process.h"
 #include "tools/prunex/help.h"
 
@@ -25,13 +26,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
+using tests::lines_of;
+using tests::write_text;
 
 /// What a shell prints, standard error included.
 std::string shell(const std::string& command) {
@@ -40,10 +36,6 @@ std::string shell(const std::string& command) {
   for (int byte = 0; (byte = std::fgetc(pipe)) != EOF;) text += static_cast<char>(byte);
   EXPECT_EQ(pclose(pipe), 0) << text;
   return text;
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path) << text;
 }
 
 TEST(Help, FitsATerminal) {
@@ -118,7 +110,7 @@ TEST(Version, NamesTheCommitAndLibTorch) {
 
 class Completion : public testing::Test {
  protected:
-  Completion() { write(scratch_ / "prunex.bash", run({"completion", "bash"}).output); }
+  Completion() { write_text(scratch_ / "prunex.bash", run({"completion", "bash"}).output); }
   /// What bash offers behind these words, the last of which is being typed.
   std::vector<std::string> of(const std::vector<std::string>& words) const {
     std::string quoted;
@@ -150,7 +142,7 @@ TEST_F(Completion, OffersTheWordsOfAnOption) {
 }
 
 TEST_F(Completion, OffersFilesWhereOnesAreWanted) {
-  write(scratch_ / "net.pt2", "");
+  write_text(scratch_ / "net.pt2", "");
   EXPECT_THAT(of({"train", "--model", "ne"}), ElementsAre("net.pt2"));
   EXPECT_THAT(of({"train", "--model", "resnet2"}), ElementsAre("resnet20"));
   EXPECT_THAT(of({"compare", "net"}), ElementsAre("net.pt2"));
@@ -181,7 +173,7 @@ TEST(ManPage, IsRoffOfKnownRequestsOnly) {
   }
   if (std::filesystem::exists("/usr/bin/groff")) {
     const tests::Scratch scratch;
-    write(scratch / "prunex.1", page);
+    write_text(scratch / "prunex.1", page);
     const std::string shown = shell("groff -man -ww -Tascii -P-cbou " + (scratch / "prunex.1"));
     EXPECT_THAT(shown, HasSubstr("EXIT STATUS"));
     EXPECT_THAT(shown, Not(HasSubstr("warning")));

@@ -1,5 +1,5 @@
 // Counts and confidences against loops over the logits.
-#include "prunex/train/answers.h"
+#include "prunex/train/images/answers.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

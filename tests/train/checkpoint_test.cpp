@@ -1,5 +1,5 @@
 // Interrupted runs: what is resumed equals what was never interrupted.
-#include "prunex/train/checkpoint.h"
+#include "prunex/train/run/checkpoint.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -367,6 +367,8 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   checkpoint.product.insert("w", z);
   checkpoint.node.insert("mask/g", at::ones({4}, at::kBool));
   checkpoint.node.insert("z_node/w", z + 1);
+  checkpoint.node.insert("c/w", z + 40);
+  checkpoint.node.insert("c_node/w", z + 50);
   for (const char* name : {"images", "teacher"}) checkpoint.node.insert(name, at::full({2}, 5, at::kLong));
   checkpoint.rank.insert("theta/w", z + 2);
   checkpoint.rank.insert("u/w", z + 3);
@@ -382,6 +384,8 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   EXPECT_TRUE(at::equal(taken.checkpoint.product["w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["mask/g"], checkpoint.node["mask/g"]));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["z_node/w"], z));
+  EXPECT_TRUE(at::equal(taken.checkpoint.node["c/w"], z + 40));
+  EXPECT_TRUE(at::equal(taken.checkpoint.node["c_node/w"], z + 40));  // corrects nothing until it has seen gradients
   for (const char* name : {"images", "teacher"}) {
     EXPECT_TRUE(at::equal(taken.checkpoint.node[name], checkpoint.node[name])) << name;
   }

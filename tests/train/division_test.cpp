@@ -1,5 +1,5 @@
 // Runs whose nodes have images of their own.
-#include "prunex/train/division.h"
+#include "prunex/train/images/division.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/train/evaluate.h"
+#include "prunex/train/prepare.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

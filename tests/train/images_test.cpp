@@ -1,5 +1,5 @@
 // Which numbers images are normalised by: the network's file's, where it says some; and whether they are the same ones.
-#include "prunex/train/images.h"
+#include "prunex/train/images/images.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "prunex/program/pt2.h"
-#include "prunex/train/checkpoint.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mixing.h"
+#include "prunex/train/run/checkpoint.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 #include "tests/train/small_network.h"

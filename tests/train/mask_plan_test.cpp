@@ -8,6 +8,7 @@
 
 #include <stdexcept>
 
+#include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/trainer.h"
 #include "small_network.h"
 #include "tests/scratch.h"

@@ -1,4 +1,4 @@
-#include "prunex/train/metrics_file.h"
+#include "prunex/train/run/metrics_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

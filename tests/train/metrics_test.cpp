@@ -1,5 +1,5 @@
 // The records that scripts read: their keys in the documented order, and volumes by hand.
-#include "prunex/train/metrics.h"
+#include "prunex/train/run/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

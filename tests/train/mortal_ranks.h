@@ -15,7 +15,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/meet/store.h"
-#include "prunex/train/outliving.h"
+#include "prunex/train/elastic/elastic.h"
 #include "prunex/train/trainer.h"
 #include "tests/comm/quick_ranks.h"
 #include "tests/texts.h"

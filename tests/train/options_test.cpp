@@ -96,7 +96,7 @@ TEST(Options, RefuseNumbersOfTheStrategyOutOfRange) {
   refused_after([](TrainOptions& o) { o.consensus.penalty.rho1 = 0; }, "`rho1`");
   refused_after([](TrainOptions& o) { o.outer.rate = 0; }, "`outer_lr`");
   refused_after([](TrainOptions& o) { o.masks.freeze_when_stable = -1; }, "`freeze_when_stable`");
-  refused_after([](TrainOptions& o) { o.consensus.tolerance.relative = std::nan(""); }, "`tolerance`");
+  refused_after([](TrainOptions& o) { o.consensus.tolerance = std::nan(""); }, "`tolerance`");
 }
 
 TEST(Options, OfATrainingWithoutStepsAreRefused) {

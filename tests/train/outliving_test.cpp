@@ -1,6 +1,6 @@
 // Runs that go on when nodes are lost: as long as none is, and when a rank ends at one of its operations. What
 // processes do that are killed, tests/cli/elastic_test.cpp asks.
-#include "prunex/train/outliving.h"
+#include "prunex/train/elastic/elastic.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "tests/json_lines.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 #include "tests/train/mortal_ranks.h"
@@ -205,10 +206,7 @@ TEST(LosesInPostLocalSgd, TheOthersGoOnFromWhereTheyAre) {
 }
 
 std::vector<nlohmann::json> changes_of(const std::string& directory) {
-  std::vector<nlohmann::json> changes;
-  std::ifstream file(directory + "/membership.jsonl");
-  for (std::string line; std::getline(file, line);) changes.push_back(nlohmann::json::parse(line));
-  return changes;
+  return tests::json_lines(directory + "/membership.jsonl");
 }
 
 /// Two nodes, 24 exchanges.

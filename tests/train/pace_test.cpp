@@ -1,4 +1,4 @@
-#include "prunex/train/pace.h"
+#include "prunex/train/steps/pace.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/product.h"
-#include "prunex/train/pruning.h"
+#include "prunex/train/pruning/pruning.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"

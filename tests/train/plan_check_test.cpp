@@ -1,5 +1,5 @@
 // Runs too short, and roundings too coarse, for what is to be pruned: refused or doubted before they start.
-#include "prunex/train/trainer.h"
+#include "prunex/train/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

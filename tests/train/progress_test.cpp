@@ -1,5 +1,5 @@
 // What a run says on standard error, which is no terminal here.
-#include "prunex/train/progress.h"
+#include "prunex/train/run/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

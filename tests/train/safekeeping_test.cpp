@@ -1,6 +1,6 @@
 // Runs that are interrupted, or whose disk is full: what is kept, and that what goes on equals what was never
 // disturbed.
-#include "prunex/train/run.h"
+#include "prunex/train/run/run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
 TEST(Safekeeping, ARunThatHasConvergedTrainsNoFurther) {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "run");
-  options.consensus.tolerance.relative = 1e9;
+  options.consensus.tolerance = 1e9;
   options.checkpoint_every = 1;
   EXPECT_LT(run_to_end(options).exchanges, options.exchanges);
   fs::copy(scratch / "run", scratch / "whole", fs::copy_options::recursive);

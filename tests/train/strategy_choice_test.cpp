@@ -17,6 +17,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/projection.h"
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

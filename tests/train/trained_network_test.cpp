@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "prunex/train/prepare.h"
 #include "prunex/train/trainer.h"
 #include "tests/image_files.h"
 #include "tests/scratch.h"

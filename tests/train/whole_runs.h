@@ -1,13 +1,13 @@
 // Whole runs of a few steps, with all ranks in this process, and what they leave.
 #pragma once
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "prunex/comm/connect.h"
 #include "prunex/train/trainer.h"
+#include "tests/json_lines.h"
 
 namespace prunex::train {
 
@@ -47,10 +47,7 @@ inline Summary run_to_end(const TrainOptions& options) {
 
 /// metrics.jsonl.
 inline std::vector<nlohmann::json> lines_of(const std::string& directory) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream file(directory + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
+  return tests::json_lines(directory + "/metrics.jsonl");
 }
 
 /// What two runs of the same numbers have in common.

@@ -105,7 +105,7 @@ void describe_device(text::OptionList& list, std::string& device) {
 
 c10::Device chosen_device(const std::string& device) {
   if (device == "cpu") return at::kCPU;
-  train::multiply_in_fp32();
+  train::compute_reproducibly();
   return comm::use_gpu(0).device;
 }
 

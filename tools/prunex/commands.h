@@ -71,8 +71,6 @@ void refuse_same_file(const char* option, const std::string& path, const char* o
 /// How ranks are connected. Throws std::invalid_argument for a device that is not there: before ranks are started.
 comm::ConnectOptions connect_options(const train::RankOptions& ranks);
 
-inline constexpr double kMostThreads = 1024;
-
 /// device: where a command of one process computes.
 void describe_device(text::OptionList& list, std::string& device);
 /// The CPU, or the first GPU, whose products are fp32's as on the CPU. Throws as connect_options does.

@@ -314,7 +314,7 @@ text::OptionList describe(CompareCommand& command) {
   list.add("only", text_value(command.only), "runs whose name fits, such as 'hsadmm*'");
   list.add("again", text_value(command.again),
            "forget what was done of runs whose name fits and of those that take files of theirs, and make them anew");
-  list.add("jobs", number(command.runner.jobs, text::between(1, kMostThreads)), "runs at the same time");
+  list.add("jobs", number(command.runner.jobs, text::between(1, train::kMostThreads)), "runs at the same time");
   list.add("data-dir", text_value(command.runner.data_dir), "`data_dir` of every run that reads one");
   list.add("dry-run", text::flag(command.dry_run), "only print the plan");
   list.add("dirty", text::flag(command.dirty),

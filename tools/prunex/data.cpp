@@ -64,7 +64,8 @@ text::OptionList describe(DataCommand& command, const std::string& help, bool de
   text::OptionList list;
   list.add("IMAGES", text::text_value(command.images), help).must().positional();
   if (decodes) {
-    list.add("data-threads", text::number(command.threads, text::between(1, kMostThreads)), "threads that decode");
+    list.add("data-threads", text::number(command.threads, text::between(1, train::kMostThreads)),
+             "threads that decode");
   }
   return list;
 }

@@ -13,9 +13,9 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
-#include "prunex/train/answers.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/images.h"
+#include "prunex/train/images/answers.h"
+#include "prunex/train/images/images.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
@@ -95,7 +95,7 @@ text::OptionList describe(EvalCommand& command) {
   list.add("model", text::text_value(command.model), "FILE.pt2").must();
   describe_model_limit(list, command.max_model_size);
   list.add("batch-size", text::number(command.batch_size, text::at_least(1)), "images per batch of the timing");
-  list.add("threads", text::number(command.threads, text::between(1, kMostThreads)), "threads");
+  list.add("threads", text::number(command.threads, text::between(1, train::kMostThreads)), "threads");
   describe_device(list, command.device);
   list.add("json", text::text_value(command.json), "write the result to this file");
   list.add("answers", text::text_value(command.answers),

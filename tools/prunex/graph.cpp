@@ -8,7 +8,7 @@
 #include "prunex/io/files.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
-#include "prunex/train/images.h"
+#include "prunex/train/images/images.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
 

@@ -15,12 +15,12 @@
 #include "prunex/io/files.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
-#include "prunex/train/data_pruning.h"
 #include "prunex/train/evaluate.h"
-#include "prunex/train/images.h"
+#include "prunex/train/images/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
+#include "prunex/train/pruning/data_pruning.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/prune_report.h"
 
@@ -167,7 +167,7 @@ text::OptionList describe(PruneCommand& command) {
   list.add("seed", number(command.model.seed), "of built-in weights and random importance");
   list.add("estimate-statistics", flag(command.estimate_statistics),
            "write the model with batch-norm statistics estimated anew from training images");
-  list.add("threads", number(command.threads, text::between(1, kMostThreads)), "threads");
+  list.add("threads", number(command.threads, text::between(1, train::kMostThreads)), "threads");
   list.add("output", text::text_value(command.output), "new or empty directory for the results").must();
   list.add("quiet", flag(command.quiet), "no remarks, only results");
   describe_target(list, command);
@@ -180,8 +180,6 @@ text::OptionList describe(PruneCommand& command) {
 }
 
 using prune::Pruned;
-
-constexpr int64_t kTimedImages = 128;
 
 std::optional<data::Datasets> load_data(const PruneCommand& command, const std::optional<train::Carried>& carried,
                                         const program::Graph& graph) {
@@ -259,8 +257,9 @@ Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& 
   const Weights estimated = train::with_estimated_statistics(
       program, weights, train::calibration_images(data.train, command.model.seed), *world);
   scores.after_statistics = train::evaluate(program, estimated, data.test);
-  scores.milliseconds_before = train::milliseconds_per_batch(whole.program, whole.weights, data.test, kTimedImages);
-  scores.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, kTimedImages);
+  scores.milliseconds_before =
+      train::milliseconds_per_batch(whole.program, whole.weights, data.test, train::kTimedImages);
+  scores.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, train::kTimedImages);
   if (command.estimate_statistics) pruned.model.weights = estimated;
   return scores;
 }

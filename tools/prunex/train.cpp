@@ -19,7 +19,8 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/train/outliving.h"
+#include "prunex/train/elastic/elastic.h"
+#include "prunex/train/prepare.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -88,7 +89,7 @@ std::string row(const char* what, const std::string& text) {
   return fmt::format("{:<9} {}\n", what, wrap(text, 10, 10));
 }
 
-std::string length_of(const train::Plan& plan, const train::TrainOptions& options) {
+std::string length_of(const train::RunPreview& plan, const train::TrainOptions& options) {
   const auto& length = plan.length;
   std::vector<std::string> phases;
   for (const auto& phase : length.phases) phases.push_back(fmt::format("{} {}", phase.name, phase.steps));
@@ -101,7 +102,7 @@ std::string budget_of(const train::TrainOptions& options) {
   return options.budget.empty() ? fmt::format("{}", options.keep) : options.budget;
 }
 
-std::string pruning_of(const train::Plan& plan, const train::TrainOptions& options) {
+std::string pruning_of(const train::RunPreview& plan, const train::TrainOptions& options) {
   if (plan.last_cut) {
     const auto& pruning = options.pruning;
     const auto when = [](int64_t exchange) {
@@ -128,12 +129,13 @@ std::string pruning_of(const train::Plan& plan, const train::TrainOptions& optio
   std::string text = fmt::format("{}: {} groups of {} units, {}; prune-start {}, prune-end {}", plan.group_words,
                                  plan.groups.size(), units, goal, length.prune_start, length.prune_end);
   const bool freezes = length.freeze_after != strategies::kNever;
-  text += freezes ? fmt::format(", masks are final after exchange {}", length.freeze_after) : ", masks are never final";
+  text += freezes ? fmt::format(", masks are chosen for good in exchange {}", length.freeze_after + 1)
+                  : ", masks are never final";
   if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not go beyond";
   return text;
 }
 
-std::string traffic_of(const train::Plan& plan, const train::TrainOptions& options) {
+std::string traffic_of(const train::RunPreview& plan, const train::TrainOptions& options) {
   if (options.nodes == 1) return "nothing leaves the node";
   const auto mb = static_cast<double>(plan.exchange_bytes) / 1e6;
   const std::string payload = strategies::name_of(options.exchange.payload);
@@ -145,7 +147,7 @@ std::string traffic_of(const train::Plan& plan, const train::TrainOptions& optio
 }
 
 /// What --check prints: the network, the data, the length of the run, what is pruned when, and what is sent.
-std::string plan_text(const train::Plan& plan, const train::TrainOptions& options) {
+std::string plan_text(const train::RunPreview& plan, const train::TrainOptions& options) {
   return row("network", fmt::format("{} for {} images, {} classes: {} parameters, {:.2f} M MACs per image",
                                     options.model, fmt::join(plan.image, "x"), plan.classes, plan.size.parameters,
                                     static_cast<double>(plan.size.macs) / 1e6)) +
@@ -247,7 +249,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
-    const train::Plan plan = train::check(options);
+    const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
     return 0;

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/comm/c10d/plain_text.h"
+
 namespace prunex::comm {
 namespace {
 

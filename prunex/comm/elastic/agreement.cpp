@@ -88,7 +88,7 @@ bool Roster::read(std::istream& text) {
 std::string Report::text() const {
   std::string text = fmt::format("{} {} {} {} {} {} {}", node, local_rank, seen, committed, entered ? 1 : 0,
                                  formed.text(), agreed.size());
-  for (const Roster& roster : agreed) text += " " + roster.text();
+  for (const Roster& roster : agreed) text.append(" ").append(roster.text());
   return text;
 }
 

@@ -29,9 +29,9 @@ constexpr milliseconds kConnectsSoon{200};     // who takes longer is asked for 
 }  // namespace
 
 /// Asks for signs of life of ranks that have not come.
-class Elastic::Lead {
+class Elastic::Inquiries {
  public:
-  Lead(const Elastic& of, Missing& missing) : of_(of), missing_(missing), calls_(of.door_key(), of.report()) {}
+  Inquiries(const Elastic& of, Missing& missing) : of_(of), missing_(missing), calls_(of.door_key(), of.report()) {}
 
   /// Whether somebody has gone on without this node.
   bool is_out() const { return is_out_; }
@@ -86,7 +86,7 @@ class Elastic::Escort {
   void watch() {
     if (over_after(kConnectsSoon)) return;
     Missing missing;
-    Lead others(of_, missing);
+    Inquiries others(of_, missing);
     while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
       others.ask(roster_.nodes, {});
       if (over_after(kAskEvery)) return;
@@ -302,7 +302,7 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
 
 /// As the first rank of the lowest node: waits for all who live, decides, tells them.
 Elastic::Decision Elastic::lead(Missing& missing) {
-  Lead others(*this, missing);
+  Inquiries others(*this, missing);
   const auto begin = Clock::now();
   constexpr auto kNever = Clock::time_point::max();
   auto gives_up = kNever;

@@ -124,7 +124,7 @@ class Elastic {
     std::string text() const;
     static Decision from_text(const std::string& text);
   };
-  class Lead;
+  class Inquiries;
   class Escort;
 
   void open_door(const std::string& address);

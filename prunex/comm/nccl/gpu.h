@@ -24,8 +24,8 @@ struct Gpu {
 /// (connect.h).
 Gpu use_gpu(int preferred);
 
-/// What NCCL uses of the network, unless NCCL_SOCKET_IFNAME says otherwise; to be called before the first communicator
-/// is made. None: NCCL chooses.
+/// What NCCL uses of the network, unless NCCL_SOCKET_IFNAME says otherwise, and not NVLS, unless NCCL_NVLS_ENABLE does;
+/// to be called before the first communicator is made. No interfaces: NCCL chooses.
 void let_nccl_use(const std::vector<std::string>& interfaces);
 
 /// Connects the group's ranks, each on the current device of the calling thread; no two may share one.

@@ -240,6 +240,7 @@ Gpu use_gpu(int preferred) {
 }
 
 void let_nccl_use(const std::vector<std::string>& interfaces) {
+  setenv("NCCL_NVLS_ENABLE", "0", 0);  // sums in the switch come in any order
   if (!interfaces.empty()) setenv("NCCL_SOCKET_IFNAME", fmt::format("={}", fmt::join(interfaces, ",")).c_str(), 0);
 }
 

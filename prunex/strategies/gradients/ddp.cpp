@@ -73,8 +73,8 @@ class Ddp final : public GradientStrategy {
  public:
   Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
       : GradientStrategy(replica, ranks, options.reporting, options.begin),
-        exchange_(ranks, options.exchange),
-        codec_(options.payload),
+        exchange_(ranks, options.exchange.form),
+        codec_(options.exchange.payload),
         bucket_sizes_(options.buckets),
         params_(replica.weights.params),
         buckets_(params_, bucket_sizes_) {
@@ -180,9 +180,9 @@ class Ddp final : public GradientStrategy {
 }  // namespace
 
 void check(const DdpOptions& options) {
-  const bool flat = options.exchange == ExchangeForm::kFlat;
-  if (options.payload > (flat ? Payload::kFp32 : Payload::kFp16)) {
-    throw std::invalid_argument(fmt::format("`payload`: got {}, ddp{} has {}", name_of(options.payload),
+  const bool flat = options.exchange.form == ExchangeForm::kFlat;
+  if (options.exchange.payload > (flat ? Payload::kFp32 : Payload::kFp16)) {
+    throw std::invalid_argument(fmt::format("`payload`: got {}, ddp{} has {}", name_of(options.exchange.payload),
                                             flat ? " with `exchange` flat" : "",
                                             flat ? "fp32 alone" : "fp32, and between nodes bf16 and fp16"));
   }

@@ -37,8 +37,8 @@ void GradientStrategy::cut(const sparsity::Cut& cut, Replica& replica) {
 
 State GradientStrategy::state() const {
   State state;
-  store(state.global, "z/", product_.params);
-  store(state.global, "z/", product_.buffers);
+  store(state.global, State::kZ, product_.params);
+  store(state.global, State::kZ, product_.buffers);
   state.global.insert("progress", at::tensor({index_}, at::kLong));
   return state;
 }
@@ -46,8 +46,8 @@ State GradientStrategy::state() const {
 void GradientStrategy::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
   at::NoGradGuard no_grad;
   if (cut_before != nullptr) cut(*cut_before, replica);
-  restore(product_.params, state.global, "z/");
-  restore(product_.buffers, state.global, "z/");
+  restore(product_.params, state.global, State::kZ);
+  restore(product_.buffers, state.global, State::kZ);
   go_back(state);
 }
 

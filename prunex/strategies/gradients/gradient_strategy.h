@@ -99,8 +99,7 @@ class GradientBuckets {
 
 struct DdpOptions {
   Reporting reporting;
-  ExchangeForm exchange = ExchangeForm::kSharded;  ///< kFlat: as ordinary DDP has it
-  Payload payload = Payload::kFp32;                ///< between nodes; bf16 and fp16 halve the bytes and add up in fp32
+  ExchangeOptions exchange;  ///< kFlat: as ordinary DDP has it; bf16 and fp16 halve the bytes and add up in fp32
   BucketSizes buckets = {};
   Begin begin = Begin::kBroadcast;
 };

@@ -21,8 +21,7 @@ Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm:
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
   v_ = zeros_like(shards.rows(z_node_, mine()));
-  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1),
-                                                   layout.nodes(), layout.mean_node_size()));
+  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1), shape()));
 }
 
 void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
@@ -114,8 +113,7 @@ void Duals::report(Exchange& exchange) const {
     exchange.rho1 += rho_[t].rho1 * share;
     exchange.rho2 += rho_[t].rho2 * share;
     exchange.converged =
-        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], z_node_[names_[t]].numel(),
-                                                    {layout_.nodes(), layout_.mean_node_size()}, options_.tolerance);
+        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], shape(), options_.tolerance);
   }
 }
 
@@ -123,7 +121,7 @@ void Duals::adapt_penalties(const Exchange& exchange) {
   const auto next_steps = steps_of(exchange.index + 1);
   for (size_t t = 0; t < rho_.size(); ++t) {
     const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, exchange.index,
-                                           next_steps, layout_.nodes(), layout_.mean_node_size());
+                                           next_steps, shape());
     admm::rescale_dual(u_[names_[t]], rho_[t].rho1, next.rho1);
     if (at::Tensor* v = v_.find(names_[t])) admm::rescale_dual(*v, rho_[t].rho2, next.rho2);
     rho_[t] = next;
@@ -140,7 +138,7 @@ admm::StepSizes Duals::steps_of(int64_t iteration) const {
 }
 
 bool Duals::tests_convergence() const {
-  return options_.tolerance.absolute > 0 || options_.tolerance.relative > 0;
+  return options_.tolerance > 0;
 }
 
 void Duals::set_terms(LocalTerms& terms) const {
@@ -173,7 +171,7 @@ void Duals::cut(const sparsity::Cut& cut) {
 }
 
 void Duals::save(State& state) const {
-  store(state.node, "z_node/", z_node_);
+  store(state.node, State::kZNode, z_node_);
   store(state.rank, "u/", u_);
   store(state.rank, "v/", v_);
   for (size_t t = 0; t < rho_.size(); ++t) {
@@ -182,7 +180,7 @@ void Duals::save(State& state) const {
 }
 
 void Duals::load(const State& state) {
-  restore(z_node_, state.node, "z_node/");
+  restore(z_node_, state.node, State::kZNode);
   restore(u_, state.rank, "u/");
   restore(v_, state.rank, "v/");
   for (size_t t = 0; t < rho_.size(); ++t) {

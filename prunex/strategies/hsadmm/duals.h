@@ -16,7 +16,7 @@ namespace prunex::strategies {
 /// Where a rank's theta starts an outer iteration.
 enum class StartFrom {
   kZ,      ///< from the global model: masks settle at any kappa
-  kTheta,  ///< from its own theta (the paper): needs kappa >= ln 2, or pruned units return through their duals
+  kTheta,  ///< from its own theta (the paper): with small kappa pruned units return through their duals
 };
 
 /// What happens to tensors outside every group (batch norm, biases, stem, classifier).
@@ -32,7 +32,7 @@ struct ConsensusOptions {
   bool flat = false;             ///< flat consensus, the paper's "AR": one node that holds all ranks
   StartFrom start_from = StartFrom::kZ;
   AuxTensors aux = AuxTensors::kAverage;
-  admm::Tolerance tolerance;  ///< both 0: never stop early
+  double tolerance = 0;  ///< relative, of the residuals; 0: never stop early
 };
 
 /// One rank's share: u and the node's model are whole on every rank, v is kept of the rows of its shard alone. All
@@ -78,6 +78,7 @@ class Duals {
 
  private:
   int mine() const { return layout_.local_rank(); }
+  admm::Shape shape() const { return {layout_.nodes(), layout_.mean_node_size()}; }
   void sum_norms(RailExchange& ranks);
   void report(Exchange& exchange) const;
   void adapt_penalties(const Exchange& exchange);

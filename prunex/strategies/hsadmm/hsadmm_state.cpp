@@ -27,8 +27,8 @@ void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
 State Hsadmm::state() const {
   if (flight_) throw std::runtime_error("an exchange is on its way: wanted a state of a step that ends with one");
   State state;
-  store(state.global, "z/", z_.params);
-  store(state.global, "z/", z_.buffers);
+  store(state.global, State::kZ, z_.params);
+  store(state.global, State::kZ, z_.buffers);
   store(state.global, "outer/", outer_);
   masks_.save(state);
   state.global.insert("progress",
@@ -63,8 +63,8 @@ void Hsadmm::restore_tensors(const State& state) {
                                    [](const auto& item) { return item.key().starts_with("outer/"); });
   if (stepped && outer_.is_empty()) outer_ = zeros_like(z_.params);
   if (!stepped) outer_ = TensorDict();
-  restore(z_.params, state.global, "z/");
-  restore(z_.buffers, state.global, "z/");
+  restore(z_.params, state.global, State::kZ);
+  restore(z_.buffers, state.global, State::kZ);
   restore(outer_, state.global, "outer/");
   if (duals_) duals_->load(state);
   work_.load(state);

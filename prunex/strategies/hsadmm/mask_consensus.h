@@ -15,7 +15,7 @@ namespace prunex::strategies {
 
 enum class MaskRule {
   kJoint,  ///< scores are summed over nodes, one common top-k: the same masks everywhere
-  kUnion,  ///< the paper: every node its own top-k; the global mask is their bitwise OR
+  kUnion,  ///< the paper: every node its own top-k; the global mask is their OR
 };
 
 /// Chooses masks from whole scores, double[size] per group: `progress` in (0, 1] of the way to the final ones. The same

@@ -1,0 +1,243 @@
+#include "prunex/train/elastic/elastic.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+
+#include "prunex/io/files.h"
+#include "prunex/say.h"
+#include "prunex/strategies/dictionaries.h"
+#include "prunex/train/images/division.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+namespace {
+
+/// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().cpu().contiguous();
+  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
+  const size_t size = dense.nbytes();
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + at, std::min(sizeof(word), size - at));
+    hash = mixed(hash, word);
+  }
+  return mixed(hash, size);
+}
+
+constexpr std::chrono::milliseconds kAnswersWithin{5'000};
+
+bool is_divided(const TrainOptions& options) {
+  return options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
+}
+
+}  // namespace
+
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
+                                            const std::string& config, int64_t exchanges) {
+  if (!options.elastic) return nullptr;
+  comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
+                               .timeout = milliseconds(options.ranks.comm_timeout),
+                               .least_nodes = options.min_nodes,
+                               .most_nodes = options.max_nodes,
+                               .exchanges = exchanges,
+                               .join_at_once = facts_of(options.strategy).gradients,
+                               .config = can_join(options) ? config : ""};
+  elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
+  if (!options.join.empty()) {
+    return std::make_unique<comm::Elastic>(ranks, elastic, run_to_join(options, ranks.privacy));
+  }
+  auto made = std::make_unique<comm::Elastic>(ranks, elastic);
+  const auto entrance = made->entrance();
+  if (ranks.layout.rank == 0 && !options.quiet && entrance && !comm::is_loopback(entrance->host)) {
+    say(text::with_flags(fmt::format("prunex: nodes join with `join` {} and the secret\n", comm::name_of(*entrance))));
+  }
+  return made;
+}
+
+std::optional<comm::RunDoors> doors_in(const std::string& run_directory) {
+  const std::string path = run_directory + "/" + kDoorsFile;
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    return comm::RunDoors::from_text({std::istreambuf_iterator<char>(file), {}});
+  } catch (const std::runtime_error&) {
+    throw std::invalid_argument(fmt::format("{}: wanted the doors of a run, got something else", path));
+  }
+}
+
+bool is_done(const std::string& run_directory) {
+  namespace fs = std::filesystem;
+  return fs::exists(run_directory + "/summary.json") && !fs::exists(run_directory + "/" + kDoorsFile);
+}
+
+std::optional<comm::Endpoint> entrance_in(const std::string& join) {
+  return std::filesystem::is_directory(join) ? std::nullopt : comm::endpoint_in(join);
+}
+
+comm::Invitation invitation_to(const TrainOptions& options, const comm::Endpoint& entrance,
+                               const comm::Privacy& privacy) {
+  if (privacy.secret.empty()) {
+    throw std::invalid_argument(
+        fmt::format("`join`: got {} without a secret, wanted `secret_file`, or the run's directory", options.join));
+  }
+  const auto patience = std::max(kAnswersWithin, milliseconds(options.ranks.heartbeat_timeout));
+  return comm::ask_for_invitation(entrance, privacy, patience);
+}
+
+comm::RunDoors run_to_join(const TrainOptions& options, const comm::Privacy& privacy) {
+  if (const auto entrance = entrance_in(options.join)) return invitation_to(options, *entrance, privacy).run;
+  auto doors = doors_in(options.join);
+  if (!doors) throw comm::NobodyThere(fmt::format("`join`: {} has no run that is under way", options.join));
+  return std::move(*doors);
+}
+
+std::string directory_of_newcomer(const TrainOptions& options, const std::string& run_directory,
+                                  const std::string& token, const std::string& config) {
+  const auto is_of_run = [&token](const std::string& directory) {
+    try {
+      const auto doors = doors_in(directory);
+      return doors && doors->token == token;
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
+  };
+  for (const std::string& directory : {run_directory, options.join}) {
+    if (is_of_run(directory)) return directory;
+  }
+  std::string own = options.run_dir;
+  if (own.empty()) {
+    const auto path = std::filesystem::path(run_directory).lexically_normal();
+    const bool is_below = !path.empty() && path.is_relative() && *path.begin() != "..";
+    own = io::create_directory_beside(is_below ? path : "runs" / path.filename());
+  } else {
+    io::create_run_directory(own);
+  }
+  io::write_file_atomically(own + "/config.toml", config);
+  return own;
+}
+
+void validate_elastic(const TrainOptions& options) {
+  if (!options.elastic && !options.join.empty()) {
+    throw std::invalid_argument(fmt::format("`join`: got {}, a run without `elastic`", options.join));
+  }
+  if (!options.elastic) return;
+  const auto refuse = [](bool condition, const std::string& message) {
+    if (condition) throw std::invalid_argument("`elastic`: " + message);
+  };
+  refuse(!facts_of(options.strategy).elastic,
+         fmt::format("{} does not go on without a node; the other strategies do", options.strategy));
+  refuse(options.overlap > 0, "got `overlap`; an exchange beside local steps cannot be made again");
+  refuse(options.ranks.heartbeat_timeout == 0, "got `heartbeat_timeout` 0, and would not notice a loss");
+  refuse(options.min_nodes > options.nodes,
+         fmt::format("got `min_nodes` {}, more than the {} of `nodes`", options.min_nodes, options.nodes));
+  refuse(options.max_nodes > 0 && options.max_nodes < options.nodes,
+         fmt::format("got `max_nodes` {}, fewer than the {} of `nodes`", options.max_nodes, options.nodes));
+  refuse(options.max_nodes > 0 && !can_join(options), "got `max_nodes`: " + no_newcomers(options));
+}
+
+std::string no_newcomers(const TrainOptions& options) {
+  if (options.local_after > 0) return "no node joins a run that exchanges gradients first (`local_after`)";
+  if (!takes_any_nodes(options)) return "no node joins a run on sites, or on nodes of different sizes";
+  return is_divided(options) ? "no node joins a run whose nodes have images of their own" : "";
+}
+
+void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
+  if (!options.elastic) return;
+  const auto refuse = [](bool condition, const std::string& message) {
+    if (condition) throw std::invalid_argument(message);
+  };
+  const bool divided = is_divided(options);
+  if (!options.join.empty()) {
+    refuse(!can_join(options), "`join`: " + no_newcomers(options));
+    refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
+  }
+  if (!takes_any_nodes(options)) {
+    const comm::Layout wanted = shape_of(options);
+    refuse(layout.node_sizes != wanted.node_sizes || layout.sites != wanted.sites,
+           fmt::format("`nodes`, `ranks_per_node`, `sites`: got {}, the launcher started {}", comm::describe(wanted),
+                       comm::describe(layout)));
+    return;
+  }
+  refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
+         fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
+                     comm::describe(layout)));
+  if (!options.join.empty()) return;
+  refuse(layout.nodes() < options.min_nodes,
+         fmt::format("`min_nodes`: got {}, the launcher started {}", options.min_nodes, comm::describe(layout)));
+  refuse(divided && layout.nodes() > options.nodes,
+         fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
+                     comm::describe(layout)));
+}
+
+namespace {
+
+/// Copies, but of what is the replica's own.
+strategies::State own_copies(const strategies::State& state, const Weights& replica) {
+  std::set<const void*> theirs;
+  for (const auto* tensors : {&replica.params, &replica.buffers}) {
+    for (const auto& tensor : *tensors) theirs.insert(tensor.value().const_data_ptr());
+  }
+  strategies::State copies;
+  for (const auto part : {&strategies::State::global, &strategies::State::node, &strategies::State::rank}) {
+    for (const auto& tensor : state.*part) {
+      const bool is_theirs = tensor.value().numel() > 0 && theirs.count(tensor.value().const_data_ptr()) > 0;
+      if (!is_theirs) (copies.*part).insert(tensor.key(), tensor.value().clone());
+    }
+  }
+  return copies;
+}
+
+}  // namespace
+
+Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
+    : updates_(replica.updates), mean_(mean.copy()) {
+  at::NoGradGuard no_grad;
+  state_ = own_copies(strategy.state(), replica.weights);
+  weights_ = {strategies::clones(replica.weights.params), strategies::clones(replica.weights.buffers)};
+  for (const auto& part : replica.optimizer) optimizer_.push_back(strategies::clones(part.value()));
+}
+
+void Before::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
+  at::NoGradGuard no_grad;
+  strategies::restore(replica.weights.params, weights_.params, "");
+  strategies::restore(replica.weights.buffers, weights_.buffers, "");
+  for (auto& theta : replica.weights.params) theta.value().mutable_grad().reset();
+  size_t i = 0;
+  for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
+  replica.updates = updates_;
+  strategy.go_back(state_);
+  mean = mean_.copy();
+}
+
+uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
+  uint64_t hash = 0;
+  for (const TensorDict* tensors : {&params, &masks}) {
+    for (const auto& item : *tensors) hash = mixed(hash, item.value());
+  }
+  return hash;
+}
+
+std::string to_json(const comm::Change& change) {
+  return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", change.exchange},
+                                {"nodes", change.roster.nodes}, {"lost", change.lost},
+                                {"joined", change.joined},      {"seconds", change.seconds}}
+      .dump();
+}
+
+}  // namespace prunex::train

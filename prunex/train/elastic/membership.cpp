@@ -1,0 +1,144 @@
+// What a rank's run does when nodes are lost, and when they join.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "prunex/say.h"
+#include "prunex/train/rank_trainer.h"
+
+namespace prunex::train {
+
+/// Goes on with the ranks that are left.
+comm::Change RankTrainer::regroup() {
+  add_traffic(resumed_.traffic, ranks_);
+  const comm::Change change = elastic_->regroup();
+  go_on(change);
+  return change;
+}
+
+/// Steps first … last, each of which all ranks have or none: if one is lost, the others make again what not all had.
+void RankTrainer::make_transactions(int64_t first, int64_t last) {
+  for (int64_t step = first; step <= last;) {
+    std::erase_if(begins_, [step](const StepBegin& begin) { return begin.step >= step || begin.step < step - 1; });
+    begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, losses_, pace_, steps_of_all_});
+    try {
+      local_step(step);
+      elastic_->enter(transactions_up_to(step));
+      pace_.made_step();
+      steps_of_all_ += ranks_.layout.world_size();
+      ++step;
+    } catch (const std::runtime_error&) {
+      if (!has_lost()) throw;
+      step = go_back(regroup().exchange);
+    }
+  }
+}
+
+/// To where so many transactions count. The step to go on with, whose images are now those of the ranks that are left.
+int64_t RankTrainer::go_back(int64_t transactions) {
+  const int64_t step = transactions + 1 - summary_.exchanges;
+  const auto begin = std::find_if(begins_.begin(), begins_.end(), [step](const auto& one) { return one.step == step; });
+  TORCH_CHECK(begin != begins_.end(), "[train] no way back to step ", step);
+  begin->before.bring_back(*strategy_, network_.replica(), mean_);
+  cursor_ = begin->cursor;
+  losses_ = begin->losses;
+  loss_.reset();
+  scored_.reset();
+  pace_ = begin->pace;
+  steps_of_all_ = begin->steps_of_all;
+  steps_made_ = step - 1;
+  divide();
+  return step;
+}
+
+/// Lets the node in that waits, unless it has gone.
+void RankTrainer::admit() {
+  try {
+    const std::string state = to_bytes({snapshot(), run_->directory()}, run_->config(), *ranks_.node);
+    auto traffic = resumed_.traffic;
+    add_traffic(traffic, ranks_);
+    const int64_t epoch = elastic_->roster().epoch;
+    const comm::Change change = elastic_->admit(state);
+    if (change.roster.epoch == epoch) return;
+    resumed_.traffic = std::move(traffic);
+    go_on(change);
+  } catch (const std::runtime_error&) {
+    if (!has_lost()) throw;
+    regroup();
+  }
+  divide();
+}
+
+/// The groups are others. A loss costs the local steps since the last exchange that counts.
+void RankTrainer::go_on(comm::Change change) {
+  moved_ = {};
+  const bool counts = change.exchange > transactions_up_to(steps_made_);  // the exchange that is under way
+  change.exchange = summary_.exchanges + (counts ? 1 : 0);
+  const int64_t steps_lost = is_transaction(steps_made_) ? 1 : counts ? 0 : steps_made_ - last_step_;
+  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+  summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
+  summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
+  run_->go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
+  run_->publish(elastic_->doors());
+}
+
+/// The images from here on are divided among the ranks that train. Who does not yet follows the first of them. If the
+/// ranks change again before the next step, it is as if they had changed once: some may not have seen the first time.
+void RankTrainer::divide() {
+  if (division_) return;
+  feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+}
+
+/// Whose images come next; and the one after it.
+data::Cursor RankTrainer::take_step() {
+  const data::Loader& loader = feed_->loader();
+  const bool ends = cursor_.step >= loader.steps_in(cursor_.epoch);  // less than a step was left to divide
+  const data::Cursor taken = ends ? data::Cursor{cursor_.epoch + 1, 0} : cursor_;
+  cursor_ = loader.after(taken);
+  return taken;
+}
+
+/// The local steps that the others make before the first exchange of a node that has joined.
+void RankTrainer::pass_by(int64_t step) {
+  take_step();
+  steps_made_ = step;
+}
+
+/// Comes into a run: ready for all that follows, it waits to be let in and takes over what all have.
+void RankTrainer::join(const std::string& config, StopRequest* stop) {
+  strategy_ = make_own_strategy(0);
+  elastic_ = make_elastic(options_, ranks_, config, 0);
+  comm::Change change = elastic_->join();
+  divide();
+  Handover handover;
+  double megabytes = 0;
+  std::string directory;
+  for (bool fetched = false; !fetched;) {
+    try {
+      std::string state = elastic_->fetch();
+      megabytes = static_cast<double>(state.size()) / 1e6;
+      handover = take_over(std::move(state), config, *ranks_.node);
+      if (directory.empty() && ranks_.layout.local_rank() == 0) {
+        directory = directory_of_newcomer(options_, handover.run_directory, elastic_->doors().token, config);
+      }
+      directory = comm::broadcast_text(*ranks_.node, directory);
+      fetched = true;
+    } catch (const std::runtime_error&) {
+      if (!has_lost()) throw;
+      change = elastic_->regroup();
+    }
+  }
+  if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
+    const std::string own = directory == handover.run_directory ? "" : fmt::format(", and writes to {}", directory);
+    say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have{}\n",
+                    elastic_->node(), handover.run_directory, handover.checkpoint.exchange, megabytes, own));
+  }
+  run_.emplace(options_, config, ranks_, stop, directory);
+  restore(handover.checkpoint);
+  if (is_transaction(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile
+  summary_.nodes_joined += 1;
+  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,124 @@
+#include "prunex/train/images/images.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "prunex/data/image_stream.h"
+#include "prunex/io/safetensors.h"
+#include "prunex/program/pt2.h"
+#include "prunex/train/images/division.h"
+#include "prunex/train/network.h"
+#include "prunex/train/over_ranks.h"
+
+namespace prunex::train {
+namespace {
+
+constexpr int kAllNodes = -1;
+
+std::optional<std::string> text_in_weights(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  const auto metadata = io::read_safetensors(path).metadata;
+  const auto found = metadata.find(data::kDescriptionName);
+  return found == metadata.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> text_in_model(const std::string& path) {
+  if (!path.ends_with(".pt2")) return std::nullopt;
+  return program::read_extra_file(path, data::kDescriptionName);
+}
+
+std::string normalization_remark(const Carried& carried, const data::Dataset& own) {
+  const data::Description numbers = data::describe(own);
+  if (!data::normalise_differently(carried.description, numbers)) return "";
+  return fmt::format("images are normalised as {} says ({}), not as {} says ({})", carried.file,
+                     data::normalization_text(carried.description), own.name, data::normalization_text(numbers));
+}
+
+std::string classes_remark(const Carried& carried, const data::Dataset& own) {
+  const auto& names = carried.description.classes;
+  if (names.empty() || own.class_names.empty() || names == own.class_names) return "";
+  return fmt::format("warning: {} knows the classes {}; {} has {}", carried.file, some_of(names), own.name,
+                     some_of(own.class_names));
+}
+
+}  // namespace
+
+std::optional<Carried> carried_description(const std::string& model, const std::string& weights) {
+  for (const auto& [text, file] : {std::pair{text_in_weights(weights), weights}, {text_in_model(model), model}}) {
+    if (!text) continue;
+    Carried carried{data::parse_description(*text, file), file};
+    if (!carried.description.mean.empty()) return carried;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOptions& options, comm::Hierarchy& ranks) {
+  std::vector<int64_t> broken;
+  bool streams = false;
+  // Nodes that read files of their own have other ones by the same number.
+  const int64_t place = has_files_by_node(options.data) ? ranks.layout.node() : 0;
+  int64_t set = 0;
+  for (const data::Dataset* images : {&sets.train, &sets.test}) {
+    ++set;
+    if (!images->is_streamed()) continue;
+    streams = true;
+    for (const int64_t number : images->streamed.stream->broken()) {
+      broken.push_back(((number * ranks.layout.nodes()) + place) * 2 + set - 1);
+    }
+  }
+  if (!streams) return std::nullopt;
+  return count_of_all(broken, *ranks.world);
+}
+
+void expect_same_images(const data::Dataset& training, comm::Communicator& ranks) {
+  if (!training.is_streamed()) return;
+  const auto other = first_other(data::listing_checksum(training), ranks);
+  if (!other) return;
+  throw std::invalid_argument(
+      fmt::format("`dataset` {}: rank {} sees other images there than rank 0: wanted the same files on all machines",
+                  training.name, *other));
+}
+
+void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint) {
+  if (!training.is_streamed()) return;
+  checkpoint.node.insert(kImagesChecksum,
+                         at::tensor({data::listing_checksum(training), int64_t{node.value_or(kAllNodes)}}, at::kLong));
+}
+
+void expect_remembered_images(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
+  const at::Tensor* before = checksum_in(checkpoint, kImagesChecksum);
+  if (!training.is_streamed() || before == nullptr) return;
+  const at::Tensor sum_and_node = before->flatten();
+  if (sum_and_node.numel() > 1 && sum_and_node[1].item<int64_t>() != node.value_or(kAllNodes)) return;
+  if (sum_and_node[0].item<int64_t>() == data::listing_checksum(training)) return;
+  throw std::invalid_argument(
+      fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
+                  training.name));
+}
+
+void complete_sizes(data::DataOptions& options, const program::Graph& graph, const std::optional<Carried>& carried) {
+  const bool augment_says = options.augment && options.augment->crop_size > 0;
+  if (options.image_size == 0 && !augment_says) options.image_size = image_size_of(graph);
+  const int64_t resize = carried ? carried->description.resize : 0;
+  if (options.resize == 0 && resize >= options.image_size) options.resize = resize;
+}
+
+RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried,
+                      const std::vector<std::string>& classes) {
+  const auto& known = classes.empty() && carried ? carried->description.classes : classes;
+  RunImages images{.sets = data::load_datasets(options, known), .description = {}, .remarks = {}};
+  auto& [train, validation, test] = images.sets;
+  if (carried) {
+    images.remarks = {normalization_remark(*carried, train), classes_remark(*carried, train)};
+    std::erase(images.remarks, "");
+    for (data::Dataset* set : {&train, &validation, &test}) {
+      if (set->size() > 0) data::normalise_by(*set, carried->description, carried->file);
+    }
+  }
+  images.description = data::describe(train);
+  return images;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,114 @@
+#include "prunex/train/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "prunex/strategies/exchange/payload.h"
+#include "prunex/train/evaluate.h"
+#include "prunex/train/images/division.h"
+#include "prunex/train/pruning/mask_choice.h"
+#include "prunex/train/strategy_choice.h"
+
+namespace prunex::train {
+namespace {
+
+/// Numbers of the whole network that an exchange carries.
+strategies::Extent extent_of(const Weights& weights, bool gradients) {
+  strategies::Extent extent;
+  for (const auto& item : weights.params) {
+    (item.value().dim() > 1 ? extent.weights : extent.vectors) += item.value().numel();
+  }
+  for (const auto& item : weights.buffers) {
+    if (!gradients && item.value().is_floating_point()) extent.vectors += item.value().numel();
+  }
+  return extent;
+}
+
+/// As a ring over the nodes sends it, like the exchanges' bound.
+int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
+  const strategies::Codec codec(options.exchange.payload);
+  int64_t payload = codec.bytes(extent_of(weights, gradients));
+  if (facts_of(options.strategy).controls) payload += codec.bytes(extent_of(weights, true));  // as many as gradients
+  return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
+}
+
+NodeFiles load(const TrainOptions& options, const std::optional<Carried>& carried, comm::Hierarchy* ranks) {
+  if (has_files_by_node(options.data)) return load_by_node(options, carried, ranks);
+  return {load_images(options.data, carried)};
+}
+
+/// Statistics and importances are estimated by all ranks together: each must have its part of as many images.
+void expect_samples_of_each(const Division& division, const TrainOptions& options) {
+  const int64_t wanted = options.pruning.importance_samples;
+  if (options.pruning.target.empty() || division.fewest() >= wanted) return;
+  throw std::invalid_argument(fmt::format("`importance_samples`: got {}, wanted at most {}: a node has no more images",
+                                          wanted, division.fewest()));
+}
+
+}  // namespace
+
+Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
+  validate(options);
+  const TrainOptions whole = with_defaults(options);
+  auto [images, files] = load(whole, carried_description(whole.model, whole.weights), ranks);
+  const data::Dataset& training = images.sets.train;
+  const bool by_node = !files.class_counts.empty();
+  const int64_t total = by_node ? files.total() : training.size();
+  Network network = load_network(whole, training);
+  auto teacher = read_teacher(whole, training, network.model.program.graph());
+  Prepared run{.images = images,
+               .training_images = total,
+               .network = std::move(network),
+               .teacher = std::move(teacher),
+               .length = run_length(whole, total),
+               .calibration = calibration_images(training, whole.seed),
+               .division = by_node ? std::optional(files) : divide(whole, training)};
+  if (by_node) {
+    expect_samples_of_each(files, whole);
+    run.calibration = data::take_first(run.calibration, std::min(run.calibration.size(), files.fewest()), "");
+  }
+  const program::Model& model = run.network.model;
+  const channels::Analysis& analysis = run.network.analysis;
+  PruningPlan& pruning = run.pruning;
+  pruning.groups = groups_to_prune(analysis, whole);
+  pruning.score_units = mask_scorer(whole, pruning.groups, model, training, run.calibration);
+  pruning.select_units = mask_plan(whole, pruning.groups, analysis);
+  if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, analysis, training.classes);
+  if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, analysis);
+  steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
+  if (run.division) run.remarks.push_back(remark_on(*run.division));
+  run.remarks.insert(run.remarks.end(), images.remarks.begin(), images.remarks.end());
+  for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);
+  for (const auto& doubt : check_plan(whole, run.length, pruning.groups)) run.remarks.push_back("warning: " + doubt);
+  return run;
+}
+
+RunPreview check(const TrainOptions& options) {
+  Prepared run = prepare(options);
+  const TrainOptions whole = with_defaults(options);
+  const program::Model& model = run.network.model;
+  const data::Datasets& data = run.images.sets;
+  RunPreview plan{.image = data.train.image_shape(),
+                  .classes = data.train.classes,
+                  .size = size_of(model.program.graph(), model.weights),
+                  .training_images = run.training_images,
+                  .validation_images = data.validation.size(),
+                  .test_images = data.test.size(),
+                  .length = run.length,
+                  .group_words = group_words(whole),
+                  .groups = std::move(run.pruning.groups),
+                  .one_budget = run.pruning.select_units != nullptr,
+                  .gradients = facts_of(whole.strategy).gradients,
+                  .remarks = std::move(run.remarks)};
+  if (const auto& schedule = run.pruning.schedule; schedule && schedule->has_target()) {
+    plan.first_cut = schedule->first();
+    plan.last_cut = schedule->last();
+  }
+  plan.exchange_bytes = exchange_bytes(whole, model.weights, plan.gradients);
+  return plan;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,357 @@
+#include "prunex/train/run/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "prunex/io/files.h"
+#include "prunex/io/safetensors.h"
+#include "prunex/text/settings.h"
+#include "prunex/train/options.h"
+
+namespace prunex::train {
+namespace {
+
+namespace fs = std::filesystem;
+using strategies::State;
+
+constexpr int64_t kNone = 0;
+
+/// Exchanges with a folder of their own, ascending.
+std::vector<int64_t> exchanges_in(const std::string& directory) {
+  std::set<int64_t> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(directory, missing)) {
+    const std::string name = entry.path().filename();
+    int64_t exchange = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), exchange);
+    if (error == std::errc() && end == name.data() + name.size()) found.insert(exchange);
+  }
+  return {found.begin(), found.end()};
+}
+
+std::map<std::string, std::string> options_in(const std::string& config) {
+  std::map<std::string, std::string> options;
+  for (const auto& setting : text::read_settings(config, "configuration")) {
+    if (!may_differ(setting.name)) options[setting.name] = setting.value;
+  }
+  return options;
+}
+
+void check_same_options(const std::string& saved, const std::string& now, const std::string& path) {
+  const auto theirs = options_in(saved), ours = options_in(now);
+  for (const auto& [option, value] : ours) {
+    const auto found = theirs.find(option);
+    const std::string before = found == theirs.end() ? "nothing" : found->second;
+    if (before != value) {
+      throw std::invalid_argument(
+          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, path, before));
+    }
+  }
+}
+
+const std::string& entry_of(const io::SafeTensors& file, const std::string& key, const std::string& path) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) throw std::runtime_error(fmt::format("{} has no {}: no checkpoint", path, key));
+  return found->second;
+}
+
+bool is_nodes_own(const std::string& name) {
+  return name.starts_with(State::kZNode) || name.starts_with(State::kCNode);
+}
+
+/// Of a node that has just joined: z instead of what another rank had trained, the mean control variate instead of
+/// another node's, and nothing left over.
+at::Tensor of_newcomer(const std::string& name, const at::Tensor& like, const Checkpoint& checkpoint) {
+  const auto behind = [&](const std::string& prefix) {
+    return name.starts_with(prefix) ? name.substr(prefix.size()) : "";
+  };
+  const at::Tensor* common = nullptr;
+  for (const char* prefix : {State::kZNode, kTheta}) {
+    if (common == nullptr) common = checkpoint.product.find(behind(prefix));
+  }
+  if (name.starts_with(State::kCNode)) common = checkpoint.node.find(State::kC + behind(State::kCNode));
+  return common != nullptr ? common->clone() : at::zeros_like(like);
+}
+
+void forget_own(Checkpoint& checkpoint) {
+  for (auto& item : checkpoint.node) {
+    if (is_nodes_own(item.key())) item.value() = of_newcomer(item.key(), item.value(), checkpoint);
+  }
+  for (const char* checksum : {kImagesChecksum, kTeacherChecksum}) {
+    if (checkpoint.rank.contains(checksum)) checkpoint.rank.erase(checksum);
+  }
+  for (auto& item : checkpoint.rank) item.value() = of_newcomer(item.key(), item.value(), checkpoint);
+}
+
+}  // namespace
+
+const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name) {
+  const at::Tensor* of_node = checkpoint.node.find(name);
+  return of_node != nullptr ? of_node : checkpoint.rank.find(name);
+}
+
+Checkpoints::Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic)
+    : directory_(std::move(run_directory) + "/checkpoint"),
+      config_(std::move(config)),
+      ranks_(ranks),
+      elastic_(elastic) {}
+
+std::string Checkpoints::folder(int64_t exchange) const {
+  return fmt::format("{}/{}", directory_, exchange);
+}
+
+std::string Checkpoints::product_file(int64_t exchange) const {
+  return folder(exchange) + "/z.safetensors";
+}
+
+std::string Checkpoints::node_file(int64_t exchange, int node) const {
+  return fmt::format("{}/node-{}.safetensors", folder(exchange), node);
+}
+
+std::string Checkpoints::rank_file(int64_t exchange, int rank) const {
+  return fmt::format("{}/rank-{}.safetensors", folder(exchange), rank);
+}
+
+bool Checkpoints::has_own(int64_t exchange) const {
+  const auto& layout = ranks_.layout;
+  return fs::exists(node_file(exchange, layout.node())) && fs::exists(rank_file(exchange, layout.rank));
+}
+
+std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const std::string& problem) {
+  std::string why = problem;
+  try {
+    if (why.empty()) write_files(checkpoint);
+  } catch (const std::runtime_error& error) {
+    why = error.what();
+  }
+  bool first = false, failed = true;
+  try {
+    failed = anyone_has(why, first);
+  } catch (const std::runtime_error&) {
+    if (elastic_) remove(checkpoint.exchange);  // not all that go on can know whether it is whole
+    throw;
+  }
+  if (!failed) {
+    remove_others(checkpoint.exchange);
+    return std::nullopt;
+  }
+  remove(checkpoint.exchange);
+  return first ? why : "";
+}
+
+/// `first`: whether this rank is the first that has one.
+bool Checkpoints::anyone_has(const std::string& problem, bool& first) {
+  const int64_t from_behind = ranks_.layout.world_size() - ranks_.layout.rank;
+  at::Tensor largest = at::full({1}, problem.empty() ? 0 : from_behind, at::kLong);
+  ranks_.world->all_reduce(largest, comm::Reduce::kMax);
+  first = largest.item<int64_t>() == from_behind;
+  return largest.item<int64_t>() > 0;
+}
+
+void Checkpoints::write_files(const Checkpoint& checkpoint) const {
+  const int64_t k = checkpoint.exchange;
+  fs::create_directories(folder(k));
+  const io::Metadata metadata{{"config", config_}, {"exchange", std::to_string(k)}};
+  if (ranks_.layout.local_rank() == 0) {
+    io::Metadata with_progress = metadata;
+    with_progress["structure"] = checkpoint.structure;
+    with_progress["progress"] = checkpoint.progress;
+    io::write_safetensors(product_file(k), checkpoint.product, with_progress);
+    io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
+  }
+  io::Metadata with_own_progress = metadata;  // the nodes write one product where they share a file system
+  with_own_progress["progress"] = checkpoint.progress;
+  io::write_safetensors(rank_file(k, ranks_.layout.rank), checkpoint.rank, with_own_progress);
+}
+
+/// What a rank that was killed in save() left: files under construction, and folders that are not whole.
+void Checkpoints::remove_leftovers() const {
+  if (ranks_.layout.local_rank() != 0) return;
+  std::error_code ignored;
+  for (const int64_t k : exchanges_in(directory_)) {
+    io::remove_temporaries(folder(k));
+    if (!complete_here(k)) fs::remove_all(folder(k), ignored);
+  }
+}
+
+void Checkpoints::remove(int64_t exchange) const {
+  if (ranks_.layout.local_rank() != 0) return;
+  std::error_code ignored;  // ranks of several nodes may remove the same folder
+  fs::remove_all(folder(exchange), ignored);
+}
+
+/// Keeps this one and the whole one before.
+void Checkpoints::remove_others(int64_t exchange) const {
+  int64_t before = kNone;
+  const auto all = exchanges_in(directory_);
+  for (const int64_t k : all) {
+    if (k < exchange && is_whole(k)) before = k;
+  }
+  for (const int64_t k : all) {
+    if (k != exchange && k != before) remove(k);
+  }
+}
+
+/// As far as is seen here: where nodes were lost, the share that this rank wrote may have another rank's number.
+bool Checkpoints::is_whole(int64_t exchange) const {
+  std::set<std::string> kinds;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder(exchange), missing)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".safetensors")) kinds.insert(name.substr(0, name.find_first_of("-.")));
+  }
+  return kinds == std::set<std::string>{"node", "rank", "z"};
+}
+
+bool Checkpoints::complete_here(int64_t exchange) const {
+  if (!fs::exists(product_file(exchange))) return false;
+  const bool others = fs::exists(node_file(exchange, 0)) && fs::exists(rank_file(exchange, ranks_.layout.local_rank()));
+  return has_own(exchange) || (elastic_ && others);
+}
+
+int64_t Checkpoints::newest_here(int64_t at_most) const {
+  int64_t newest = kNone;
+  for (int64_t k : exchanges_in(directory_)) {
+    if (k <= at_most && complete_here(k)) newest = k;
+  }
+  return newest;
+}
+
+int64_t Checkpoints::smallest(int64_t mine) {
+  at::Tensor negative = at::full({1}, -mine, at::kLong);
+  ranks_.world->all_reduce(negative, comm::Reduce::kMax);
+  return -negative.item<int64_t>();
+}
+
+/// Before looking for files: of another layout there are none.
+void Checkpoints::check_options() const {
+  std::ifstream file(fs::path(directory_).parent_path() / "config.toml");
+  if (!file) return;
+  const std::string saved{std::istreambuf_iterator<char>(file), {}};
+  if (!config_.empty()) check_same_options(saved, config_, fs::path(directory_).parent_path());
+}
+
+Checkpoint Checkpoints::load(int64_t exchange) {
+  check_options();
+  remove_leftovers();
+  int64_t k = exchange != 0 ? exchange : std::numeric_limits<int64_t>::max();
+  for (int64_t before = -1; k != before;) {  // until all ranks have the same newest one
+    before = k;
+    k = smallest(newest_here(k));
+  }
+  if (k == kNone && fs::exists(fs::path(directory_).replace_filename("summary.json"))) {
+    throw std::invalid_argument(fmt::format("`resume`: got {}, a run that is finished and has no checkpoint to repeat",
+                                            fs::path(directory_).parent_path().string()));
+  }
+  if (k == kNone || (exchange != 0 && k != exchange)) {
+    throw std::invalid_argument(
+        exchange == 0 ? fmt::format("`resume`: no complete checkpoint in {}", directory_)
+                      : fmt::format("`resume_exchange` {}: no complete checkpoint in {}", exchange, directory_));
+  }
+  try {
+    const io::SafeTensors product = io::read_safetensors(product_file(k));
+    check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
+    const bool own = has_own(k);  // else node 0's, of which a newcomer keeps what all have
+    const auto& layout = ranks_.layout;
+    const std::string of_rank = rank_file(k, own ? layout.rank : layout.local_rank());
+    const io::SafeTensors rank = io::read_safetensors(of_rank);
+    Checkpoint checkpoint{.exchange = k,
+                          .product = product.tensors,
+                          .node = io::read_safetensors(node_file(k, own ? layout.node() : 0)).tensors,
+                          .rank = rank.tensors,
+                          .structure = entry_of(product, "structure", product_file(k)),
+                          .progress = entry_of(own ? rank : product, "progress", own ? of_rank : product_file(k))};
+    if (!own) forget_own(checkpoint);
+    return checkpoint;
+  } catch (const std::runtime_error& damaged) {
+    const int64_t earlier = newest_here(k - 1);
+    const std::string way_out =
+        earlier == kNone ? "" : fmt::format("; `resume_exchange` {} goes on from the one before", earlier);
+    throw std::runtime_error(damaged.what() + way_out);
+  }
+}
+
+namespace {
+
+// Names in what is handed over: of tensors, and of those that a newcomer has of its own, as type and sizes.
+constexpr const char* kNode = "node/";
+constexpr const char* kOwnOfNode = "own/node/";
+constexpr const char* kOwnOfRank = "own/{}/";  // the local rank
+
+at::Tensor shape_of(const at::Tensor& tensor) {
+  std::vector<int64_t> shape{static_cast<int64_t>(tensor.scalar_type())};
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  return at::tensor(shape, at::kLong);
+}
+
+at::Tensor of_shape(const at::Tensor& shape) {
+  const int64_t* numbers = shape.const_data_ptr<int64_t>();
+  return at::empty({numbers + 1, static_cast<size_t>(shape.numel() - 1)}, static_cast<at::ScalarType>(numbers[0]));
+}
+
+}  // namespace
+
+std::string to_bytes(const Handover& handover, const std::string& config, comm::Communicator& node) {
+  const Checkpoint& checkpoint = handover.checkpoint;
+  TensorDict tensors;
+  for (const auto& item : checkpoint.rank) tensors.insert(item.key(), shape_of(item.value()));
+  const auto own = comm::gather_texts(node, io::to_safetensors(tensors));
+  if (node.rank() != 0) return "";
+  tensors.clear();
+  for (size_t rank = 0; rank < own.size(); ++rank) {
+    for (const auto& item : io::parse_safetensors(own[rank], "a rank's shapes").tensors) {
+      tensors.insert(fmt::format(kOwnOfRank, rank) + item.key(), item.value());
+    }
+  }
+  for (const auto& item : checkpoint.product) tensors.insert(State::kZ + item.key(), item.value());
+  for (const auto& item : checkpoint.node) {
+    const bool own = is_nodes_own(item.key());
+    tensors.insert((own ? kOwnOfNode : kNode) + item.key(), own ? shape_of(item.value()) : item.value());
+  }
+  return io::to_safetensors(tensors, {{"config", config},
+                                      {"exchange", std::to_string(checkpoint.exchange)},
+                                      {"structure", checkpoint.structure},
+                                      {"progress", checkpoint.progress},
+                                      {"directory", handover.run_directory}});
+}
+
+Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node) {
+  const std::string name = "what the run hands over";
+  const io::SafeTensors given = io::parse_safetensors(std::move(bytes), name);
+  const auto text = [&](const char* key) { return entry_of(given, key, name); };
+  Handover handover;
+  handover.run_directory = text("directory");
+  check_same_options(text("config"), config, handover.run_directory);
+  Checkpoint& checkpoint = handover.checkpoint;
+  checkpoint.exchange = std::stoll(text("exchange"));
+  checkpoint.structure = text("structure");
+  checkpoint.progress = text("progress");
+  const auto each = [&](const std::string& prefix, const auto& take) {
+    for (const auto& item : given.tensors) {
+      if (item.key().starts_with(prefix)) take(item.key().substr(prefix.size()), item.value());
+    }
+  };
+  const auto own_in = [&](TensorDict& tensors) {
+    return [&](const std::string& key, const at::Tensor& shape) {
+      tensors.insert(key, of_newcomer(key, of_shape(shape), checkpoint));
+    };
+  };
+  each(State::kZ, [&](const std::string& key, const at::Tensor& z) { checkpoint.product.insert(key, z); });
+  each(kNode, [&](const std::string& key, const at::Tensor& value) { checkpoint.node.insert(key, value); });
+  each(kOwnOfNode, own_in(checkpoint.node));
+  each(fmt::format(kOwnOfRank, node.rank()), own_in(checkpoint.rank));
+  return handover;
+}
+
+}  // namespace prunex::train

@@ -1,0 +1,40 @@
+// What a run says of its exchanges: lines of metrics.jsonl, and scalars for TensorBoard.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "prunex/io/files.h"
+#include "prunex/train/run/metrics.h"
+
+namespace prunex::train {
+
+/// In the run directory; by "tfevents" TensorBoard knows it.
+inline constexpr const char* kEventFile = "events.out.tfevents.prunex";
+
+/// A disk that is full may have room again before the end: till then lines wait, which is said once, and the run goes
+/// on.
+class MetricsFile {
+ public:
+  /// Appends to the files that are there.
+  MetricsFile(const std::string& directory, bool tensorboard);
+
+  void append(const Metrics& metrics);
+  /// Why lines are missing in the file; empty if none is.
+  std::string problem();
+
+ private:
+  void attempt(const std::function<void()>& write);
+
+  io::GrowingFile lines_;
+  std::optional<io::GrowingFile> events_;
+  bool said_ = false;
+};
+
+/// Leaves the lines of the exchanges 1 … `last` and the scalars of the steps up to `step`, for a run that goes on
+/// there. That some lines are missing or damaged is said, and ends no run: the checkpoint has what it goes on from.
+void keep_exchanges(const std::string& directory, int64_t last, int64_t step);
+
+}  // namespace prunex::train

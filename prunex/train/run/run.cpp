@@ -1,0 +1,291 @@
+#include "prunex/train/run/run.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "prunex/io/files.h"
+#include "prunex/say.h"
+#include "prunex/stopwatch.h"
+#include "prunex/train/elastic/elastic.h"
+
+namespace prunex::train {
+namespace {
+
+// Automatic checkpoints take at most a twentieth of the time, whatever the disk.
+constexpr double kLeastPause = 20;
+// After the last exchange one is written if the results that follow are worth so much of the period.
+constexpr double kWorthAtTheEnd = 0.2;
+
+}  // namespace
+
+Safekeeping::Safekeeping(const TrainOptions& options, const std::string& run_directory, const std::string& config,
+                         comm::Hierarchy& ranks, StopRequest* stop)
+    : every_(options.checkpoint_every),
+      period_(options.checkpoint_seconds),
+      resume_exchange_(options.resume_exchange),
+      resumes_(!options.resume.empty()),
+      directory_(run_directory),
+      ranks_(ranks),
+      stop_(stop),
+      checkpoints_(run_directory, config, ranks, options.elastic) {}
+
+std::optional<Checkpoint> Safekeeping::load() {
+  if (!resumes_) return std::nullopt;
+  Checkpoint checkpoint = checkpoints_.load(resume_exchange_);
+  saved_ = checkpoint.exchange;
+  return checkpoint;
+}
+
+void Safekeeping::begin() {
+  saved_at_ = Stopwatch::now();
+  if (stop_ != nullptr && every_ != 0) stop_->hear();
+}
+
+Wishes Safekeeping::wishes(int64_t exchange, bool last) const {
+  Wishes mine;
+  if (const int signal = stop_ != nullptr ? stop_->signal() : 0; signal != 0) {
+    mine.stop = 1;
+    mine.signals = signal;
+  }
+  if (ranks_.layout.rank != 0) return mine;
+  const double since = Stopwatch::now() - saved_at_;
+  const bool due = every_ != kAutomatic ? every_ > 0 && exchange % every_ == 0
+                   : last               ? since >= kWorthAtTheEnd * period_
+                                        : since >= std::max(period_, kLeastPause * save_took_);
+  if (due) mine.checkpoint = 1;
+  return mine;
+}
+
+void Safekeeping::heed(const Wishes& all, const Checkpoint& checkpoint, const std::string& problem) {
+  save(checkpoint, problem);
+  if (!all.ends()) return;
+  ranks_.world->barrier();  // no rank leaves while another still needs it
+  throw Interrupted(
+      fmt::format("interrupted by signal {} after exchange {}{}", all.signal(), checkpoint.exchange, way_on()),
+      all.signal());
+}
+
+void Safekeeping::save(const Checkpoint& checkpoint, const std::string& problem) {
+  const double begin = Stopwatch::now();
+  const auto failure = checkpoints_.save(checkpoint, problem);
+  saved_at_ = Stopwatch::now();
+  save_took_ = saved_at_ - begin;
+  if (!failure) {
+    saved_ = checkpoint.exchange;
+  } else if (!failure->empty()) {
+    const auto rest = saved_ == 0 ? "there is none before" : fmt::format("that of exchange {} stays", saved_);
+    say(fmt::format("prunex: warning: no checkpoint of exchange {}: {}; {}\n", checkpoint.exchange, *failure, rest));
+  }
+}
+
+void Safekeeping::finish() {
+  if (every_ != kAutomatic || ranks_.layout.local_rank() != 0) return;
+  std::error_code ignored;  // ranks of several nodes may remove the same folder
+  std::filesystem::remove_all(directory_ + "/checkpoint", ignored);
+}
+
+std::string Safekeeping::way_on() const {
+  if (saved_ == 0) return "";
+  return fmt::format("; prunex train `resume` {} goes on after exchange {}", directory_, saved_);
+}
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kMicroseconds = 1e6;
+
+std::string what_happened(const comm::Change& change) {
+  const auto nodes = [](const std::vector<int>& who) {
+    return fmt::format("node{} {}", who.size() == 1 ? "" : "s", fmt::join(who, ", "));
+  };
+  std::string text = change.lost.empty() ? "" : "lost " + nodes(change.lost);
+  if (!change.joined.empty()) text += (text.empty() ? "" : ", ") + nodes(change.joined) + " joined";
+  return text.empty() ? "the nodes met again" : text;
+}
+
+ordered_json name_of(const char* what, int node, int rank, const std::string& name) {
+  return {{"name", what}, {"ph", "M"}, {"pid", node}, {"tid", rank}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+Trace::Trace(comm::Hierarchy& ranks) : ranks_(ranks) {
+  ranks.world->barrier();
+  origin_ = Stopwatch::now();
+}
+
+Trace::Trace(comm::Hierarchy& ranks, double seconds_before)
+    : ranks_(ranks), origin_(Stopwatch::now() - seconds_before) {}
+
+void Trace::add(const strategies::Phase& phase, int64_t k) {
+  events_.push_back({phase, k});
+}
+
+void Trace::add(const std::vector<strategies::Phase>& phases, int64_t k) {
+  for (const auto& phase : phases) add(phase, k);
+}
+
+/// This rank's events, one JSON object per line.
+std::string Trace::text() const {
+  const int node = ranks_.layout.node(), rank = ranks_.layout.rank;
+  std::string lines = name_of("process_name", node, rank, "node " + std::to_string(node)).dump() + "\n" +
+                      name_of("thread_name", node, rank, "rank " + std::to_string(rank)).dump() + "\n";
+  for (const auto& [phase, exchange] : events_) {
+    const ordered_json event{{"name", phase.name},
+                             {"ph", "X"},
+                             {"pid", node},
+                             {"tid", rank},
+                             {"ts", (phase.begin - origin_) * kMicroseconds},
+                             {"dur", phase.seconds * kMicroseconds},
+                             {"args", {{"exchange", exchange}, {"bytes", phase.bytes}}}};
+    lines += event.dump() + "\n";
+  }
+  return lines;
+}
+
+std::string Trace::gather() const {
+  std::string events;
+  for (const std::string& lines : comm::gather_texts(*ranks_.world, text())) {
+    for (const char c : lines) events += c == '\n' ? ",\n" : std::string(1, c);
+  }
+  events.resize(events.size() - 2);
+  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + events + "\n]}\n";
+}
+
+Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
+    : options_(options), config_(config), ranks_(ranks) {
+  open_directory(config);
+  comm::write_hang_reports_to(ranks_, directory_);
+  safe_.emplace(options_, directory_, config, ranks_, stop);
+}
+
+Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop,
+         std::string directory)
+    : options_(options), config_(config), ranks_(ranks), directory_(std::move(directory)) {
+  comm::write_hang_reports_to(ranks_, directory_);
+  safe_.emplace(options_, directory_, config, ranks_, stop);
+}
+
+/// Rank 0 chooses and makes it; the others need its name for their checkpoints.
+void Run::open_directory(const std::string& config) {
+  directory_ = options_.resume;
+  const bool resumes = !directory_.empty();
+  if (writes() && !resumes) {
+    directory_ = options_.run_dir;
+    if (directory_.empty()) {
+      directory_ = io::create_next_run_directory("runs", {options_.data.dataset, options_.model, options_.strategy});
+    } else {
+      io::create_run_directory(directory_);
+    }
+  }
+  if (writes()) {
+    lock_.emplace(directory_, "prunex train");
+    if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
+    io::remove_temporaries(directory_);
+    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
+  }
+  if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
+}
+
+void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
+  if (writes()) {
+    if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
+    open_record(summary, exchanges, precision);
+  }
+  if (options_.trace && options_.join.empty()) trace_.emplace(ranks_);
+  if (options_.trace && !options_.join.empty()) trace_.emplace(ranks_, summary.wall_seconds);
+  safe_->begin();
+}
+
+/// For who may join: for this user's eyes alone.
+void Run::publish(const comm::RunDoors& doors) {
+  if (!writes()) return;
+  io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600);
+}
+
+void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
+  metrics_file_ = std::make_unique<MetricsFile>(directory_, options_.tensorboard);
+  progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
+  progress_->start(directory_, precision);
+}
+
+/// Who wrote it before may have been lost before the last line.
+void Run::take_over_record(const Summary& summary, int64_t exchanges, const char* precision) {
+  const bool again = last_ && last_->exchange.index == summary.exchanges;
+  keep_exchanges(directory_, summary.exchanges - (again ? 1 : 0), summary.steps - (again ? 1 : 0));
+  open_record(summary, exchanges, precision);
+  if (again) metrics_file_->append(*last_);
+}
+
+void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision) {
+  comm::write_hang_reports_to(ranks_, directory_);
+  if (!writes()) return;
+  if (is_done(directory_)) throw comm::LeftBehind("[train] the others have ended the run without this node");
+  if (!metrics_file_) {
+    if (!std::filesystem::exists(directory_)) {
+      io::create_run_directory(directory_);
+      io::write_file_atomically(directory_ + "/config.toml", config_);
+    }
+    take_over_record(summary, exchanges, precision);
+  }
+  std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
+  record << to_json(change) << "\n" << std::flush;
+  end_progress();
+  say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), change.exchange,
+                  change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
+}
+
+void Run::report(const Metrics& metrics, double seconds_so_far, double samples_per_second) {
+  if (options_.elastic) last_ = metrics;
+  if (!writes()) return;
+  metrics_file_->append(metrics);
+  progress_->report(metrics, seconds_so_far, samples_per_second);
+}
+
+void Run::heed(const Wishes& wishes, const std::function<Checkpoint()>& snapshot) {
+  if (!wishes.any()) return;
+  if (wishes.ends()) end_progress();
+  const Checkpoint checkpoint = snapshot();
+  traced("checkpoint", checkpoint.exchange, [&] { safe_->heed(wishes, checkpoint, problem()); });
+}
+
+void Run::traced(const char* name, int64_t exchange, const std::function<void()>& work) {
+  const double begin = Stopwatch::now();
+  work();
+  trace({name, begin, Stopwatch::now() - begin}, exchange);
+}
+
+void Run::trace(const strategies::Phase& phase, int64_t exchange) {
+  if (trace_) trace_->add(phase, exchange);
+}
+
+void Run::trace(const std::vector<strategies::Phase>& phases, int64_t exchange) {
+  if (trace_) trace_->add(phases, exchange);
+}
+
+void Run::end_progress() {
+  if (progress_) progress_->finish();
+}
+
+void Run::write_trace() {
+  if (!trace_) return;
+  const std::string text = trace_->gather();
+  if (writes()) io::write_file_atomically(directory_ + "/trace.json", text);
+}
+
+void Run::finish() {
+  ranks_.world->barrier();  // no rank leaves while another still needs it
+  std::error_code ignored;
+  if (writes()) std::filesystem::remove(directory_ + "/" + kDoorsFile, ignored);
+  safe_->finish();
+  if (progress_) progress_->done();
+}
+
+}  // namespace prunex::train
