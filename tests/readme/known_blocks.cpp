@@ -155,10 +155,7 @@ const std::vector<KnownBlock>& known_blocks() {
 
 const std::vector<KnownBlock>& known_spans() {
   static const std::vector<KnownBlock> spans{
-      {.file = "README.md",
-       .start = "prunex train --help",
-       .changes = {},
-       .prints = {"--config", "--strategy"}},
+      {.file = "README.md", .start = "prunex train --help", .changes = {}, .prints = {"--config", "--strategy"}},
       {.file = "README.md", .start = "build/release/prunex", .why_not = "where the command is"},
       {.file = "README.md",
        .start = "prunex bench all_reduce --line-rate MBIT",
