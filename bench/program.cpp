@@ -4,7 +4,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <map>
 
 #include "prunex/models/models.h"
 

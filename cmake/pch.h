@@ -2,8 +2,3 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/ordered_dict.h>
-
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>

@@ -18,6 +18,7 @@
 
 #include "launch/error_lines.h"
 #include "launch/process.h"
+#include "launch/stop_signals.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/environment.h"

@@ -5,7 +5,6 @@
 #include <sys/types.h>
 
 #include <csignal>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>

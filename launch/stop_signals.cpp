@@ -1,4 +1,4 @@
-#include "launch/launch.h"
+#include "launch/stop_signals.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>

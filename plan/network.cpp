@@ -1,4 +1,3 @@
-#include <stdexcept>
 
 #include "plan/cluster.h"
 #include "plan/flows.h"

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "prunex/comm/cost_model.h"
-#include "report/study.h"
+#include "report/statistics.h"
+#include "report/tasks.h"
 
 namespace prunex::plan {
 

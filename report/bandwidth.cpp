@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 #include <algorithm>
-#include <cmath>
-#include <set>
 
 #include "report/drawing.h"
 #include "report/figures.h"

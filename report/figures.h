@@ -6,12 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "report/format.h"
 #include "report/plot.h"
-#include "report/study.h"
+#include "report/tasks.h"
 
 namespace prunex::report {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/figures.h"
-#include "report/study.h"
+#include "report/tasks.h"
 
 namespace prunex::report {
 

@@ -5,13 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "report/json_fields.h"
 #include "report/run.h"
-#include "report/study.h"
+#include "report/statistics.h"
 
 namespace prunex::report {
 namespace {

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "report/figures.h"
 #include "report/format.h"
 #include "report/page.h"
-#include "report/study.h"
+#include "report/statistics.h"
+#include "report/tasks.h"
 #include "report/verdict.h"
 
 namespace prunex::report {

@@ -1,4 +1,4 @@
-#include "report/study.h"
+#include "report/statistics.h"
 
 #include <algorithm>
 #include <cmath>

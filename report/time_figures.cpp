@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
-#include <string_view>
 
 #include "report/figures.h"
 #include "report/plot.h"

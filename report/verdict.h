@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "report/study.h"
+#include "report/statistics.h"
+#include "report/tasks.h"
 
 namespace prunex::report {
 

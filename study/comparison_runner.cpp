@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -21,6 +20,7 @@
 
 #include "launch/launch.h"
 #include "launch/process.h"
+#include "launch/stop_signals.h"
 #include "prunex/comm/meet/socket.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"

@@ -1,4 +1,4 @@
-#include "study/comparison_runner.h"
+#include "study/sitting.h"
 
 #include <fmt/format.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-#include "study/comparison_runner.h"
+#include "study/verify.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

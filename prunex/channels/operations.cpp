@@ -1,7 +1,5 @@
 #include "prunex/channels/operations.h"
 
-#include <algorithm>
-
 namespace prunex::channels {
 namespace {
 

@@ -1,8 +1,6 @@
 // What messages between nodes cost, as formulas: docs/communication.md, "Cost".
 #pragma once
 
-#include <cstdint>
-
 namespace prunex::comm {
 
 enum class Form {

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <optional>
 #include <stdexcept>
 
 #include "prunex/data/augment.h"

@@ -3,8 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-
 #include "prunex/data/dataset.h"
 #include "prunex/data/loader.h"
 

@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 
 #include "prunex/data/decode.h"
 #include "prunex/data/encoded_images.h"

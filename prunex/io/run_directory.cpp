@@ -13,7 +13,6 @@
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
-#include <utility>
 
 namespace prunex::io {
 namespace {

@@ -1,6 +1,5 @@
 #include "prunex/prune/cost.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>

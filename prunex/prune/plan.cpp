@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
-#include <stdexcept>
 #include <tuple>
 
 namespace prunex::prune {

@@ -2,7 +2,6 @@
 // configuration files, resumed runs, records and docs/options.md are made of such lists.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>

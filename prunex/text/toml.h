@@ -1,7 +1,6 @@
 // TOML from files: one reader, errors with file and line.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 

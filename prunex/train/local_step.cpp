@@ -11,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 namespace prunex::train {

@@ -1,4 +1,4 @@
-#include "prunex/train/network.h"
+#include "prunex/train/remarks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,7 +1,6 @@
 // A trained network whose answers another one learns.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "prunex/comm/communicator.h"

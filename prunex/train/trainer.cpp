@@ -11,6 +11,7 @@
 #include "prunex/say.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
+#include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {

@@ -24,7 +24,7 @@ def _stream(device: torch.device, ready: torch.cuda.Event | None,
         return nullcontext()
     if device not in streams:
         torch.cuda.set_device(device)  # of this thread
-        streams[device] = torch.cuda.Stream(device)
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     streams[device].wait_event(ready)
     return torch.cuda.stream(streams[device])
 

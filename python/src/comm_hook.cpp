@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <stdexcept>
 
 #include "prunex/prune/words.h"
 #include "prunex/strategies/exchange/payload.h"

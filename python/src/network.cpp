@@ -8,7 +8,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 

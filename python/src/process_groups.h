@@ -3,7 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,7 @@
 """LocalSGD, DiLoCo and HSADMM against their formulas written out in PyTorch, on real ranks."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -161,6 +163,20 @@ def test_a_schedule_that_begins_low_is_refused_or_warned_of():
         with pytest.warns(UserWarning, match="has grown from 0.001 to 0.05"):
             train_step(net, optimizer, 0, 2)
         train_step(net, optimizer, 0, 3)
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_gradients_that_a_scaler_leaves_scaled_are_refused(unscaled):
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.05, fused=True)
+    refused = pytest.raises(ValueError, match="wanted `scaler.unscale_")
+    with contextlib.nullcontext() if unscaled else refused, admm(net, optimizer):
+        images, labels = batch(0, 1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(nn.functional.cross_entropy(net(images), labels)).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tools/prunex/command_line.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace {
 

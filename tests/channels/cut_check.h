@@ -1,8 +1,6 @@
 // The property that every pruned network must have: cutting equals masking.
 #pragma once
 
-#include <vector>
-
 #include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/program.h"

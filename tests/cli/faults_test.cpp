@@ -6,8 +6,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <iterator>
-#include <sstream>
 
 #include "command.h"
 #include "tests/scratch.h"

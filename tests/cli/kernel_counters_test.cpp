@@ -1,7 +1,6 @@
 // The bytes a run reports against those the kernel saw.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>

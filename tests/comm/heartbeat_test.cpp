@@ -11,7 +11,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <vector>
 

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <iterator>
 #include <thread>
 
 #include "prunex/comm/connect.h"

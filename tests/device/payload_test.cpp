@@ -4,8 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "prunex/strategies/exchange/rounding.h"
 #include "tests/device/pretend_device.h"
 

@@ -4,8 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "prunex/tensors.h"
 
 namespace prunex::tests {

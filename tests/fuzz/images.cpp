@@ -2,7 +2,6 @@
 #include <webp/encode.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "prunex/data/decode.h"
 #include "prunex/data/shards.h"

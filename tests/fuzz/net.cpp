@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include "prunex/comm/elastic/door.h"
 #include "prunex/comm/elastic/invitation.h"

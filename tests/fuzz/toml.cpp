@@ -1,7 +1,5 @@
 // TOML: configurations of runs and files of comparisons. What is read is written and read again.
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "prunex/text/settings.h"
 #include "study/comparison.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launch/error_lines.h"
+#include "launch/stop_signals.h"
 
 namespace prunex::launch {
 namespace {

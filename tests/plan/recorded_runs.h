@@ -7,7 +7,7 @@
 
 #include "prunex/comm/cost_model.h"
 #include "report/run.h"
-#include "report/study.h"
+#include "report/tasks.h"
 
 namespace prunex::tests {
 

@@ -1,7 +1,6 @@
 // Files as a stranger may send them.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>

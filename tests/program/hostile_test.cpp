@@ -6,8 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "prunex/program/operations.h"
 #include "prunex/program/pt2.h"
 #include "tests/program/graphs.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <set>
 #include <stdexcept>
 
 #include "prunex/program/builder.h"

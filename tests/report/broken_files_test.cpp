@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "report/report.h"

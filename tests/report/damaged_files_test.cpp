@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "report/report.h"
 #include "tests/mutations.h"
 #include "tests/report/run_files.h"

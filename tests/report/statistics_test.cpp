@@ -1,5 +1,5 @@
 // Expected values: printed tables of Student's t (two-sided 95 %), and sums done by hand.
-#include "report/study.h"
+#include "report/statistics.h"
 
 #include <gtest/gtest.h>
 

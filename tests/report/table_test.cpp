@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "report/study.h"
+#include "report/tasks.h"
 
 namespace prunex::report {
 namespace {

@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <vector>
 
 #include "prunex/comm/connect.h"

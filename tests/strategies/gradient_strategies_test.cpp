@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 
 #include "gradient_runs.h"
 #include "prunex/comm/connect.h"

@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <vector>
 
 #include "prunex/comm/connect.h"

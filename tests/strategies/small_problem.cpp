@@ -4,8 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
-#include <algorithm>
-
 #include "prunex/comm/connect.h"
 #include "tests/groups.h"
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "study/sitting.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "prunex/train/options.h"
-#include "report/study.h"
+#include "report/tasks.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 #include "tests/tools/in_process.h"

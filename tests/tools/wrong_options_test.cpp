@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
-
 #include "tests/tools/in_process.h"
 #include "tools/prunex/command_line.h"
 #include "tools/prunex/help.h"

@@ -6,8 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <stdexcept>
-
 #include "prunex/comm/communicator.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/prune/training_groups.h"

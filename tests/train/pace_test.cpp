@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "prunex/comm/connect.h"
 
 namespace prunex::train {

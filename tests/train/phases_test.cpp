@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "prunex/data/load.h"
 #include "prunex/io/safetensors.h"

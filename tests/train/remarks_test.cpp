@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
+#include "prunex/train/remarks.h"
 #include "small_network.h"
 #include "tests/scratch.h"
 

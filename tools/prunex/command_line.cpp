@@ -20,6 +20,7 @@
 #include "prunex/text/option.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
+#include "tools/prunex/standard_streams.h"
 #include "tools/prunex/version.h"
 
 namespace prunex::tools {

@@ -1,4 +1,4 @@
-// The whole command line: sub-commands, parsing, errors, exit codes, and its standard input, output and error.
+// The whole command line: sub-commands, parsing, errors, exit codes.
 #pragma once
 
 #include <memory>
@@ -21,17 +21,5 @@ int run_command_line(int argc, char** argv);
 /// before it, if it is one.
 std::string no_more_threads();
 std::string name_network(const std::string& message, const CLI::App& app);
-
-/// To be called before anything is opened. Those that are closed get a place holder, so that no file or socket takes
-/// their number and is written to as if it were one of them; writing to a closed standard output stays an error. A pipe
-/// that nobody reads and a file beyond ulimit -f are an error of the write, not the end of the process.
-void prepare_standard_streams();
-
-/// Why what was printed did not arrive, such as "cannot write standard output: No space left on device"; empty if it
-/// did.
-std::string output_problem();
-
-/// Drops what did not arrive, for a command whose results are elsewhere, too: then output_problem() is empty.
-void forget_output();
 
 }  // namespace prunex::tools

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <system_error>
 

@@ -12,10 +12,12 @@
 #include "prunex/train/options.h"
 #include "prunex/version.h"
 #include "report/report.h"
-#include "report/study.h"
+#include "report/tasks.h"
 #include "study/comparison.h"
 #include "study/comparison_record.h"
 #include "study/comparison_runner.h"
+#include "study/sitting.h"
+#include "study/verify.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 

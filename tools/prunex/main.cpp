@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include "tools/prunex/command_line.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "report/report.h"
-#include "report/study.h"
+#include "report/tasks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 

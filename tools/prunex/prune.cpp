@@ -21,6 +21,7 @@
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
 #include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/remarks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/prune_report.h"
 

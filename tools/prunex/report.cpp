@@ -3,13 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <stdexcept>
-#include <utility>
-
 #include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "report/study.h"
+#include "report/tasks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 

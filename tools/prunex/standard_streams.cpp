@@ -1,4 +1,4 @@
-#include "tools/prunex/command_line.h"
+#include "tools/prunex/standard_streams.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -6,13 +6,13 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "launch/launch.h"
+#include "launch/stop_signals.h"
 #include "prunex/comm/connect.h"
 #include "prunex/comm/meet/socket.h"
 #include "prunex/comm/watch/signals.h"
@@ -26,6 +26,7 @@
 #include "tools/prunex/command_line.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/help.h"
+#include "tools/prunex/standard_streams.h"
 
 namespace prunex::tools {
 namespace {

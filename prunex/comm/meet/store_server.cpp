@@ -7,7 +7,6 @@
 #include <list>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <thread>
 
 #include "prunex/comm/meet/store.h"

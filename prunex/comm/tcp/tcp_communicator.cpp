@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <functional>
-#include <stdexcept>
 #include <utility>
 
 namespace prunex::comm {

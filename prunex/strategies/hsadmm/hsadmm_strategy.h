@@ -1,7 +1,6 @@
 // The strategy behind make_hsadmm(): one rank's part in an exchange, and its state.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

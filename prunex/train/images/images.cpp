@@ -11,6 +11,7 @@
 #include "prunex/train/images/division.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
+#include "prunex/train/remarks.h"
 
 namespace prunex::train {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <stdexcept>
 
 #include "prunex/data/augment.h"
 #include "prunex/models/models.h"

@@ -1,11 +1,8 @@
 #include "prunex/train/run/metrics.h"
 
 #include <fmt/format.h>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <concepts>
 #include <map>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "report/study.h"
+#include "report/tasks.h"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Runs are written by run_files.h; expected values are what it wrote.
-#include "report/study.h"
+#include "report/tasks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
