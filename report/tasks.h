@@ -1,5 +1,5 @@
-// Runs in order: those that differ only by seed belong together, those of one task are compared; what runs were told, as
-// one would type it.
+// Runs in order: those that differ only by seed belong together, those of one task are compared; what runs were told,
+// as one would type it.
 #pragma once
 
 #include <cstddef>

@@ -47,6 +47,7 @@ void check(const PenaltyOptions& options) {
   at_least("`kappa`", options.kappa, 0);
   positive("`rho1`", options.rho1);
   at_least("`rho2`", options.rho2, 0);
+  at_least("`rho2_ratio`", options.rho2_ratio, 0);
   at_least("`rho1_max`", options.rho1_max, 0);
   at_least("`rho2_max`", options.rho2_max, 0);
   at_least("`tau`", options.tau, 1);

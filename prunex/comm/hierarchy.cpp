@@ -1,5 +1,7 @@
 #include "prunex/comm/hierarchy.h"
 
+#include <stdexcept>
+
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
@@ -22,6 +24,14 @@ Group rail_part(const Layout& layout, const std::string& name, int first, int st
 }
 
 }  // namespace
+
+BackgroundUse::BackgroundUse(const Hierarchy& ranks) : taken_(ranks.in_background) {
+  if (!taken_->exchange(true)) return;
+  throw std::invalid_argument(
+      "these ranks have a strategy already that exchanges beside steps (ddp, or `overlap`): wanted one at a time on "
+      "the "
+      "same connections");
+}
 
 std::vector<Membership> memberships(const Layout& layout) {
   const int node = layout.node(), per_site = layout.nodes_per_site(), place = node % per_site;

@@ -62,6 +62,9 @@ void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& op
 Loader::Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images)
     : dataset_(std::move(dataset)), images_(std::move(images)), options_(options) {
   check_options(dataset_, size(), options_);
+  for (const int64_t number : images_) {
+    TORCH_CHECK(number >= 0 && number < dataset_.size(), "[data] no image ", number, " among ", dataset_.size());
+  }
   if (!dataset_.is_streamed()) dataset_.images = dataset_.images.contiguous(at::MemoryFormat::ChannelsLast);
   dataset_.labels = dataset_.labels.contiguous();
 }

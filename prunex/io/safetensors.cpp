@@ -113,6 +113,7 @@ std::string head_of(const std::string& name, const char* dtype, at::IntArrayRef 
 }
 
 Metadata with_checksums(const TensorDict& tensors, Metadata metadata) {
+  metadata.erase(kChecksumsKey);  // of the file that these were read from
   Checksums checksums{{kMetadataName, metadata_checksum(metadata)}};
   for (auto& item : tensors) {
     const auto& name = item.key();

@@ -120,6 +120,7 @@ ValueId Builder::conv2d(const std::string& name, ValueId x, const ConvOptions& o
           fmt::format("{}: {} groups do not divide {} input and {} output channels", name, o.groups, in, o.out));
   const int64_t reach = o.dilation * (o.kernel - 1) + 1;
   out[1].factor = o.out;
+  require(o.stride > 0, fmt::format("a convolution's stride: got {}, wanted 1 or more", o.stride));
   for (int axis : {2, 3}) out[axis].factor = windows(out[axis].factor, reach, o.stride, o.padding);
   require(out[2].factor > 0 && out[3].factor > 0,
           fmt::format("{}: the {}x{} kernel does not fit into its input", name, o.kernel, o.kernel));
@@ -194,6 +195,7 @@ ValueId Builder::dropout(ValueId x, double p) {
 
 ValueId Builder::pool(const std::string& target, ValueId x, const PoolOptions& o) {
   Shape out = image_shape(x, target);
+  require(o.stride > 0, fmt::format("a pooling's stride: got {}, wanted 1 or more", o.stride));
   for (int axis : {2, 3}) out[axis].factor = windows(out[axis].factor, o.kernel, o.stride, o.padding);
   require(out[2].factor > 0 && out[3].factor > 0,
           fmt::format("{}: the {}x{} window does not fit into its input", target, o.kernel, o.kernel));

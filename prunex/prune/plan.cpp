@@ -247,6 +247,11 @@ Counts Planner::rounded(const Counts& removed, const Counts& alive) const {
 Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, const Target& target,
                    double progress) const {
   TORCH_CHECK(scores.size() == groups_.size(), "[prune] scores of ", scores.size(), " groups, wanted ", groups_.size());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const auto units = static_cast<int64_t>(scores[group].size());
+    TORCH_CHECK(units == 0 || units == groups_[group].size, "[prune] scores of ", units, " units of ",
+                groups_[group].name, ", wanted ", groups_[group].size);
+  }
   const Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
   const Counts removed = select(rank(problem, true), problem);
   const Counts kept = rounded(removed, problem.alive);

@@ -143,6 +143,7 @@ Remaining remaining(const std::vector<Group>& groups, const Masks& alive, const 
 
 std::vector<UnitScores> spread(const std::vector<UnitScores>& scores, const std::vector<Group>& groups,
                                const Masks& alive) {
+  TORCH_CHECK(scores.size() == groups.size(), "[prune] scores of ", scores.size(), " groups, wanted ", groups.size());
   std::vector<UnitScores> all;
   for (size_t group = 0; group < groups.size(); ++group) {
     all.emplace_back();

@@ -140,6 +140,16 @@ void check_shape(const at::Tensor& tensor, const TensorCut& cut, const std::stri
               to_text(cut.shape), ", got ", to_text(tensor.sizes()));
 }
 
+void check_positions(const TensorCut& cut, const std::string& name) {
+  for (const auto& [axis, kept] : cut.kept) {
+    TORCH_CHECK(axis >= 0 && axis < static_cast<int64_t>(cut.shape.size()), "[sparsity] '", name, "' has no axis ",
+                axis);
+    const int64_t size = cut.shape[static_cast<size_t>(axis)];
+    const bool within = std::all_of(kept.begin(), kept.end(), [&](int64_t at) { return at >= 0 && at < size; });
+    TORCH_CHECK(within, "[sparsity] '", name, "' keeps positions of axis ", axis, " beyond its ", size);
+  }
+}
+
 bool is_row_major(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() &&
          !tensor.is_neg();
@@ -263,6 +273,7 @@ std::vector<int64_t> shape_after(const TensorCut& cut) {
 
 at::Tensor slice(const at::Tensor& tensor, const TensorCut& cut, const std::string& name) {
   check_shape(tensor, cut, name);
+  check_positions(cut, name);
   const at::NoGradGuard no_grad;
   const auto shape = shape_after(cut);
   at::Tensor result = at::empty_strided(shape, strides_like(tensor, shape), tensor.options().requires_grad(false));

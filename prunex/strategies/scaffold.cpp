@@ -7,6 +7,7 @@
 
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/exchange/exchange_buffer.h"
+#include "prunex/strategies/start.h"
 
 namespace prunex::strategies {
 namespace {
@@ -73,8 +74,7 @@ Scaffold::Scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptio
       controls_({c_, TensorDict()}, options.exchange, ranks_),
       whole_(controls_.shards(), c_node_, sparsity::Supports()) {
   at::NoGradGuard no_grad;
-  for (auto& z : z_.params) ranks.world->broadcast(z.value());
-  for (auto& z : z_.buffers) ranks.world->broadcast(z.value());
+  start_equal(z_, *ranks.world);
   for (auto& theta : replica.weights.params) theta.value().copy_(z_.params[theta.key()]);
   for (auto& buffer : replica.weights.buffers) buffer.value().copy_(z_.buffers[buffer.key()]);
 }

@@ -75,15 +75,17 @@ struct State {
   TensorDict rank;    ///< a rank's own: "u/…", "v/…"
 };
 
-/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank;
-/// after_update and finish are collective.
+/// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank, which
+/// borrows the Hierarchy that it is made with: that may not move. All ranks make equally many steps, and call both
+/// hooks in each: which of them talk is the strategy's own matter (of those of gradients before_update, and ddp in
+/// backward; of the others after_update). finish() is collective.
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
   /// For the optimizer; valid until the next exchange.
   virtual const LocalTerms& local_terms() const = 0;
-  /// After backward, before the optimizer: may change gradients.
+  /// After backward, before the optimizer: may change gradients, or put other tensors in their place.
   virtual void before_update(Replica& replica) = 0;
   /// After the optimizer's step number `step`, counted from 1: may change weights, buffers and momentum.
   virtual Exchange after_update(Replica& replica, int64_t step) = 0;

@@ -91,8 +91,13 @@ void clip_gradients(TensorDict& params, const TensorDict& masks, double most) {
 void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
                     const StepNumbers* numbers) {
   at::NoGradGuard no_grad;
+  const bool sums = options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov;
+  for (const auto& state : replica.optimizer) {
+    TORCH_CHECK(options.rule == Optimizer::kMuon || (state.key() == "momentum") == sums, "[train] the optimizer has ",
+                state.key(), ", which its rule does not: wanted fresh_state() of the rule");
+  }
   if (options.clip_norm > 0) clip_gradients(replica.weights.params, terms.masks, options.clip_norm);
-  if (options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov) {
+  if (sums) {
     return sgd_step(replica, terms, options, numbers);
   }
   auto gathered = gather(replica, terms);

@@ -53,6 +53,14 @@ void expect_refused(const std::string& bytes, const std::string& reason) {
       << bytes;
 }
 
+TEST(SafeTensors, AreWrittenAgainWithTheMetadataThatTheyWereReadWith) {
+  TensorDict tensors;
+  tensors.insert("a", at::ones({2}));
+  const std::string once = to_safetensors(tensors, {{"key", "value"}, {"prunex.crc32", "of another file"}});
+  const SafeTensors back = parse_safetensors(once, "it");
+  EXPECT_EQ(back.metadata, (Metadata{{"key", "value"}}));
+}
+
 TEST(SafeTensors, RoundTripsEveryTypeInTheOrderOfTheDictionary) {
   Scratch scratch;
   TensorDict tensors = one_of_each_type();

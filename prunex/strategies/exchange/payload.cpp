@@ -109,12 +109,20 @@ int bits_of(Payload payload) {
   return payload == Payload::kInt1 ? 1 : 0;
 }
 
+void Codec::check(const at::Tensor& values, Extent extent, const at::Tensor& message) const {
+  TORCH_CHECK(values.numel() >= extent.size() && message.numel() >= bytes(extent), "[strategies] room for ",
+              values.numel(), " numbers and ", message.numel(), " bytes, wanted ", extent.size(), " and ",
+              bytes(extent));
+}
+
 void Codec::encode(const at::Tensor& values, Extent extent, const at::Tensor& bytes) const {
+  check(values, extent, bytes);
   if (!values.is_cpu()) return encode_by_operations(payload_, values, extent, bytes);
   encode(values.const_data_ptr<float>(), extent, bytes.mutable_data_ptr<uint8_t>());
 }
 
 void Codec::decode(const at::Tensor& bytes, Extent extent, const at::Tensor& values) const {
+  check(values, extent, bytes);
   if (!values.is_cpu()) return decode_by_operations(payload_, bytes, extent, values);
   decode(bytes.const_data_ptr<uint8_t>(), extent, values.mutable_data_ptr<float>());
 }

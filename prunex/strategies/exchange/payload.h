@@ -51,6 +51,8 @@ class Codec {
   void decode(const uint8_t* bytes, Extent extent, float* values) const;
 
  private:
+  void check(const at::Tensor& values, Extent extent, const at::Tensor& message) const;
+
   Payload payload_;
 };
 

@@ -77,13 +77,17 @@ class Ddp final : public GradientStrategy {
         codec_(options.exchange.payload),
         bucket_sizes_(options.buckets),
         params_(replica.weights.params),
-        buckets_(params_, bucket_sizes_) {
+        buckets_(params_, bucket_sizes_),
+        in_background_(ranks) {
     listen();
   }
 
   ~Ddp() override { stop_listening(); }
 
   Exchange after_update(Replica& replica, int64_t step) override {
+    if (std::find(copied_.begin(), copied_.end(), true) != copied_.end()) {
+      throw std::logic_error("[strategies] ddp: wanted before_update() between backward and the optimizer");
+    }
     Exchange exchange = GradientStrategy::after_update(replica, step);
     if (!exchange.exchanged) return exchange;
     const auto ready = readiness_.take();
@@ -119,10 +123,17 @@ class Ddp final : public GradientStrategy {
     forget_step();
   }
 
-  /// Buckets leave in one order on all ranks, the last parameters first.
+  /// Buckets leave in one order on all ranks, the last parameters first. A gradient that grows again, in a second
+  /// backward, waits for before_update().
   void take(size_t parameter, const at::Tensor& theta) {
     at::NoGradGuard no_grad;
+    if (copied_[parameter]) {
+      grown_ = true;
+      return;
+    }
     at::Tensor place = buckets_.view(static_cast<int64_t>(parameter));
+    // what a further backward adds to is not what is on its way
+    if (theta.grad().defined() && theta.grad().is_alias_of(place)) theta.mutable_grad() = theta.grad().clone();
     if (theta.grad().defined()) {
       place.copy_(theta.grad());
     } else {
@@ -141,8 +152,12 @@ class Ddp final : public GradientStrategy {
     exchange_.mean_over_ranks(buffer, codec_);
   }
 
-  /// Parameters that this step did not use count as zero.
+  /// Parameters that this step did not use count as zero. After several backwards their sums leave once more, whole.
   void average_gradients(TensorDict& params) override {
+    if (grown_) {
+      background_.wait();
+      forget_step();
+    }
     for (size_t i = params.size(); i-- > 0;) {
       if (!copied_[i]) take(i, params[i].value());
     }
@@ -153,12 +168,13 @@ class Ddp final : public GradientStrategy {
     background_.wait();
     readiness_.end_waiting();
     for (size_t i = 0; i < params.size(); ++i)
-      params[i].value().mutable_grad() = buckets_.view(static_cast<int64_t>(i));
+      params[i].value().mutable_grad() = buckets_.view(static_cast<int64_t>(i)).variable_data();  // no view: detach_()
     forget_step();
   }
 
   void forget_step() {
     next_ = 0;
+    grown_ = false;
     copied_.assign(params_.size(), false);
     missing_.resize(static_cast<size_t>(buckets_.count()));
     for (int bucket = 0; bucket < buckets_.count(); ++bucket)
@@ -171,9 +187,11 @@ class Ddp final : public GradientStrategy {
   TensorDict params_;  // the replica's own
   GradientBuckets buckets_;
   std::vector<bool> copied_;  // of this step's gradients
+  bool grown_ = false;        // some of them since
   std::vector<int> missing_;  // of every bucket
   int next_ = 0;              // bucket to leave
   Readiness readiness_;
+  const comm::BackgroundUse in_background_;
   Background background_;  // the last member: ends before what it uses
 };
 

@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <stdexcept>
+#include <vector>
 
 #include "prunex/strategies/dictionaries.h"
+#include "prunex/strategies/start.h"
 
 namespace prunex::strategies {
 
@@ -14,15 +16,22 @@ GradientStrategy::GradientStrategy(Replica& replica, comm::Hierarchy& ranks, con
   if (reporting.steps < 1 || reporting.total_steps < 1) {
     throw std::invalid_argument("`local_steps`: wanted 1 or more, in a run of 1 or more steps");
   }
-  if (begin == Begin::kEqual) return;
-  at::NoGradGuard no_grad;
-  for (auto& tensor : product_.params) ranks.world->broadcast(tensor.value());
-  for (auto& tensor : product_.buffers) ranks.world->broadcast(tensor.value());
+  if (begin == Begin::kEqual) {
+    expect_usable(product_.params);
+  } else {
+    start_equal(product_, *ranks.world);
+  }
 }
 
+/// What is not trained stays without a gradient: zeros would let weight decay move it.
 void GradientStrategy::before_update(Replica& replica) {
   at::NoGradGuard no_grad;
+  std::vector<at::Tensor> frozen;
+  for (const auto& theta : replica.weights.params) {
+    if (!theta.value().requires_grad() && !theta.value().grad().defined()) frozen.push_back(theta.value());
+  }
   average_gradients(replica.weights.params);
+  for (at::Tensor& theta : frozen) theta.mutable_grad().reset();
 }
 
 Exchange GradientStrategy::after_update(Replica&, int64_t step) {

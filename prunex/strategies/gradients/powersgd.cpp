@@ -80,9 +80,10 @@ class PowerSgd final : public GradientStrategy {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
     for (size_t i = 0; i < replica.weights.params.size(); ++i) {
       const at::Tensor theta = replica.weights.params[i].value().detach();
-      const int64_t rows = theta.dim() > 1 ? theta.size(0) : 1, columns = theta.numel() / rows;
+      const bool matrix = theta.dim() > 1 && theta.numel() > 0;
+      const int64_t rows = matrix ? theta.size(0) : 1, columns = theta.numel() / rows;
       const int64_t rank = std::min({options.rank, rows, columns});
-      if (theta.dim() < 2 || !shrinks(rows, columns, rank, options.least_shrinkage)) {
+      if (!matrix || !shrinks(rows, columns, rank, options.least_shrinkage)) {
         whole_.push_back(static_cast<int64_t>(i));
         continue;
       }

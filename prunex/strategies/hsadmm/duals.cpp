@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "prunex/admm/updates.h"
@@ -17,6 +18,9 @@ Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm:
     : options_(options), local_(local), layout_(layout), shards_(shards), names_(std::move(names)) {
   for (int64_t step = 1; local.learning_rate && step <= local.total_steps; ++step) {
     largest_rate_ = std::max(largest_rate_, local.learning_rate(step));
+  }
+  if (options.penalty.rule == admm::PenaltyRule::kKappa && options.penalty.rho1_max == 0 && !(largest_rate_ > 0)) {
+    throw std::invalid_argument("learning_rate: got 0 in all steps, wanted one above 0: the kappa rule divides by it");
   }
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);

@@ -6,6 +6,7 @@
 #include "prunex/admm/updates.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/hsadmm/hsadmm_strategy.h"
+#include "prunex/strategies/start.h"
 
 namespace prunex::strategies {
 
@@ -17,10 +18,9 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
       k_(options_.local.exchanges_before),
       z_{clones(replica.weights.params), clones(replica.weights.buffers)},
       work_(z_, options_.exchange, ranks_) {
+  if (options_.overlap > 0) in_background_.emplace(ranks);
   at::NoGradGuard no_grad;
-  for (auto& tensor : replica.weights.params) ranks.world->broadcast(tensor.value());
-  for (auto& tensor : replica.weights.buffers) ranks.world->broadcast(tensor.value());
-
+  start_equal(replica.weights, *ranks.world);
   for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
   for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
   if (options_.consensus.penalty.kappa > 0) make_duals();

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -8,8 +9,24 @@
 
 namespace prunex::strategies {
 
+namespace {
+
+void refuse_unless(bool good, const char* option, double got, const char* wanted) {
+  if (!good) throw std::invalid_argument(fmt::format("{}: got {}, wanted {}", option, got, wanted));
+}
+
+}  // namespace
+
 void check(const HsadmmOptions& options, const TensorDict& params) {
   admm::check(options.consensus.penalty);
+  const auto& [rate, momentum, from] = options.outer;
+  const double lambda = options.consensus.lambda, local = options.local.momentum;
+  refuse_unless(std::isfinite(rate) && rate > 0, "`outer_lr`", rate, "a number above 0");
+  refuse_unless(momentum >= 0 && momentum < 1, "`outer_momentum`", momentum, "a number in [0, 1)");
+  refuse_unless(from >= 0, "`outer_from`", static_cast<double>(from), "0 or more");
+  refuse_unless(local >= 0 && local < 1, "the local optimizer's momentum", local, "a number in [0, 1)");
+  refuse_unless(std::isfinite(lambda) && lambda >= 0, "`lambda`", lambda, "0 or more");
+  refuse_unless(options.consensus.tolerance >= 0, "`tolerance`", options.consensus.tolerance, "0 or more");
   if (options.local.steps < 1 || options.local.total_steps < 1) {
     throw std::invalid_argument(fmt::format("`local_steps`: got {} of {} steps, wanted 1 or more", options.local.steps,
                                             options.local.total_steps));

@@ -99,8 +99,8 @@ Gatherings gather(Replica& replica, const strategies::LocalTerms& terms,
     for (const auto& state : replica.optimizer) {
       const at::Tensor* tensor = state.value().find(item.key());
       if (tensor == nullptr) continue;
-      TORCH_CHECK(tensor->strides() == theta.strides(), "[train] ", state.key(), " of '", item.key(),
-                  "' does not have its parameter's memory layout");
+      TORCH_CHECK(tensor->sizes() == theta.sizes() && tensor->strides() == theta.strides(), "[train] ", state.key(),
+                  " of '", item.key(), "' does not have its parameter's memory layout");
       names.push_back(state.key());
       states.push_back(*tensor);
     }

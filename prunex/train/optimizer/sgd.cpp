@@ -11,7 +11,8 @@ namespace {
 template <class T>
 const T* pointer(const at::Tensor* tensor, const at::Tensor& like) {
   if (tensor == nullptr) return nullptr;
-  TORCH_CHECK(tensor->strides() == like.strides(), "[train] a local term does not have its parameter's memory layout");
+  TORCH_CHECK(tensor->sizes() == like.sizes() && tensor->strides() == like.strides(),
+              "[train] a local term does not have its parameter's memory layout");
   return tensor->const_data_ptr<T>();
 }
 

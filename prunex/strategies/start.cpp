@@ -1,0 +1,71 @@
+#include "prunex/strategies/start.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace prunex::strategies {
+namespace {
+
+/// Strides of axes of one entry say nothing.
+std::string layout_of(const at::Tensor& tensor) {
+  std::vector<int64_t> strides = tensor.strides().vec();
+  for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+    if (tensor.size(axis) == 1) strides[static_cast<size_t>(axis)] = 1;
+  }
+  return fmt::format("{} {} {}", at::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ","),
+                     fmt::join(strides, ","));
+}
+
+/// The same number on ranks whose tensors are laid out alike, and hardly on others.
+double checksum_of(const Weights& weights) {
+  std::string text;
+  for (const TensorDict* tensors : {&weights.params, &weights.buffers}) {
+    for (const auto& item : *tensors) text += fmt::format("{} {};", item.key(), layout_of(item.value()));
+  }
+  constexpr size_t kExact = (size_t{1} << 53) - 1;  // in a double
+  return static_cast<double>(std::hash<std::string>{}(text) & kExact);
+}
+
+}  // namespace
+
+void expect_usable(const TensorDict& params) {
+  std::map<const void*, std::string> names;
+  for (const auto& item : params) {
+    const at::Tensor& theta = item.value();
+    const auto type = theta.scalar_type();
+    if (type != at::kFloat && type != at::kDouble) {
+      throw std::invalid_argument(fmt::format("parameter {}: got {}, wanted Float or Double: autocast may compute in less",
+                                              item.key(), at::toString(type)));
+    }
+    if (theta.numel() == 0 || theta.is_meta()) continue;
+    const auto [before, is_new] = names.emplace(theta.const_data_ptr(), item.key());
+    if (is_new) continue;
+    throw std::invalid_argument(
+        fmt::format("parameters {} and {} are one tensor: wanted it once", before->second, item.key()));
+  }
+}
+
+void start_equal(Weights& weights, comm::Communicator& world) {
+  expect_usable(weights.params);
+  const double mine = checksum_of(weights);
+  at::Tensor ends = at::tensor({mine, -mine}, at::kDouble);
+  world.all_reduce(ends, comm::Reduce::kMax);
+  if (ends[0].item<double>() != -ends[1].item<double>()) {
+    throw std::invalid_argument(
+        "the ranks' weights differ in names, sizes, types or memory layout: wanted the same network on all of them");
+  }
+  at::NoGradGuard no_grad;
+  for (TensorDict* tensors : {&weights.params, &weights.buffers}) {
+    for (auto& item : *tensors) world.broadcast(item.value());
+  }
+}
+
+}  // namespace prunex::strategies

@@ -1,0 +1,197 @@
+// What strategies ask of replicas as they are made, and loops of one's own around them.
+#include "prunex/strategies/start.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+#include "prunex/comm/connect.h"
+#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
+
+namespace prunex::strategies {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr Reporting kReporting{.steps = 1, .total_steps = 9};
+
+TensorDict params_of(double value) {
+  TensorDict params;
+  params.insert("w", at::full({4, 3}, value, at::kFloat).set_requires_grad(true));
+  params.insert("b", at::full({4}, value, at::kFloat).set_requires_grad(true));
+  return params;
+}
+
+Replica replica_of(double value) {
+  Replica replica;
+  replica.weights.params = params_of(value);
+  return replica;
+}
+
+TEST(Start, RefusesTypesThatSumsLosePrecisionIn) {
+  TensorDict params = params_of(1);
+  params.insert("half", at::ones({2}, at::kHalf));
+  EXPECT_THAT([&] { expect_usable(params); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("parameter half: got Half, wanted Float or Double")));
+}
+
+TEST(Start, RefusesATensorUnderTwoNames) {
+  TensorDict params = params_of(1);
+  params.insert("tied", params["w"]);
+  EXPECT_THAT([&] { expect_usable(params); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("parameters w and tied are one tensor")));
+}
+
+TEST(Start, GivesAllRanksTheFirstOnesValues) {
+  comm::run_ranks(2, 2, [](comm::Hierarchy& ranks) {
+    Weights weights{params_of(ranks.layout.rank + 1), TensorDict()};
+    weights.buffers.insert("n", at::full({}, ranks.layout.rank, at::kLong));
+    start_equal(weights, *ranks.world);
+    EXPECT_TRUE(weights.params["w"].equal(at::ones({4, 3})));
+    EXPECT_EQ(weights.buffers["n"].item<int64_t>(), 0);
+  });
+}
+
+TEST(Start, RefusesOtherLayoutsOnAllRanks) {
+  comm::run_ranks(2, 2, [](comm::Hierarchy& ranks) {
+    Weights weights{params_of(ranks.layout.rank + 1), TensorDict()};
+    if (ranks.layout.rank == 2) weights.params["w"] = at::full({3, 4}, 3, at::kFloat).t();
+    EXPECT_THAT([&] { start_equal(weights, *ranks.world); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("differ in names, sizes, types or memory layout")));
+    EXPECT_EQ(weights.params["w"].sum().item<double>(), 12 * (ranks.layout.rank + 1)) << "untouched";
+  });
+}
+
+TEST(HsadmmOptions, OutOfRangeAreRefusedByName) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [](const std::string& option, const std::function<void(HsadmmOptions&)>& change) {
+    HsadmmOptions options{.local = {.steps = 2, .total_steps = 8, .learning_rate = [](int64_t) { return 0.1; }}};
+    check(options, TensorDict());
+    change(options);
+    EXPECT_THAT([&] { check(options, TensorDict()); }, ThrowsMessage<std::invalid_argument>(HasSubstr(option)));
+  };
+  refused("`outer_lr`: got nan", [&](auto& o) { o.outer.rate = nan; });
+  refused("`outer_lr`: got -1", [](auto& o) { o.outer.rate = -1; });
+  refused("`outer_momentum`: got 5", [](auto& o) { o.outer.momentum = 5; });
+  refused("the local optimizer's momentum: got 2", [](auto& o) { o.local.momentum = 2; });
+  refused("`lambda`: got -1", [](auto& o) { o.consensus.lambda = -1; });
+  refused("`tolerance`: got nan", [&](auto& o) { o.consensus.tolerance = nan; });
+  refused("`rho2_ratio`: got nan", [&](auto& o) { o.consensus.penalty.rho2_ratio = nan; });
+}
+
+TEST(HsadmmOptions, RatesThatAreAllZeroAreRefused) {
+  comm::run_ranks(1, 1, [](comm::Hierarchy& ranks) {
+    Replica replica = replica_of(1);
+    const HsadmmOptions options{.local = {.steps = 2, .total_steps = 8, .learning_rate = [](int64_t) { return 0.0; }},
+                                .consensus = {.aux = AuxTensors::kAdmm}};
+    EXPECT_THAT([&] { make_hsadmm(replica, ranks, options); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("learning_rate: got 0 in all steps")));
+  });
+}
+
+// Loops around ddp. A rank's loss is `scale` (rank + 1) (sum of w and b): gradients average to 1.5 scale on two ranks.
+class DdpLoop : public testing::Test {
+ protected:
+  static void on_two_ranks(const std::function<void(comm::Hierarchy&, Replica&, Strategy&)>& loop) {
+    comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+      Replica replica = replica_of(1);
+      const auto strategy = make_ddp(replica, ranks, {.reporting = kReporting, .buckets = {.first = 4, .others = 4}});
+      loop(ranks, replica, *strategy);
+    });
+  }
+
+  static void backward(const comm::Hierarchy& ranks, const Replica& replica, double scale = 1) {
+    at::Tensor loss = at::zeros({});
+    for (const auto& theta : replica.weights.params) loss = loss + theta.value().sum();
+    (loss * scale * (ranks.layout.rank + 1)).backward();
+  }
+
+  static void expect_gradients(const Replica& replica, double value) {
+    for (const auto& theta : replica.weights.params) {
+      EXPECT_TRUE(theta.value().grad().equal(at::full_like(theta.value().detach(), value))) << theta.value().grad();
+    }
+  }
+
+  static void forget_gradients(Replica& replica) {
+    for (auto& theta : replica.weights.params) theta.value().mutable_grad().reset();
+  }
+};
+
+TEST_F(DdpLoop, SeveralBackwardsAddUp) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+    for (int64_t step = 1; step <= 3; ++step) {
+      backward(ranks, replica);
+      backward(ranks, replica, 10);
+      strategy.before_update(replica);
+      expect_gradients(replica, 16.5);
+      strategy.after_update(replica, step);
+      forget_gradients(replica);
+    }
+  });
+}
+
+TEST_F(DdpLoop, ADiscardedBackwardLeavesNothing) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+    backward(ranks, replica, 100);
+    forget_gradients(replica);
+    backward(ranks, replica);
+    strategy.before_update(replica);
+    expect_gradients(replica, 1.5);
+  });
+}
+
+TEST_F(DdpLoop, GradientsMayBeZeroedInPlace) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+    for (int64_t step = 1; step <= 3; ++step) {
+      backward(ranks, replica);
+      backward(ranks, replica, 10);
+      strategy.before_update(replica);
+      expect_gradients(replica, 16.5);
+      strategy.after_update(replica, step);
+      // as torch::optim::Optimizer::zero_grad() does
+      for (auto& theta : replica.weights.params) theta.value().mutable_grad().detach_().zero_();
+    }
+  });
+}
+
+TEST_F(DdpLoop, AForgottenHookIsAnError) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+    backward(ranks, replica);
+    EXPECT_THAT([&] { strategy.after_update(replica, 1); },
+                ThrowsMessage<std::logic_error>(HasSubstr("wanted before_update() between backward and the optimizer")));
+  });
+}
+
+TEST_F(DdpLoop, ConnectionsServeOneAtATime) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy&) {
+    EXPECT_THAT([&] { make_ddp(replica, ranks, {.reporting = kReporting}); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("wanted one at a time on the same connections")));
+  });
+}
+
+TEST(GradientStrategies, LeaveWhatIsFrozenWithoutAGradient) {
+  comm::run_ranks(2, 1, [](comm::Hierarchy& ranks) {
+    const auto check = [&](const std::function<std::unique_ptr<Strategy>(Replica&)>& make) {
+      Replica replica = replica_of(1);
+      replica.weights.params["w"].set_requires_grad(false);
+      const auto strategy = make(replica);
+      replica.weights.params["b"].sum().backward();
+      strategy->before_update(replica);
+      EXPECT_FALSE(replica.weights.params["w"].grad().defined());
+      EXPECT_TRUE(replica.weights.params["b"].grad().defined());
+    };
+    check([&](Replica& replica) { return make_ddp(replica, ranks, {.reporting = kReporting}); });
+    check([&](Replica& replica) { return make_top_k(replica, ranks, {.reporting = kReporting}); });
+    check([&](Replica& replica) { return make_powersgd(replica, ranks, {.reporting = kReporting}); });
+  });
+}
+
+}  // namespace
+}  // namespace prunex::strategies
