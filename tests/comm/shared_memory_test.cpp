@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <functional>
 #include <sstream>
 #include <thread>
 
@@ -171,6 +172,34 @@ TEST(SharedMemory, ATimeoutNamesTheRank) {
             },
             {.timeout = std::chrono::milliseconds(200)});
   EXPECT_EQ(seen, "[comm] rank 0: barrier in node 0: no answer within 0.2 s from rank 1");
+}
+
+// As a loop does whose ranks disagree: never a sum of what does not belong together.
+TEST(SharedMemory, CallsThatDifferAreAnErrorOnAllRanks) {
+  using Call = std::function<void(Communicator&)>;
+  const auto sum = [](int64_t count, at::ScalarType type) {
+    return [=](Communicator& node) {
+      at::Tensor x = at::ones({count}, type);
+      node.all_reduce(x);
+    };
+  };
+  const Call largest = [](Communicator& node) {
+    at::Tensor x = at::ones({10});
+    node.all_reduce(x, Reduce::kMax);
+  };
+  const Call broadcast = [](Communicator& node) {
+    at::Tensor x = at::ones({10});
+    node.broadcast(x, 0);
+  };
+  for (const Call& other : {Call(sum(20, at::kFloat)), Call(sum(10, at::kDouble)), largest, broadcast}) {
+    std::vector<std::string> seen(2);
+    run_ranks(1, 2, [&](Hierarchy& h) {
+      const Call call = h.layout.rank == 0 ? Call(sum(10, at::kFloat)) : other;
+      seen[h.layout.rank] = message([&] { call(*h.node); });
+    });
+    EXPECT_THAT(seen[0], HasSubstr("rank 1 calls another operation, or one of another size or type"));
+    EXPECT_THAT(seen[1], testing::AnyOf(HasSubstr("rank 0 calls another operation"), HasSubstr("lost rank 0")));
+  }
 }
 
 TEST(Pipeline, SumsOverAllRanksOfAnyShape) {

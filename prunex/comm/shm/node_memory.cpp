@@ -66,10 +66,10 @@ struct alignas(64) NodeMemory::Cell {
 
 struct NodeMemory::Control {
   Cell aborted;  // 1 + the first rank that gave up
-  Cell cells[];  // counter by counter, each with one cell per rank
+  Cell cells[];  // counter by counter, then what is announced by window, each with one cell per rank
 
   static size_t bytes(int ranks) {
-    return (sizeof(Control) + sizeof(Cell) * static_cast<size_t>(kCounters * ranks) + kPage - 1) / kPage * kPage;
+    return (sizeof(Control) + sizeof(Cell) * static_cast<size_t>((kCounters + 2) * ranks) + kPage - 1) / kPage * kPage;
   }
   static size_t segment_bytes(int ranks) {
     return bytes(ranks) + 2 * static_cast<size_t>(ranks + 1) * static_cast<size_t>(kWindowBytes);
@@ -134,8 +134,16 @@ char* NodeMemory::output(uint32_t window) const {
   return input(size(), window);
 }
 
-std::atomic<uint32_t>& NodeMemory::cell(Counter counter, int rank) const {
-  return reinterpret_cast<Control*>(base_)->cells[counter * size() + rank].value;
+std::atomic<uint32_t>& NodeMemory::cell(int row, int rank) const {
+  return reinterpret_cast<Control*>(base_)->cells[row * size() + rank].value;
+}
+
+void NodeMemory::announce(uint32_t window, uint32_t call) {
+  cell(kCounters + static_cast<int>(window % 2), rank()).store(call, std::memory_order_relaxed);
+}
+
+uint32_t NodeMemory::announced(uint32_t window, int rank) const {
+  return cell(kCounters + static_cast<int>(window % 2), rank).load(std::memory_order_relaxed);
 }
 
 void NodeMemory::advance(Counter counter, uint32_t by) {

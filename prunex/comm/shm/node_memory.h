@@ -52,6 +52,11 @@ class NodeMemory {
   char* input(int rank, uint32_t window) const;
   char* output(uint32_t window) const;
 
+  /// What this rank is about to do with a window, in a word; to be read once it has advanced kPublished, until it has
+  /// left the window.
+  void announce(uint32_t window, uint32_t call);
+  uint32_t announced(uint32_t window, int rank) const;
+
   /// How long a wait may last.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
@@ -75,7 +80,7 @@ class NodeMemory {
   struct Control;
 
   NodeMemory(Socket file, const Seat& seat);
-  std::atomic<uint32_t>& cell(Counter counter, int rank) const;
+  std::atomic<uint32_t>& cell(int row, int rank) const;
 
   Seat seat_;
   Socket file_;

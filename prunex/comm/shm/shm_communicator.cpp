@@ -1,10 +1,12 @@
 #include "prunex/comm/shm/node_memory.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 
 namespace prunex::comm {
@@ -13,6 +15,15 @@ namespace {
 Range overlap(Range a, Range b) {
   const int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+enum class Operation : uint32_t { kBarrier, kBroadcast, kAllReduce, kMaximum, kReduceScatter, kAllGather, kAllToAll };
+
+/// The same for calls that belong together, and hardly for others.
+uint32_t word_of(Operation operation, const at::Tensor& tensor) {
+  const auto size = static_cast<uint64_t>(tensor.numel()) * 0x9e3779b97f4a7c15;
+  return static_cast<uint32_t>(operation) << 28 | static_cast<uint32_t>(tensor.scalar_type()) << 21 |
+         static_cast<uint32_t>(size >> 43);
 }
 
 class ShmCommunicator final : public Backend {
@@ -30,24 +41,26 @@ class ShmCommunicator final : public Backend {
     int64_t element_size;
     Range entries;    // of the tensor
     uint32_t number;  // of the window, for the memory
+    uint32_t call;    // the operation, in a word
     int64_t bytes(Range range) const { return range.size() * element_size; }
     int64_t offset(Range range) const { return (range.begin - entries.begin) * element_size; }
   };
 
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
     const auto add = reduce_function(tensor.scalar_type(), reduce);
-    for_each_window(tensor, [&](const Window& window) {
-      publish(window, window.entries);
-      const Range mine = part(window.entries, size(), rank());
-      reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
-      memory_->advance(NodeMemory::kReduced);
-      memory_->wait_for_all(NodeMemory::kReduced, memory_->value(NodeMemory::kReduced));
-      std::memcpy(window.data, memory_->output(window.number), window.bytes(window.entries));
-    });
+    for_each_window(reduce == Reduce::kMax ? Operation::kMaximum : Operation::kAllReduce, tensor,
+                    [&](const Window& window) {
+                      publish(window, window.entries);
+                      const Range mine = part(window.entries, size(), rank());
+                      reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
+                      memory_->advance(NodeMemory::kReduced);
+                      memory_->wait_for_all(NodeMemory::kReduced, memory_->value(NodeMemory::kReduced));
+                      std::memcpy(window.data, memory_->output(window.number), window.bytes(window.entries));
+                    });
   }
 
   void do_broadcast(at::Tensor& tensor, int root) override {
-    for_each_window(tensor, [&](const Window& window) {
+    for_each_window(Operation::kBroadcast, tensor, [&](const Window& window) {
       publish(window, rank() == root ? window.entries : Range{window.entries.begin, window.entries.begin});
       if (rank() != root) {
         std::memcpy(window.data, memory_->input(root, window.number), window.bytes(window.entries));
@@ -58,7 +71,7 @@ class ShmCommunicator final : public Backend {
 
   void do_barrier() override {
     at::Tensor nothing = at::empty({1}, at::kByte);
-    for_each_window(nothing, [&](const Window& window) {
+    for_each_window(Operation::kBarrier, nothing, [&](const Window& window) {
       publish(window, window.entries);
       memory_->advance(NodeMemory::kReduced);
     });
@@ -66,7 +79,7 @@ class ShmCommunicator final : public Backend {
 
   void do_reduce_scatter(at::Tensor& tensor, const std::vector<Range>& parts) override {
     const auto add = reduce_function(tensor.scalar_type());
-    for_each_window(tensor, [&](const Window& window) {
+    for_each_window(Operation::kReduceScatter, tensor, [&](const Window& window) {
       publish(window, window.entries);
       const Range mine = overlap(parts[static_cast<size_t>(rank())], window.entries);
       reduce_inputs(window, mine, window.data + window.offset(mine), add);
@@ -75,7 +88,7 @@ class ShmCommunicator final : public Backend {
   }
 
   void do_all_gather_parts(at::Tensor& tensor, const std::vector<Range>& parts) override {
-    for_each_window(tensor, [&](const Window& window) {
+    for_each_window(Operation::kAllGather, tensor, [&](const Window& window) {
       publish(window, overlap(parts[static_cast<size_t>(rank())], window.entries));
       for (int peer = 0; peer < size(); ++peer) {
         const Range theirs = overlap(parts[static_cast<size_t>(peer)], window.entries);
@@ -89,7 +102,7 @@ class ShmCommunicator final : public Backend {
 
   void do_all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<Range>& parts) override {
     const Range mine = parts[static_cast<size_t>(rank())];
-    for_each_window(input, [&](const Window& window) {
+    for_each_window(Operation::kAllToAll, input, [&](const Window& window) {
       publish(window, window.entries);
       const Range stretch = overlap(mine, window.entries);
       for (int peer = 0; peer < size(); ++peer) {
@@ -103,14 +116,15 @@ class ShmCommunicator final : public Backend {
   }
 
   /// Cuts the tensor in windows and keeps the counters: before a window is used again, all ranks have left it.
-  void for_each_window(const at::Tensor& tensor, const std::function<void(Window)>& body) {
+  void for_each_window(Operation operation, const at::Tensor& tensor, const std::function<void(Window)>& body) {
     const FlatBuffer buffer(tensor);
+    const uint32_t call = word_of(operation, tensor);
     const int64_t length = NodeMemory::kWindowBytes / buffer.element_size;
     for (int64_t begin = 0; begin < tensor.numel(); begin += length) {
       const uint32_t number = memory_->value(NodeMemory::kLeft);
       memory_->wait_for_all(NodeMemory::kLeft, number - 1);
       const Range entries{begin, std::min(begin + length, tensor.numel())};
-      body({static_cast<char*>(buffer.at(begin)), buffer.element_size, entries, number});
+      body({static_cast<char*>(buffer.at(begin)), buffer.element_size, entries, number, call});
       memory_->advance(NodeMemory::kLeft);
     }
   }
@@ -118,8 +132,14 @@ class ShmCommunicator final : public Backend {
   void publish(const Window& window, Range range) {
     const int64_t offset = window.offset(range);
     std::memcpy(memory_->input(rank(), window.number) + offset, window.data + offset, window.bytes(range));
+    memory_->announce(window.number, window.call);
     memory_->advance(NodeMemory::kPublished);
     memory_->wait_for_all(NodeMemory::kPublished, memory_->value(NodeMemory::kPublished));
+    for (int peer = 0; peer < size(); ++peer) {
+      if (memory_->announced(window.number, peer) == window.call) continue;
+      throw std::runtime_error(
+          fmt::format("rank {} calls another operation, or one of another size or type", world_ranks({peer}).front()));
+    }
   }
 
   /// In the order of ranks.
