@@ -229,6 +229,7 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;
   Hierarchy hierarchy = connect(layout, meeting, options);
+  hierarchy.world->barrier();  // the store is closed: who connects once more does not meet in it
   hierarchy.port = environment.master_port;
   return hierarchy;
 }

@@ -50,7 +50,7 @@ struct ConnectOptions {
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options = {});
 
 /// The same, for a process that a launcher started, or a single rank of none: Environment(). The environment's
-/// interfaces stand in for none. Throws
+/// interfaces stand in for none. Again only where rank 0 hosts the store: torchrun's keeps what was left there. Throws
 /// std::invalid_argument if the launcher did not start the nodes that are wanted, whose sites are taken over.
 Hierarchy connect(const Environment& environment, ConnectOptions options = {},
                   const std::optional<Layout>& wanted = {});

@@ -203,6 +203,30 @@ TEST(Connect, JoinsRanksThroughTheStoreThatRankZeroHosts) {
   join_and_sum(environment, {Seat{0, 0, 2}, Seat{0, 1, 2}, Seat{1, 0, 2}, Seat{1, 1, 2}});
 }
 
+// Such as for two networks that exchange beside each other.
+TEST(Connect, TwiceInARow) {
+  for (int round = 0; round < 5; ++round) {
+    const Environment environment = {
+        .world_size = 2, .master_address = "127.0.0.1", .master_port = closed_port(), .interfaces = {"lo"}};
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      Environment own = environment;
+      own.rank = rank;
+      own.seat = Seat{rank, 0, 1};
+      ranks.emplace_back([own] {
+        Hierarchy first = connect(own), second = connect(own);
+        for (Hierarchy* h : {&first, &second}) {
+          auto x = at::full({1}, own.rank + 1.0f);
+          h->world->all_reduce(x);
+          EXPECT_EQ(x.item<float>(), 3);
+          h->world->barrier();
+        }
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+}
+
 TEST(Connect, JoinsRanksThroughTheStoreOfTorchrun) {
   const TorchServer server;
   const Environment environment = {
