@@ -162,7 +162,7 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   const Result fine = run(scratch.path(), short_run({"--check", "--nodes", "2", "--run-dir", "run"}));
   EXPECT_EQ(fine.status, 0) << fine.errors;
   for (const char* part : {"network ", "parameters", "MACs", "images ", "steps", "per epoch", "exchanges",
-                           "prune-start 2", "final after exchange", "MB per exchange and node"}) {
+                           "prune-start 2", "chosen for good in exchange", "MB per exchange and node"}) {
     EXPECT_THAT(fine.output, HasSubstr(part));
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "run"));

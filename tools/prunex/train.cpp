@@ -132,7 +132,7 @@ std::string pruning_of(const train::RunPreview& plan, const train::TrainOptions&
   const bool freezes = length.freeze_after != strategies::kNever;
   text += freezes ? fmt::format(", masks are chosen for good in exchange {}", length.freeze_after + 1)
                   : ", masks are never final";
-  if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not go beyond";
+  if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not reach";
   return text;
 }
 
