@@ -31,7 +31,7 @@ double checksum_of(const Weights& weights) {
     for (const auto& item : *tensors) text += fmt::format("{} {};", item.key(), layout_of(item.value()));
   }
   constexpr size_t kExact = (size_t{1} << 53) - 1;  // in a double
-  return static_cast<double>(std::hash<std::string>{}(text) & kExact);
+  return static_cast<double>(std::hash<std::string>{}(text)&kExact);
 }
 
 }  // namespace
@@ -42,8 +42,9 @@ void expect_usable(const TensorDict& params) {
     const at::Tensor& theta = item.value();
     const auto type = theta.scalar_type();
     if (type != at::kFloat && type != at::kDouble) {
-      throw std::invalid_argument(fmt::format("parameter {}: got {}, wanted Float or Double: autocast may compute in less",
-                                              item.key(), at::toString(type)));
+      throw std::invalid_argument(
+          fmt::format("parameter {}: got {}, wanted Float or Double: autocast may compute in less", item.key(),
+                      at::toString(type)));
     }
     if (theta.numel() == 0 || theta.is_meta()) continue;
     const auto [before, is_new] = names.emplace(theta.const_data_ptr(), item.key());

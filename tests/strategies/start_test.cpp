@@ -164,8 +164,9 @@ TEST_F(DdpLoop, GradientsMayBeZeroedInPlace) {
 TEST_F(DdpLoop, AForgottenHookIsAnError) {
   on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
     backward(ranks, replica);
-    EXPECT_THAT([&] { strategy.after_update(replica, 1); },
-                ThrowsMessage<std::logic_error>(HasSubstr("wanted before_update() between backward and the optimizer")));
+    EXPECT_THAT(
+        [&] { strategy.after_update(replica, 1); },
+        ThrowsMessage<std::logic_error>(HasSubstr("wanted before_update() between backward and the optimizer")));
   });
 }
 
