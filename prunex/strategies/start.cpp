@@ -31,7 +31,8 @@ double checksum_of(const Weights& weights) {
     for (const auto& item : *tensors) text += fmt::format("{} {};", item.key(), layout_of(item.value()));
   }
   constexpr size_t kExact = (size_t{1} << 53) - 1;  // in a double
-  return static_cast<double>(std::hash<std::string>{}(text)&kExact);
+  const size_t number = std::hash<std::string>{}(text);
+  return static_cast<double>(number & kExact);
 }
 
 }  // namespace
