@@ -298,7 +298,8 @@ def main():
             print(f"== {name}: no time left")
             continue
         print(f"== {name}", flush=True)
-        part = Part(options.output / f"{number}-{name}.txt", pathlib.Path(scratch.name), min(end, time.monotonic() + 60 * most))
+        part = Part(options.output / f"{number}-{name}.txt", pathlib.Path(scratch.name),
+                    min(end, time.monotonic() + 60 * most))
         part.file.unlink(missing_ok=True)
         try:
             work(part, gpus)

@@ -213,6 +213,15 @@ std::string broadcast_text(Communicator& group, std::string text) {
   return text;
 }
 
+std::optional<int> first_other(int64_t number, Communicator& group) {
+  at::Tensor all = at::empty({group.size(), 1}, at::kLong);
+  group.all_gather(all, at::tensor({number}, at::kLong));
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (!all[rank].equal(all[0])) return rank;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> gather_texts(Communicator& group, const std::string& text) {
   const at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
   at::Tensor lengths = at::empty({group.size(), 1}, at::kLong);

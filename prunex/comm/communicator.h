@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,9 @@ std::string broadcast_text(Communicator& group, std::string text);
 
 /// The texts of all ranks, in their order. Collective.
 std::vector<std::string> gather_texts(Communicator& group, const std::string& text);
+
+/// The first member whose number is not the first one's. Collective.
+std::optional<int> first_other(int64_t number, Communicator& group);
 
 /// A group of one rank: its operations return at once.
 std::unique_ptr<Communicator> make_solo(std::string name);

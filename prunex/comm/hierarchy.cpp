@@ -28,9 +28,8 @@ Group rail_part(const Layout& layout, const std::string& name, int first, int st
 BackgroundUse::BackgroundUse(const Hierarchy& ranks) : taken_(ranks.in_background) {
   if (!taken_->exchange(true)) return;
   throw std::invalid_argument(
-      "these ranks have a strategy already that exchanges beside steps (ddp, or `overlap`): wanted one at a time on "
-      "the "
-      "same connections");
+      "these ranks have a strategy already that exchanges beside steps (ddp, or `overlap`): wanted one at a time "
+      "on the same connections");
 }
 
 std::vector<Membership> memberships(const Layout& layout) {

@@ -29,46 +29,6 @@ void check_png_length(spng_ctx* context, const spng_ihdr& header, size_t file_by
       fmt::format("PNG: {} x {} pixels in {} bytes, the file is truncated", header.width, header.height, file_bytes));
 }
 
-}  // namespace
-
-void check_image_size(int64_t height, int64_t width) {
-  if (height >= 1 && width >= 1 && height <= kMostImagePixels / width) return;
-  throw BrokenImage(fmt::format("{} x {} pixels, wanted 1 to {}", width, height, kMostImagePixels));
-}
-
-DecodedImage part_of(DecodedImage whole, const Box& box) {
-  if (box.height == whole.height && box.width == whole.width) return whole;
-  const int64_t row = box.width * 3;
-  DecodedImage part{box.height, box.width, std::vector<uint8_t>(static_cast<size_t>(box.height * row))};
-  for (int64_t y = 0; y < box.height; ++y) {
-    std::memcpy(part.pixels.data() + y * row, whole.pixels.data() + ((box.top + y) * whole.width + box.left) * 3,
-                static_cast<size_t>(row));
-  }
-  return part;
-}
-
-std::string encode_png(const Picture& picture) {
-  TORCH_CHECK(picture.channels == 1 || picture.channels == 3, "[data] a PNG of ", picture.channels, " channels");
-  const PngContext context(spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free);
-  if (!context) throw std::bad_alloc();
-  check_png(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
-  spng_ihdr header{};
-  header.height = static_cast<uint32_t>(picture.height);
-  header.width = static_cast<uint32_t>(picture.width);
-  header.bit_depth = 8;
-  header.color_type = picture.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
-  check_png(spng_set_ihdr(context.get(), &header));
-  check_png(spng_encode_image(context.get(), picture.pixels, static_cast<size_t>(picture.bytes()), SPNG_FMT_PNG,
-                              SPNG_ENCODE_FINALIZE));
-  size_t size = 0;
-  int status = SPNG_OK;
-  const std::unique_ptr<void, decltype(&std::free)> file(spng_get_png_buffer(context.get(), &size, &status), std::free);
-  check_png(status);
-  return {static_cast<const char*>(file.get()), size};
-}
-
-namespace {
-
 DecodedImage decode_png(std::string_view bytes, const ChooseBox& choose) {
   constexpr size_t kMostChunk = size_t{64} << 20;  // profiles and texts
   const PngContext context(spng_ctx_new(0), spng_ctx_free);
@@ -106,6 +66,42 @@ DecodedImage decode_webp(std::string_view bytes, const ChooseBox& choose) {
 }
 
 }  // namespace
+
+void check_image_size(int64_t height, int64_t width) {
+  if (height >= 1 && width >= 1 && height <= kMostImagePixels / width) return;
+  throw BrokenImage(fmt::format("{} x {} pixels, wanted 1 to {}", width, height, kMostImagePixels));
+}
+
+DecodedImage part_of(DecodedImage whole, const Box& box) {
+  if (box.height == whole.height && box.width == whole.width) return whole;
+  const int64_t row = box.width * 3;
+  DecodedImage part{box.height, box.width, std::vector<uint8_t>(static_cast<size_t>(box.height * row))};
+  for (int64_t y = 0; y < box.height; ++y) {
+    std::memcpy(part.pixels.data() + y * row, whole.pixels.data() + ((box.top + y) * whole.width + box.left) * 3,
+                static_cast<size_t>(row));
+  }
+  return part;
+}
+
+std::string encode_png(const Picture& picture) {
+  TORCH_CHECK(picture.channels == 1 || picture.channels == 3, "[data] a PNG of ", picture.channels, " channels");
+  const PngContext context(spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free);
+  if (!context) throw std::bad_alloc();
+  check_png(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1));
+  spng_ihdr header{};
+  header.height = static_cast<uint32_t>(picture.height);
+  header.width = static_cast<uint32_t>(picture.width);
+  header.bit_depth = 8;
+  header.color_type = picture.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
+  check_png(spng_set_ihdr(context.get(), &header));
+  check_png(spng_encode_image(context.get(), picture.pixels, static_cast<size_t>(picture.bytes()), SPNG_FMT_PNG,
+                              SPNG_ENCODE_FINALIZE));
+  size_t size = 0;
+  int status = SPNG_OK;
+  const std::unique_ptr<void, decltype(&std::free)> file(spng_get_png_buffer(context.get(), &size, &status), std::free);
+  check_png(status);
+  return {static_cast<const char*>(file.get()), size};
+}
 
 DecodedImage decode_image(std::string_view bytes, const ChooseBox& choose) {
   using namespace std::string_view_literals;

@@ -25,14 +25,12 @@ std::string layout_of(const at::Tensor& tensor) {
 }
 
 /// The same number on ranks whose tensors are laid out alike, and hardly on others.
-double checksum_of(const Weights& weights) {
+int64_t checksum_of(const Weights& weights) {
   std::string text;
   for (const TensorDict* tensors : {&weights.params, &weights.buffers}) {
     for (const auto& item : *tensors) text += fmt::format("{} {};", item.key(), layout_of(item.value()));
   }
-  constexpr size_t kExact = (size_t{1} << 53) - 1;  // in a double
-  const size_t number = std::hash<std::string>{}(text);
-  return static_cast<double>(number & kExact);
+  return static_cast<int64_t>(std::hash<std::string>{}(text));
 }
 
 }  // namespace
@@ -57,12 +55,10 @@ void expect_usable(const TensorDict& params) {
 
 void start_equal(Weights& weights, comm::Communicator& world) {
   expect_usable(weights.params);
-  const double mine = checksum_of(weights);
-  at::Tensor ends = at::tensor({mine, -mine}, at::kDouble);
-  world.all_reduce(ends, comm::Reduce::kMax);
-  if (ends[0].item<double>() != -ends[1].item<double>()) {
-    throw std::invalid_argument(
-        "the ranks' weights differ in names, sizes, types or memory layout: wanted the same network on all of them");
+  if (const auto other = comm::first_other(checksum_of(weights), world)) {
+    throw std::invalid_argument(fmt::format(
+        "the weights of ranks 0 and {} differ in names, sizes, types or memory layout: wanted one network on all ranks",
+        *other));
   }
   at::NoGradGuard no_grad;
   for (TensorDict* tensors : {&weights.params, &weights.buffers}) {

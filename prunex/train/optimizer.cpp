@@ -21,11 +21,13 @@ bool has_two_moments(Optimizer rule) {
 
 /// All parameters of one state are matrices of Muon's, or the rule is another one.
 void move_by_rule(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
+  const bool turns = options.rule == Optimizer::kMuon && all.states.size() == 1;
+  TORCH_CHECK(turns || all.states.size() == 2, "[train] the optimizer has ", all.states.size(), " states, wanted 2");
   all.approach_anchors(numbers);
   all.apply_masks(all.gradient);
   if (options.rule == Optimizer::kLamb) {
     lamb_update(all, options, numbers);
-  } else if (options.rule == Optimizer::kMuon && all.states.size() == 1) {
+  } else if (turns) {
     muon_update(all, options, numbers);
   } else {
     adamw_update(all, options, numbers);
@@ -91,13 +93,14 @@ void clip_gradients(TensorDict& params, const TensorDict& masks, double most) {
 void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
                     const StepNumbers* numbers) {
   at::NoGradGuard no_grad;
-  const bool sums = options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov;
   for (const auto& state : replica.optimizer) {
-    TORCH_CHECK(options.rule == Optimizer::kMuon || (state.key() == "momentum") == sums, "[train] the optimizer has ",
-                state.key(), ", which its rule does not: wanted fresh_state() of the rule");
+    const bool is_moment = state.key() != "momentum";
+    TORCH_CHECK(options.rule == Optimizer::kMuon || is_moment == has_two_moments(options.rule),
+                "[train] the optimizer has ", state.key(),
+                ", which its rule does not: wanted fresh_state() of the rule");
   }
   if (options.clip_norm > 0) clip_gradients(replica.weights.params, terms.masks, options.clip_norm);
-  if (sums) {
+  if (options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov) {
     return sgd_step(replica, terms, options, numbers);
   }
   auto gathered = gather(replica, terms);

@@ -76,15 +76,6 @@ int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& wo
   return static_cast<int64_t>(different.size());
 }
 
-std::optional<int> first_other(int64_t number, comm::Communicator& ranks) {
-  at::Tensor all = at::empty({ranks.size(), 1}, at::kLong);
-  ranks.all_gather(all, at::tensor({number}, at::kLong));
-  for (int rank = 1; rank < ranks.size(); ++rank) {
-    if (!all[rank].equal(all[0])) return rank;
-  }
-  return std::nullopt;
-}
-
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {
   if (world.size() == 1) return;
   const auto other = first_other(static_cast<int64_t>(sparsity::hash(cut)), world);

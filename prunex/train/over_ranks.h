@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,9 +41,6 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
 
 /// How many different ones of these numbers, none of which is negative, the ranks have together.
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);
-
-/// The first rank whose number is not rank 0's.
-std::optional<int> first_other(int64_t number, comm::Communicator& ranks);
 
 /// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);

@@ -1,14 +1,19 @@
 // What the public calls check, cut and count, with a backend that only notes what it is asked for.
 #include "prunex/comm/communicator.h"
-#include "tests/texts.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "prunex/comm/connect.h"
+#include "tests/texts.h"
+
 namespace prunex::comm {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::message;
@@ -135,6 +140,18 @@ TEST(Communicator, RefusesAGatherIntoTheWrongShape) {
   EXPECT_THAT(message([&] { group.all_gather(flat, x); }), HasSubstr("wanted [2, 4]"));
   auto doubles = at::empty({2, 4}, at::kDouble);
   EXPECT_THAT(message([&] { group.all_gather(doubles, x); }), HasSubstr("wanted Float"));
+}
+
+TEST(FirstOther, IsTheLowestRankWithoutTheNumberOfRank0) {
+  const auto first_others = [](const std::array<int64_t, 3>& numbers) {
+    std::array<std::optional<int>, 3> others;
+    run_ranks(3, 1, [&](Hierarchy& h) { others[h.layout.rank] = first_other(numbers[h.layout.rank], *h.world); });
+    return others;
+  };
+  EXPECT_THAT(first_others({7, 7, 8}), Each(2));
+  EXPECT_THAT(first_others({7, 8, 9}), Each(1));
+  EXPECT_THAT(first_others({8, 7, 7}), Each(1));
+  EXPECT_THAT(first_others({7, 7, 7}), Each(std::nullopt));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 
 #include "prunex/comm/connect.h"
@@ -43,6 +44,26 @@ TEST_F(BadOptions, OfPenaltiesAreRefused) {
   options_ = default_options();
   options_.consensus.penalty.kappa = std::nan("");
   refused(options_, "`kappa`");
+}
+
+TEST_F(BadOptions, OutOfRangeAreRefusedByName) {
+  const auto refused_with = [&](const std::string& why, const std::function<void(HsadmmOptions&)>& change) {
+    HsadmmOptions options = default_options();
+    change(options);
+    refused(options, why);
+  };
+  refused_with("`outer_lr`: got nan", [](auto& o) { o.outer.rate = std::nan(""); });
+  refused_with("`outer_lr`: got -1", [](auto& o) { o.outer.rate = -1; });
+  refused_with("`outer_momentum`: got 5", [](auto& o) { o.outer.momentum = 5; });
+  refused_with("the local optimizer's momentum: got 2", [](auto& o) { o.local.momentum = 2; });
+  refused_with("`lambda`: got -1", [](auto& o) { o.consensus.lambda = -1; });
+  refused_with("`tolerance`: got nan", [](auto& o) { o.consensus.tolerance = std::nan(""); });
+  refused_with("`rho2_ratio`: got nan", [](auto& o) { o.consensus.penalty.rho2_ratio = std::nan(""); });
+}
+
+TEST_F(BadOptions, RatesThatAreAllZeroAreRefused) {
+  options_.local.learning_rate = [](int64_t) { return 0.0; };
+  refused(options_, "learning_rate: got 0 in all steps");
 }
 
 TEST_F(BadOptions, KappaWithoutLearningRatesIsRefused) {

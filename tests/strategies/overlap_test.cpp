@@ -59,7 +59,7 @@ class Mirror final : public comm::Communicator {
 /// Two nodes of one rank; `heard` is called with every bucket that leaves for the other node.
 comm::Hierarchy hierarchy(Heard heard) {
   comm::Hierarchy ranks{.layout = comm::Layout::even(2, 1)};
-  ranks.world = std::make_unique<Mirror>();
+  ranks.world = comm::make_solo("world");
   ranks.node = comm::make_solo("node");
   ranks.rail = std::make_unique<Mirror>(std::move(heard));
   ranks.flat = std::make_unique<Mirror>();

@@ -7,12 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 #include <stdexcept>
 
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/gradients/gradient_strategy.h"
-#include "prunex/strategies/hsadmm/hsadmm.h"
 
 namespace prunex::strategies {
 namespace {
@@ -69,33 +67,6 @@ TEST(Start, RefusesOtherLayoutsOnAllRanks) {
   });
 }
 
-TEST(HsadmmOptions, OutOfRangeAreRefusedByName) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto refused = [](const std::string& option, const std::function<void(HsadmmOptions&)>& change) {
-    HsadmmOptions options{.local = {.steps = 2, .total_steps = 8, .learning_rate = [](int64_t) { return 0.1; }}};
-    check(options, TensorDict());
-    change(options);
-    EXPECT_THAT([&] { check(options, TensorDict()); }, ThrowsMessage<std::invalid_argument>(HasSubstr(option)));
-  };
-  refused("`outer_lr`: got nan", [&](auto& o) { o.outer.rate = nan; });
-  refused("`outer_lr`: got -1", [](auto& o) { o.outer.rate = -1; });
-  refused("`outer_momentum`: got 5", [](auto& o) { o.outer.momentum = 5; });
-  refused("the local optimizer's momentum: got 2", [](auto& o) { o.local.momentum = 2; });
-  refused("`lambda`: got -1", [](auto& o) { o.consensus.lambda = -1; });
-  refused("`tolerance`: got nan", [&](auto& o) { o.consensus.tolerance = nan; });
-  refused("`rho2_ratio`: got nan", [&](auto& o) { o.consensus.penalty.rho2_ratio = nan; });
-}
-
-TEST(HsadmmOptions, RatesThatAreAllZeroAreRefused) {
-  comm::run_ranks(1, 1, [](comm::Hierarchy& ranks) {
-    Replica replica = replica_of(1);
-    const HsadmmOptions options{.local = {.steps = 2, .total_steps = 8, .learning_rate = [](int64_t) { return 0.0; }},
-                                .consensus = {.aux = AuxTensors::kAdmm}};
-    EXPECT_THAT([&] { make_hsadmm(replica, ranks, options); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("learning_rate: got 0 in all steps")));
-  });
-}
-
 // Loops around ddp. A rank's loss is `scale` (rank + 1) (sum of w and b): gradients average to 1.5 scale on two ranks.
 class DdpLoop : public testing::Test {
  protected:
@@ -122,19 +93,24 @@ class DdpLoop : public testing::Test {
   static void forget_gradients(Replica& replica) {
     for (auto& theta : replica.weights.params) theta.value().mutable_grad().reset();
   }
+
+  /// `forget`: what the loop does with a parameter's gradient after a step.
+  static void expect_sums_of_two_backwards(const std::function<void(const at::Tensor& theta)>& forget) {
+    on_two_ranks([&](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+      for (int64_t step = 1; step <= 3; ++step) {
+        backward(ranks, replica);
+        backward(ranks, replica, 10);
+        strategy.before_update(replica);
+        expect_gradients(replica, 16.5);
+        strategy.after_update(replica, step);
+        for (const auto& theta : replica.weights.params) forget(theta.value());
+      }
+    });
+  }
 };
 
 TEST_F(DdpLoop, SeveralBackwardsAddUp) {
-  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
-    for (int64_t step = 1; step <= 3; ++step) {
-      backward(ranks, replica);
-      backward(ranks, replica, 10);
-      strategy.before_update(replica);
-      expect_gradients(replica, 16.5);
-      strategy.after_update(replica, step);
-      forget_gradients(replica);
-    }
-  });
+  expect_sums_of_two_backwards([](const at::Tensor& theta) { theta.mutable_grad().reset(); });
 }
 
 TEST_F(DdpLoop, ADiscardedBackwardLeavesNothing) {
@@ -148,16 +124,8 @@ TEST_F(DdpLoop, ADiscardedBackwardLeavesNothing) {
 }
 
 TEST_F(DdpLoop, GradientsMayBeZeroedInPlace) {
-  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
-    for (int64_t step = 1; step <= 3; ++step) {
-      backward(ranks, replica);
-      backward(ranks, replica, 10);
-      strategy.before_update(replica);
-      expect_gradients(replica, 16.5);
-      strategy.after_update(replica, step);
-      // as torch::optim::Optimizer::zero_grad() does
-      for (auto& theta : replica.weights.params) theta.value().mutable_grad().detach_().zero_();
-    }
+  expect_sums_of_two_backwards([](const at::Tensor& theta) {
+    theta.mutable_grad().detach_().zero_();  // as torch::optim::Optimizer::zero_grad() does
   });
 }
 

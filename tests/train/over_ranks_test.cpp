@@ -33,17 +33,6 @@ OfRanks<Result> on_ranks(const OfRanks<Value>& values, const Call& call) {
   return results;
 }
 
-OfRanks<std::optional<int>> first_others(const OfRanks<int64_t>& numbers) {
-  return on_ranks<std::optional<int>>(numbers, first_other);
-}
-
-TEST(FirstOther, IsTheLowestRankWithoutTheNumberOfRank0) {
-  EXPECT_THAT(first_others({7, 7, 8}), Each(2));
-  EXPECT_THAT(first_others({7, 8, 9}), Each(1));
-  EXPECT_THAT(first_others({8, 7, 7}), Each(1));
-  EXPECT_THAT(first_others({7, 7, 7}), Each(std::nullopt));
-}
-
 OfRanks<int64_t> counts_of_all(const OfRanks<std::vector<int64_t>>& numbers) {
   return on_ranks<int64_t>(numbers, count_of_all);
 }

@@ -48,15 +48,15 @@ class ShmCommunicator final : public Backend {
 
   void do_all_reduce(at::Tensor& tensor, Reduce reduce) override {
     const auto add = reduce_function(tensor.scalar_type(), reduce);
-    for_each_window(reduce == Reduce::kMax ? Operation::kMaximum : Operation::kAllReduce, tensor,
-                    [&](const Window& window) {
-                      publish(window, window.entries);
-                      const Range mine = part(window.entries, size(), rank());
-                      reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
-                      memory_->advance(NodeMemory::kReduced);
-                      memory_->wait_for_all(NodeMemory::kReduced, memory_->value(NodeMemory::kReduced));
-                      std::memcpy(window.data, memory_->output(window.number), window.bytes(window.entries));
-                    });
+    const Operation operation = reduce == Reduce::kMax ? Operation::kMaximum : Operation::kAllReduce;
+    for_each_window(operation, tensor, [&](const Window& window) {
+      publish(window, window.entries);
+      const Range mine = part(window.entries, size(), rank());
+      reduce_inputs(window, mine, memory_->output(window.number) + window.offset(mine), add);
+      memory_->advance(NodeMemory::kReduced);
+      memory_->wait_for_all(NodeMemory::kReduced, memory_->value(NodeMemory::kReduced));
+      std::memcpy(window.data, memory_->output(window.number), window.bytes(window.entries));
+    });
   }
 
   void do_broadcast(at::Tensor& tensor, int root) override {

@@ -8,7 +8,6 @@
 #include "prunex/strategies/hsadmm/hsadmm.h"
 
 namespace prunex::strategies {
-
 namespace {
 
 void refuse_unless(bool good, const char* option, double got, const char* wanted) {

@@ -38,7 +38,6 @@ at::Tensor longer_side(const at::Tensor& mask) {
 }  // namespace
 
 void adamw_update(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
-  TORCH_CHECK(all.states.size() == 2, "[train] the optimizer has ", all.states.size(), " states, wanted 2");
   const std::vector<at::Tensor> steps(all.theta.size(), numbers.step.to(at::kFloat));
   const auto& theta = all.theta;
   if (!theta.front().is_cpu()) {  // GPUs take the rate in fp32
@@ -53,7 +52,6 @@ void adamw_update(Gathered& all, const OptimizerOptions& options, const StepNumb
 }
 
 void lamb_update(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
-  TORCH_CHECK(all.states.size() == 2, "[train] the optimizer has ", all.states.size(), " states, wanted 2");
   const auto type = all.theta.front().scalar_type();
   const auto& m = all.states[0];
   const auto& v = all.states[1];
