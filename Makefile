@@ -49,7 +49,7 @@ install-python: setup ## the Python package into the active virtual environment,
 
 gpu-kit: ## a folder for a machine with a GPU that can download nothing: gpu-kit/run MINUTES
 	@scripts/setup.sh --cuda
-	@cmake --preset cuda $(CMAKE_FLAGS)
+	@cmake --preset cuda -DPRUNEX_SIMGRID=OFF $(CMAKE_FLAGS)
 	@JOBS=$(JOBS) scripts/gpu_kit.sh
 
 format: ## clang-format all sources

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Everything that a GPU can show of prunex, most valuable first, in so many minutes.
 
-    gpu-kit/run MINUTES [--output FOLDER]
+    gpu-kit/run MINUTES [--output FOLDER] [--only PART...]
 
 Python's torch must be the version that prunex was built with. Each part has a time of its own and writes its result to
 FOLDER (gpu-kit/results), texts and the matrix' record alone: a part that fails, or takes too long, costs the later
 ones nothing. Without a GPU it says so and runs what the CPU can."""
 import argparse
 import collections
+import concurrent.futures
 import csv
 import glob
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,7 @@ STRATEGIES = {  # what is compared with the CPU's run
     "overlap": ["--strategy", "diloco", "--overlap", "2"],
     "cut": ["--strategy", "diloco", "--prune-to", "macs=0.5", "--finetune-epochs", "1"],
 }
+THROUGH_NCCL = ["local_sgd", "masks", "hsadmm", "ddp", "top_k", "powersgd", "overlap"]
 LARGEST_GAP = 0.05  # of the loss: the order of sums differs, and grows with the steps
 LARGEST_GAP_OF_PRODUCT = 1e-3  # of the loss of one forward pass in fp32
 SPEEDS = [  # network, side of its images, images per step, precision, steps of a timing
@@ -80,27 +83,67 @@ def machine(part, gpus):
         part.say(part.run(["nvidia-smi"]).stdout)
 
 
+def at_once(work, cases):
+    """work of each case, as many at a time as there are processors for; the cases that failed."""
+    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
+        return [case for case, failed in zip(cases, pool.map(work, cases)) if failed]
+
+
 def tests(part, gpus):
-    failed = []
-    for program in ("test_nccl", "test_gpu"):
-        part.say(program)
-        with open(part.file, "a") as file:  # what it says is kept if it hangs
-            result = subprocess.run([str(KIT / "bin" / program), "--gtest_brief=1"], stdout=file,
-                                    stderr=subprocess.STDOUT, timeout=part.left())
-        part.say(f"{program}: exit code {result.returncode}")
-        if result.returncode != 0:
-            failed.append(program)
+    shards = 6
+
+    def fails(shard):
+        program = "test_gpu" if shard < shards else "test_nccl"
+        file = part.file.with_name(f"{part.file.stem}-{program}-{shard}.txt")
+        environment = os.environ | ({"GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
+                                    if shard < shards else {})
+        try:
+            with open(file, "w") as said:  # what it says is kept if it hangs
+                code = subprocess.run([str(KIT / "bin" / program), "--gtest_brief=1"], stdout=said,
+                                      stderr=subprocess.STDOUT, timeout=part.left(), env=environment).returncode
+        except subprocess.TimeoutExpired:
+            code = "none in time"
+        part.say(f"{program} {shard}: exit code {code}\n{file.read_text()[-3000:]}")
+        return code != 0
+
+    failed = at_once(fails, range(shards + 1))
     if failed:
-        raise RuntimeError("failed: " + ", ".join(failed))
+        raise RuntimeError(f"failed: {failed}")
 
 
-def losses(part, folder, words):
+def losses(folder):
+    with open(folder / "metrics.jsonl") as lines:
+        return [json.loads(line)["loss"] for line in lines]
+
+
+def train(part, folder, *words):
     shutil.rmtree(folder, ignore_errors=True)
     result = part.run([PRUNEX, "train", *TINY, *words, "--run-dir", str(folder)])
     if result.returncode != 0:
         raise RuntimeError(result.stderr.strip()[-500:])
-    with open(folder / "metrics.jsonl") as lines:
-        return [json.loads(line)["loss"] for line in lines]
+    return losses(folder)
+
+
+def train_through_nccl(part, folder, *words):
+    """Two processes that NCCL takes for two machines: so they may share a GPU."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = [subprocess.Popen([PRUNEX, "train", *TINY, *words, "--run-dir", str(folder)], text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              env=os.environ | {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0",
+                                                "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+                                                "MASTER_PORT": port, "NCCL_HOSTID": rank, "NCCL_SOCKET_IFNAME": "lo"})
+             for rank in ("0", "1")]
+    try:
+        said = [rank.communicate(timeout=part.left())[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    if any(rank.returncode for rank in ranks):
+        raise RuntimeError(" | ".join(text.strip()[-300:] for text in said))
+    return losses(folder)
 
 
 def loss_of_product(part, folder, device):
@@ -114,26 +157,36 @@ def loss_of_product(part, folder, device):
 
 
 def equality(part, gpus):
-    """The same run on the CPU and on the GPU, exchange by exchange, and what both say of its product."""
-    failed = []
-    for name, words in STRATEGIES.items():
-        folder = part.scratch / "equality"
+    """The same run on the CPU, on the GPU and through NCCL, exchange by exchange, and what both devices say of its
+    product."""
+    def fails(name):
+        words, folder = STRATEGIES[name], part.scratch / f"equality-{name}"
+
+        def largest_gap(there):
+            return max(abs(a - b) / abs(a) for a, b in zip(on_cpu, there, strict=True))
+
         try:
-            on_cpu = losses(part, folder, [*words, "--nodes", "2"])
+            on_cpu = train(part, folder, *words, "--nodes", "2")
             product = loss_of_product(part, folder, "cpu")
             if gpus == 0:
                 part.say(f"{name}: CPU {on_cpu[-1]:.4f}, its product {product:.4f}; no GPU")
-                continue
+                return False
             moved = abs(loss_of_product(part, folder, "cuda") / product - 1)
-            on_gpu = losses(part, folder, [*words, "--nodes", "2", "--device", "cuda"])
-            gap = max(abs(a - b) / abs(a) for a, b in zip(on_cpu, on_gpu))
-            part.say(f"{name}: CPU {on_cpu[-1]:.4f}, GPU {on_gpu[-1]:.4f}, largest gap of the loss {gap:.2e}; "
-                     f"of the CPU's product on the GPU {moved:.2e}")
-            if gap > LARGEST_GAP or moved > LARGEST_GAP_OF_PRODUCT:
-                failed.append(name)
-        except (RuntimeError, subprocess.SubprocessError) as error:
+            there = train(part, folder, *words, "--nodes", "2", "--device", "cuda")
+            gap = largest_gap(there)
+            line = (f"{name}: CPU {on_cpu[-1]:.4f}, GPU {there[-1]:.4f}, largest gap of the loss {gap:.2e}; of the "
+                    f"CPU's product on the GPU {moved:.2e}")
+            if name in THROUGH_NCCL:
+                there = train_through_nccl(part, folder, *words, "--device", "cuda")
+                line += f"; through NCCL {there[-1]:.4f}, gap {largest_gap(there):.2e}"
+                gap = max(gap, largest_gap(there))
+            part.say(line)
+            return gap > LARGEST_GAP or moved > LARGEST_GAP_OF_PRODUCT
+        except (RuntimeError, ValueError, subprocess.SubprocessError) as error:
             part.say(f"{name}: {error}")
-            failed.append(name)
+            return True
+
+    failed = at_once(fails, list(STRATEGIES))
     if failed:
         raise RuntimeError("not as on the CPU: " + ", ".join(failed))
 
@@ -213,22 +266,27 @@ class PythonStep:
         return self.steps * self.batch / best
 
 
+def name_of(case):
+    return f"{case[0]} at {case[1]}, {case[3]}"
+
+
 def speed(part, gpus):
     """Local steps against PyTorch's forms of the same step, whose images are ready while ours are augmented."""
     if gpus == 0:
         return part.say("no GPU: left out")
+    ours = {}
     for case in SPEEDS:
-        name = f"{case[0]} at {case[1]}, {case[3]}"
-        ours = samples_per_second(part, case, "cuda")
+        ours[case] = samples_per_second(part, case, "cuda")
         plain = samples_per_second(part, case, "cuda", "--no-cuda-graphs")
-        part.say(f"{name}: prunex {ours:.0f} samples/s, {plain:.0f} without CUDA graphs")
-        for form in ("eager", "graph", "compiled"):  # each in a process that ends with the part
+        part.say(f"{name_of(case)}: prunex {ours[case]:.0f} samples/s, {plain:.0f} without CUDA graphs")
+    for form in ("eager", "graph", "compiled"):  # each in a process that ends with the part
+        for case in SPEEDS:
             result = part.run([sys.executable, __file__, "0", "--pytorch", json.dumps([case, form])])
             if result.returncode != 0:  # a form that this machine cannot do
-                part.say(f"{name}: PyTorch {form}: {result.stderr.strip()[-200:]}")
+                part.say(f"{name_of(case)}: PyTorch {form}: {result.stderr.strip()[-200:]}")
                 continue
             theirs = float(result.stdout.split()[-1])
-            part.say(f"{name}: PyTorch {form} {theirs:.0f} samples/s, prunex {ours / theirs:.2f} of it")
+            part.say(f"{name_of(case)}: PyTorch {form} {theirs:.0f} samples/s, prunex {ours[case] / theirs:.2f} of it")
 
 
 def kernels(part, gpus):
@@ -276,6 +334,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float)
     parser.add_argument("--output", type=pathlib.Path, default=KIT / "results")
+    parser.add_argument("--only", nargs="+", choices=[work.__name__ for work, _ in PARTS])
     parser.add_argument("--pytorch", type=json.loads, help=argparse.SUPPRESS)  # a case and a form of speed()
     options = parser.parse_args()
     if options.pytorch:
@@ -294,6 +353,8 @@ def main():
     scratch = tempfile.TemporaryDirectory(prefix="gpu-kit")
     for number, (work, most) in enumerate(PARTS):
         name = work.__name__
+        if options.only and name not in options.only:
+            continue
         if end - time.monotonic() < 5:
             print(f"== {name}: no time left")
             continue

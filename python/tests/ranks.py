@@ -1,4 +1,5 @@
-"""ranks.py FUNCTION [ARGUMENT...]: what one rank of a test does, under torchrun."""
+"""ranks.py FUNCTION [ARGUMENT...]: what one rank of a test does, under torchrun. PRUNEX_TEST_DEVICE: where, by default
+the CPU; PRUNEX_TEST_BACKEND: of torch.distributed, by default gloo."""
 
 import contextlib
 import copy
@@ -15,12 +16,14 @@ from torch import nn
 
 import prunex
 
+DEVICE = os.environ.get("PRUNEX_TEST_DEVICE", "cpu")
+
 
 def small_network(dtype=torch.float32):
     torch.manual_seed(1)
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
                          nn.Conv2d(8, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-                         nn.Flatten(), nn.Linear(16, 5)).to(dtype)
+                         nn.Flatten(), nn.Linear(16, 5)).to(DEVICE, dtype)
 
 
 class Shuffled(nn.Module):
@@ -37,7 +40,8 @@ class Shuffled(nn.Module):
 
 def batch(rank, step, dtype=torch.float32):
     draws = torch.Generator().manual_seed(1000 * rank + step)
-    return (torch.randn(6, 3, 8, 8, generator=draws, dtype=dtype), torch.randint(5, (6,), generator=draws))
+    images, labels = torch.randn(6, 3, 8, 8, generator=draws, dtype=dtype), torch.randint(5, (6,), generator=draws)
+    return images.to(DEVICE), labels.to(DEVICE)
 
 
 def train_step(net, optimizer, rank, step, dtype=torch.float32):
@@ -279,7 +283,7 @@ def hook_of_ddp_names_a_lost_rank():
 
 def frozen_parameters_are_those_of_the_first_rank():
     torch.manual_seed(dist.get_rank())
-    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(DEVICE)
     net[0].requires_grad_(False)
     prunex.LocalSGD(net, torch.optim.SGD(net[1].parameters(), 0.1))
     expect_equal_on_all_ranks(net.parameters())
@@ -366,7 +370,7 @@ def a_loop_is_dropped_beside_an_exchange():
 
 def beside_ddp_and_gloo():
     """Gloo of torch.distributed before, between and after, and DDP in the same process."""
-    one = torch.ones(3)
+    one = torch.ones(3, device=DEVICE)
     dist.all_reduce(one)
     local_sgd_averages("sgd")
     ddp = nn.parallel.DistributedDataParallel(small_network())
@@ -448,7 +452,9 @@ CASES = {
 
 def main(function=None, *arguments):
     warnings.filterwarnings("ignore", message=".*follow the cut.*")
-    dist.init_process_group("gloo")
+    os.environ["NCCL_HOSTID"] = os.environ["RANK"]  # two machines to NCCL, which may share a GPU
+    dist.init_process_group(os.environ.get("PRUNEX_TEST_BACKEND", "gloo"))
+    torch.backends.cudnn.deterministic = True
     for case in [(function, *arguments)] if function else CASES[dist.get_world_size()]:
         globals()[case[0]](*case[1:])
         if dist.get_rank() == 0:

@@ -6,12 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <fstream>
 
 #include "prunex/comm/connect.h"
+#include "prunex/comm/environment.h"
 #include "prunex/comm/nccl/cuda_handles.h"
 #include "tests/comm/operations_check.h"
+#include "tests/listening.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {
@@ -24,6 +30,50 @@ using tests::message;
 int gpus() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+using Body = std::function<void(Hierarchy&)>;
+
+/// Runs the calling test once more, in a process that is rank `rank` of two on one node. NCCL takes the processes for
+/// two machines, so that both may have one GPU.
+pid_t start_rank(int rank, int port) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const std::string index = std::to_string(rank);
+  setenv("RANK", index.c_str(), 1);
+  setenv("LOCAL_RANK", index.c_str(), 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("LOCAL_WORLD_SIZE", "2", 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  setenv("NCCL_HOSTID", index.c_str(), 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const auto filter =
+      std::string("--gtest_filter=Nccl.") + testing::UnitTest::GetInstance()->current_test_info()->name();
+  execl("/proc/self/exe", "test_nccl", filter.c_str(), static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+/// Two ranks that talk through NCCL, threads with a GPU each or, on one GPU, processes: what rank 0 says is like
+/// `text`, "no exception" if nothing fails. There a rank that returns waits for the other.
+void expect_of_two_ranks(const Body& body, const testing::Matcher<std::string>& text, ConnectOptions options = {}) {
+  options.device = at::kCUDA;
+  if (gpus() > 1) {
+    EXPECT_THAT(message([&] { run_ranks(1, 2, body, options); }), text);
+  } else if (std::getenv("RANK") != nullptr) {
+    Hierarchy hierarchy = connect(read_environment().value(), options);
+    const auto said = message([&] { body(hierarchy); });
+    EXPECT_THAT(said, hierarchy.layout.rank == 0 ? text : "no exception");
+    message([&] { hierarchy.world->barrier(); });
+  } else {
+    const int port = tests::free_port(20000);
+    const std::array<pid_t, 2> ranks = {start_rank(0, port), start_rank(1, port)};
+    for (const pid_t rank : ranks) {
+      int status = 0;
+      waitpid(rank, &status, 0);
+      EXPECT_EQ(status, 0) << "of rank " << (rank == ranks[1]);
+    }
+  }
 }
 
 std::string library_of(const void* function) {
@@ -107,61 +157,53 @@ TEST(Nccl, ARankAloneOnItsGpuConnectsUnlessTheRunHasEnded) {
 }
 
 TEST(Nccl, RanksWithGpusOfTheirOwnTalkThroughNccl) {
-  if (gpus() < 2) GTEST_SKIP() << "wanted two GPUs, there are " << gpus();
-  run_ranks(1, 2,
-            [](Hierarchy& h) {
-              EXPECT_THAT(h.staged, IsEmpty());
-              check_on_both(*h.world);
-              check_on_both(*h.node);
-              check_on_both(*h.flat);
-            },
-            {.device = at::kCUDA});
+  if (gpus() == 0) GTEST_SKIP() << "there is no GPU here";
+  const auto body = [](Hierarchy& h) {
+    EXPECT_THAT(h.staged, IsEmpty());
+    check_on_both(*h.world);
+    check_on_both(*h.node);
+    check_on_both(*h.flat);
+  };
+  expect_of_two_ranks(body, "no exception");
 }
 
 TEST(Nccl, WaitsForWhatTheCurrentStreamHolds) {
-  if (gpus() < 2) GTEST_SKIP() << "wanted two GPUs, there are " << gpus();
-  run_ranks(1, 2,
-            [](Hierarchy& h) {
-              auto x = on_gpu(at::full({512, 512}, 1.0 / 512));
-              for (int i = 0; i < 200; ++i) x = x.mm(x);  // every product is the same matrix again
-              h.world->all_reduce(x);
-              EXPECT_LT(x.sub(2.0 / 512).abs().max().item<float>(), 1e-6);
-            },
-            {.device = at::kCUDA});
+  if (gpus() == 0) GTEST_SKIP() << "there is no GPU here";
+  const auto body = [](Hierarchy& h) {
+    auto x = on_gpu(at::full({512, 512}, 1.0 / 512));
+    for (int i = 0; i < 200; ++i) x = x.mm(x);  // every product is the same matrix again
+    h.world->all_reduce(x);
+    EXPECT_LT(x.sub(2.0 / 512).abs().max().item<float>(), 1e-6);
+  };
+  expect_of_two_ranks(body, "no exception");
 }
 
 TEST(Nccl, ARankThatDoesNotComeEndsTheWaitOfTheOther) {
-  if (gpus() < 2) GTEST_SKIP() << "wanted two GPUs, there are " << gpus();
-  const auto call = [] {
-    run_ranks(1, 2,
-              [](Hierarchy& h) {
-                if (h.layout.rank == 1) return;
-                auto x = on_gpu(at::ones({5}));
-                h.world->all_reduce(x);
-              },
-              {.timeout = std::chrono::seconds(1), .device = at::kCUDA});
+  if (gpus() == 0) GTEST_SKIP() << "there is no GPU here";
+  const auto body = [](Hierarchy& h) {
+    auto x = on_gpu(at::ones({5}));
+    h.world->all_reduce(x);  // NCCL connects here
+    if (h.layout.rank == 0) h.world->all_reduce(x);
+    if (h.layout.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
   };
-  EXPECT_THAT(message(call), HasSubstr("all_reduce in world: no answer within 1 s from rank 1"));
+  expect_of_two_ranks(body, HasSubstr("all_reduce in world: no answer within 4 s from rank 1"),
+                      {.timeout = std::chrono::seconds(4)});
 }
 
 TEST(Nccl, AnAbortFromAnotherThreadEndsAWait) {
-  if (gpus() < 2) GTEST_SKIP() << "wanted two GPUs, there are " << gpus();
-  const auto call = [] {
-    run_ranks(1, 2,
-              [](Hierarchy& h) {
-                if (h.layout.rank == 1) return;
-                std::thread other([&] {
-                  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                  h.world->abort("enough");
-                });
-                auto x = on_gpu(at::ones({5}));
-                const auto text = message([&] { h.world->all_reduce(x); });
-                other.join();
-                throw std::runtime_error(text);
-              },
-              {.device = at::kCUDA});
+  if (gpus() == 0) GTEST_SKIP() << "there is no GPU here";
+  const auto body = [](Hierarchy& h) {
+    if (h.layout.rank == 1) return;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      h.world->abort("enough");
+    });
+    auto x = on_gpu(at::ones({5}));
+    const auto text = message([&] { h.world->all_reduce(x); });
+    other.join();
+    throw std::runtime_error(text);
   };
-  EXPECT_THAT(message(call), HasSubstr("all_reduce in world: enough"));
+  expect_of_two_ranks(body, HasSubstr("all_reduce in world: enough"));
 }
 
 }  // namespace

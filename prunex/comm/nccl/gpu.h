@@ -17,7 +17,7 @@ namespace prunex::comm {
 
 struct Gpu {
   c10::Device device;
-  std::string identity;  ///< which no other GPU of a run has
+  std::string identity;  ///< which no other GPU of a run has; one GPU has several for NCCL_HOSTIDs that differ
 };
 
 /// Makes a GPU the calling thread's device: number `preferred` mod those that this process sees. Throws like check_gpu

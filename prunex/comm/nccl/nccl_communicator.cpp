@@ -234,7 +234,8 @@ Gpu use_gpu(int preferred) {
   c10::cuda::set_device(index);
   cudaDeviceProp properties;
   expect(cudaGetDeviceProperties(&properties, index));
-  Gpu gpu{c10::Device(c10::kCUDA, index), ""};
+  const char* machine = std::getenv("NCCL_HOSTID");  // ranks with different ones are on two machines to NCCL
+  Gpu gpu{c10::Device(c10::kCUDA, index), machine == nullptr ? "" : std::string(machine) + ":"};
   for (const char byte : properties.uuid.bytes) gpu.identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return gpu;
 }

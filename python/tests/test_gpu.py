@@ -1,0 +1,84 @@
+"""The package on a GPU, which all ranks share."""
+
+import pytest
+import torch
+import torchvision
+
+import prunex
+from ranks import CASES
+from test_pruning import CASES as NETWORKS
+from test_pruning import case
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+ON_RANKS = [("gloo", ranks, case) for ranks, cases in CASES.items() for case in cases]
+ON_RANKS += [("nccl", 2, case) for case in CASES[2]]
+
+
+@pytest.mark.parametrize("backend, ranks, case", ON_RANKS, ids=lambda value: "-".join(value)
+                         if isinstance(value, tuple) else str(value))
+def test_on_ranks(torchrun, monkeypatch, backend, ranks, case):
+    monkeypatch.setenv("PRUNEX_TEST_DEVICE", "cuda")
+    monkeypatch.setenv("PRUNEX_TEST_BACKEND", backend)
+    done = torchrun(ranks, *case)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+
+
+def on_gpu(value):
+    return torch.utils._pytree.tree_map(lambda x: x.cuda() if isinstance(x, torch.Tensor) else x, value)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not follow")
+@pytest.mark.parametrize("name", list(NETWORKS)[::4])
+def test_modules_lose_there_what_they_lose_on_the_cpu(name):
+    net, inputs = case(name)
+    there, where = case(name)[0].cuda(), on_gpu(inputs)
+    assert prunex.prune(there, where, ratio=0.5).parameters == prunex.prune(net, inputs, ratio=0.5).parameters
+    assert all(p.is_cuda for p in there.parameters())
+    for (key, ours), theirs in zip(net.state_dict().items(), there.state_dict().values()):
+        torch.testing.assert_close(ours, theirs.cpu(), msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_a_network_that_computes_in_tf32_is_pruned(tf32):
+    torch.manual_seed(0)
+    net, images = torchvision.models.resnet18().cuda(), torch.randn(4, 3, 64, 64, device="cuda")
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        pruned = prunex.prune(net, (images,), ratio=0.5)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    assert pruned.parameters[1] == sum(p.numel() for p in net.parameters()) < pruned.parameters[0]
+    net(images).sum().backward()
+
+
+def test_a_captured_step_trains():
+    """A loop whose forward, backward and update are one CUDA graph, with exchanges beside it."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 5))
+    net = net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, fused=True)
+    images, labels = torch.randn(6, 3, 8, 8, device="cuda"), torch.randint(5, (6,), device="cuda")
+
+    def backward():
+        loss = torch.nn.functional.cross_entropy(net(images), labels)
+        loss.backward()
+        return loss
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    optimizer.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = backward()
+    losses = []
+    with prunex.LocalSGD(net, optimizer, sync_every=2) as training:
+        for _ in range(20):
+            graph.replay()
+            optimizer.step()
+            losses.append(loss.item())
+            optimizer.zero_grad(set_to_none=False)
+    assert training.exchange.index == 10 and losses[-1] < 0.5 * losses[0], losses
