@@ -130,7 +130,7 @@ def train_through_nccl(part, folder, *words):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    ranks = [subprocess.Popen([PRUNEX, "train", *TINY, *words, "--run-dir", str(folder)], text=True,
+    ranks = [subprocess.Popen([PRUNEX, "train", *TINY, *words, "--nodes", "2", "--run-dir", str(folder)], text=True,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                               env=os.environ | {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0",
                                                 "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",

@@ -46,17 +46,25 @@ void allow_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuBLAS(allowed);
 }
 
-/// TF32 on GPUs while it lives; PyTorch has one such switch for the whole process.
+/// TF32 on GPUs while it lives. PyTorch has one such switch for the whole process: it is on while any rank wants it.
 class Tf32 {
  public:
-  explicit Tf32(bool wanted) : wanted_(wanted) { set(true); }
-  ~Tf32() { set(false); }
+  explicit Tf32(bool wanted) : wanted_(wanted) {
+    if (wanted_) count(1);
+  }
+  ~Tf32() {
+    if (wanted_) count(-1);
+  }
   Tf32(const Tf32&) = delete;
   Tf32& operator=(const Tf32&) = delete;
 
  private:
-  void set(bool on) const {
-    if (wanted_) allow_tf32(on);
+  static void count(int more) {
+    static std::mutex mutex;
+    static int ranks = 0;
+    const std::lock_guard lock(mutex);
+    ranks += more;
+    allow_tf32(ranks > 0);
   }
 
   const bool wanted_;
