@@ -279,10 +279,23 @@ void run_again(const c10::OperatorHandle& op, const std::vector<c10::IValue>& gi
   }
 }
 
+/// cuDNN's batch norm reads its vectors 16 bytes at a time, wherever they begin.
+void check_addresses(const c10::FunctionSchema& schema, const Stack& stack) {
+  if (schema.name() != "aten::native_batch_norm") return;
+  const auto arguments = torch::jit::last(stack, schema.arguments().size());
+  if (!arguments[5].toBool()) return;  // not for training
+  for (size_t i = 1; i < 5; ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const auto address = reinterpret_cast<uintptr_t>(arguments[i].toTensor().const_data_ptr());
+    TORCH_CHECK(address % 16 == 0, "[pretend] ", schema.name(), ": misaligned ", schema.arguments()[i].name());
+  }
+}
+
 void run_on_opened(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   compute_alone();
   ++kernels;
   const auto& schema = op.schema();
+  check_addresses(schema, *stack);
   Recorder* recorder = recorder_of_kernel(schema.name());
   if (depends_on_data(op)) {
     if (recorder != nullptr) std::exchange(recorder, nullptr)->wait(schema.name());
