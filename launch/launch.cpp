@@ -377,6 +377,7 @@ int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& w
   // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
   const BlockedSignals signals(supervised_signals());
+  if (options.check) options.check();
   Starter starter(options, words, signals);
   return Supervisor(signals, starter).run();
 }

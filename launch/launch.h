@@ -1,6 +1,7 @@
 // The local launcher: the ranks of a run as processes on this machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct LaunchOptions {
   /// alone; none: it stays away.
   std::vector<std::string> words_to_join = {};
   comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
+  /// What is looked at before the first rank starts and may start threads, as CUDA does; launch_ranks throws what it
+  /// does.
+  std::function<void()> check = {};
 };
 
 /// Of a program's arguments.

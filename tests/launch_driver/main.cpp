@@ -58,6 +58,11 @@ void interrupt_launcher(bool is_rank) {
   if (!is_rank) kill(getpid(), SIGTERM);
 }
 
+/// As CUDA does in a process that looks for GPUs: it would take signals that are not blocked.
+void start_thread() {
+  std::thread([] { std::this_thread::sleep_for(std::chrono::minutes(10)); }).detach();
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -65,7 +70,8 @@ int main(int, char** argv) {
     const auto environment = comm::read_environment();
     if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
     if (!environment)
-      return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3}, launch::words_of(argv));
+      return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3, .check = start_thread},
+                                  launch::words_of(argv));
     if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);

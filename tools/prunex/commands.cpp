@@ -91,11 +91,12 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
                                .privacy = comm::read_privacy(ranks.secret_file, ranks.encrypt),
                                .heartbeat_timeout = train::milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
-  if (ranks.device == "cuda") {
-    comm::check_gpu();
-    options.device = at::kCUDA;
-  }
+  if (ranks.device == "cuda") options.device = at::kCUDA;
   return options;
+}
+
+void expect_device(const comm::ConnectOptions& options) {
+  if (options.device == at::kCUDA) comm::check_gpu();
 }
 
 void describe_device(text::OptionList& list, std::string& device) {

@@ -68,12 +68,16 @@ void apply_file(text::OptionList& list, const std::string& command, const std::s
 /// Throws std::invalid_argument if two options name one file, which the first would overwrite. Empty: not given.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 
-/// How ranks are connected. Throws std::invalid_argument for a device that is not there: before ranks are started.
+/// How ranks are connected.
 comm::ConnectOptions connect_options(const train::RankOptions& ranks);
+
+/// Throws std::invalid_argument for a device that is not there. CUDA starts threads: not before signals are blocked
+/// that this process waits for.
+void expect_device(const comm::ConnectOptions& options);
 
 /// device: where a command of one process computes.
 void describe_device(text::OptionList& list, std::string& device);
-/// The CPU, or the first GPU, whose products are fp32's as on the CPU. Throws as connect_options does.
+/// The CPU, or the first GPU, whose products are fp32's as on the CPU. Throws as check_gpu does.
 c10::Device chosen_device(const std::string& device);
 
 /// A network that a command works with.

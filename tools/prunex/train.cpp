@@ -222,11 +222,14 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
 
 /// As another process of this executable is to be called; of an elastic run with its directory, so that lost nodes find
 /// it.
-int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::Privacy& privacy,
+int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::ConnectOptions& connection,
                  const Invocation& invocation) {
   std::vector<std::string> words = launch::words_of(invocation.argv);
-  launch::LaunchOptions launch{
-      .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = privacy};
+  launch::LaunchOptions launch{.shape = shape,
+                               .threads = options.threads,
+                               .elastic = options.elastic,
+                               .privacy = connection.privacy,
+                               .check = [&connection] { expect_device(connection); }};
   if (options.elastic && options.join.empty()) {
     std::string directory = options.resume.empty() ? options.run_dir : options.resume;
     if (options.resume.empty() && !directory.empty() && train::is_done(directory)) {
@@ -250,6 +253,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::ConnectOptions connection = connect_options(options.ranks);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
+    expect_device(connection);
     const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
@@ -260,7 +264,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   comm::block_signal(SIGUSR1);  // in the launcher, so that ranks start with it blocked, and in theirs
 
   if (!environment && shape.world_size() > 1) {
-    return launch_train(options, shape, connection.privacy, invocation);
+    return launch_train(options, shape, connection, invocation);
   }
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
