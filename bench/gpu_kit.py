@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything that a GPU can show of prunex, most valuable first, in so many minutes.
 
-    gpu-kit/run MINUTES [--output FOLDER] [--only PART...]
+    gpu-kit/run MINUTES [--output FOLDER] [--only PART...] [--data-dir FOLDER]
 
 Python's torch must be the version that prunex was built with. Each part has a time of its own and writes its result to
 FOLDER (gpu-kit/results), texts and the matrix' record alone: a part that fails, or takes too long, costs the later
@@ -50,11 +50,11 @@ SPEEDS = [  # network, side of its images, images per step, precision, steps of 
 
 
 class Part:
-    """What a part of the kit may use: the rest of its time, its file, a folder for what is not worth keeping, and
-    processes that end with it."""
+    """What a part of the kit may use: the rest of its time, its file, a folder for what is not worth keeping, CIFAR-10's
+    if there is one, and processes that end with it."""
 
-    def __init__(self, output, scratch, deadline):
-        self.file, self.scratch, self.deadline = output, scratch, deadline
+    def __init__(self, output, scratch, deadline, data_dir):
+        self.file, self.scratch, self.deadline, self.data_dir = output, scratch, deadline, data_dir
 
     def left(self):
         return max(1, self.deadline - time.monotonic())
@@ -310,21 +310,27 @@ def kernels(part, gpus):
 
 
 def matrix(part, gpus):
-    """compare/gpu.toml for the rest of the time; the record keeps what is done."""
+    """compare/gpu.toml for the rest of the time, on CIFAR-10 with --data-dir; the record keeps what is done."""
     if gpus == 0:
         return part.say("no GPU: left out")
     output, record = part.scratch / "matrix", part.file.with_name("compare.json")
+    file, images = KIT / "gpu.toml", []
+    if part.data_dir:
+        text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
+        file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
+        file.write_text(text)
+    compare = [PRUNEX, "compare", str(file), "--output", str(output), *images]
     output.mkdir()
     if record.exists():
         shutil.copy(record, output / record.name)
     try:
-        part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output)])
+        part.run(compare)
     except subprocess.TimeoutExpired:
         part.say("the time was over before the last run")
     finally:
         if (output / record.name).exists():
             shutil.copy(output / record.name, record)
-    part.say(part.run([PRUNEX, "compare", str(KIT / "gpu.toml"), "--output", str(output), "--dry-run"]).stdout)
+    part.say(part.run([*compare, "--dry-run"]).stdout)
 
 
 PARTS = [(machine, 0.5), (tests, 3), (equality, 3), (speed, 3.5), (kernels, 1), (matrix, 1000)]  # minutes at most
@@ -334,6 +340,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float)
     parser.add_argument("--output", type=pathlib.Path, default=KIT / "results")
+    parser.add_argument("--data-dir", type=pathlib.Path, help="of CIFAR-10, for the matrix; else synthetic images")
     parser.add_argument("--only", nargs="+", choices=[work.__name__ for work, _ in PARTS])
     parser.add_argument("--pytorch", type=json.loads, help=argparse.SUPPRESS)  # a case and a form of speed()
     options = parser.parse_args()
@@ -360,7 +367,8 @@ def main():
             continue
         print(f"== {name}", flush=True)
         part = Part(options.output / f"{number}-{name}.txt", pathlib.Path(scratch.name),
-                    min(end, time.monotonic() + 60 * most))
+                    min(end, time.monotonic() + 60 * most),
+                    options.data_dir)
         part.file.unlink(missing_ok=True)
         try:
             work(part, gpus)
