@@ -15,40 +15,11 @@
 namespace prunex::train {
 namespace {
 
-/// Ranks that are threads of one process and share a GPU compute there one after the other, whatever streams they use:
-/// autograd runs all backward passes on a GPU in one thread, whose handles of libraries have memory for one at a time;
-/// recordings share the generator's list of graphs.
-class Turn {
- public:
-  explicit Turn(c10::DeviceIndex device) : last_(last_on(device)), device_(device), alone_(last_.mutex) {
-    last_.done.block(at::cuda::getCurrentCUDAStream(device_));
-  }
-  ~Turn() {
-    try {
-      last_.done.record(at::cuda::getCurrentCUDAStream(device_));
-    } catch (const c10::Error&) {  // the device has failed, which whoever uses it next will say
-    }
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  struct Last {
-    std::mutex mutex;
-    at::cuda::CUDAEvent done;
-  };
-
-  static Last& last_on(c10::DeviceIndex device) {
-    static std::mutex mutex;
-    static auto& of_devices = *new std::map<c10::DeviceIndex, Last>;  // outlives the driver
-    const std::lock_guard alone(mutex);
-    return of_devices[device];
-  }
-
-  Last& last_;
-  const c10::DeviceIndex device_;
-  const std::lock_guard<std::mutex> alone_;
-};
+/// Ranks may be threads of one process, whose recordings share the generator's list of graphs.
+std::mutex& recording() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 /// One of the thread's own for all its graphs: a stream has caches of its own, and the pool has few.
 at::cuda::CUDAStream stream_on(const c10::Device& device) {
@@ -64,32 +35,26 @@ class CudaGraph final : public DeviceGraph {
 
   /// Its memory goes back to where other work takes it from.
   ~CudaGraph() override {
+    const std::lock_guard alone(recording());
     try {
-      const Turn turn(stream_.device_index());
       at::cuda::getCurrentCUDAStream(stream_.device_index()).synchronize();
       graph_.reset();              // which takes it off that list
     } catch (const c10::Error&) {  // the device has failed, which whoever uses it next will say
     }
   }
 
-  void warm_up(const std::function<void()>& work) override {
-    const Turn turn(stream_.device_index());
-    on_own_stream(work);
-  }
+  void warm_up(const std::function<void()>& work) override { on_own_stream(work); }
 
   /// What warming up has left in the cache goes back first: while a graph is recorded nothing does, and its memory is
   /// taken anew.
   void capture(const std::function<void()>& work) override {
-    const Turn turn(stream_.device_index());
+    const std::lock_guard alone(recording());
     stream_.synchronize();
     c10::cuda::CUDACachingAllocator::emptyCache();
     on_own_stream([&] { record(work); });
   }
 
-  void replay() override {
-    const Turn turn(stream_.device_index());
-    graph_->replay();
-  }
+  void replay() override { graph_->replay(); }
 
  private:
   /// Nothing can be recorded on the default stream. After what the current one holds, which goes on after it.
