@@ -1,6 +1,7 @@
 #include "report/drawing.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

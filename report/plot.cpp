@@ -1,6 +1,7 @@
 #include "report/plot.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 
 #include "report/drawing.h"

@@ -1,6 +1,7 @@
 #include "report/format.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <sstream>

@@ -1,6 +1,7 @@
 #include "report/tasks.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+
 #include "prunex/comm/watch/journal.h"
 #include "prunex/stopwatch.h"
 

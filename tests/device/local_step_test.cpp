@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "prunex/channels/analysis.h"
 #include "prunex/data/load.h"
 #include "prunex/models/models.h"
@@ -162,6 +164,20 @@ TEST_F(LocalStepOnDevice, LetsGpusTakeTf32WhereItIsWanted) {
     EXPECT_THAT(seen, testing::ElementsAre(std::pair(tf32, tf32))) << name_of(arithmetic);
     EXPECT_EQ(switches(), std::pair(false, false)) << "an evaluation is in fp32";
   }
+}
+
+/// Ranks may be threads of one process.
+TEST_F(LocalStepOnDevice, LeavesTf32OnForARankThatIsNotDone) {
+  compute_reproducibly();
+  Rank rank(at::kCPU, Arithmetic::kTf32), other(at::kCPU, Arithmetic::kTf32);
+  bool left_on = false;
+  rank.replica().weights.params.front().value().register_hook([&](const at::Tensor&) {
+    std::thread([&] { other.step(1); }).join();
+    left_on = at::globalContext().allowTF32CuDNN() && at::globalContext().allowTF32CuBLAS();
+  });
+  rank.step(1);
+  EXPECT_TRUE(left_on);
+  EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
 }
 
 TEST_F(LocalStepOnDevice, SaysWhereALossWasNoNumberWhenTheSumIsTaken) {
