@@ -17,6 +17,7 @@
 #include "prunex/say.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/images.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
@@ -51,6 +52,7 @@ struct PruneCommand {
   data::DataOptions data;
   int64_t importance_samples = 256;
   int threads = 1;
+  std::string device = "cpu";
   bool quiet = false;
   std::string output;
 };
@@ -169,6 +171,7 @@ text::OptionList describe(PruneCommand& command) {
   list.add("estimate-statistics", flag(command.estimate_statistics),
            "write the model with batch-norm statistics estimated anew from training images");
   list.add("threads", number(command.threads, text::between(1, train::kMostThreads)), "threads");
+  describe_device(list, command.device);
   list.add("output", text::text_value(command.output), "new or empty directory for the results").must();
   list.add("quiet", flag(command.quiet), "no remarks, only results");
   describe_target(list, command);
@@ -296,6 +299,7 @@ PruneSettings settings_of(const PruneCommand& command, const std::optional<Laten
 
 int run_prune(const PruneCommand& command) {
   at::set_num_threads(command.threads);
+  const auto device = chosen_device(command.device);
   target_option(command);
   const ImportanceOptions importance = importance_options(command);
   io::check_new_or_empty(command.output, "`output`");
@@ -307,6 +311,7 @@ int run_prune(const PruneCommand& command) {
   const bool runs = !command.data.dataset.empty() || command.latency;
   program::Model model = load_model(command.model, runs ? program::Batch::kDynamic : program::Batch::kAny);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
+  model = train::on_device(std::move(model), device);
   const auto carried = train::carried_description(command.model.model, command.weights);
   const auto data = load_data(command, carried, model.program.graph());
   if (prune::needs_evidence(importance.criterion) && !data) {
@@ -328,6 +333,7 @@ int run_prune(const PruneCommand& command) {
   Pruned pruned = pruner.result();
   std::optional<Scores> scores;
   if (data) scores = score(model, pruned, *data, command);
+  pruned.model = train::on_device(std::move(pruned.model), at::kCPU);
   write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, scores));
   print_report(pruned, scores);
   return 0;
