@@ -27,13 +27,13 @@ def normalised(pixels):
 
 def augmented(images, mirrors=True):
     """Every image shifted by up to 4 pixels, zeros moving in, and mirrored or not."""
-    padded, count = nn.functional.pad(images, (4, 4, 4, 4)), len(images)
-    top, left = torch.randint(9, (2, count, 1, 1))
-    column = torch.arange(32).expand(count, 1, 32)
+    padded, count, device = nn.functional.pad(images, (4, 4, 4, 4)), len(images), images.device
+    top, left = torch.randint(9, (2, count, 1, 1)).to(device)
+    column = torch.arange(32, device=device).expand(count, 1, 32)
     if mirrors:
-        column = torch.where(torch.rand(count, 1, 1) < 0.5, column, 31 - column)
-    row = torch.arange(32).view(1, 32, 1)
-    picked = padded.permute(0, 2, 3, 1)[torch.arange(count).view(-1, 1, 1), top + row, left + column]
+        column = torch.where(torch.rand(count, 1, 1).to(device) < 0.5, column, 31 - column)
+    row = torch.arange(32, device=device).view(1, 32, 1)
+    picked = padded.permute(0, 2, 3, 1)[torch.arange(count, device=device).view(-1, 1, 1), top + row, left + column]
     return picked.permute(0, 3, 1, 2)
 
 
@@ -56,8 +56,8 @@ def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     model.train()
     for epoch in range(epochs):
-        for batch in torch.randperm(len(images))[: steps * BATCH].view(steps, BATCH):
-            with torch.autocast("cpu", torch.bfloat16):
+        for batch in torch.randperm(len(images))[: steps * BATCH].view(steps, BATCH).to(images.device):
+            with torch.autocast(images.device.type, torch.bfloat16):
                 logits = model(augmented(images[batch]).contiguous(memory_format=torch.channels_last))
             loss = nn.functional.cross_entropy(logits.float(), labels[batch])
             optimizer.zero_grad()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sparse training, cuts and fine-tuning of a trained ResNet-20 on CIFAR-10: prunex, and Torch-Pruning's own code.
 
-usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 3] [--only TOOL:METHOD …] [--table]
+usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 3] [--only TOOL:METHOD …] [--device cuda]
+       bench/sparse_training.py … --table
 
     bench/sparse_training.py build/release/prunex data runs/sparse --only prunex:group_norm torch-pruning:group_norm
 
@@ -10,8 +11,9 @@ with `prunex train` (30 epochs at 0.2, warm-up of one, cosine; one rank, 128 ima
 the same schedule: sparse training with the tool's usual strength, without weight decay; global cuts to 2.11 times fewer
 multiply-accumulates; fine-tuning. Both phases have as many epochs and anneal by cosine from their own rate; l1, which
 has no penalty, fine-tunes for both. Torch-Pruning's penalties and cuts are called as its reproduce/main.py does, up to
-400 steps; prunex cuts in 100. bf16 arithmetic. Accuracies are of all test images, and none is chosen: the last model,
-with running averages there, with statistics estimated from training images here.
+400 steps; prunex cuts in 100. bf16 arithmetic, on GPUs and on processors that have it. Accuracies are of all test
+images, and none is chosen: the last model, with running averages there, with statistics estimated from training images
+here.
 
 OUTPUT/result.jsonl gets a line per run; what is there is not repeated. --table prints means over seeds.
 """
@@ -37,6 +39,7 @@ OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
     "l1": ["--importance", "l1"],
 }
 TOOLS = ("prunex", "torch-pruning")
+ON = {"cpu": [], "cuda": ["--device", "cuda", "--precision", "bf16"]}
 
 
 def run_prunex(options, seed, name, words):
@@ -45,7 +48,7 @@ def run_prunex(options, seed, name, words):
         command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
                    "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
                    "--eval-every", "0", "--checkpoint-every", "20", "--seed", str(seed), "--train-limit",
-                   str(options.images), "--quiet", *words, "--run-dir", folder]
+                   str(options.images), "--quiet", *words, *ON[options.device], "--run-dir", folder]
         if os.path.isdir(f"{folder}/checkpoint"):
             command = [options.prunex, "train", "--resume", folder, "--quiet"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -115,13 +118,13 @@ def of_torch_pruning(options, seed, method, weights):
     torch.set_num_threads(1)
     pixels, labels = read_cifar10(options.data_dir)
     count = options.images or len(pixels)
-    images, labels = normalised(pixels[:count]), torch.from_numpy(labels[:count])
+    images, labels = normalised(pixels[:count]).to(options.device), torch.from_numpy(labels[:count]).to(options.device)
     test_pixels, test_labels = read_cifar10(options.data_dir, ["test_batch.bin"])
-    test = normalised(test_pixels), torch.from_numpy(test_labels)
+    test = normalised(test_pixels).to(options.device), torch.from_numpy(test_labels).to(options.device)
     model, image = resnet20(), images[:1]
     missing, unknown = model.load_state_dict(weights_of(weights), strict=False)
     assert not unknown and all(name.endswith("num_batches_tracked") for name in missing), (missing, unknown)
-    model = model.to(memory_format=torch.channels_last)
+    model = model.to(options.device, memory_format=torch.channels_last)
     result = {"loaded": accuracy(model, *test)}
     pruner = pruner_of(method, model, image)
     if method != "l1":
@@ -162,6 +165,7 @@ def parse_options():
     parser.add_argument("--images", type=int, default=0, help="training images; 0 = all (0)")
     known = [f"{tool}:{method}" for method in OF_PRUNEX for tool in TOOLS]
     parser.add_argument("--only", nargs="+", default=known, choices=known, metavar="TOOL:METHOD", help=", ".join(known))
+    parser.add_argument("--device", choices=ON, default="cpu")
     parser.add_argument("--table", action="store_true")
     return parser.parse_args()
 
