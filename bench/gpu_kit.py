@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import csv
 import glob
+import importlib.util
 import json
 import os
 import pathlib
@@ -50,8 +51,8 @@ SPEEDS = [  # network, side of its images, images per step, precision, steps of 
 
 
 class Part:
-    """What a part of the kit may use: the rest of its time, its file, a folder for what is not worth keeping, CIFAR-10's
-    if there is one, and processes that end with it."""
+    """What a part of the kit may use: the rest of its time, its file, a folder for what is not worth keeping, that of
+    CIFAR-10 if there is one, and processes that end with it."""
 
     def __init__(self, output, scratch, deadline, data_dir):
         self.file, self.scratch, self.deadline, self.data_dir = output, scratch, deadline, data_dir
@@ -148,8 +149,8 @@ def train_through_nccl(part, folder, *words):
 
 def loss_of_product(part, folder, device):
     """As prunex eval has it, on images that the network was not trained on."""
-    result = part.run([PRUNEX, "eval", "--model", str(folder / "model.pt2"), "--dataset", "synthetic", "--samples", "640",
-                       "--device", device, "--quiet", "--json", str(folder / "eval.json")])
+    result = part.run([PRUNEX, "eval", "--model", str(folder / "model.pt2"), "--dataset", "synthetic", "--samples",
+                       "640", "--device", device, "--quiet", "--json", str(folder / "eval.json")])
     if result.returncode != 0:
         raise RuntimeError(result.stderr.strip()[-500:])
     with open(folder / "eval.json") as file:
@@ -333,14 +334,35 @@ def matrix(part, gpus):
     part.say(part.run([*compare, "--dry-run"]).stdout)
 
 
-PARTS = [(machine, 0.5), (tests, 3), (equality, 3), (speed, 3.5), (kernels, 1), (matrix, 1000)]  # minutes at most
+def sparse(part, gpus):
+    """A seed of bench/sparse_training.py, whose rows share the GPU: with Torch-Pruning's if it is there."""
+    if gpus == 0 or not part.data_dir:
+        return part.say("no GPU, or no --data-dir: left out")
+    output = part.scratch / "sparse"
+    command = [sys.executable, str(KIT / "sparse_training.py"), PRUNEX, str(part.data_dir), str(output), "--seeds", "1"]
+    tools = ["prunex"] + ["torch-pruning"] * (importlib.util.find_spec("torch_pruning") is not None)
+    rows = [f"{tool}:{method}" for method in ("l1", "group_norm", "bn_scale", "growing") for tool in tools]
+
+    def fails(row):
+        result = part.run([*command, "--device", "cuda", "--only", row])
+        part.say(result.stdout.strip() or result.stderr.strip()[-500:])  # a row of result.jsonl
+        return result.returncode != 0
+
+    failed = at_once(fails, rows[:1]) or at_once(fails, rows[1:])  # the first one trains the network of all
+    part.say(part.run([*command, "--table"]).stdout)
+    if failed:
+        raise RuntimeError("failed: " + ", ".join(failed))
+
+
+PARTS = [(machine, 0.5), (tests, 3), (equality, 3), (speed, 3.5), (kernels, 1), (sparse, 5),
+         (matrix, 1000)]  # minutes at most
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float)
     parser.add_argument("--output", type=pathlib.Path, default=KIT / "results")
-    parser.add_argument("--data-dir", type=pathlib.Path, help="of CIFAR-10, for the matrix; else synthetic images")
+    parser.add_argument("--data-dir", type=pathlib.Path, help="of CIFAR-10, for sparse training and the matrix")
     parser.add_argument("--only", nargs="+", choices=[work.__name__ for work, _ in PARTS])
     parser.add_argument("--pytorch", type=json.loads, help=argparse.SUPPRESS)  # a case and a form of speed()
     options = parser.parse_args()
