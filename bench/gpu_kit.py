@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -65,8 +66,16 @@ class Part:
         with open(self.file, "a") as file:
             file.write(line + "\n")
 
-    def run(self, words, **more):
-        return subprocess.run(words, capture_output=True, text=True, timeout=self.left(), **more)
+    def run(self, words, limit=None):
+        """The process with its children; TimeoutExpired, when they have ended, at the end of the part's time."""
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              start_new_session=True) as process:
+            try:
+                output, errors = process.communicate(timeout=limit or self.left())
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
 def library_path():
@@ -85,19 +94,16 @@ def machine(part, gpus):
 
 
 def at_once(work, cases):
-    """work of each case, as many at a time as there are processors for; the cases that failed."""
+    """work of each case, as many at a time as there are four processors for; the cases that failed."""
     with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         return [case for case, failed in zip(cases, pool.map(work, cases)) if failed]
 
 
 def tests(part, gpus):
-    shards = 6
-
-    def fails(shard):
-        program = "test_gpu" if shard < shards else "test_nccl"
+    def fails(case):
+        program, shard, shards = case
         file = part.file.with_name(f"{part.file.stem}-{program}-{shard}.txt")
-        environment = os.environ | ({"GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
-                                    if shard < shards else {})
+        environment = os.environ | {"GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
         try:
             with open(file, "w") as said:  # what it says is kept if it hangs
                 code = subprocess.run([str(KIT / "bin" / program), "--gtest_brief=1"], stdout=said,
@@ -107,7 +113,7 @@ def tests(part, gpus):
         part.say(f"{program} {shard}: exit code {code}\n{file.read_text()[-3000:]}")
         return code != 0
 
-    failed = at_once(fails, range(shards + 1))
+    failed = at_once(fails, [("test_gpu", shard, 6) for shard in range(6)] + [("test_nccl", 0, 1)])
     if failed:
         raise RuntimeError(f"failed: {failed}")
 
@@ -183,7 +189,7 @@ def equality(part, gpus):
                 gap = max(gap, largest_gap(there))
             part.say(line)
             return gap > LARGEST_GAP or moved > LARGEST_GAP_OF_PRODUCT
-        except (RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        except (RuntimeError, ValueError, OSError, subprocess.SubprocessError) as error:
             part.say(f"{name}: {error}")
             return True
 
@@ -245,6 +251,7 @@ class PythonStep:
 
     def captured(self):
         stream = self.torch.cuda.Stream()
+        stream.wait_stream(self.torch.cuda.current_stream())
         with self.torch.cuda.stream(stream):
             for _ in range(3):
                 self.plain()
@@ -344,12 +351,16 @@ def sparse(part, gpus):
     rows = [f"{tool}:{method}" for method in ("l1", "group_norm", "bn_scale", "growing") for tool in tools]
 
     def fails(row):
-        result = part.run([*command, "--device", "cuda", "--only", row])
+        try:
+            result = part.run([*command, "--device", "cuda", "--only", row])
+        except subprocess.TimeoutExpired:
+            part.say(f"{row}: not in time")
+            return True
         part.say(result.stdout.strip() or result.stderr.strip()[-500:])  # a row of result.jsonl
         return result.returncode != 0
 
     failed = at_once(fails, rows[:1]) or at_once(fails, rows[1:])  # the first one trains the network of all
-    part.say(part.run([*command, "--table"]).stdout)
+    part.say(part.run([*command, "--device", "cuda", "--table"], limit=20).stdout)
     if failed:
         raise RuntimeError("failed: " + ", ".join(failed))
 

@@ -2,7 +2,7 @@
 """Sparse training, cuts and fine-tuning of a trained ResNet-20 on CIFAR-10: prunex, and Torch-Pruning's own code.
 
 usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 3] [--only TOOL:METHOD …] [--device cuda]
-       bench/sparse_training.py … --table
+       bench/sparse_training.py … [--device cuda] --table
 
     bench/sparse_training.py build/release/prunex data runs/sparse --only prunex:group_norm torch-pruning:group_norm
 
@@ -43,7 +43,7 @@ ON = {"cpu": [], "cuda": ["--device", "cuda", "--precision", "bf16"]}
 
 
 def run_prunex(options, seed, name, words):
-    folder = f"{options.output}/{seed}/{name}"
+    folder = f"{options.output}/{options.device}/{seed}/{name}"
     if not os.path.exists(f"{folder}/summary.json"):
         command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
                    "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
@@ -60,7 +60,7 @@ def trained(options, seed):
     """Its weights, and its test accuracy."""
     summary = run_prunex(options, seed, "trained",
                          ["--epochs", str(options.trained_epochs), "--lr", "0.2", "--warmup-epochs", "1"])
-    return f"{options.output}/{seed}/trained/model.safetensors", summary["accuracy"]
+    return f"{options.output}/{options.device}/{seed}/trained/model.safetensors", summary["accuracy"]
 
 
 def of_prunex(options, seed, method, weights):
@@ -149,7 +149,8 @@ def table(rows):
             mine = [row for row in rows if (row["tool"], row["method"]) == (tool, method)]
             if not mine:
                 continue
-            mean = {key: statistics.mean(row[key] for row in mine) for key in mine[0] if key not in ("tool", "method")}
+            numbers = [key for key, value in mine[0].items() if not isinstance(value, str)]
+            mean = {key: statistics.mean(row[key] for row in mine) for key in numbers}
             shares = " | ".join(f"{100 * mean[key]:.1f} %" for key in ("trained", "sparse", "cut", "accuracy"))
             print(f"| `{method}` | {tool} | {len(mine)} | {shares} | {mean['parameters']:,.0f} | {mean['macs']:,.0f} |")
 
@@ -176,10 +177,10 @@ def main():
     path = f"{options.output}/result.jsonl"
     rows = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
     if options.table:
-        return table(rows)
+        return table([row for row in rows if row["device"] == options.device])
     for seed in range(options.seeds):
         for tool, method in (words.split(":") for words in options.only):
-            row = {"tool": tool, "method": method, "seed": seed}
+            row = {"tool": tool, "method": method, "seed": seed, "device": options.device}
             if any(row.items() <= there.items() for there in rows):
                 continue
             weights, before = trained(options, seed)

@@ -41,12 +41,6 @@ constexpr std::chrono::seconds kSoon{10};
 constexpr int kMostSoonFailures = 3;
 constexpr std::chrono::milliseconds kFirstPause{500};  // then twice as long each time
 
-std::vector<int> supervised_signals() {
-  std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
-  if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
-  return signals;
-}
-
 struct Rank {
   int number;
   Process process;
@@ -373,11 +367,15 @@ void expect_room_for(const comm::Layout& shape) {
       shape.world_size(), most, processors));
 }
 
-int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words) {
+BlockedSignals signals_of_launcher() {
+  std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
+  if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
+  return BlockedSignals(signals);
+}
+
+int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words, const BlockedSignals& signals) {
   // The ranks inherit the limit. The launcher has a pipe and a connection per rank, which is less.
   comm::reserve_descriptors(comm::descriptors_of_rank(options.shape));
-  const BlockedSignals signals(supervised_signals());
-  if (options.check) options.check();
   Starter starter(options, words, signals);
   return Supervisor(signals, starter).run();
 }

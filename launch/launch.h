@@ -1,10 +1,10 @@
 // The local launcher: the ranks of a run as processes on this machine.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "launch/process.h"
 #include "prunex/comm/layout.h"
 #include "prunex/comm/privacy.h"
 
@@ -18,9 +18,6 @@ struct LaunchOptions {
   /// alone; none: it stays away.
   std::vector<std::string> words_to_join = {};
   comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
-  /// What is looked at before the first rank starts and may start threads, as CUDA does; launch_ranks throws what it
-  /// does.
-  std::function<void()> check = {};
 };
 
 /// Of a program's arguments.
@@ -30,17 +27,21 @@ std::vector<std::string> words_of(char** argv);
 /// --nodes, which would bring it to a standstill.
 void expect_room_for(const comm::Layout& shape);
 
-/// Starts one process of this executable per rank, with these arguments and torchrun's variables, hosts their store
-/// on a free port, and waits for them. Call it from the main thread before other threads start. Ctrl-C, SIGTERM and
-/// SIGHUP are passed on, a second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a
-/// second later SIGKILL; all are killed if this process is. Of an elastic run the ranks of a node of which one fails
-/// are killed, and start again if there are words to join with: at once, later and later if the node fails soon, and
-/// not after the third such time. Standard output is shared. Standard error of rank 0 appears as it is, that of the
-/// others with a prefix such as "[rank 3] "; of a failed run only the lines of the rank that failed first.
+/// Blocks the signals that launch_ranks waits for. From the main thread, before others start, which would take them:
+/// those of CUDA, too.
+BlockedSignals signals_of_launcher();
+
+/// Starts one process of this executable per rank, with these arguments and torchrun's variables, hosts their store on
+/// a free port, and waits for them. `signals`: signals_of_launcher(). Ctrl-C, SIGTERM and SIGHUP are passed on, a
+/// second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a second later SIGKILL; all
+/// are killed if this process is. Of an elastic run the ranks of a node of which one fails are killed, and start again
+/// if there are words to join with: at once, later and later if the node fails soon, and not after the third such time.
+/// Standard output is shared. Standard error of rank 0 appears as it is, that of the others with a prefix such as
+/// "[rank 3] "; of a failed run only the lines of the rank that failed first.
 ///
 /// Returns the exit status: 0 if all ranks returned 0, the status of the rank that failed first, 1 if it was killed,
 /// 128 + the signal if this process was interrupted, or ranks ended so because they were asked to. Throws
 /// std::runtime_error if the ranks cannot be started.
-int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words);
+int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words, const BlockedSignals& signals);
 
 }  // namespace prunex::launch

@@ -41,32 +41,29 @@ class Bf16Autocast {
   at::ScalarType type_;
 };
 
-void allow_tf32(bool allowed) {
-  at::globalContext().setAllowTF32CuDNN(allowed);
-  at::globalContext().setAllowTF32CuBLAS(allowed);
+/// Steps that begin or end: PyTorch has one switch of TF32 for the whole process, which is on while any rank wants it.
+void count_tf32_steps(int more) {
+  static std::mutex mutex;
+  static int steps = 0;
+  const std::lock_guard lock(mutex);
+  steps += more;
+  at::globalContext().setAllowTF32CuDNN(steps > 0);
+  at::globalContext().setAllowTF32CuBLAS(steps > 0);
 }
 
-/// TF32 on GPUs while it lives. PyTorch has one such switch for the whole process: it is on while any rank wants it.
+/// TF32 on GPUs while it lives.
 class Tf32 {
  public:
   explicit Tf32(bool wanted) : wanted_(wanted) {
-    if (wanted_) count(1);
+    if (wanted_) count_tf32_steps(1);
   }
   ~Tf32() {
-    if (wanted_) count(-1);
+    if (wanted_) count_tf32_steps(-1);
   }
   Tf32(const Tf32&) = delete;
   Tf32& operator=(const Tf32&) = delete;
 
  private:
-  static void count(int more) {
-    static std::mutex mutex;
-    static int ranks = 0;
-    const std::lock_guard lock(mutex);
-    ranks += more;
-    allow_tf32(ranks > 0);
-  }
-
   const bool wanted_;
 };
 
@@ -93,7 +90,7 @@ const char* name_of(Arithmetic arithmetic) {
 }
 
 void compute_reproducibly() {
-  allow_tf32(false);
+  count_tf32_steps(0);
   at::globalContext().setDeterministicCuDNN(true);
 }
 

@@ -34,7 +34,7 @@ def test_modules_lose_there_what_they_lose_on_the_cpu(name):
     there, where = case(name)[0].cuda(), on_gpu(inputs)
     assert prunex.prune(there, where, ratio=0.5).parameters == prunex.prune(net, inputs, ratio=0.5).parameters
     assert all(p.is_cuda for p in there.parameters())
-    for (key, ours), theirs in zip(net.state_dict().items(), there.state_dict().values()):
+    for (key, ours), theirs in zip(net.state_dict().items(), there.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs.cpu(), msg=lambda text, key=key: f"{key}: {text}")
 
 
@@ -46,10 +46,10 @@ def test_a_network_that_computes_in_tf32_is_pruned(tf32):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     try:
         pruned = prunex.prune(net, (images,), ratio=0.5)
+        net(images).sum().backward()
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
     assert pruned.parameters[1] == sum(p.numel() for p in net.parameters()) < pruned.parameters[0]
-    net(images).sum().backward()
 
 
 def test_a_captured_step_trains():
@@ -66,6 +66,7 @@ def test_a_captured_step_trains():
         return loss
 
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
             backward()

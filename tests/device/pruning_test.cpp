@@ -18,8 +18,9 @@ prune::Pruned pruned(const program::Model& model, const std::string& importance)
   const channels::Analysis analysis(model.program);
   prune::Pruner pruner(model, analysis, {.scope = prune::Scope::kGlobal});
   const auto world = comm::make_solo("world");
-  prune_by_importance(pruner, prune::importance_named(importance), {.kind = prune::Target::Kind::kRatio, .share = 0.5},
-                      2, [] { return noise_images(20); }, *world);
+  prune_by_importance(
+      pruner, prune::importance_named(importance), {.kind = prune::Target::Kind::kRatio, .share = 0.5}, 2,
+      [] { return noise_images(20); }, *world);
   return pruner.result();
 }
 
@@ -32,6 +33,7 @@ TEST_P(PruningOnDevice, RemovesWhatTheCpuDoes) {
   EXPECT_EQ(sparsity::hash(there.cut), sparsity::hash(here.cut));
   EXPECT_LT(here.after.parameters, here.before.parameters);
   tests::expect_same_bits(here.model.weights.params, there.model.weights.params);
+  tests::expect_same_bits(here.model.weights.buffers, there.model.weights.buffers);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PruningOnDevice, testing::ValuesIn(prune::importance_names()),

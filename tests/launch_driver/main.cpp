@@ -69,9 +69,11 @@ int main(int, char** argv) {
   try {
     const auto environment = comm::read_environment();
     if (argv[1] == std::string("interrupted")) interrupt_launcher(environment.has_value());
-    if (!environment)
-      return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3, .check = start_thread},
-                                  launch::words_of(argv));
+    if (!environment) {
+      const launch::BlockedSignals signals = launch::signals_of_launcher();
+      start_thread();
+      return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3}, launch::words_of(argv), signals);
+    }
     if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);

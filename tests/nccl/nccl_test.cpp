@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 
@@ -39,6 +41,8 @@ using Body = std::function<void(Hierarchy&)>;
 pid_t start_rank(int rank, int port) {
   const pid_t child = fork();
   if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const char* of_this_run : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX", "GTEST_OUTPUT"}) unsetenv(of_this_run);
   const std::string index = std::to_string(rank);
   setenv("RANK", index.c_str(), 1);
   setenv("LOCAL_RANK", index.c_str(), 1);
@@ -69,6 +73,7 @@ void expect_of_two_ranks(const Body& body, const testing::Matcher<std::string>& 
     const int port = tests::free_port(20000);
     const std::array<pid_t, 2> ranks = {start_rank(0, port), start_rank(1, port)};
     for (const pid_t rank : ranks) {
+      ASSERT_GT(rank, 0) << "fork";
       int status = 0;
       waitpid(rank, &status, 0);
       EXPECT_EQ(status, 0) << "of rank " << (rank == ranks[1]);

@@ -202,10 +202,12 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);
   if (!environment && shape.world_size() > 1) {
-    return launch::launch_ranks(
-        {.shape = shape, .privacy = options.privacy, .check = [&options] { expect_device(options); }},
-        launch::words_of(invocation.argv));
+    const launch::BlockedSignals signals = launch::signals_of_launcher();
+    expect_device(options);
+    return launch::launch_ranks({.shape = shape, .privacy = options.privacy}, launch::words_of(invocation.argv),
+                                signals);
   }
+  expect_device(options);
   auto ranks = comm::connect(environment.value_or(comm::Environment()), options);
   return measure_all(command, ranks);
 }

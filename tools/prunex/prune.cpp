@@ -291,6 +291,7 @@ PruneSettings settings_of(const PruneCommand& command, const std::optional<Laten
                    : command.global   ? "global"
                                       : "local",
           .target = target,
+          .device = command.device,
           .value = value,
           .steps = command.steps,
           .tp_compat = command.tp_compat,

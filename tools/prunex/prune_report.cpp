@@ -74,6 +74,7 @@ ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, co
                     {"scope", settings.scope},
                     {"target", {{settings.target, settings.value}}},
                     {"steps", settings.steps},
+                    {"device", settings.device},
                     {"counting", settings.tp_compat ? "torch-pruning" : "macs"},
                     {"parameters", before_after(pruned.before.parameters, pruned.after.parameters)},
                     {"macs", before_after(pruned.before.macs, pruned.after.macs)},

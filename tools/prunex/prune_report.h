@@ -25,7 +25,8 @@ struct Latency {
 /// How the plan was made, for the record.
 struct PruneSettings {
   std::string model, importance, scope, target;
-  double value = 0;  ///< of the target's option
+  std::string device;  ///< that times were measured on
+  double value = 0;    ///< of the target's option
   int64_t steps = 1;
   bool tp_compat = false;
   std::optional<Latency> latency;  ///< where it was the target

@@ -225,11 +225,10 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
 int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::ConnectOptions& connection,
                  const Invocation& invocation) {
   std::vector<std::string> words = launch::words_of(invocation.argv);
-  launch::LaunchOptions launch{.shape = shape,
-                               .threads = options.threads,
-                               .elastic = options.elastic,
-                               .privacy = connection.privacy,
-                               .check = [&connection] { expect_device(connection); }};
+  const launch::BlockedSignals signals = launch::signals_of_launcher();
+  expect_device(connection);
+  launch::LaunchOptions launch{
+      .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = connection.privacy};
   if (options.elastic && options.join.empty()) {
     std::string directory = options.resume.empty() ? options.run_dir : options.resume;
     if (options.resume.empty() && !directory.empty() && train::is_done(directory)) {
@@ -241,7 +240,7 @@ int launch_train(const TrainOptions& options, const comm::Layout& shape, const c
     }
     if (train::can_join(options)) launch.words_to_join = {"--join", directory};
   }
-  return launch::launch_ranks(launch, words);
+  return launch::launch_ranks(launch, words, signals);
 }
 
 int run_train(const TrainCommand& command, const std::string& config, const Invocation& invocation) {
@@ -269,6 +268,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   train::StopRequest stop;
   const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
                                     !options.quiet && (!environment || environment->rank == 0));
+  expect_device(connection);
   comm::Hierarchy ranks;
   try {
     const auto summary = train_or_join(options, environment, connection, config, stop, ranks);
