@@ -50,7 +50,7 @@ class Gpt(nn.Module):
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.letter(x) + self.place(torch.arange(x.shape[1]))
+        x = self.letter(x) + self.place(torch.arange(x.shape[1], device=x.device))
         return self.head(self.norm(self.blocks(x)))
 
 

@@ -62,18 +62,24 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     worker = concurrent.futures.ThreadPoolExecutor(1, "prunex-comm-hook")
 
     def average(bucket: GradBucket) -> None:
-        gradients = bucket.gradients()
+        gradients, whole = bucket.gradients(), bucket.buffer()
         key = tuple(id(p) for p in bucket.parameters())
         if key not in buckets:
             buckets[key] = None
-            library.average_exactly(gradients, ranks)
+            sums = whole if whole.dtype == torch.float64 else whole.float()
+            library.average_exactly([sums], ranks)
+            whole.copy_(sums)
             return
+        wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in gradients]
         if buckets[key] is None:
             if payload is not None:
-                buckets[key] = library.RoundedBucket(gradients, payload, ranks)
+                buckets[key] = library.RoundedBucket(wide, payload, ranks)
             elif density is not None:
-                buckets[key] = library.SparseBucket(gradients, density, dgc, momentum, warmup_steps, clip, ranks)
-        buckets[key].average(gradients)
+                buckets[key] = library.SparseBucket(wide, density, dgc, momentum, warmup_steps, clip, ranks)
+        buckets[key].average(wide)
+        for gradient, mean in zip(gradients, wide):
+            if mean is not gradient:
+                gradient.copy_(mean)
 
     streams: dict[torch.device, torch.cuda.Stream] = {}
 

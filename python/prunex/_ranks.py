@@ -1,9 +1,11 @@
 """Which ranks there are, and on which nodes."""
 
+import datetime
 import itertools
 import os
 import socket
 from collections.abc import Iterable
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
@@ -30,18 +32,48 @@ def _node_sizes(group: dist.ProcessGroup, ranks_per_node: int | None) -> list[in
     return [count for _, count in runs]
 
 
-def _subgroup(group: dist.ProcessGroup, members: list[int], apart: bool) -> str:
-    """The name of a process group of these ranks of `group`; empty for one alone. apart: not `group` itself. It serves
-    the CPU, too, where masks, scores and norms are exchanged: NCCL alone does not."""
-    if len(members) == 1:
-        return ""
-    serves_cpu = any(device.type == "cpu" for device in group._device_types)
-    if len(members) == dist.get_world_size(group) and not apart and serves_cpu:
-        return str(group.group_name)
-    everyone = dist.get_process_group_ranks(group)
-    made = dist.new_group([everyone[rank] for rank in members], use_local_synchronization=True,
-                          backend=None if serves_cpu else "cpu:gloo,cuda:nccl")
-    return str(made.group_name)
+def _serves_cpu(group: dist.ProcessGroup) -> bool:
+    return any(device.type == "cpu" for device in group._device_types)
+
+
+def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
+    """Of every rank. Collective."""
+    if not dist.is_initialized():
+        return [value]
+    group = process_group if process_group is not None else dist.group.WORLD
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+class _Groups:
+    """Process groups of some ranks of `group`, which serve the CPU, too, where masks, scores and norms are exchanged:
+    NCCL alone does not."""
+
+    def __init__(self, group: dist.ProcessGroup, timeout: float) -> None:
+        self._group, self._everyone = group, dist.get_process_group_ranks(group)
+        self._options: dict[str, Any] = {
+            "backend": dist.get_backend_config(group) if _serves_cpu(group) else "cpu:gloo,cuda:nccl",
+            "timeout": datetime.timedelta(seconds=timeout + 60)}  # ours names the rank that is missing before
+        # torch.distributed names groups by how many were made: all ranks make all of them, in one order. Of a part of
+        # the ranks only members may make one, and the name counts what a rank is in: as much on all after some of its own
+        self._of_all = dist.get_world_size(group) == dist.get_world_size()
+        if not self._of_all:
+            counts = gathered(len(dist.distributed_c10d._world.pg_names), group)
+            for _ in range(max(counts) - counts[dist.get_rank(group)]):
+                dist.new_group([dist.get_rank()], use_local_synchronization=True, **self._options)
+
+    def make(self, lists: list[list[int]]) -> str:
+        """The name of the group that this rank is in, of these without common ranks; empty if it is alone there."""
+        mine, name = dist.get_rank(self._group), ""
+        for members in lists:
+            if self._of_all and len(members) == 1:
+                continue
+            ranks = [self._everyone[rank] for rank in members]
+            made = dist.new_group(ranks, use_local_synchronization=not self._of_all, **self._options)
+            if mine in members and len(members) > 1:
+                name = str(made.group_name)
+        return name
 
 
 def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None) -> None:
@@ -66,10 +98,15 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
     group = process_group if process_group is not None else dist.group.WORLD
     assert group is not None
     rank, sizes = dist.get_rank(group), _node_sizes(group, ranks_per_node)
+    if sizes == [1]:
+        return library.Ranks(sizes, 0, "", "", "", timeout)
     first = [sum(sizes[:node]) for node in range(len(sizes))]
-    node = max(n for n in range(len(sizes)) if first[n] <= rank)
-    local = rank - first[node]
-    rail = [begin + local for begin in first] if local < min(sizes) else [rank]
-    on_node = [first[node] + i for i in range(sizes[node])]
-    world, mine, others = (_subgroup(group, members, apart) for members in (list(range(sum(sizes))), on_node, rail))
+    nodes = [[first[node] + i for i in range(sizes[node])] for node in range(len(sizes))]
+    # ranks that not every node has talk to no other node by themselves
+    rails = [[begin + i for begin in first] for i in range(min(sizes))]
+    rails += [[rank] for ranks in nodes for rank in ranks[min(sizes):]]
+    groups, everyone = _Groups(group, timeout), list(range(sum(sizes)))
+    as_it_is = str(group.group_name) if _serves_cpu(group) and not apart else ""
+    world = as_it_is or groups.make([everyone])
+    mine, others = (world if lists == [everyone] else groups.make(lists) for lists in (nodes, rails))
     return library.Ranks(sizes, rank, world, mine, others, timeout)

@@ -74,7 +74,7 @@ class _Strategy:
         self.optimizer = optimizer
         if sync_every < 1:
             raise ValueError(f"`sync_every`: got {sync_every}, wanted 1 or more")
-        _modules.expect_trained(self.model, optimizer)
+        _modules.expect_trained(self.model, optimizer, whole=self._name == "hsadmm" or example is not None)
         _modules.expect_exchangeable(self.model)
         self.sync_every = sync_every
         self.total_steps = total_steps
@@ -118,9 +118,15 @@ class _Strategy:
         momentum = float(optimizer.param_groups[0]["momentum"]) if sums else 0.0
         self._strategy = library.Strategy(
             self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
-            sync_every, steps, momentum, rates, _ranks.join(process_group, ranks_per_node, timeout), program)
+            sync_every, steps, momentum, rates,
+            _ranks.join(process_group, ranks_per_node, timeout, apart=bool(options.get("overlap"))), program)
+        self._process_group = process_group
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
         self._names = set(_modules.trained(self.model))
+        self._on_gpu = any(p.is_cuda for p in self.model.parameters())
+        if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(process_group):
+            warnings.warn("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
+                          'init_process_group("cpu:gloo,cuda:nccl")', stacklevel=2)
         for doubt in self._strategy.doubts():
             warnings.warn(doubt, stacklevel=2)
 
@@ -156,8 +162,10 @@ class _Strategy:
         return arguments, {**options, "closure": followed}
 
     def _before_update(self) -> None:
-        rate = float(self.optimizer.param_groups[0]["lr"])
-        if rate > 1.01 * self._told:
+        if self._on_gpu and torch.cuda.is_current_stream_capturing():
+            raise ValueError("`optimizer`: its step() is recorded in a CUDA graph, whose replays would exchange nothing; "
+                             "wanted forward and backward in the graph, step() behind it")
+        if math.isfinite(self._told) and (rate := float(self.optimizer.param_groups[0]["lr"])) > 1.01 * self._told:
             warnings.warn(f"`learning_rate`: the optimizer's has grown from {self._told:g} to {rate:g}, so ADMM pulls "
                           "too hard; wanted the rates to come, as a number or a function of the step", stacklevel=4)
             self._told = math.inf
@@ -237,25 +245,33 @@ class _Strategy:
         removable = self._strategy.removable()
         if removable.empty():
             return None
+        why, undo = "", None
         try:
-            self._apply(removable)
+            undo = self._apply(removable)
         except _modules.Differs as error:
+            why = str(error)
+        whys = [said for said in _ranks.gathered(why, self._process_group) if said]
+        if whys:
             self._follows = False
-            warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({error}): the module stays "
+            if undo is not None:
+                undo()
+            warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({whys[0]}): the module stays "
                           "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=2)
             return None
+        self._cut = removable
         if not self._final_at_end:
             self._strategy.cut(removable, *_modules.weights(self.model))
         return removable
 
-    def _apply(self, cut: library.Cut) -> None:
-        """Raises Differs, with everything as it was, if the module computes something else without what is masked."""
+    def _apply(self, cut: library.Cut) -> Callable[[], None]:
+        """Returns what undoes it. Raises Differs, with everything as it was, if the module computes something else
+        without what is masked."""
         arguments = _modules.like(_modules.arguments_of(self._example))
         before = _modules.evaluated(self.model, arguments)
         undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
         with _modules.undone(undo):
             _modules.expect_close(_modules.evaluated(self.model, arguments), before)
-        self._cut = cut
+        return undo
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
@@ -278,7 +294,10 @@ class _Strategy:
             _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
             self._cut = cut
             self._strategy.set_weights(*_modules.weights(self.model))
-        self._strategy.load(state["global"], state["node"], state["rank"], cut)
+        # from wherever torch.load has put it: parts of it are the host's
+        everyone, node, rank = ({name: tensor.cpu() for name, tensor in state[part].items()}
+                                for part in ("global", "node", "rank"))
+        self._strategy.load(everyone, node, rank, cut)
         self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
 
 

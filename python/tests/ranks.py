@@ -224,6 +224,7 @@ def resumes_to_the_bit(strategy):
             saved = run(begun, its_optimizer, its_training, 1, 30, save_at)
             raise InterruptedError  # nothing is exchanged any more
         again, optimizer_again, training_again = fresh()
+        saved = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(DEVICE), saved)  # as map_location
         training_again.load_state_dict(saved[2])
         again.load_state_dict(saved[0])
         optimizer_again.load_state_dict(saved[1])
@@ -270,6 +271,25 @@ def hook_of_ddp_recovers(option, value):
     assert finite == [step != 5 for step in range(1, 9)], finite
 
 
+def hook_of_ddp_takes_gradients_of_bf16(option, value):
+    """After 20 steps the sum of what is applied is that of the exact means, as far as bf16 can say."""
+    net = small_network(torch.bfloat16)
+    ddp = nn.parallel.DistributedDataParallel(net)
+    ddp.register_comm_hook(None, prunex.comm_hook(**{option: value if option == "payload" else float(value)}))
+    alone = small_network(torch.bfloat16)
+    applied, exact = ([torch.zeros_like(p, dtype=torch.float32) for p in net.parameters()] for _ in range(2))
+    for step in range(1, 21):
+        images, labels = batch(dist.get_rank(), step, torch.bfloat16)
+        for model, sums in ((ddp, applied), (alone, exact)):
+            model.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            for total, p in zip(sums, model.parameters()):
+                total += p.grad if model is ddp else mean(p.grad.float())
+        expect_equal_on_all_ranks([p.grad for p in net.parameters()])
+    for total, want in zip(applied, exact):
+        assert (total - want).norm() <= 0.05 * want.norm() + 1e-3, (total.shape, (total - want).norm(), want.norm())
+
+
 def hook_of_ddp_names_a_lost_rank():
     net = small_network()
     ddp = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
@@ -297,6 +317,83 @@ def nodes_are_found():
         for step in range(1, 5):
             train_step(net, optimizer, dist.get_rank(), step)
     assert local.sent_bytes > 0 and local.sent_bytes_between_nodes == 0  # torchrun says that all are on one
+
+
+def nodes_may_differ_and_ranks_have_groups_of_their_own():
+    """Nodes of two ranks and of one, found by the launcher's number; before and between, groups of some ranks."""
+    rank = dist.get_rank()
+    os.environ["GROUP_RANK"] = str(min(rank, 2) // 2)
+    want = written_out(1, 0, "sgd")
+    dist.new_group([0, 2])
+    for apart in (False, True):
+        net = small_network(torch.float64)
+        optimizer = OPTIMIZERS["sgd"](net.parameters())
+        prunex._ranks.join(None, None, 60, apart=apart)
+        with prunex.LocalSGD(net, optimizer, sync_every=4) as local:
+            for step in range(1, 13):
+                train_step(net, optimizer, rank, step, torch.float64)
+        for p, z in zip(net.parameters(), want):
+            torch.testing.assert_close(p.detach(), z, rtol=0, atol=1e-12)
+        assert (local.sent_bytes_between_nodes > 0) == (rank != 1)
+    os.environ["GROUP_RANK"] = "0"
+
+
+def a_part_of_the_ranks_trains():
+    """The others go on; the part's ranks have been in groups that the others have not."""
+    part, rank = dist.new_group([0, 1]), dist.get_rank()
+    net = small_network()
+    torch.manual_seed(rank)
+    if rank < 2:
+        optimizer = OPTIMIZERS["sgd"](net.parameters())
+        for _ in range(2):
+            with prunex.LocalSGD(net, optimizer, sync_every=2, process_group=part, ranks_per_node=1):
+                for step in range(1, 5):
+                    train_step(net, optimizer, rank, step)
+    hashes = gathered(hash_of(net.parameters()))
+    assert hashes[0] == hashes[1] != hashes[2], hashes
+
+
+def a_cut_that_one_rank_does_not_follow_is_none():
+    rank, example = dist.get_rank(), batch(0, 0)[0]
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    check = prunex._modules.expect_close
+
+    def fails(got, want):
+        raise prunex._modules.Differs("not here")
+
+    with prunex.DiLoCo(net, optimizer, sync_every=3, total_steps=36, example=example, groups="coupled", keep=0.5,
+                       round_to=1, ranks_per_node=1) as training, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(1, 37):
+            train_step(net, optimizer, rank, step)
+            if step % 3 == 0:
+                prunex._modules.expect_close = fails if rank == 1 else check
+                assert training.cut() is None
+                prunex._modules.expect_close = check
+    assert net[0].out_channels == 8 and training.exchange.frozen
+    assert any("does not follow (not here)" in str(warning.message) for warning in said)
+    expect_equal_on_all_ranks(net.parameters())
+
+
+def a_scaler_skips_steps_on_all_ranks():
+    """As docs/python.md has it, on the device or the CPU."""
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    scaler = torch.amp.GradScaler(DEVICE.split(":")[0], init_scale=256.0)
+    with prunex.LocalSGD(net, optimizer, sync_every=2, ranks_per_node=1) as local:
+        for step in range(1, 7):
+            images, labels = batch(dist.get_rank(), step)
+            loss = nn.functional.cross_entropy(net(images), labels)
+            optimizer.zero_grad()
+            scaler.scale(loss * (float("inf") if (dist.get_rank(), step) == (0, 3) else 1)).backward()
+            scaler.unscale_(optimizer)
+            for found in scaler._found_inf_per_device(optimizer).values():
+                dist.all_reduce(found, dist.ReduceOp.MAX)
+            scaler.step(optimizer)
+            scaler.update()
+    assert local.step == 5 and scaler.get_scale() == 128.0, (local.step, scaler.get_scale())
+    expect_equal_on_all_ranks(net.parameters())
 
 
 def a_rank_dies():
@@ -444,8 +541,12 @@ CASES = {
         ("hook_of_ddp_averages", "payload", "int4"), ("hook_of_ddp_averages", "density", "1.0"),
         ("hook_of_ddp_averages", "density", "0.2"), ("hook_of_ddp_recovers", "payload", "fp16"),
         ("hook_of_ddp_recovers", "payload", "int4"), ("hook_of_ddp_recovers", "density", "0.1"),
-        ("frozen_parameters_are_those_of_the_first_rank",)],
-    3: [("diloco_is_its_formula", "sgd"), ("hook_of_ddp_averages", "payload", "int4")],
+        ("hook_of_ddp_takes_gradients_of_bf16", "payload", "int8"),
+        ("hook_of_ddp_takes_gradients_of_bf16", "density", "0.5"),
+        ("frozen_parameters_are_those_of_the_first_rank",), ("a_cut_that_one_rank_does_not_follow_is_none",),
+        ("a_scaler_skips_steps_on_all_ranks",)],
+    3: [("diloco_is_its_formula", "sgd"), ("hook_of_ddp_averages", "payload", "int4"),
+        ("nodes_may_differ_and_ranks_have_groups_of_their_own",), ("a_part_of_the_ranks_trains",)],
     4: [("diloco_is_its_formula", "sgd", "2"), ("masks_cut_everything", "HSADMM", "adamw", "2")],
 }
 

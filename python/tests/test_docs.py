@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def blocks(page: str) -> list[str]:
     return [block for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
-            if "prunex" in block and "prunex.json" not in block and "zlib" not in block]
+            if "prunex" in block and all(word not in block for word in ("prunex.json", "zlib", "cuda"))]
 
 
 ALL = [(page, number) for page in ("README.md", "docs/python.md") for number in range(len(blocks(page)))]

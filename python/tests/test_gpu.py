@@ -1,11 +1,18 @@
 """The package on a GPU, which all ranks share."""
 
+import os
+import re
+import socket
+from pathlib import Path
+
 import pytest
 import torch
+import torch.distributed as dist
 import torchvision
+from torch import nn
 
 import prunex
-from ranks import CASES
+from ranks import CASES, batch, small_network
 from test_pruning import CASES as NETWORKS
 from test_pruning import case
 
@@ -21,6 +28,25 @@ def test_on_ranks(torchrun, monkeypatch, backend, ranks, case):
     monkeypatch.setenv("PRUNEX_TEST_BACKEND", backend)
     done = torchrun(ranks, *case)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+
+
+def test_the_loop_of_the_docs_runs(monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "cuda:nccl" in block)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    for name, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    net = small_network().cuda()
+    names = {"os": os, "torch": torch, "dist": dist, "prunex": prunex, "net": net, "criterion": nn.CrossEntropyLoss(),
+             "optimizer": torch.optim.SGD(net.parameters(), 0.05), "loader": [batch(0, step) for step in range(60)]}
+    try:
+        exec(compile(code, "docs/python.md", "exec"), names)
+    finally:
+        dist.destroy_process_group()
+    assert names["training"].exchange.index == 2
 
 
 def on_gpu(value):
@@ -52,16 +78,25 @@ def test_a_network_that_computes_in_tf32_is_pruned(tf32):
     assert pruned.parameters[1] == sum(p.numel() for p in net.parameters()) < pruned.parameters[0]
 
 
-def test_a_captured_step_trains():
-    """A loop whose forward, backward and update are one CUDA graph, with exchanges beside it."""
+def test_a_recorded_update_is_refused():
+    net = nn.Linear(4, 2, device="cuda")
+    optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, fused=True)
+    with pytest.raises(ValueError, match="recorded in a CUDA graph"), prunex.LocalSGD(net, optimizer):
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            net(torch.ones(3, 4, device="cuda")).sum().backward()
+            optimizer.step()
+
+
+def test_recorded_gradients_train():
+    """A loop whose forward and backward are one CUDA graph, with update and exchanges behind it."""
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 5))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5))
     net = net.cuda()
     optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, fused=True)
     images, labels = torch.randn(6, 3, 8, 8, device="cuda"), torch.randint(5, (6,), device="cuda")
 
     def backward():
-        loss = torch.nn.functional.cross_entropy(net(images), labels)
+        loss = nn.functional.cross_entropy(net(images), labels)
         loss.backward()
         return loss
 

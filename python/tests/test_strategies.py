@@ -105,6 +105,14 @@ def test_compiled_modules_and_frozen_parameters_train():
     assert "0.weight" not in training.product() and "1.running_mean" in training.product()
 
 
+def test_masks_want_one_optimizer_of_all():
+    net = small_network()
+    half = torch.optim.SGD(net[0].parameters(), 0.05)
+    prunex.DiLoCo(net, half)
+    with pytest.raises(ValueError, match="`optimizer`: it does not move 1.weight; with masks one optimizer is wanted"):
+        prunex.DiLoCo(net, half, total_steps=40, example=batch(0, 0)[0], groups="coupled")
+
+
 def test_hooks_end_with_the_context():
     net = small_network()
     optimizer = OPTIMIZERS["sgd"](net.parameters())
