@@ -68,6 +68,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=arguments.lr, momentum=0.9)
     steps = arguments.epochs * len(trainloader)
 
+    # ranks_per_node=1: every process stands for a machine; without it the launcher says which ranks share one
     trained: nn.Module = net
     strategy: contextlib.AbstractContextManager = contextlib.nullcontext()
     if arguments.method == "ddp":

@@ -107,6 +107,7 @@ def main() -> None:
         strategy: contextlib.AbstractContextManager = contextlib.nullcontext()
     else:
         trained = model
+        # ranks_per_node=1: every process stands for a machine; without it the launcher says which ranks share one
         strategy = prunex.DiLoCo(model, optimizer, arguments.sync_every, payload=arguments.payload,
                                  outer_lr=arguments.outer_lr, outer_momentum=arguments.outer_momentum, ranks_per_node=1)
     draws = torch.Generator().manual_seed(1000 * arguments.seed + rank)
