@@ -82,15 +82,11 @@ class NcclCommunicator final : public Backend {
 
   bool serves(const c10::Device& device) const override { return device.is_cuda() && device.index() == device_; }
 
-  /// Who waits in an operation sees the reason and ends NCCL's work itself, because the handle is gone after that.
+  /// Who waits in an operation sees the reason and ends NCCL's work itself. Not here: ncclCommAbort waits for what
+  /// other communicators have on the GPU, whose turn to abort would come after this one's.
   void abort(const std::string& reason) override {
-    {
-      const std::lock_guard lock(reason_mutex_);
-      if (!abort_reason_.empty()) return;
-      abort_reason_ = reason;
-    }
-    const std::unique_lock idle(mutex_, std::try_to_lock);
-    if (idle) handle_.abort();
+    const std::lock_guard lock(reason_mutex_);
+    if (abort_reason_.empty()) abort_reason_ = reason;
   }
 
  private:
