@@ -317,30 +317,6 @@ def kernels(part, gpus):
         part.say(f"{time_of_all / sum(spent.values()):6.1%}  {name}")
 
 
-def matrix(part, gpus):
-    """compare/gpu.toml for the rest of the time, on CIFAR-10 with --data-dir; the record keeps what is done."""
-    if gpus == 0:
-        return part.say("no GPU: left out")
-    output, record = part.scratch / "matrix", part.file.with_name("compare.json")
-    file, images = KIT / "gpu.toml", []
-    if part.data_dir:
-        text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
-        file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
-        file.write_text(text)
-    compare = [PRUNEX, "compare", str(file), "--output", str(output), *images]
-    output.mkdir()
-    if record.exists():
-        shutil.copy(record, output / record.name)
-    try:
-        part.run(compare)
-    except subprocess.TimeoutExpired:
-        part.say("the time was over before the last run")
-    finally:
-        if (output / record.name).exists():
-            shutil.copy(output / record.name, record)
-    part.say(part.run([*compare, "--dry-run"]).stdout)
-
-
 def sparse(part, gpus):
     """A seed of bench/sparse_training.py, whose rows share the GPU: with Torch-Pruning's if it is there."""
     if gpus == 0 or not part.data_dir:
@@ -363,6 +339,30 @@ def sparse(part, gpus):
     part.say(part.run([*command, "--device", "cuda", "--table"], limit=20).stdout)
     if failed:
         raise RuntimeError("failed: " + ", ".join(failed))
+
+
+def matrix(part, gpus):
+    """compare/gpu.toml for the rest of the time, on CIFAR-10 with --data-dir; the record keeps what is done."""
+    if gpus == 0:
+        return part.say("no GPU: left out")
+    output, record = part.scratch / "matrix", part.file.with_name("compare.json")
+    file, images = KIT / "gpu.toml", []
+    if part.data_dir:
+        text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
+        file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
+        file.write_text(text)
+    compare = [PRUNEX, "compare", str(file), "--output", str(output), *images]
+    output.mkdir()
+    if record.exists():
+        shutil.copy(record, output / record.name)
+    try:
+        part.run(compare)
+    except subprocess.TimeoutExpired:
+        part.say("the time was over before the last run")
+    finally:
+        if (output / record.name).exists():
+            shutil.copy(output / record.name, record)
+    part.say(part.run([*compare, "--dry-run"]).stdout)
 
 
 PARTS = [(machine, 0.5), (tests, 3), (equality, 3), (speed, 3.5), (kernels, 1), (sparse, 5),
@@ -400,8 +400,7 @@ def main():
             continue
         print(f"== {name}", flush=True)
         part = Part(options.output / f"{number}-{name}.txt", pathlib.Path(scratch.name),
-                    min(end, time.monotonic() + 60 * most),
-                    options.data_dir)
+                    min(end, time.monotonic() + 60 * most), options.data_dir)
         part.file.unlink(missing_ok=True)
         try:
             work(part, gpus)

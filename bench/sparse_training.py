@@ -42,8 +42,12 @@ TOOLS = ("prunex", "torch-pruning")
 ON = {"cpu": [], "cuda": ["--device", "cuda", "--precision", "bf16"]}
 
 
+def folder_of(options, seed, name):
+    return f"{options.output}/{options.device}/{seed}/{name}"
+
+
 def run_prunex(options, seed, name, words):
-    folder = f"{options.output}/{options.device}/{seed}/{name}"
+    folder = folder_of(options, seed, name)
     if not os.path.exists(f"{folder}/summary.json"):
         command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
                    "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
@@ -60,7 +64,7 @@ def trained(options, seed):
     """Its weights, and its test accuracy."""
     summary = run_prunex(options, seed, "trained",
                          ["--epochs", str(options.trained_epochs), "--lr", "0.2", "--warmup-epochs", "1"])
-    return f"{options.output}/{options.device}/{seed}/trained/model.safetensors", summary["accuracy"]
+    return f"{folder_of(options, seed, 'trained')}/model.safetensors", summary["accuracy"]
 
 
 def of_prunex(options, seed, method, weights):

@@ -68,9 +68,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=arguments.lr, momentum=0.9)
     steps = arguments.epochs * len(trainloader)
 
-    # ranks_per_node=1: every process stands for a machine; without it the launcher says which ranks share one
     trained: nn.Module = net
     strategy: contextlib.AbstractContextManager = contextlib.nullcontext()
+    # ranks_per_node=1: every process stands for a machine; without it the launcher says which ranks share one
     if arguments.method == "ddp":
         trained = nn.parallel.DistributedDataParallel(net)
     elif arguments.method == "diloco":

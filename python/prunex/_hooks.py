@@ -67,7 +67,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
         if key not in buckets:
             buckets[key] = None
             sums = whole if whole.dtype == torch.float64 else whole.float()
-            library.average_exactly([sums], ranks)
+            library.average_exactly(sums, ranks)
             whole.copy_(sums)
             return
         wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in gradients]

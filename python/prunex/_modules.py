@@ -54,8 +54,9 @@ def expect_exchangeable(model: nn.Module) -> None:
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
     """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    others = [name for name, p in trained(model).items() if id(p) not in moved]
-    if len(others) == len(trained(model)):
+    own = trained(model)
+    others = [name for name, p in own.items() if id(p) not in moved]
+    if len(others) == len(own):
         raise ValueError("`optimizer`: it moves no parameter of the model")
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves all "

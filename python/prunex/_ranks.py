@@ -13,6 +13,23 @@ from torch import Tensor
 from prunex._library import library
 
 
+def _all_of(process_group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group that is meant: without one, that of all ranks."""
+    group = process_group if process_group is not None else dist.group.WORLD
+    assert group is not None
+    return group
+
+
+def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
+    """Of every rank. Collective; a process without torch.distributed is alone."""
+    if not dist.is_initialized():
+        return [value]
+    group = _all_of(process_group)
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
 def _node_of_this_rank() -> str:
     """The same on the ranks of a node: torchrun counts nodes, other launchers leave the machine's name."""
     return os.environ.get("GROUP_RANK") or socket.gethostname()
@@ -24,8 +41,7 @@ def _node_sizes(group: dist.ProcessGroup, ranks_per_node: int | None) -> list[in
         if ranks_per_node < 1 or size % ranks_per_node != 0:
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, wanted a divisor of the {size} ranks")
         return [ranks_per_node] * (size // ranks_per_node)
-    nodes: list[str | None] = [None] * size
-    dist.all_gather_object(nodes, _node_of_this_rank(), group=group)
+    nodes = gathered(_node_of_this_rank(), group)
     runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(nodes)]
     if len({node for node, _ in runs}) < len(runs):
         raise ValueError(f"`process_group`: the ranks of a node must follow one another, got them on nodes {nodes}")
@@ -34,16 +50,6 @@ def _node_sizes(group: dist.ProcessGroup, ranks_per_node: int | None) -> list[in
 
 def _serves_cpu(group: dist.ProcessGroup) -> bool:
     return any(device.type == "cpu" for device in group._device_types)
-
-
-def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
-    """Of every rank. Collective."""
-    if not dist.is_initialized():
-        return [value]
-    group = process_group if process_group is not None else dist.group.WORLD
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 class _Groups:
@@ -80,8 +86,7 @@ def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None
     """What the first rank has. Collective."""
     if not dist.is_initialized():
         return
-    group = process_group if process_group is not None else dist.group.WORLD
-    assert group is not None
+    group = _all_of(process_group)
     for tensor in tensors:
         dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group)
 
@@ -95,8 +100,7 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, this process is alone: "
                              "call torch.distributed.init_process_group first")
         return library.Ranks([1], 0, "", "", "", timeout)
-    group = process_group if process_group is not None else dist.group.WORLD
-    assert group is not None
+    group = _all_of(process_group)
     rank, sizes = dist.get_rank(group), _node_sizes(group, ranks_per_node)
     if sizes == [1]:
         return library.Ranks(sizes, 0, "", "", "", timeout)

@@ -36,11 +36,9 @@ std::vector<at::Tensor> tensors_of(const nb::sequence& gradients) {
   return tensors;
 }
 
-void average_exactly(const std::vector<at::Tensor>& gradients, comm::Hierarchy& ranks) {
-  for (at::Tensor gradient : gradients) {
-    ranks.world->all_reduce(gradient);
-    gradient.div_(ranks.layout.world_size());
-  }
+void average_exactly(at::Tensor gradients, comm::Hierarchy& ranks) {
+  ranks.world->all_reduce(gradients);
+  gradients.div_(ranks.layout.world_size());
 }
 
 bool is_finite(const at::Tensor& tensor) {
@@ -191,13 +189,13 @@ void bind_gradient_exchanges(nb::module_& module) {
 
   module.def(
       "average_exactly",
-      [](const nb::sequence& gradients, const std::shared_ptr<Ranks>& ranks) {
-        const auto tensors = tensors_of(gradients);
+      [](const nb::object& gradients, const std::shared_ptr<Ranks>& ranks) {
+        const at::Tensor tensor = tensor_of(gradients).detach();
         const nb::gil_scoped_release released;
         const at::NoGradGuard no_grad;
-        average_exactly(tensors, ranks->hierarchy());
+        average_exactly(tensor, ranks->hierarchy());
       },
-      nb::sig("def average_exactly(gradients: Sequence[torch.Tensor], ranks: Ranks) -> None"));
+      nb::sig("def average_exactly(gradients: torch.Tensor, ranks: Ranks) -> None"));
   module.def("check_payload", [](const std::string& payload) { rounded_payload(payload); });
   module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
     top_k_options(density, dgc, momentum, warmup_steps, clip);

@@ -13,6 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def torchrun_file(file: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(file),
                *arguments]
@@ -57,9 +63,7 @@ def by_hand():
     SIGINT once it has printed a line; the others are killed when it has ended."""
 
     def start(ranks: int, *arguments: str, interrupt: int | None = None) -> list[subprocess.CompletedProcess[str]]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         processes = [subprocess.Popen([sys.executable, str(HERE / "ranks.py"), *arguments], text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                       env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank),
@@ -80,6 +84,11 @@ def by_hand():
                 process.wait()
 
     return start
+
+
+@pytest.fixture(name="free_port")
+def _free_port():
+    return free_port()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,11 @@ def test_on_ranks(torchrun, monkeypatch, backend, ranks, case):
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
 
 
-def test_the_loop_of_the_docs_runs(monkeypatch):
+def test_the_loop_of_the_docs_runs(monkeypatch, free_port):
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()
     code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "cuda:nccl" in block)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     for name, value in {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": port}.items():
+                        "MASTER_PORT": str(free_port)}.items():
         monkeypatch.setenv(name, value)
     net = small_network().cuda()
     names = {"os": os, "torch": torch, "dist": dist, "prunex": prunex, "net": net, "criterion": nn.CrossEntropyLoss(),

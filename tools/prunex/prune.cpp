@@ -334,7 +334,6 @@ int run_prune(const PruneCommand& command) {
   Pruned pruned = pruner.result();
   std::optional<Scores> scores;
   if (data) scores = score(model, pruned, *data, command);
-  pruned.model = train::on_device(std::move(pruned.model), at::kCPU);
   write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, scores));
   print_report(pruned, scores);
   return 0;

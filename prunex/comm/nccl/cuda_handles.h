@@ -48,7 +48,8 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Aborts at its end: operations that are complete stay so, and a rank that ends waits for no other one.
+/// Aborts at its end: operations that are complete stay so. That may wait for other ranks of this machine, whose
+/// memory NCCL has open.
 class NcclHandle {
  public:
   NcclHandle() = default;
