@@ -47,6 +47,12 @@ Networks make_networks(const Layout& layout, const std::vector<std::string>& int
   return {first, mine == 0 ? first : choose_address(interfaces[mine], one_machine)};
 }
 
+// None within one machine.
+std::vector<std::string> interfaces_of(const Networks& networks) {
+  if (networks.first.empty() || is_loopback(networks.first)) return {};
+  return {interface_with(networks.first)};
+}
+
 void check_wanted(const Layout& layout, const Layout& wanted) {
   if (layout.node_sizes == wanted.node_sizes) return;
   throw std::invalid_argument(fmt::format("`nodes`, `ranks_per_node`: got {}, the launcher started {}",
@@ -102,9 +108,10 @@ Hierarchy make_groups(const Layout& layout, const Meeting& meeting, const Connec
 }
 
 // All groups serve this rank's GPU from here on.
-void extend_to_gpus(Hierarchy& hierarchy, const Gpu& gpu, const Meeting& meeting, const ConnectOptions& options) {
+void extend_to_gpus(Hierarchy& hierarchy, const Gpu& gpu, const Meeting& meeting, const ConnectOptions& options,
+                    const Networks& networks) {
   const Layout& layout = hierarchy.layout;
-  let_nccl_use(options.interfaces);
+  let_nccl_use(options.interfaces.empty() ? interfaces_of(networks) : options.interfaces);
   hierarchy.device = gpu.device;
   const DeviceGroups gpus(exchange_cards(meeting, "gpus", {layout.rank, layout.world_size()}, gpu.identity),
                           meeting.store, {meeting.join.left(), options.timeout}, guard_of(hierarchy, options));
@@ -141,7 +148,7 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
   Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
   if (on_gpus) {
     if (!gpu) gpu = choose_gpu(cards, layout);
-    extend_to_gpus(hierarchy, *gpu, meeting, options);
+    extend_to_gpus(hierarchy, *gpu, meeting, options, networks);
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }

@@ -60,6 +60,7 @@ TEST(Device, TellsNetworkNamespacesOfOneMachineApart) {
     there = network_identity();
   }).join();
   EXPECT_EQ(there != here, permitted);
+  EXPECT_THAT(there, testing::StartsWith(machine_identity()));
 }
 
 }  // namespace

@@ -22,9 +22,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAskEvery{20};          // between two looks at who has come
-constexpr milliseconds kConnectWithin{5'000};  // for those who were told to connect, at least
-constexpr milliseconds kConnectsSoon{200};     // who takes longer is asked for signs of life
+constexpr milliseconds kAskEvery{20};               // between two looks at who has come
+constexpr milliseconds kConnectWithin{5'000};       // for those who were told to connect, at least
+constexpr milliseconds kGpusConnectWithin{60'000};  // NCCL makes each group within seconds, on many machines more
+constexpr milliseconds kConnectsSoon{200};          // who takes longer is asked for signs of life
 
 }  // namespace
 
@@ -389,7 +390,7 @@ int Elastic::sites_of(const Roster& roster) const {
 }
 
 Hierarchy Elastic::connect_in(const Decision& decision) const {
-  const auto within = std::max(kConnectWithin, 2 * options_.silence);
+  const auto within = std::max(ranks_.device.is_cuda() ? kGpusConnectWithin : kConnectWithin, 2 * options_.silence);
   Join join(within);
   const Layout layout = layout_of(decision.roster);
   const auto store =

@@ -295,11 +295,15 @@ std::string address_of_host_name() {
                   problem, names_of(interface_addresses())));
 }
 
-std::string network_identity() {
+std::string machine_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return host_name() + " " + boot;
+}
+
+std::string network_identity() {
   std::error_code ignored;
-  return host_name() + " " + boot + " " + std::filesystem::read_symlink("/proc/thread-self/ns/net", ignored).string();
+  return machine_identity() + " " + std::filesystem::read_symlink("/proc/thread-self/ns/net", ignored).string();
 }
 
 }  // namespace prunex::comm

@@ -98,6 +98,8 @@ std::string address_of_interface(const std::string& name);
 /// The interface that has this address; empty if none has.
 std::string interface_with(const std::string& host);
 
+/// Names this machine, or the container of it that has a host name of its own.
+std::string machine_identity();
 /// Names this machine's network stack: ranks with equal names reach each other over loopback.
 std::string network_identity();
 /// The address of this machine's host name. Throws std::invalid_argument that asks for `interface` if it is loopback or

@@ -11,7 +11,8 @@ void expect(cudaError_t result) {
 
 void expect(ncclResult_t result) {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  throw std::runtime_error(std::string("NCCL: ") + ncclGetErrorString(result));
+  const std::string why = ncclGetLastError(nullptr);
+  throw std::runtime_error(std::string("NCCL: ") + ncclGetErrorString(result) + (why.empty() ? "" : ": " + why));
 }
 
 bool NcclHandle::in_progress() const {

@@ -17,7 +17,8 @@ namespace prunex::comm {
 
 struct Gpu {
   c10::Device device;
-  std::string identity;  ///< which no other GPU of a run has; one GPU has several for NCCL_HOSTIDs that differ
+  std::string
+      identity;  ///< machine (NCCL_HOSTID, if set) and PCI slot: NCCL takes two ranks with equal ones for rivals
 };
 
 /// Makes a GPU the calling thread's device: number `preferred` mod those that this process sees. Throws like check_gpu

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -228,12 +229,11 @@ Gpu use_gpu(int preferred) {
   check_gpu();
   const auto index = static_cast<c10::DeviceIndex>(preferred % c10::cuda::device_count());
   c10::cuda::set_device(index);
-  cudaDeviceProp properties;
-  expect(cudaGetDeviceProperties(&properties, index));
+  std::array<char, 32> slot = {};
+  expect(cudaDeviceGetPCIBusId(slot.data(), slot.size(), index));
   const char* machine = std::getenv("NCCL_HOSTID");  // ranks with different ones are on two machines to NCCL
-  Gpu gpu{c10::Device(c10::kCUDA, index), machine == nullptr ? "" : std::string(machine) + ":"};
-  for (const char byte : properties.uuid.bytes) gpu.identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return gpu;
+  return {c10::Device(c10::kCUDA, index),
+          fmt::format("{} {}", machine == nullptr ? machine_identity() : machine, slot.data())};
 }
 
 void let_nccl_use(const std::vector<std::string>& interfaces) {
