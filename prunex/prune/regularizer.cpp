@@ -4,6 +4,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -232,9 +233,16 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
     for (; entry != coefficients.end() && entry->first.first == name; ++entry) {
       (entry->first.second == sparsity::kRows ? rows : channels) = &entry->second;
     }
-    const at::Tensor weight = params[name].detach();
-    at::Tensor& gradient = params[name].mutable_grad();
-    if (!gradient.defined()) continue;
+    at::Tensor* parameter = params.find(name);
+    if (parameter == nullptr || !parameter->grad().defined()) continue;
+    const at::Tensor weight = parameter->detach();
+    if ((rows != nullptr && rows->numel() != weight.size(0)) ||
+        (channels != nullptr && (weight.dim() < 2 || channels->numel() != weight.size(1)))) {
+      throw std::invalid_argument(
+          fmt::format("the penalties of {} are of another size than [{}]: they were made before it was pruned", name,
+                      fmt::join(weight.sizes(), ", ")));
+    }
+    at::Tensor& gradient = parameter->mutable_grad();
     if (options_.penalty == Penalty::kBnScale) {
       gradient.addcmul_(weight.sign(), along(*rows, weight, 0), factor);
       continue;

@@ -30,7 +30,7 @@ def _stream(device: torch.device, ready: torch.cuda.Event | None,
 
 
 def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: bool = False, momentum: float = 0.9,
-              warmup_steps: int = 0, clip: float = 0.0, process_group: dist.ProcessGroup | None = None,
+              warmup_steps: int = 0, process_group: dist.ProcessGroup | None = None,
               ranks_per_node: int | None = None, timeout: float = 1800) -> Hook:
     """A communication hook for DistributedDataParallel, beside backward as its own:
 
@@ -40,7 +40,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     One of: payload, bf16, fp16, int8, int4, int2 or int1 between nodes, what rounding leaves out being added to the
     next step's gradients; density, the share of the entries of every matrix that a rank sends, the largest ones, the
     others being kept for later. dgc: density as deep gradient compression has it (arXiv 1712.01887); momentum lives in
-    the hook then, the optimizer must have none; warmup_steps and clip are its own. The first time that a bucket is seen
+    the hook then, the optimizer must have none; warmup_steps is its own. The first time that a bucket is seen
     its gradients go whole, since DistributedDataParallel makes its buckets anew after the first step. Collective.
 
     >>> prunex.comm_hook(payload="int5")
@@ -50,13 +50,13 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     if (payload is None) == (density is None):
         raise ValueError("wanted one of `payload` and `density`")
     if density is not None:
-        library.check_top_k(density, dgc, momentum, warmup_steps, clip)
+        library.check_top_k(density, dgc, momentum, warmup_steps)
     elif dgc:
         raise ValueError("`dgc`: goes with `density`")
     elif payload is not None:
         library.check_payload(payload)
-    if not dgc and (momentum, warmup_steps, clip) != (0.9, 0, 0.0):
-        raise ValueError("`momentum`, `warmup_steps`, `clip`: go with `dgc`")
+    if not dgc and (momentum, warmup_steps) != (0.9, 0):
+        raise ValueError("`momentum`, `warmup_steps`: go with `dgc`")
     ranks = _ranks.join(process_group, ranks_per_node, timeout, apart=True)
     buckets: dict[tuple[int, ...], Any] = {}
     worker = concurrent.futures.ThreadPoolExecutor(1, "prunex-comm-hook")
@@ -75,7 +75,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
             if payload is not None:
                 buckets[key] = library.RoundedBucket(wide, payload, ranks)
             elif density is not None:
-                buckets[key] = library.SparseBucket(wide, density, dgc, momentum, warmup_steps, clip, ranks)
+                buckets[key] = library.SparseBucket(wide, density, dgc, momentum, warmup_steps, ranks)
         buckets[key].average(wide)
         for gradient, mean in zip(gradients, wide):
             if mean is not gradient:
@@ -92,6 +92,9 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
             done.set_exception(error)  # type: ignore[arg-type]
 
     def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        if state is not None:
+            raise ValueError(f"`state`: got a {type(state).__name__}, wanted None: prunex.comm_hook has "
+                             "`process_group`")
         device = bucket.buffer().device
         on_gpu = device.type == "cuda"
         ready = torch.cuda.current_stream(device).record_event() if on_gpu else None

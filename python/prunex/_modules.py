@@ -18,10 +18,11 @@ _FLOATS = (torch.float32, torch.float64)
 
 def plain(model: nn.Module) -> nn.Module:
     """The module itself, of one that torch.compile has wrapped."""
+    model = getattr(model, "_orig_mod", model)
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise ValueError("`model`: got a DistributedDataParallel, which averages gradients in every step; wanted the "
                          "module in it, or prunex.comm_hook")
-    return getattr(model, "_orig_mod", model)
+    return model
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
@@ -53,6 +54,8 @@ def expect_exchangeable(model: nn.Module) -> None:
 
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
     """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
+    if whole:
+        expect_followable(optimizer)
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
     own = trained(model)
     others = [name for name, p in own.items() if id(p) not in moved]
@@ -61,6 +64,12 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bo
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves all "
                          "that requires gradients")
+
+
+def expect_followable(optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("`optimizer`: got LBFGS, which keeps its parameters and their history by itself: no mask, cut or "
+                         "pull reaches them")
 
 
 def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -263,6 +272,8 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
         layer_groups: Mapping[str, int]) -> Callable[[], None]:
     """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. layer_groups: of
     convolutions and group norms of the smaller network, by weight. Returns what undoes it."""
+    if optimizer is not None:
+        expect_followable(optimizer)
     everything: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     everything.update(model.named_buffers(remove_duplicate=False))
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}

@@ -30,6 +30,21 @@ def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
     return values
 
 
+def rank_in(process_group: dist.ProcessGroup | None) -> int:
+    return dist.get_rank(process_group) if dist.is_initialized() else 0
+
+
+def expect_equal(settings: dict[str, str], process_group: dist.ProcessGroup | None) -> None:
+    """Of all ranks. Collective. Raises ValueError, on all of them, that names what differs."""
+    everyone = gathered(settings, process_group)
+    for rank, other in enumerate(everyone):
+        for name in [*everyone[0], *other]:
+            first, its = everyone[0].get(name, "none"), other.get(name, "none")
+            if first != its:
+                raise ValueError(f"`{name}`: rank 0 has {first[:80]}, rank {rank} {its[:80]}; wanted the same on all "
+                                 "ranks")
+
+
 def _node_of_this_rank() -> str:
     """The same on the ranks of a node: torchrun counts nodes, other launchers leave the machine's name."""
     return os.environ.get("GROUP_RANK") or socket.gethostname()

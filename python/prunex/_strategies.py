@@ -30,10 +30,15 @@ def _word(value: Value) -> str:
     return value if isinstance(value, str) else ",".join(value)
 
 
+def _largest(optimizer: torch.optim.Optimizer, setting: str) -> float:
+    """Of the groups of parameters: what is stable at the largest rate and momentum is so at others."""
+    return max(float(group[setting]) for group in optimizer.param_groups)
+
+
 def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimizer: torch.optim.Optimizer,
                     total_steps: int) -> list[float]:
     if learning_rate is None:
-        rates = [float(optimizer.param_groups[0]["lr"])]
+        rates = [_largest(optimizer, "lr")]
     elif not callable(learning_rate):
         rates = [float(learning_rate)]
     elif total_steps == 0:
@@ -60,8 +65,8 @@ class _Strategy:
         model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters.
         sync_every: optimizer steps between exchanges. total_steps: of the run; masks want it. example: a tensor, or a
         tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
-        optimizer, as a number or a function of step 1, 2, …, which the pull of ADMM follows; without, that of the
-        optimizer now. process_group: its ranks, node by node; without, all of torch.distributed, or this process
+        optimizer, the largest of its groups, as a number or a function of step 1, 2, …, which the pull of ADMM follows;
+        without, that of the optimizer now. process_group: its ranks, node by node; without, all of torch.distributed, or this process
         alone. ranks_per_node: without, as the launcher says. timeout: seconds to wait for another rank. options: as
         the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`, `keep="macs=0.5"`,
         `outer_lr=1`, …
@@ -74,7 +79,8 @@ class _Strategy:
         self.optimizer = optimizer
         if sync_every < 1:
             raise ValueError(f"`sync_every`: got {sync_every}, wanted 1 or more")
-        _modules.expect_trained(self.model, optimizer, whole=self._name == "hsadmm" or example is not None)
+        self._wants_all = self._name == "hsadmm" or example is not None
+        _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
         self.sync_every = sync_every
         self.total_steps = total_steps
@@ -85,7 +91,6 @@ class _Strategy:
         self._synced = 0  # the step of the last exchange
         self._cut: library.Cut | None = None
         self._masked = False
-        self._final_at_end = False  # the masks were open until then
         self._follows = True  # the module's code can do without what goes
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         program = None if example is None else _modules.exported(self.model, example)
@@ -105,7 +110,8 @@ class _Strategy:
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
-        self._waits_at = total_steps if options.get("overlap") else None
+        self._overlap = int(str(options.get("overlap", 0)))
+        self._waits_at = total_steps if self._overlap else None
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
         pulls = self._name == "hsadmm"
@@ -115,14 +121,18 @@ class _Strategy:
         self._pulls_in_gradient = pulls and sums
         rates = _learning_rates(learning_rate, optimizer, steps) if pulls else [1.0]
         self._told = rates[0] if pulls and learning_rate is None else math.inf
-        momentum = float(optimizer.param_groups[0]["momentum"]) if sums else 0.0
-        self._strategy = library.Strategy(
-            self._name, *_modules.weights(self.model), [(name, _word(value)) for name, value in options.items()],
-            sync_every, steps, momentum, rates,
-            _ranks.join(process_group, ranks_per_node, timeout, apart=bool(options.get("overlap"))), program)
+        momentum = _largest(optimizer, "momentum") if sums else 0.0
+        words = {name: _word(value) for name, value in options.items()}
+        self._settings = {"strategy": self._name, "sync_every": str(sync_every), **words}
+        _ranks.expect_equal({**self._settings, "total_steps": str(total_steps), "example": str(example is not None),
+                             "ranks_per_node": str(ranks_per_node), "learning_rate": str(rates),
+                             "the optimizer's momentum": str(momentum)}, process_group)
+        ranks = _ranks.join(process_group, ranks_per_node, timeout, apart=bool(options.get("overlap")))
+        self._strategy = library.Strategy(self._name, *_modules.weights(self.model), list(words.items()), sync_every,
+                                          steps, momentum, rates, ranks, program)
         self._process_group = process_group
+        self._rank = _ranks.rank_in(process_group)
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
-        self._names = set(_modules.trained(self.model))
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
         if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(process_group):
             warnings.warn("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
@@ -165,7 +175,7 @@ class _Strategy:
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
             raise ValueError("`optimizer`: its step() is recorded in a CUDA graph, whose replays would exchange nothing; "
                              "wanted forward and backward in the graph, step() behind it")
-        if math.isfinite(self._told) and (rate := float(self.optimizer.param_groups[0]["lr"])) > 1.01 * self._told:
+        if math.isfinite(self._told) and (rate := _largest(self.optimizer, "lr")) > 1.01 * self._told:
             warnings.warn(f"`learning_rate`: the optimizer's has grown from {self._told:g} to {rate:g}, so ADMM pulls "
                           "too hard; wanted the rates to come, as a number or a function of the step", stacklevel=4)
             self._told = math.inf
@@ -177,8 +187,8 @@ class _Strategy:
 
     def _after_update(self) -> None:
         self.step += 1
-        if self.step % self.sync_every == 0:
-            self._expect_same_names()
+        if self.step % self.sync_every in (0, self._overlap) or self.step == self.total_steps:
+            self._look_again()
         self._note(self._strategy.after_update(self.step))
 
     def _note(self, exchange: Exchange | None) -> None:
@@ -189,11 +199,22 @@ class _Strategy:
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
 
-    def _expect_same_names(self) -> None:
-        for name in sorted(self._names ^ set(_modules.trained(self.model))):
-            has = "has lost" if name in self._names else "has got"
+    def _look_again(self) -> None:
+        """The module's tensors may be other objects by now, but none of another name, size or type."""
+        (params, buffers), (own, own_buffers) = self._strategy.product(), _modules.weights(self.model)
+        for name in sorted(params.keys() ^ own.keys()):
+            has = "has lost" if name in params else "has got"
             raise ValueError(f"`model`: {name} {has} `requires_grad` in the loop; a strategy exchanges what was trained "
                              "when it was made")
+        for name in sorted(buffers.keys() ^ own_buffers.keys()):
+            raise ValueError(f"`model`: the buffer {name} has {'gone' if name in buffers else 'come'} in the loop")
+        for name, was in (params | buffers).items():
+            now = (own | own_buffers)[name]
+            if (now.shape, now.dtype) != (was.shape, was.dtype):
+                raise ValueError(f"`model`: {name} is {now.dtype} {list(now.shape)}, it was {was.dtype} "
+                                 f"{list(was.shape)} when the strategy was made")
+        _modules.expect_trained(self.model, self.optimizer, whole=self._wants_all)
+        self._strategy.set_weights(own, own_buffers)
 
     def _mask_optimizer(self) -> None:
         self._masked = True
@@ -203,20 +224,20 @@ class _Strategy:
     def finish(self) -> None:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
-        self._expect_same_names()
+        self._look_again()
         if self.step > self._synced:
             intervals = -(-self.step // self.sync_every)
             self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
         if self._has_masks and not self._masked:
-            self._final_at_end = True
             self._mask_optimizer()
 
     def product(self) -> dict[str, Tensor]:
-        """z, what the ranks agree on: parameters and buffers by their names in the module."""
+        """A copy of z, what the ranks agree on: parameters and buffers by their names in the module. Buffers are each
+        rank's own before the end where `payload` rounds."""
         params, buffers = self._strategy.product()
-        return {**params, **buffers}
+        return {name: tensor.clone() for name, tensor in (params | buffers).items()}
 
     def masks(self) -> dict[str, Tensor]:
         """bool[units] by group: the units that are alive."""
@@ -237,10 +258,11 @@ class _Strategy:
         next step on computing, memory and messages are those of the small network. Call it on all ranks after the same
         exchange. The module's parameters are new objects afterwards. None before the masks are final, if nothing can go,
         or, with a warning, if the module's own code does not follow: it trains on with masks then. Calls after the
-        first do nothing."""
+        first do nothing, nor does one while an exchange is on its way (`overlap`)."""
         if not self._has_masks:
             raise ValueError("cut: there are no masks, wanted `example` and `groups`")
-        if self._cut is not None or not self._masked or not self._follows:
+        on_its_way = self._synced < self.step - self.step % self.sync_every
+        if self._cut is not None or not self._masked or not self._follows or on_its_way:
             return None
         removable = self._strategy.removable()
         if removable.empty():
@@ -259,8 +281,7 @@ class _Strategy:
                           "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=2)
             return None
         self._cut = removable
-        if not self._final_at_end:
-            self._strategy.cut(removable, *_modules.weights(self.model))
+        self._strategy.cut(removable, *_modules.weights(self.model))
         return removable
 
     def _apply(self, cut: library.Cut) -> Callable[[], None]:
@@ -277,27 +298,39 @@ class _Strategy:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
         after an exchange. Every rank has its own."""
         everyone, node, rank = self._strategy.state()
-        return {"strategy": self._name, "step": self.step, "synced": self._synced, "masked": self._masked,
-                "global": everyone, "node": node, "rank": rank,
+        return {"settings": self._settings, "step": self.step, "synced": self._synced, "masked": self._masked,
+                "global": everyone, "node": node, "rank": rank, "of_rank": self._rank,
                 "cut": None if self._cut is None else self._cut.values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
         optimizer are cut first: load their states afterwards. Collective."""
-        if state.get("strategy", self._name) != self._name:
-            raise ValueError(f"state_dict: got one of {state['strategy']}, wanted {self._name}")
-        wanted = {"strategy", "step", "synced", "masked", "global", "node", "rank", "cut"}
+        wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "cut"}
         if missing := sorted(wanted - state.keys()):
             raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
-        cut = None if state["cut"] is None else library.Cut.of_values(state["cut"])
-        if cut is not None:
-            _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
-            self._cut = cut
-            self._strategy.set_weights(*_modules.weights(self.model))
+        for name in [*self._settings, *state["settings"]]:
+            mine, saved = self._settings.get(name, "none"), state["settings"].get(name, "none")
+            if mine != saved:
+                raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this strategy has {mine}")
+        if (state["node"] or state["rank"]) and state["of_rank"] != self._rank:
+            raise ValueError(f"state_dict: it is that of rank {state['of_rank']}, this is rank {self._rank}: every rank "
+                             "has its own")
         # from wherever torch.load has put it: parts of it are the host's
         everyone, node, rank = ({name: tensor.cpu() for name, tensor in state[part].items()}
                                 for part in ("global", "node", "rank"))
-        self._strategy.load(everyone, node, rank, cut)
+        cut, undo = None, None
+        if state["cut"] is not None:
+            cut = library.Cut.of_values(state["cut"])
+            undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
+            self._strategy.set_weights(*_modules.weights(self.model))
+        try:
+            self._strategy.load(everyone, node, rank, cut)
+        except BaseException:
+            if undo is not None:
+                undo()
+                self._strategy.set_weights(*_modules.weights(self.model))
+            raise
+        self._cut = cut
         self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
 
 

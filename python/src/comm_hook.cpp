@@ -143,9 +143,9 @@ class SparseBucket {
   std::unique_ptr<strategies::Strategy> strategy_;
 };
 
-strategies::TopKOptions top_k_options(double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
+strategies::TopKOptions top_k_options(double density, bool dgc, double momentum, int64_t warmup_steps) {
   strategies::TopKOptions options{
-      .reporting = {kEndless, kEndless}, .density = density, .dgc = dgc, .dgc_options = {momentum, warmup_steps, clip}};
+      .reporting = {kEndless, kEndless}, .density = density, .dgc = dgc, .dgc_options = {momentum, warmup_steps, 0}};
   check(options);
   return options;
 }
@@ -177,14 +177,14 @@ void bind_gradient_exchanges(nb::module_& module) {
       .def(
           "__init__",
           [](SparseBucket* self, const nb::sequence& gradients, double density, bool dgc, double momentum,
-             int64_t warmup_steps, double clip, std::shared_ptr<Ranks> ranks) {
+             int64_t warmup_steps, std::shared_ptr<Ranks> ranks) {
             const auto tensors = tensors_of(gradients);
-            const auto options = top_k_options(density, dgc, momentum, warmup_steps, clip);
+            const auto options = top_k_options(density, dgc, momentum, warmup_steps);
             const nb::gil_scoped_release released;
             new (self) SparseBucket(tensors, options, std::move(ranks));
           },
           nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], density: float, dgc: bool, momentum: float, "
-                  "warmup_steps: int, clip: float, ranks: Ranks) -> None"))
+                  "warmup_steps: int, ranks: Ranks) -> None"))
       .def("average", &average<SparseBucket>, kAverage);
 
   module.def(
@@ -197,8 +197,8 @@ void bind_gradient_exchanges(nb::module_& module) {
       },
       nb::sig("def average_exactly(gradients: torch.Tensor, ranks: Ranks) -> None"));
   module.def("check_payload", [](const std::string& payload) { rounded_payload(payload); });
-  module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps, double clip) {
-    top_k_options(density, dgc, momentum, warmup_steps, clip);
+  module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps) {
+    top_k_options(density, dgc, momentum, warmup_steps);
   });
 }
 

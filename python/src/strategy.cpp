@@ -38,7 +38,7 @@ const std::set<std::string> kOfTheCommand = {
     "strategy",          "preset",      "no-shrink",  "prune-to",          "prune-below",
     "prune-steps",       "prune-every", "importance", "normalizer",        "density",
     "no-error-feedback", "dgc",         "dgc-clip",   "dgc-warmup-epochs", "powersgd-rank",
-    "powersgd-start"};
+    "powersgd-start",    "local-after"};
 
 std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');

@@ -18,7 +18,7 @@ def test_averages_follow_the_exact_ones(passed, ranks, case):
     ({"payload": "fp32"}, "`payload`"),
     ({"density": 0}, "`density`: got 0, wanted a share"),
     ({"payload": "int4", "dgc": True}, "`dgc`: goes with `density`"),
-    ({"density": 0.1, "clip": 1.0}, "go with `dgc`"),
+    ({"density": 0.1, "warmup_steps": 5}, "go with `dgc`"),
 ])
 def test_options_without_sense_are_refused(options, message):
     with pytest.raises(ValueError) as error:

@@ -346,3 +346,13 @@ def test_sparse_training_shrinks_what_goes():
         return (norms[:8].sum() / norms[8:].sum()).item()
 
     assert weakest(net) < 0.7 * weakest(plain)
+
+
+def test_penalties_of_a_network_that_was_pruned_since_are_refused():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    x = torch.randn(3, 4)
+    penalties = prunex.sparsify(net, x, strength=0.1)
+    prunex.prune(net, x, ratio=0.5)
+    net(x).square().mean().backward()
+    with pytest.raises(ValueError, match="they were made before it was pruned"):
+        penalties()

@@ -52,6 +52,7 @@ def make(strategy=prunex.DiLoCo, **options):
     ({"learning_rate": 0.1}, "`learning_rate`: diloco has no pull"),
     ({"example": torch.zeros(1, 3, 8, 8), "total_steps": 100}, "`example`: diloco masks nothing without `groups`"),
     ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
+    ({"local_after": 2}, "`local_after`: no option of a strategy"),
     ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
     ({"example": torch.zeros(1, 2, 8, 8), "groups": "coupled", "total_steps": 100}, "`model`: torch.export cannot"),
 ])
@@ -234,6 +235,87 @@ def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():
     masks = training.masks()
     alive = torch.cat([masks["a"], masks["a[4]"]])
     assert torch.equal(net.a.weight.abs().sum(1) > 0, alive) and 0 < alive.sum() < 8
+
+
+@pytest.mark.parametrize("slow_first", [True, False])
+def test_the_pull_suits_the_largest_rate_of_groups(slow_first):
+    net = small_network()
+    rates = (1e-5, 1e-2) if slow_first else (1e-2, 1e-5)
+    optimizer = torch.optim.SGD([{"params": net[:3].parameters(), "lr": rates[0]},
+                                 {"params": net[3:].parameters(), "lr": rates[1]}])
+    with admm(net, optimizer):
+        for step in range(1, 31):
+            train_step(net, optimizer, 0, step)
+    assert all(float(p.detach().abs().max()) < 2 for p in net.parameters())
+
+
+class Centered(nn.Module):
+    """Replaces its buffer in every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+        return self.layer(x - self.mean)
+
+
+def test_tensors_that_the_loop_replaces_are_followed():
+    net = Centered()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with prunex.LocalSGD(net, optimizer, sync_every=2) as training:
+        for _ in range(6):
+            optimizer.zero_grad()
+            net(torch.ones(8, 4)).square().mean().backward()
+            optimizer.step()
+        at_the_end = net.mean.clone()
+    assert float(at_the_end[0]) == 1 - 0.5 ** 6
+    assert torch.equal(net.mean, at_the_end) and torch.equal(training.product()["mean"], at_the_end)
+
+
+def test_wide_numbers_are_not_rounded():
+    net = small_network(torch.float64)
+    with pytest.raises(ValueError, match="`payload`: got int8; parameter 0.weight is of float64"):
+        prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), payload="int8")
+
+
+def test_an_optimizer_that_no_mask_reaches_is_refused():
+    net = small_network()
+    optimizer = torch.optim.LBFGS(net.parameters())
+    prunex.LocalSGD(net, optimizer)
+    with pytest.raises(ValueError, match="`optimizer`: got LBFGS"):
+        admm(net, optimizer)
+    with pytest.raises(ValueError, match="`optimizer`: got LBFGS"):
+        prunex.prune(net, batch(0, 0)[0], ratio=0.5, optimizer=optimizer)
+
+
+def test_a_cut_waits_for_an_exchange_on_its_way():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.DiLoCo(net, optimizer, 4, total_steps=80, example=batch(0, 0)[0], groups="coupled", round_to=1,
+                       overlap=2) as training:
+        for step in range(1, 81):
+            train_step(net, optimizer, 0, step)
+            if step == 61:
+                assert training.cut() is None and net[0].out_channels == 8
+            if step == 63:
+                assert training.cut() is not None
+    assert net[0].out_channels == 4
+
+
+def test_a_loop_of_several_contexts_goes_on_after_a_cut():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    training = admm(net, optimizer)
+    for epoch in range(3):
+        with training:
+            for step in range(1, 6):
+                train_step(net, optimizer, 0, 5 * epoch + step)
+        training.cut()
+    assert net[0].out_channels == int(training.masks()["0"].sum()) < 8
 
 
 def test_masks_that_the_end_makes_final_can_be_cut():

@@ -12,7 +12,6 @@ namespace prunex::comm {
 namespace {
 
 constexpr size_t kMostNodes = 1 << 16;
-constexpr size_t kMostAgreed = 64;
 
 /// The rosters that those who go on need a quorum of: what was agreed to before the newest formed one is history.
 std::vector<Roster> rosters_to_win(const std::vector<Report>& here) {

@@ -9,6 +9,8 @@
 
 namespace prunex::comm {
 
+constexpr size_t kMostAgreed = 64;  ///< rosters in a report: so often the nodes try to connect
+
 /// The nodes of a run between two changes, by numbers that are given once, ascending.
 struct Roster {
   int64_t epoch = 0;

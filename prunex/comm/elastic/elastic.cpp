@@ -214,6 +214,9 @@ Change Elastic::settle(std::optional<Decision> decision) {
   const Roster before = formed_;
   for (;; decision.reset()) {
     if (!decision) decision = seek();
+    if (agreed_.size() == kMostAgreed) {
+      throw std::runtime_error(fmt::format("[comm] the nodes met {} times and could never connect", kMostAgreed));
+    }
     agreed_.push_back(decision->roster);
     seen_ = std::max(seen_, decision->roster.epoch);
     try {

@@ -181,11 +181,16 @@ void Hsadmm::freeze(Replica& replica) {
   } else {
     masks_.freeze();
   }
+  keep_masks();
+  for (auto& state : replica.optimizer) sparsity::apply_supports(state.value(), support_);
+  if (options_.masks.mask_theta) sparsity::apply_supports(replica.weights.params, support_);
+}
+
+/// From here on they are final.
+void Hsadmm::keep_masks() {
   frozen_ = true;
   set_support();
   if (duals_) duals_->mask(support_, options_.masks.mask_theta);
-  for (auto& state : replica.optimizer) sparsity::apply_supports(state.value(), support_);
-  if (options_.masks.mask_theta) sparsity::apply_supports(replica.weights.params, support_);
   if (options_.after_freeze != AfterFreeze::kAdmm) duals_.reset();
 }
 
@@ -264,8 +269,9 @@ void Hsadmm::finish() {
   } else {
     masks_.freeze(sparsity::unit_scores(masks_.groups(), z_.params));
   }
-  set_support();
+  keep_masks();
   sparsity::apply_supports(z_.params, support_);
+  set_terms();
 }
 
 std::unique_ptr<Strategy> make_hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options) {

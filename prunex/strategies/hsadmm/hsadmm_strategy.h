@@ -47,6 +47,7 @@ class Hsadmm final : public Strategy {
   void restore_progress(const State& state);
   void restore_tensors(const State& state);
   void freeze(Replica& replica);
+  void keep_masks();
   void set_support();
   void use_support();
   void set_node_plan();
