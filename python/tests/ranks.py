@@ -234,6 +234,26 @@ def resumes_to_the_bit(strategy):
             assert torch.equal(a, b)
 
 
+def options_that_differ_are_refused():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    try:
+        prunex.DiLoCo(net, optimizer, 2, outer_lr=(1, 0.5)[dist.get_rank()], ranks_per_node=1)
+    except ValueError as error:
+        assert str(error) == "`outer_lr`: rank 0 has 1, rank 1 0.5; wanted the same on all ranks", error
+    else:
+        raise AssertionError("nobody has noticed")
+    states = gathered(prunex.DiLoCo(net, optimizer, 2, payload="int8", ranks_per_node=1).state_dict())
+    for other, message in (({"payload": "int4"}, "it was saved with `payload` int8, this strategy has int4"),
+                           ({"payload": "int8"}, "it is that of rank")):
+        try:
+            prunex.DiLoCo(net, optimizer, 2, ranks_per_node=1, **other).load_state_dict(states[1 - dist.get_rank()])
+        except ValueError as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(other)
+
+
 def hook_of_ddp_averages(option, value):
     """With error feedback the sum of what is applied follows the sum of the gradients; a dense top-k is exact."""
     rank, value = dist.get_rank(), value if option == "payload" else float(value)

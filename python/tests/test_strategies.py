@@ -28,6 +28,11 @@ def test_an_interrupt_ends_the_wait(by_hand):
     assert waiting.stdout.endswith("KeyboardInterrupt\n"), (waiting.stdout, waiting.stderr)
 
 
+def test_ranks_and_states_that_differ_are_refused(by_hand):
+    for result in by_hand(2, "options_that_differ_are_refused"):
+        assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("case", ["a_loop_ends_beside_an_exchange", "a_loop_is_dropped_beside_an_exchange"])
 def test_exchanges_on_their_way_end_with_the_loop(by_hand, case):
     for result in by_hand(2, case):
