@@ -34,15 +34,22 @@ def rank_in(process_group: dist.ProcessGroup | None) -> int:
     return dist.get_rank(process_group) if dist.is_initialized() else 0
 
 
+def first_difference(settings: dict[str, str], others: dict[str, str]) -> tuple[str, str, str] | None:
+    """A name, and what both have of it."""
+    for name in [*settings, *others]:
+        one, other = settings.get(name, "none"), others.get(name, "none")
+        if one != other:
+            return name, one, other
+    return None
+
+
 def expect_equal(settings: dict[str, str], process_group: dist.ProcessGroup | None) -> None:
     """Of all ranks. Collective. Raises ValueError, on all of them, that names what differs."""
     everyone = gathered(settings, process_group)
     for rank, other in enumerate(everyone):
-        for name in [*everyone[0], *other]:
-            first, its = everyone[0].get(name, "none"), other.get(name, "none")
-            if first != its:
-                raise ValueError(f"`{name}`: rank 0 has {first[:80]}, rank {rank} {its[:80]}; wanted the same on all "
-                                 "ranks")
+        if differs := first_difference(everyone[0], other):
+            name, first, its = differs
+            raise ValueError(f"`{name}`: rank 0 has {first}, rank {rank} {its}; wanted the same on all ranks")
 
 
 def _node_of_this_rank() -> str:

@@ -66,10 +66,10 @@ class _Strategy:
         sync_every: optimizer steps between exchanges. total_steps: of the run; masks want it. example: a tensor, or a
         tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
         optimizer, the largest of its groups, as a number or a function of step 1, 2, …, which the pull of ADMM follows;
-        without, that of the optimizer now. process_group: its ranks, node by node; without, all of torch.distributed, or this process
-        alone. ranks_per_node: without, as the launcher says. timeout: seconds to wait for another rank. options: as
-        the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`, `keep="macs=0.5"`,
-        `outer_lr=1`, …
+        without, that of the optimizer now. process_group: its ranks, node by node; without, all of torch.distributed,
+        or this process alone. ranks_per_node: without, as the launcher says. timeout: seconds to wait for another rank.
+        options: as the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`,
+        `keep="macs=0.5"`, `outer_lr=1`, …
 
         Raises ValueError that names the option, what was got and what was wanted; RuntimeError if a rank is lost.
         """
@@ -110,8 +110,6 @@ class _Strategy:
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
-        self._overlap = int(str(options.get("overlap", 0)))
-        self._waits_at = total_steps if self._overlap else None
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
         pulls = self._name == "hsadmm"
@@ -125,11 +123,14 @@ class _Strategy:
         words = {name: _word(value) for name, value in options.items()}
         self._settings = {"strategy": self._name, "sync_every": str(sync_every), **words}
         _ranks.expect_equal({**self._settings, "total_steps": str(total_steps), "example": str(example is not None),
-                             "ranks_per_node": str(ranks_per_node), "learning_rate": str(rates),
+                             "ranks_per_node": str(ranks_per_node),
+                             "learning_rate": f"{rates[0]} … {rates[-1]} ({hash(tuple(rates)):x})",
                              "the optimizer's momentum": str(momentum)}, process_group)
         ranks = _ranks.join(process_group, ranks_per_node, timeout, apart=bool(options.get("overlap")))
         self._strategy = library.Strategy(self._name, *_modules.weights(self.model), list(words.items()), sync_every,
                                           steps, momentum, rates, ranks, program)
+        self._overlap = int(words.get("overlap", 0))
+        self._waits_at = total_steps if self._overlap else None
         self._process_group = process_group
         self._rank = _ranks.rank_in(process_group)
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
@@ -208,8 +209,9 @@ class _Strategy:
                              "when it was made")
         for name in sorted(buffers.keys() ^ own_buffers.keys()):
             raise ValueError(f"`model`: the buffer {name} has {'gone' if name in buffers else 'come'} in the loop")
+        tensors = own | own_buffers
         for name, was in (params | buffers).items():
-            now = (own | own_buffers)[name]
+            now = tensors[name]
             if (now.shape, now.dtype) != (was.shape, was.dtype):
                 raise ValueError(f"`model`: {name} is {now.dtype} {list(now.shape)}, it was {was.dtype} "
                                  f"{list(was.shape)} when the strategy was made")
@@ -308,10 +310,9 @@ class _Strategy:
         wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "cut"}
         if missing := sorted(wanted - state.keys()):
             raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
-        for name in [*self._settings, *state["settings"]]:
-            mine, saved = self._settings.get(name, "none"), state["settings"].get(name, "none")
-            if mine != saved:
-                raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this strategy has {mine}")
+        if differs := _ranks.first_difference(state["settings"], self._settings):
+            name, saved, mine = differs
+            raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this strategy has {mine}")
         if (state["node"] or state["rank"]) and state["of_rank"] != self._rank:
             raise ValueError(f"state_dict: it is that of rank {state['of_rank']}, this is rank {self._rank}: every rank "
                              "has its own")

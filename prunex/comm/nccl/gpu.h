@@ -17,8 +17,7 @@ namespace prunex::comm {
 
 struct Gpu {
   c10::Device device;
-  std::string
-      identity;  ///< machine (NCCL_HOSTID, if set) and PCI slot: NCCL takes two ranks with equal ones for rivals
+  std::string identity;  ///< its machine, NCCL_HOSTID if set, and PCI slot: NCCL refuses a group where two are equal
 };
 
 /// Makes a GPU the calling thread's device: number `preferred` mod those that this process sees. Throws like check_gpu
