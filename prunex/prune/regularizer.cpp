@@ -288,11 +288,16 @@ void Regularizer::load(const TensorDict& state) {
   placed_.clear();
   for (const auto& item : state) {
     const auto& name = item.key();
-    if (name == "strength") {
-      options_.strength = item.value().item<double>();
+    const at::Tensor& value = item.value();
+    const bool of_rows = name.starts_with("0/"), of_channels = name.starts_with("1/");
+    if (name == "strength" && value.numel() == 1) {
+      options_.strength = value.item<double>();
+    } else if ((of_rows || of_channels) && value.dim() == 1 && value.scalar_type() == at::kDouble) {
+      coefficients_[{name.substr(2), of_rows ? sparsity::kRows : sparsity::kChannels}] = value.cpu().clone();
     } else {
-      const size_t slash = name.find('/');
-      coefficients_[{name.substr(slash + 1), std::stoll(name.substr(0, slash))}] = item.value().clone();
+      throw std::invalid_argument(fmt::format("tensor {} is none of a penalty's: wanted \"strength\", a number, and "
+                                              "\"0/TENSOR\" and \"1/TENSOR\", one double per position",
+                                              name));
     }
   }
 }

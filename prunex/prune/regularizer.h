@@ -60,7 +60,7 @@ class Regularizer {
   /// The network was cut, and this is what it is now.
   void cut(const channels::Analysis& analysis, const sparsity::Cut& cut);
 
-  /// "strength", and the coefficients as "AXIS/TENSOR"; and back.
+  /// "strength", and the coefficients as "AXIS/TENSOR"; and back. Throws std::invalid_argument for anything else.
   TensorDict state() const;
   void load(const TensorDict& state);
 

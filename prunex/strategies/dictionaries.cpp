@@ -1,6 +1,10 @@
 #include "prunex/strategies/dictionaries.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
 
 namespace prunex::strategies {
 
@@ -39,7 +43,22 @@ void store(TensorDict& state, const std::string& prefix, const TensorDict& tenso
 }
 
 void restore(TensorDict& tensors, const TensorDict& state, const std::string& prefix) {
-  for (auto& tensor : tensors) tensor.value().copy_(state[prefix + tensor.key()]);
+  for (auto& tensor : tensors) tensor.value().copy_(saved(state, prefix + tensor.key(), tensor.value().sizes()));
+}
+
+const at::Tensor& saved(const TensorDict& state, const std::string& name, at::IntArrayRef sizes) {
+  const at::Tensor* tensor = state.find(name);
+  if (tensor == nullptr) throw std::invalid_argument(fmt::format("has no tensor {}", name));
+  if (tensor->sizes() == sizes) return *tensor;
+  throw std::invalid_argument(fmt::format("tensor {} is [{}], wanted [{}]", name, fmt::join(tensor->sizes(), ", "),
+                                          fmt::join(sizes, ", ")));
+}
+
+at::Tensor saved(const TensorDict& state, const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
+  const at::Tensor& tensor = saved(state, name, sizes);
+  if (tensor.scalar_type() == type) return tensor.cpu().contiguous();
+  throw std::invalid_argument(
+      fmt::format("tensor {} holds {}, wanted {}", name, toString(tensor.scalar_type()), toString(type)));
 }
 
 TensorDict with_rows(const TensorDict& tensors) {

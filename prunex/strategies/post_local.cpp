@@ -33,7 +33,7 @@ class PostLocal final : public Strategy {
     now_->load(state, cut, replica);
   }
   void go_back(const State& before) override {
-    const bool behind_switch = before.global["progress"].const_data_ptr<int64_t>()[0] < switch_after_;
+    const bool behind_switch = before.global["progress"][0].item<int64_t>() < switch_after_;
     if (behind_switch && !(now_ && now_->in_step())) become(make_first_again_);
     now_->go_back(before);
   }

@@ -178,8 +178,9 @@ void Scaffold::load(const State& state, const sparsity::Cut* cut_before, Replica
 
 void Scaffold::go_back(const State& state) {
   at::NoGradGuard no_grad;
-  k_ = state.global["progress"][0].item<int64_t>();
-  step_ = state.global["progress"][1].item<int64_t>();
+  const auto [k, step] = saved_numbers<int64_t, 2>(state.global, "progress");
+  k_ = k;
+  step_ = step;
   restore(z_.params, state.global, State::kZ);
   restore(z_.buffers, state.global, State::kZ);
   restore(c_, state.global, State::kC);

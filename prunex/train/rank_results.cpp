@@ -6,6 +6,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/io/files.h"
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -77,27 +78,29 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
   try {
     load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
     mean_.load(checkpoint.node, network_.replica().weights.params);
+    pruning_.load(checkpoint, summary_.pruned);
+    steps_made_ = last_step_ = summary_.steps;
+    restore_cursor(checkpoint);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(
         fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
   }
-  pruning_.load(checkpoint, summary_.pruned);
-  steps_made_ = last_step_ = summary_.steps;
-  restore_cursor(checkpoint);
 }
 
 /// Where images are divided among all ranks, they go on where these have come to, however many they are.
 void RankTrainer::restore_cursor(const Checkpoint& checkpoint) {
   data::Loader& loader = feed_->loader();
-  const at::Tensor* saved = checkpoint.node.find(kCursor);
-  if (division_ || saved == nullptr) {
+  if (division_ || !checkpoint.node.contains(kCursor)) {
     const int64_t steps = loader.steps_per_epoch();  // of the node's own images, where it has some
     cursor_ = {summary_.steps / steps, summary_.steps % steps};
     return;
   }
-  const int64_t* place = saved->const_data_ptr<int64_t>();
-  cursor_ = {place[0], place[1]};
-  loader.go_on(cursor_, place[2]);
+  const auto [epoch, step, position] = strategies::saved_numbers<int64_t, 3>(checkpoint.node, kCursor);
+  if (epoch < 0 || step < 0 || position < 0) {
+    throw std::invalid_argument(
+        fmt::format("tensor {} is [{}, {}, {}], wanted none below 0", kCursor, epoch, step, position));
+  }
+  cursor_ = loader.go_on({epoch, step}, position);
 }
 
 /// Speeds count from the last cut on.

@@ -11,6 +11,7 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/models/models.h"
 #include "prunex/sparsity/projection.h"
+#include "tests/texts.h"
 
 namespace prunex::prune {
 namespace {
@@ -208,6 +209,21 @@ TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
   Regularizer again({.penalty = Penalty::kGroupNorm}, channels::cut_graph(model.program, cut));
   again.load(regularizer.state());
   for (const auto& item : added(again, small)) EXPECT_TRUE(at::equal(item.value(), got[item.key()])) << item.key();
+}
+
+TEST(Regularizer, StatesThatAreNoneAreRefused) {
+  Regularizer regularizer({.penalty = Penalty::kGroupNorm}, network().program.graph());
+  const auto told = [&](const std::string& name, const at::Tensor& value) {
+    TensorDict state;
+    state.insert(name, value);
+    return tests::message([&] { regularizer.load(state); });
+  };
+  const at::Tensor numbers = at::ones({16}, at::kDouble);
+  EXPECT_EQ(told("0/conv1.weight", numbers), "no exception");
+  for (const std::string name : {"conv1.weight", "2/conv1.weight", "x/conv1.weight", "strength"}) {
+    EXPECT_THAT(told(name, numbers), HasSubstr("tensor " + name + " is none of a penalty's")) << name;
+  }
+  EXPECT_THAT(told("0/conv1.weight", numbers.to(at::kFloat)), HasSubstr("none of a penalty's"));
 }
 
 TEST(Regularizer, UnknownPenaltiesAreRefused) {

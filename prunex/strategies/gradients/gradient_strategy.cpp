@@ -62,7 +62,7 @@ void GradientStrategy::load(const State& state, const sparsity::Cut* cut_before,
 
 void GradientStrategy::go_back(const State& before) {
   at::NoGradGuard no_grad;
-  index_ = before.global["progress"].const_data_ptr<int64_t>()[0];
+  index_ = saved_numbers<int64_t, 1>(before.global, "progress")[0];
   restore_own(before);
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 
 namespace prunex::strategies {
@@ -107,10 +108,10 @@ class PowerSgd final : public GradientStrategy {
  private:
   void restore_own(const State& state) override {
     for (auto& tensor : factored_) {
-      tensor.error.copy_(state.rank["rest/" + tensor.name]);
-      tensor.q.copy_(state.global["q/" + tensor.name]);
+      tensor.error.copy_(saved(state.rank, "rest/" + tensor.name, tensor.error.sizes()));
+      tensor.q.copy_(saved(state.global, "q/" + tensor.name, tensor.q.sizes()));
     }
-    step_ = state.global["step"].const_data_ptr<int64_t>()[0];
+    step_ = saved_numbers<int64_t, 1>(state.global, "step")[0];
   }
 
   /// What is left of the errors and of the factors' rows. A tensor stays factored, with fewer columns if it must.

@@ -43,7 +43,7 @@ class TopK final : public GradientStrategy {
   void restore_own(const State& state) override {
     restore(rest_, state.rank, "rest/");
     restore(velocity_, state.rank, "velocity/");
-    step_ = state.global["step"].const_data_ptr<int64_t>()[0];
+    step_ = saved_numbers<int64_t, 1>(state.global, "step")[0];
   }
 
   void cut_state(const sparsity::Cut& cut, Replica&) override {

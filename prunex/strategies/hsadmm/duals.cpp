@@ -188,8 +188,8 @@ void Duals::load(const State& state) {
   restore(u_, state.rank, "u/");
   restore(v_, state.rank, "v/");
   for (size_t t = 0; t < rho_.size(); ++t) {
-    const double* rho = state.global["rho/" + names_[t]].const_data_ptr<double>();
-    rho_[t] = {rho[0], rho[1]};
+    const auto [rho1, rho2] = saved_numbers<double, 2>(state.global, "rho/" + names_[t]);
+    rho_[t] = {rho1, rho2};
   }
 }
 

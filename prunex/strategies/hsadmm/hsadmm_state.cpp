@@ -47,14 +47,13 @@ void Hsadmm::go_back(const State& before) {
 
 /// Where the run is, and its masks, unless they are those of the network before a cut.
 void Hsadmm::restore_progress(const State& state) {
-  const int64_t* progress = state.global["progress"].const_data_ptr<int64_t>();
-  k_ = progress[0];
-  frozen_ = progress[1] != 0;
-  const bool has_duals = progress[2] != 0;
-  if (!has_duals) duals_.reset();
-  if (has_duals && !duals_) make_duals();
+  const auto [k, frozen, has_duals, stable] = saved_numbers<int64_t, 4>(state.global, "progress");
+  k_ = k;
+  frozen_ = frozen != 0;
+  if (has_duals == 0) duals_.reset();
+  if (has_duals != 0 && !duals_) make_duals();
   if (is_cut_) return;
-  masks_.load(state, progress[3]);
+  masks_.load(state, stable);
   set_support();
 }
 

@@ -127,8 +127,13 @@ void MaskConsensus::save(State& state) const {
 }
 
 void MaskConsensus::load(const State& state, int64_t stable) {
-  for (auto& mask : global_) mask.value() = state.global["mask/" + mask.key()].clone();
-  for (auto& mask : node_) mask.value() = state.node["node_mask/" + mask.key()].clone();
+  const auto put = [](const TensorDict& from, const std::string& prefix, sparsity::Masks& masks) {
+    for (auto& mask : masks) {
+      mask.value() = saved(from, prefix + mask.key(), mask.value().sizes(), mask.value().scalar_type()).clone();
+    }
+  };
+  put(state.global, "mask/", global_);
+  put(state.node, "node_mask/", node_);
   stable_ = stable;
 }
 

@@ -1,13 +1,12 @@
 // What a checkpoint holds of a strategy and a replica.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/train/run/checkpoint.h"
 
 namespace prunex::train {
@@ -18,16 +17,9 @@ namespace {
 
 constexpr const char* kUpdates = "updates";
 
-std::string sizes_of(const at::Tensor& tensor) {
-  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
-}
-
-/// The saved tensor of that name, of the shape of `like`: what is copied could be broadcast.
-at::Tensor saved(const TensorDict& state, const std::string& name, const at::Tensor& like) {
-  const at::Tensor* tensor = state.find(name);
-  if (tensor == nullptr) throw std::invalid_argument(fmt::format("has no tensor {}", name));
-  if (tensor->sizes() == like.sizes()) return *tensor;
-  throw std::invalid_argument(fmt::format("tensor {} is {}, wanted {}", name, sizes_of(*tensor), sizes_of(like)));
+/// Whether `state` has the tensors that the strategy would save now, in their sizes.
+void expect_like(const TensorDict& state, const TensorDict& now) {
+  for (const auto& item : now) strategies::saved(state, item.key(), item.value().sizes());
 }
 
 }  // namespace
@@ -60,11 +52,11 @@ void load_state(const Checkpoint& checkpoint, const sparsity::Cut* cut, strategi
     throw std::invalid_argument("its tensors are not those of such a run");
   }
   const State now = strategy.state();
-  for (const auto& item : now.global) saved(state.global, item.key(), item.value());
-  for (const auto& item : now.node) saved(state.node, item.key(), item.value());
-  for (const auto& item : now.rank) saved(state.rank, item.key(), item.value());
+  expect_like(state.global, now.global);
+  expect_like(state.node, now.node);
+  expect_like(state.rank, now.rank);
   const auto put = [](const TensorDict& from, const std::string& name, at::Tensor& tensor) {
-    tensor.copy_(saved(from, name, tensor));
+    tensor.copy_(strategies::saved(from, name, tensor.sizes()));
   };
   for (auto& item : replica.weights.params) put(checkpoint.rank, kTheta + item.key(), item.value());
   for (auto& item : replica.weights.buffers) put(checkpoint.product, item.key(), item.value());
