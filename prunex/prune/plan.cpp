@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <stdexcept>
 #include <tuple>
 
 namespace prunex::prune {
@@ -178,7 +179,13 @@ Ranking Planner::rank(const Problem& problem, bool limited) const {
     if (limited) spares[group] = spare(group, problem);
     const bool* mask = problem.masks[groups_[group].name].const_data_ptr<bool>();
     for (int64_t unit = 0; unit < groups_[group].size; ++unit) {
-      if (mask[unit]) scope.order.push_back({problem.scores[group][unit], group, unit});
+      if (!mask[unit]) continue;
+      const double score = problem.scores[group][unit];
+      if (std::isnan(score)) {
+        throw std::invalid_argument(fmt::format("the score of unit {} of {} is not a number: nor may its weights be",
+                                                unit, groups_[group].name));
+      }
+      scope.order.push_back({score, group, unit});
     }
   }
   Ranking ranking;

@@ -122,6 +122,7 @@ class Planner {
   /// group stays whole. The target is of the whole network; with `progress` < 1, so much of the way to it.
   /// Ratios are met within half a unit per scope. Costs are met by the fewest removals: with one unit more (or one
   /// multiple more, where counts are rounded) the network would be too large. OutOfReach says what is left at least.
+  /// A score that is not a number is an std::invalid_argument.
   Plan plan(const sparsity::Masks& alive, const std::vector<UnitScores>& scores, const Target& target,
             double progress = 1) const;
 

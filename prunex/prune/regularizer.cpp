@@ -295,9 +295,10 @@ void Regularizer::load(const TensorDict& state) {
     } else if ((of_rows || of_channels) && value.dim() == 1 && value.scalar_type() == at::kDouble) {
       coefficients_[{name.substr(2), of_rows ? sparsity::kRows : sparsity::kChannels}] = value.cpu().clone();
     } else {
-      throw std::invalid_argument(fmt::format("tensor {} is none of a penalty's: wanted \"strength\", a number, and "
-                                              "\"0/TENSOR\" and \"1/TENSOR\", one double per position",
-                                              name));
+      throw std::invalid_argument(
+          fmt::format("tensor {} is none of a penalty's: wanted \"strength\", a number, and "
+                      "\"0/TENSOR\" and \"1/TENSOR\", one double per position",
+                      name));
     }
   }
 }

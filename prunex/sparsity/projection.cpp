@@ -158,6 +158,10 @@ Masks select_units(const std::vector<Group>& groups, const std::vector<at::Tenso
                    const KeepSchedule& schedule, int64_t k) {
   Masks masks;
   for (size_t g = 0; g < groups.size(); ++g) {
+    if (scores[g].isnan().any().item<bool>()) {
+      throw std::invalid_argument(fmt::format(
+          "scores of {} are not numbers: its weights are none, or their squares too large", groups[g].name));
+    }
     const int64_t kept = units_kept(groups[g].size, schedule.share(k, groups[g].keep));
     masks.insert(groups[g].name, top_k_mask(scores[g], kept));
   }

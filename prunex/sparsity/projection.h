@@ -53,7 +53,8 @@ std::vector<at::Tensor> unit_scores(const std::vector<Group>& groups, const Tens
 /// bool[n] with the k highest scores set; of equal scores the lower index wins.
 at::Tensor top_k_mask(const at::Tensor& scores, int64_t k);
 
-/// One mask per group: the best units_kept(size, schedule.share(k, keep)) units by `scores`.
+/// One mask per group: the best units_kept(size, schedule.share(k, keep)) units by `scores`. Throws
+/// std::invalid_argument for a score that is not a number.
 Masks select_units(const std::vector<Group>& groups, const std::vector<at::Tensor>& scores,
                    const KeepSchedule& schedule, int64_t k);
 

@@ -50,8 +50,8 @@ const at::Tensor& saved(const TensorDict& state, const std::string& name, at::In
   const at::Tensor* tensor = state.find(name);
   if (tensor == nullptr) throw std::invalid_argument(fmt::format("has no tensor {}", name));
   if (tensor->sizes() == sizes) return *tensor;
-  throw std::invalid_argument(fmt::format("tensor {} is [{}], wanted [{}]", name, fmt::join(tensor->sizes(), ", "),
-                                          fmt::join(sizes, ", ")));
+  throw std::invalid_argument(
+      fmt::format("tensor {} is [{}], wanted [{}]", name, fmt::join(tensor->sizes(), ", "), fmt::join(sizes, ", ")));
 }
 
 at::Tensor saved(const TensorDict& state, const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {

@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "prunex/strategies/exchange/rounding.h"
 #include "tests/device/pretend_device.h"
 
@@ -73,6 +76,20 @@ TEST(RoundingByOperations, HasTheBytesOfTheLoops) {
 }
 
 /// Bytes of a message begin anywhere.
+TEST(RoundingByOperations, HasTheBytesOfTheLoopsWhereABlockIsNotFinite) {
+  for (const auto payload : kPayloads) {
+    for (const float odd : {std::numeric_limits<float>::infinity(), std::nanf(""), 1e30f}) {
+      SCOPED_TRACE(name_of(payload) + " of " + std::to_string(odd));
+      const Extent extent{400, 0};
+      at::Tensor values = awkward_values(extent.size());
+      values[130] = odd;
+      const Rounded got = by_operations(payload, values, extent), wanted = by_loops(payload, values, extent);
+      EXPECT_TRUE(std::isnan(odd) || got.bytes.equal(wanted.bytes));  // a NaN has many patterns
+      EXPECT_TRUE(got.values.allclose(wanted.values, 0, 0, /*equal_nan=*/true));
+    }
+  }
+}
+
 TEST(RoundingByOperations, ReadsWhatBeginsAtAnOddByte) {
   const Extent extent{131, 9};
   const at::Tensor values = awkward_values(extent.size());

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <tuple>
 
@@ -81,6 +82,14 @@ TEST(Plan, RemovesTheLowestScores) {
   scores[0] = {3, 1, 2, 9, 0, 5};
   const Masks masks = plan(planner, scores, ratio(0.5)).masks;
   EXPECT_TRUE(masks["a"].equal(bools({1, 0, 0, 1, 0, 1})));
+}
+
+TEST(Plan, RefusesScoresThatAreNotNumbers) {
+  const Planner planner = planner_of(chain(), {});
+  std::vector<UnitScores> scores = rising_scores();
+  scores[1][3] = std::nan("");
+  EXPECT_THAT([&] { plan(planner, scores, ratio(0.5)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("the score of unit 3 of b is not a number")));
 }
 
 // Of 23 units 12 stay; the 11 lowest are five of a and six of b.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <stdexcept>
 
 #include "tests/groups.h"
@@ -91,6 +92,13 @@ TEST(SelectUnits, KeepsEveryGroupsOwnShareAtThatExchange) {
   const Masks second = select_units(groups, scores, schedule, 2);
   EXPECT_TRUE(at::equal(second["half"], mask_of({1, 0, 1, 0})));
   EXPECT_TRUE(at::equal(second["tenth"], mask_of({0, 0, 0, 1})));
+}
+
+TEST(SelectUnits, RefusesScoresThatAreNotNumbers) {
+  const std::vector<Group> groups{{.name = "half", .size = 4, .keep = 0.5}};
+  const std::vector<at::Tensor> scores{at::tensor({4.0, std::nan(""), 3.0, 2.0}, at::kDouble)};
+  EXPECT_THAT([&] { select_units(groups, scores, KeepSchedule(), 2); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("scores of half are not numbers")));
 }
 
 TEST(Masks, CountWhatIsAliveAndWhatChanged) {

@@ -137,8 +137,8 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithTheWholeNetworkAsTeacher) {
 }
 
 /// What resuming says if `change` has been made to the tensors of a share.
-std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change,
-                       const std::string& share = "rank-0", const std::string& strategy = "hsadmm") {
+std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change, const std::string& share = "rank-0",
+                       const std::string& strategy = "hsadmm") {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "run");
   options.strategy = strategy;

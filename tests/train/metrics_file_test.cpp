@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/scratch.h"
@@ -47,6 +48,24 @@ TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
   ASSERT_EQ(::mkfifo((scratch / "metrics.jsonl").c_str(), 0600), 0);
   EXPECT_EQ(tests::message([&] { keep_exchanges(scratch.path(), 3, 30); }),
             scratch / "metrics.jsonl: is not a regular file");
+}
+
+TEST(MetricsFile, HasALineForEveryChangeOfNodes) {
+  const tests::Scratch scratch;
+  MetricsFile file(scratch.path(), false);
+  file.append(comm::Change{.roster = {.epoch = 2, .nodes = {0, 2}}, .lost = {1}, .exchange = 7});
+  EXPECT_THAT(text_of(scratch / "membership.jsonl"), HasSubstr("\"exchange\":7,\"nodes\":[0,2],\"lost\":[1]"));
+  EXPECT_EQ(file.problem(), "");
+}
+
+TEST(MetricsFile, SaysThatAChangeOfNodesCouldNotBeWritten) {
+  const tests::Scratch scratch;
+  std::filesystem::create_symlink("/dev/full", scratch / "membership.jsonl");
+  MetricsFile file(scratch.path(), false);
+  testing::internal::CaptureStderr();
+  file.append(comm::Change());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("membership.jsonl"));
+  EXPECT_THAT(file.problem(), HasSubstr("membership.jsonl"));
 }
 
 TEST(KeptExchanges, MayAllBeMissing) {

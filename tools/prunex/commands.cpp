@@ -15,6 +15,7 @@
 #include "prunex/text/read_file.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/options.h"
+#include "report/tasks.h"
 #include "tools/prunex/help.h"
 
 namespace prunex::tools {
@@ -119,6 +120,17 @@ void apply_file(text::OptionList& list, const std::string& command, const std::s
     throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
   }
   list.apply(text, fmt::format("{} {}", source, path), command);
+}
+
+std::string line_of(const std::string& name, const std::vector<std::string>& words, const text::OptionList& list) {
+  std::string line = "prunex " + name;
+  for (const auto& word : words) line += " " + report::quoted(word);
+  for (const auto& option : list.all()) {
+    if (!option.given || option.required) continue;
+    line += " --" + option.name;
+    if (!option.value.is_flag) line += " " + report::quoted(option.value.write());
+  }
+  return line;
 }
 
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path) {

@@ -65,6 +65,10 @@ void add_options_page(CLI::App& app, int& status);
 /// that names `option`, which named the file, and the path.
 void apply_file(text::OptionList& list, const std::string& command, const std::string& option, const std::string& path);
 
+/// "prunex NAME WORD …" with every other option that was given: what one types to do the same again. `words`: of the
+/// option that must be.
+std::string line_of(const std::string& name, const std::vector<std::string>& words, const text::OptionList& list);
+
 /// Throws std::invalid_argument if two options name one file, which the first would overwrite. Empty: not given.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 

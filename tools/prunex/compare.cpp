@@ -41,19 +41,11 @@ struct CompareCommand {
   double time_load = study::SittingOptions().most_load;
   RunnerOptions runner;
   VerifyOptions verify;
+  std::string line;  ///< that says all this
 };
 
 std::string directory_of(const CompareCommand& command) {
   return command.output.empty() ? "runs/" + fs::path(command.file).stem().string() : command.output;
-}
-
-std::string line_of(const CompareCommand& command) {
-  std::string line = fmt::format("prunex compare {} --output {}", command.file, directory_of(command));
-  if (!command.runner.data_dir.empty()) line += " --data-dir " + command.runner.data_dir;
-  if (!command.only.empty()) line += fmt::format(" --only '{}'", command.only);
-  if (command.runner.jobs > 1) line += fmt::format(" --jobs {}", command.runner.jobs);
-  if (command.time_exchanges) line += fmt::format(" --time-exchanges {}", *command.time_exchanges);
-  return line;
 }
 
 bool fits(const std::string& pattern, const std::string& name) {
@@ -181,7 +173,7 @@ std::string write_report(const CompareCommand& command, const ComparisonRecord& 
     return "";
   }
   const auto page = directory + "/report.html";
-  const auto report = report::make_report(findings, origin_of(line_of(command), page));
+  const auto report = report::make_report(findings, origin_of(command.line, page));
   io::write_file_atomically(page, report.html);
   return fmt::format("{}\n{}\n", report.summary, page);
 }
@@ -235,7 +227,7 @@ Outcome run_all(const CompareCommand& command, Comparison& comparison, Compariso
 Outcome run_and_time(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record) {
   const Build build = this_build();
   const nlohmann::ordered_json head{
-      {"file", command.file},   {"command", line_of(command)},    {"version", kVersion},
+      {"file", command.file},   {"command", command.line},        {"version", kVersion},
       {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
@@ -344,12 +336,14 @@ text::OptionList describe(CompareCommand& command) {
 
 void add_compare(CLI::App& app, int& status) {
   auto command = std::make_shared<CompareCommand>();
-  add_command(app,
-              {.name = "compare",
-               .help = "a matrix of runs and seeds from one file; goes on where it was stopped",
-               .options = describe(*command),
-               .run = [command] { return run_compare(*command); }},
-              status);
+  add_command(
+      app,
+      {.name = "compare",
+       .help = "a matrix of runs and seeds from one file; goes on where it was stopped",
+       .options = describe(*command),
+       .run = [command] { return run_compare(*command); },
+       .complete = [command](text::OptionList& list) { command->line = line_of("compare", {command->file}, list); }},
+      status);
 }
 
 }  // namespace prunex::tools

@@ -24,19 +24,8 @@ struct PlanCommand {
   std::string cluster_file, json, output;
   plan::PlanOptions options;
   bool quiet = false;
+  std::string line;  ///< that says all this
 };
-
-/// With every option that was given.
-std::string line_of(const PlanCommand& command, const text::OptionList& list) {
-  std::string line = "prunex plan --from";
-  for (const auto& directory : command.from) line += " " + report::quoted(directory);
-  for (const auto& option : list.all()) {
-    if (!option.given || option.name == "from") continue;
-    line += " --" + option.name;
-    if (!option.value.is_flag) line += " " + report::quoted(option.value.write());
-  }
-  return line;
-}
 
 /// A comparison may be named by its record.
 std::vector<std::string> directories_of(const std::vector<std::string>& from) {
@@ -57,7 +46,7 @@ report::Findings find_runs(const PlanCommand& command) {
   }
 }
 
-int run_plan(const PlanCommand& command, const text::OptionList& list) {
+int run_plan(const PlanCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
   const auto findings = find_runs(command);
   report::refuse_record("`output`", command.output, findings);
@@ -68,10 +57,9 @@ int run_plan(const PlanCommand& command, const text::OptionList& list) {
     }
   }
   const auto plan = plan::make_plan(findings.runs, command.options);
-  const std::string line = line_of(command, list);
-  if (!command.json.empty()) io::write_file_atomically(command.json, plan::to_json(plan, line));
+  if (!command.json.empty()) io::write_file_atomically(command.json, plan::to_json(plan, command.line));
   if (!command.output.empty()) {
-    io::write_file_atomically(command.output, plan::to_html(plan, origin_of(line, command.output)));
+    io::write_file_atomically(command.output, plan::to_html(plan, origin_of(command.line, command.output)));
   }
   fmt::print("{}", plan::to_text(plan));
   return 0;
@@ -160,16 +148,15 @@ text::OptionList describe(PlanCommand& command) {
 
 void add_plan(CLI::App& app, int& status) {
   auto command = std::make_shared<PlanCommand>();
-  auto options = std::make_shared<text::OptionList>(describe(*command));
   add_command(app,
               {.name = "plan",
                .help = "what recorded runs would take on another cluster: time, bytes, cost; what pays",
-               .options = *options,
-               .run = [command, options] { return run_plan(*command, *options); },
+               .options = describe(*command),
+               .run = [command] { return run_plan(*command); },
                .complete =
-                   [command, options](text::OptionList& list) {
+                   [command](text::OptionList& list) {
                      if (!command->cluster_file.empty()) apply_file(list, "plan", "cluster", command->cluster_file);
-                     *options = list;
+                     command->line = line_of("plan --from", command->from, list);
                    }},
               status);
 }

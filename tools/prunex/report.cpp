@@ -17,16 +17,8 @@ struct ReportCommand {
   std::string output = "report.html";
   std::string json, csv;
   bool quiet = false;
+  std::string line;  ///< that says all this
 };
-
-std::string line_of(const ReportCommand& command) {
-  std::string line = "prunex report";
-  for (const auto& directory : command.directories) line += " " + report::quoted(directory);
-  if (command.output != ReportCommand().output) line += " --output " + report::quoted(command.output);
-  if (!command.json.empty()) line += " --json " + report::quoted(command.json);
-  if (!command.csv.empty()) line += " --csv " + report::quoted(command.csv);
-  return line;
-}
 
 int run_report(const ReportCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
@@ -36,7 +28,7 @@ int run_report(const ReportCommand& command) {
   report::refuse_record("`output`", command.output, findings);
   report::refuse_record("`json`", command.json, findings);
   report::refuse_record("`csv`", command.csv, findings);
-  const auto report = report::make_report(findings, origin_of(line_of(command), command.output));
+  const auto report = report::make_report(findings, origin_of(command.line, command.output));
   for (const auto& problem : report.problems) {
     if (!command.quiet) say(fmt::format("prunex: report: {}\n", problem));
   }
@@ -64,12 +56,15 @@ text::OptionList describe(ReportCommand& command) {
 
 void add_report(CLI::App& app, int& status) {
   auto command = std::make_shared<ReportCommand>();
-  add_command(app,
-              {.name = "report",
-               .help = "figures and a table of runs, in one HTML file",
-               .options = describe(*command),
-               .run = [command] { return run_report(*command); }},
-              status);
+  add_command(
+      app,
+      {.name = "report",
+       .help = "figures and a table of runs, in one HTML file",
+       .options = describe(*command),
+       .run = [command] { return run_report(*command); },
+       .complete =
+           [command](text::OptionList& list) { command->line = line_of("report", command->directories, list); }},
+      status);
 }
 
 }  // namespace prunex::tools

@@ -81,7 +81,7 @@ class PeerSockets {
     try {
       return connect_to(endpoint, meeting_.join.deadline());
     } catch (const std::runtime_error& error) {
-      fail(rank, fmt::format("cannot be reached: {}", error.what() + sizeof("[comm]")));
+      fail(rank, "cannot be reached: " + said_by(error));
     }
   }
 

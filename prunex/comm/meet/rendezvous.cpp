@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
@@ -112,8 +111,8 @@ std::unique_ptr<StoreServer> host_store(const StoreServerOptions& options) {
   try {
     return std::make_unique<StoreServer>(options);
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("[comm] MASTER_ADDR, MASTER_PORT: the store cannot {}; wanted a free port",
-                                         std::string(error.what()).substr(std::strlen("[comm] "))));
+    throw std::runtime_error(
+        fmt::format("[comm] MASTER_ADDR, MASTER_PORT: the store cannot {}; wanted a free port", said_by(error)));
   }
 }
 

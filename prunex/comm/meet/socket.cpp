@@ -21,10 +21,18 @@
 #include <fstream>
 #include <future>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
 namespace prunex::comm {
+
+std::string said_by(const std::exception& error) {
+  constexpr std::string_view kRoom = "[comm] ";
+  const std::string_view text = error.what();
+  return std::string(text.starts_with(kRoom) ? text.substr(kRoom.size()) : text);
+}
+
 namespace {
 
 [[noreturn]] void fail_socket(const std::string& what, int error) {

@@ -35,6 +35,9 @@ class Socket {
 /// none waits for ever.
 Socket opened(int descriptor);
 
+/// What an error says, for another one that says where: without this room's "[comm] ", if it has that.
+std::string said_by(const std::exception& error);
+
 /// A numeric address, IPv4 or IPv6, and a port.
 struct Endpoint {
   std::string host;

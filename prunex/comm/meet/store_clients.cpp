@@ -33,7 +33,7 @@ std::string call_at(const StorePlace& place, Deadline deadline, Socket& socket) 
       socket = connect_to({host, place.port}, std::min(deadline, Clock::now() + kOneTry));
       return "";
     } catch (const std::exception& error) {
-      problem = std::string(error.what()).substr(std::strlen("[comm] "));
+      problem = said_by(error);
     }
   }
   return problem;

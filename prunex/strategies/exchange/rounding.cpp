@@ -54,7 +54,7 @@ at::Tensor encode_blocks(int bits, const at::Tensor& blocks) {
   const Levels levels = levels_of(bits);
   const at::Tensor scales = scales_of(bits, blocks), spacing = spacings(bits, scales);
   at::Tensor codes = (blocks / spacing).add_(levels.offset).round_().clamp_(0, levels.last);
-  codes.masked_fill_(spacing.eq(0), 0);
+  codes.masked_fill_(spacing.gt(0).logical_and_(spacing.isfinite()).logical_not_(), 0);
   const int64_t per_byte = 8 / bits, length = code_bytes(bits, blocks.size(1));
   codes = at::constant_pad_nd(codes.to(at::kByte), {0, length * per_byte - blocks.size(1)});
   codes = codes.view({blocks.size(0), length, per_byte});

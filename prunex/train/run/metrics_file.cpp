@@ -14,6 +14,7 @@
 #include "prunex/io/event_file.h"
 #include "prunex/say.h"
 #include "prunex/text/json.h"
+#include "prunex/train/elastic/elastic.h"
 
 namespace prunex::train {
 namespace {
@@ -52,7 +53,8 @@ Scalars scalars_of(const std::string& line) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& directory, bool tensorboard) : lines_(lines_in(directory)) {
+MetricsFile::MetricsFile(const std::string& directory, bool tensorboard)
+    : directory_(directory), lines_(lines_in(directory)) {
   if (!tensorboard) return;
   const std::string path = events_in(directory);
   if (!fs::exists(path)) io::write_file_atomically(path, io::event_file_head(seconds_since_1970()));
@@ -64,6 +66,13 @@ void MetricsFile::append(const Metrics& metrics) {
   attempt([&] { lines_.append(line + "\n"); });
   if (events_)
     attempt([&] { events_->append(io::event_record(seconds_since_1970(), metrics.step, scalars_of(line))); });
+}
+
+void MetricsFile::append(const comm::Change& change) {
+  attempt([&] {
+    if (!changes_) changes_.emplace(directory_ + "/membership.jsonl");
+    changes_->append(to_json(change) + "\n");
+  });
 }
 
 void MetricsFile::attempt(const std::function<void()>& write) {
@@ -79,6 +88,7 @@ std::string MetricsFile::problem() {
   try {
     lines_.flush();
     if (events_) events_->flush();
+    if (changes_) changes_->flush();
     return "";
   } catch (const std::runtime_error& error) {
     return error.what();

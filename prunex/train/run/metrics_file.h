@@ -1,4 +1,5 @@
-// What a run says of its exchanges: lines of metrics.jsonl, and scalars for TensorBoard.
+// What a run says of its exchanges: lines of metrics.jsonl, and scalars for TensorBoard; and of its nodes, where they
+// come and go: lines of membership.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "prunex/comm/elastic/elastic.h"
 #include "prunex/io/files.h"
 #include "prunex/train/run/metrics.h"
 
@@ -22,14 +24,16 @@ class MetricsFile {
   MetricsFile(const std::string& directory, bool tensorboard);
 
   void append(const Metrics& metrics);
+  void append(const comm::Change& change);
   /// Why lines are missing in the file; empty if none is.
   std::string problem();
 
  private:
   void attempt(const std::function<void()>& write);
 
+  const std::string directory_;
   io::GrowingFile lines_;
-  std::optional<io::GrowingFile> events_;
+  std::optional<io::GrowingFile> events_, changes_;
   bool said_ = false;
 };
 

@@ -235,8 +235,7 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
     }
     take_over_record(summary, exchanges, precision);
   }
-  std::ofstream record(directory_ + "/membership.jsonl", std::ios::app);
-  record << to_json(change) << "\n" << std::flush;
+  metrics_file_->append(change);
   end_progress();
   say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), change.exchange,
                   change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
