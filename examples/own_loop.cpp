@@ -6,7 +6,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 
 namespace {
 

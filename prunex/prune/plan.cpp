@@ -10,6 +10,22 @@
 #include <tuple>
 
 namespace prunex::prune {
+
+/// A unit that may go.
+struct Candidate {
+  double score = 0;
+  size_t group = 0;
+  int64_t unit = 0;
+};
+
+/// Groups whose units are compared.
+struct RankedScope {
+  std::vector<Candidate> order;  ///< lowest first; of equal scores the earlier group, then the earlier unit
+  int64_t units = 0;             ///< of all groups of the scope, in the whole network
+  int64_t alive = 0;             ///< of those, still there
+  double ratio = -1;             ///< of its own; below 0: the target's
+};
+
 namespace {
 
 using sparsity::Group;

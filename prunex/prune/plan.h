@@ -89,21 +89,7 @@ struct Plan {
   std::vector<int64_t> asked;  ///< by group: units to keep, as target and ranking say, before limits and rounding
 };
 
-/// A unit that may go.
-struct Candidate {
-  double score = 0;
-  size_t group = 0;
-  int64_t unit = 0;
-};
-
-/// Groups whose units are compared.
-struct RankedScope {
-  std::vector<Candidate> order;  ///< lowest first; of equal scores the earlier group, then the earlier unit
-  int64_t units = 0;             ///< of all groups of the scope, in the whole network
-  int64_t alive = 0;             ///< of those, still there
-  double ratio = -1;             ///< of its own; below 0: the target's
-};
-
+struct RankedScope;
 using Ranking = std::vector<RankedScope>;
 
 /// Knows a network's groups and costs, and plans as often as needed. Plans depend on the arguments only, ties are

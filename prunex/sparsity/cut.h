@@ -36,7 +36,7 @@ struct GroupCut {
   bool operator==(const GroupCut&) const = default;
 };
 
-/// Positions and units always count in the original network.
+/// Positions and units count in the network that the cut is made for.
 struct Cut {
   std::map<std::string, TensorCut> tensors;  ///< every parameter and buffer, also those that keep everything
   std::vector<GroupCut> groups;
@@ -49,8 +49,8 @@ struct Cut {
 /// least one unit, and its slices must lie on rows or channels of the tensors of `shapes`.
 Cut make_cut(const std::vector<Group>& groups, const Masks& masks, const Shapes& shapes);
 
-/// The cut of an original network that has the effect of `first` and then `second`, which was made for what `first`
-/// leaves. The groups are those of `first`; whether a unit survives is read from the tensors.
+/// The cut that has the effect of `first` and then `second`, which was made for what `first` leaves. The groups are
+/// those of `first`; whether a unit survives is read from the tensors.
 Cut compose(const Cut& first, const Cut& second);
 
 /// 64 bits that tell cuts apart, the same on every machine: for comparing ranks.
@@ -64,7 +64,7 @@ std::vector<int64_t> shape_after(const TensorCut& cut);
 at::Tensor slice(const at::Tensor& tensor, const TensorCut& cut, const std::string& name);
 
 /// Replaces each tensor that loses something by its slice; weights, gradients and optimizer state alike. All names must
-/// be in the cut and all shapes must be the original ones, otherwise c10::Error, and nothing has changed.
+/// be in the cut and all shapes must be those before it, otherwise c10::Error, and nothing has changed.
 void apply_cut(TensorDict& tensors, const Cut& cut);
 void apply_cut(Weights& weights, const Cut& cut);
 

@@ -100,7 +100,7 @@ void Scaffold::forget_gradients() {
 }
 
 Exchange Scaffold::after_update(Replica& replica, int64_t step) {
-  if (step % local_.steps != 0 && step != local_.total_steps) return {};
+  if (!ends_interval(step, local_.steps, local_.total_steps)) return {};
   at::NoGradGuard no_grad;
   ++k_;
   step_ = step;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,11 @@
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
+
+/// Whether an interval of `steps` steps ends with this one, counted from 1; the last one may be shorter.
+inline bool ends_interval(int64_t step, int64_t steps, int64_t total_steps) {
+  return step % steps == 0 || step == total_steps;
+}
 
 /// The local SGD that runs between exchanges.
 struct LocalSgd {
@@ -107,8 +111,8 @@ class Strategy {
   virtual void load(const State& state, const sparsity::Cut* cut, Replica& replica) = 0;
   /// Undoes an after_update() that a lost rank ended: `before` is what state() was then, copied. The groups of its
   /// ranks have been made anew meanwhile, where they were, for the nodes that are left; what those that are gone had is
-  /// gone. The replica is the caller's. Throws std::logic_error where a strategy does not outlive ranks.
-  virtual void go_back(const State& /*before*/) { throw std::logic_error("[strategies] it does not outlive ranks"); }
+  /// gone. The replica is the caller's.
+  virtual void go_back(const State& before) = 0;
 };
 
 using StrategyMaker = std::function<std::unique_ptr<Strategy>(Replica&)>;

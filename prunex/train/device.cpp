@@ -1,8 +1,9 @@
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 #include <ATen/ATen.h>
 
 namespace prunex::train {
+
 c10::Device device_of(const Weights& weights) {
   return weights.params.is_empty() ? c10::Device(at::kCPU) : weights.params.front().value().device();
 }

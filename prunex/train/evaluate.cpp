@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "prunex/data/loader.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {

@@ -1,4 +1,4 @@
-// One optimizer step of one rank, and where it computes.
+// One optimizer step of one rank.
 #pragma once
 
 #include <cstdint>
@@ -59,16 +59,5 @@ void compute_reproducibly();
 
 /// Whether this processor multiplies bf16 in hardware.
 bool has_bf16_arithmetic();
-
-// Where a run computes.
-
-/// Where the weights lie; all of them lie on one device.
-c10::Device device_of(const Weights& weights);
-
-/// What requires gradients is a leaf there, too.
-program::Model on_device(program::Model model, const c10::Device& device);
-/// Returns before the tensor is there; what is computed with it waits.
-at::Tensor on_device(const at::Tensor& tensor, const c10::Device& device);
-data::Batch on_device(const data::Batch& batch, const c10::Device& device);
 
 }  // namespace prunex::train

@@ -17,7 +17,6 @@
 #include "prunex/sparsity/projection.h"
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
-#include "prunex/train/local_step.h"
 #include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 

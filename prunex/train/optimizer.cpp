@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 #include "prunex/train/optimizer/gathered.h"
 
 namespace prunex::train {

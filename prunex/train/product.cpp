@@ -15,8 +15,8 @@
 #include "prunex/program/pt2.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
+#include "prunex/train/device.h"
 #include "prunex/train/images/answers.h"
-#include "prunex/train/local_step.h"
 
 namespace prunex::train {
 namespace {

@@ -47,13 +47,16 @@ class RankTrainer {
     std::optional<DueCut> cut = {};
     bool newcomer = false;  // waits to be let in
   };
+  bool ends_interval(int64_t step) const {
+    return strategies::ends_interval(step, options_.local_steps, length_.steps);
+  }
   Round exchange_after(int64_t step);
   void heed(const Wishes& wishes);
   /// Whether an operation threw because a node is lost that the run outlives.
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   comm::Change regroup();
   void admit();
-  void go_on(comm::Change change);
+  void go_on(const comm::Change& change);
   void divide();
   data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }

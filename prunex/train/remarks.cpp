@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "prunex/program/pt2.h"
+#include "prunex/train/device.h"
 #include "prunex/train/elastic/elastic.h"
-#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/run/checkpoint.h"

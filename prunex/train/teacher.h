@@ -6,6 +6,7 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
+#include "prunex/train/device.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {

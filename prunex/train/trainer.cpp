@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "prunex/say.h"
+#include "prunex/train/device.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/remarks.h"
@@ -143,19 +144,20 @@ void RankTrainer::train_steps() {
   begin_steps();
   for (int64_t step = summary_.steps + 1; step <= length_.steps; ++step) {
     make_step(step);
-    if (step % options_.local_steps == 0 || step == length_.steps) wait_for(ranks_.device);  // so that seconds are true
+    if (ends_interval(step)) wait_for(ranks_.device);  // so that seconds are true
     since_exchange_.local += lap_.lap();
     end = Stopwatch::now();
-    const auto [exchange, metrics, wishes, steps, passed_by, cut, newcomer] = exchange_after(step);
-    if (!exchange.exchanged) continue;
-    run_->trace({"local", begin, end - begin}, exchange.index);
-    run_->trace(exchange.phases, exchange.index);
-    summary_.images_lost += passed_by;
-    count(metrics);
-    prune(cut, exchange.index, step);
-    heed(wishes);
+    const Round round = exchange_after(step);
+    if (!round.exchange.exchanged) continue;
+    const int64_t k = round.exchange.index;
+    run_->trace({"local", begin, end - begin}, k);
+    run_->trace(round.exchange.phases, k);
+    summary_.images_lost += round.passed_by;
+    count(round.metrics);
+    prune(round.cut, k, step);
+    heed(round.wishes);
     if (summary_.converged) return;
-    if (newcomer && step < length_.steps) admit();
+    if (round.newcomer && step < length_.steps) admit();
     lap_.lap();
     begin = Stopwatch::now();
     begin_steps();
@@ -191,7 +193,7 @@ void RankTrainer::heed(const Wishes& wishes) {
 
 RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   Round round;
-  const bool is_due = step % options_.local_steps == 0 || step == length_.steps;
+  const bool is_due = ends_interval(step);
   const auto exchange = [&] {
     round = {};
     if (is_due) round.steps = is_transaction(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
@@ -220,7 +222,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
       return round;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      const int64_t counted = regroup().exchange;
+      const int64_t counted = regroup().transactions;
       if (counted + 1 >= transaction) divide();
       if (counted == transaction) return round;  // all who are left had it
       before.bring_back(*strategy_, network_.replica(), mean_);

@@ -19,7 +19,6 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/compaction.h"
 #include "prunex/text/one_line.h"
-#include "prunex/train/local_step.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/strategy_choice.h"

@@ -71,7 +71,7 @@ std::vector<Change> outlive(Member member, const std::function<void()>& work, in
     } catch (const std::runtime_error&) {
       if (!member.elastic.has_lost()) throw;
       changes.push_back(member.elastic.regroup());
-      if (changes.back().exchange >= exchange) return changes;
+      if (changes.back().transactions >= exchange) return changes;
     }
   }
 }
@@ -89,7 +89,7 @@ TEST_P(LosesNode, TheOthersGoOn) {
     EXPECT_EQ(sum, all);
     ASSERT_EQ(changes.size(), 1U);
     EXPECT_THAT(changes[0].lost, ElementsAre(lost));
-    EXPECT_EQ(changes[0].exchange, 1);
+    EXPECT_EQ(changes[0].transactions, 1);
     EXPECT_EQ(member.elastic.roster().epoch, 1);
     EXPECT_EQ(member.ranks.layout.nodes(), 2);
     member.elastic.commit(2, 8);
@@ -215,7 +215,7 @@ TEST(Elastic, DifferentResultsAreRefused) {
   const auto ends = run_elastic(Layout::even(2, 1), [&](Member member) {
     member.elastic.commit(1, static_cast<uint64_t>(member.elastic.node()));
   });
-  EXPECT_THAT(ends[0], HasSubstr("after exchange 1 rank 0 has 0000000000000000, rank 1 0000000000000001"));
+  EXPECT_THAT(ends[0], HasSubstr("after transaction 1 rank 0 has 0000000000000000, rank 1 0000000000000001"));
 }
 
 /// Exchange by exchange; everybody dies in turn at some point of it. All who commit an exchange have the same sum.

@@ -39,9 +39,9 @@ class Worker {
     EXPECT_EQ(elastic_.contributes(), elastic_.contributors() == ranks_.layout.world_size());
     const std::string state = elastic_.fetch();
     EXPECT_EQ(state.substr(state.find(' ')), " " + std::string(300'000, 'z'));
-    EXPECT_EQ(std::stoll(state), change.exchange);
+    EXPECT_EQ(std::stoll(state), change.transactions);
     note(change);
-    go_on_from(change.exchange);
+    go_on_from(change.transactions);
   }
 
   const std::vector<Change>& changes() const { return changes_; }
@@ -78,7 +78,7 @@ class Worker {
       } catch (const std::runtime_error&) {
         if (!elastic_.has_lost()) throw;
         note(elastic_.regroup());
-        if (changes_.back().exchange >= exchange) return;
+        if (changes_.back().transactions >= exchange) return;
       }
     }
   }
@@ -104,7 +104,7 @@ class Worker {
   void note(const Change& change) {
     changes_.push_back(change);
     const bool is_there = std::count(change.joined.begin(), change.joined.end(), last_node_) > 0;
-    if (is_there) last_ = change.exchange + kAfterTheJoin;
+    if (is_there) last_ = change.transactions + kAfterTheJoin;
   }
 
   Hierarchy& ranks_;

@@ -5,8 +5,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "prunex/train/device.h"
 #include "prunex/train/images/answers.h"
-#include "prunex/train/local_step.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
 #include "tests/train/small_network.h"

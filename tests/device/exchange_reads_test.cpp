@@ -6,6 +6,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/comm/connect.h"
+#include "prunex/train/device.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/strategy_choice.h"

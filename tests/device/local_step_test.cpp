@@ -12,6 +12,7 @@
 #include "prunex/data/load.h"
 #include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
+#include "prunex/train/device.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
 

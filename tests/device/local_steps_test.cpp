@@ -13,6 +13,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
+#include "prunex/train/device.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/pretend_graph.h"
 #include "tests/device/same_bits.h"

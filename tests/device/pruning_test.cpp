@@ -5,7 +5,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/prune/pruner.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 #include "prunex/train/pruning/data_pruning.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"

@@ -14,6 +14,7 @@
 #include "prunex/data/load.h"
 #include "prunex/models/models.h"
 #include "prunex/stopwatch.h"
+#include "prunex/train/device.h"
 #include "tests/texts.h"
 
 namespace prunex::train {

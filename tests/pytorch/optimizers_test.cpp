@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "prunex/io/safetensors.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 #include "tests/python.h"
 #include "tests/pytorch/load_tensors.h"
 #include "tests/scratch.h"

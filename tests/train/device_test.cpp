@@ -1,5 +1,5 @@
 // Where a run computes. The meta device, which has shapes and no memory, stands in for a GPU.
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -53,7 +53,7 @@ TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
 TEST(MetricsFile, HasALineForEveryChangeOfNodes) {
   const tests::Scratch scratch;
   MetricsFile file(scratch.path(), false);
-  file.append(comm::Change{.roster = {.epoch = 2, .nodes = {0, 2}}, .lost = {1}, .exchange = 7});
+  file.append(comm::Change{.roster = {.epoch = 2, .nodes = {0, 2}}, .lost = {1}}, 7);
   EXPECT_THAT(text_of(scratch / "membership.jsonl"), HasSubstr("\"exchange\":7,\"nodes\":[0,2],\"lost\":[1]"));
   EXPECT_EQ(file.problem(), "");
 }
@@ -63,7 +63,7 @@ TEST(MetricsFile, SaysThatAChangeOfNodesCouldNotBeWritten) {
   std::filesystem::create_symlink("/dev/full", scratch / "membership.jsonl");
   MetricsFile file(scratch.path(), false);
   testing::internal::CaptureStderr();
-  file.append(comm::Change());
+  file.append(comm::Change(), 7);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("membership.jsonl"));
   EXPECT_THAT(file.problem(), HasSubstr("membership.jsonl"));
 }

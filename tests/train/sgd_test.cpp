@@ -1,5 +1,5 @@
 // The optimizer against its formula, entry by entry, in double.
-#include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

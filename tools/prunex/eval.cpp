@@ -13,10 +13,10 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
+#include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/answers.h"
 #include "prunex/train/images/images.h"
-#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
 

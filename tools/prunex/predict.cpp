@@ -21,8 +21,8 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/say.h"
 #include "prunex/text/one_line.h"
+#include "prunex/train/device.h"
 #include "prunex/train/images/images.h"
-#include "prunex/train/local_step.h"
 #include "prunex/train/network.h"
 #include "tools/prunex/commands.h"
 

@@ -46,8 +46,8 @@ std::string why_not(const Roster& roster, const std::vector<int>& members, const
   return fmt::format("{} of {} nodes are here, and the others may go on without them", members.size(), alive.size());
 }
 
-/// Once one rank has heard that all have an exchange, all have entered it: who has not heard takes it.
-int64_t agreed_exchanges(const std::vector<Report>& here) {
+/// Once one rank has heard that all have a transaction, all have entered it: who has not heard takes it.
+int64_t agreed_transactions(const std::vector<Report>& here) {
   int64_t most = 0;
   bool all_entered = true;
   for (const Report& report : here) most = std::max(most, report.committed);
@@ -55,7 +55,7 @@ int64_t agreed_exchanges(const std::vector<Report>& here) {
     const int64_t has = report.committed + (report.entered ? 1 : 0);
     if (has < most) {
       throw std::runtime_error(
-          fmt::format("[comm] rank {} of node {} has {} exchanges, another one {}: wanted at most "
+          fmt::format("[comm] rank {} of node {} has {} transactions, another one {}: wanted at most "
                       "one less, and that begun",
                       report.local_rank, report.node, report.committed, most));
     }
@@ -152,7 +152,7 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
     return verdict;
   }
   verdict.kind = Verdict::Kind::kGo;
-  verdict.committed = agreed_exchanges(here);
+  verdict.committed = agreed_transactions(here);
   int64_t seen = 0;
   for (const Report& report : here) seen = std::max(seen, report.seen);
   verdict.roster = {seen + 1, members};

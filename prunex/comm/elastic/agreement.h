@@ -32,7 +32,7 @@ struct Report {
   /// Newer ones that this rank agreed to without hearing that all had, oldest first.
   std::vector<Roster> agreed = {};
   int64_t seen = 0;  ///< the highest epoch it knows of
-  /// Exchanges that all ranks are known to have.
+  /// Transactions that all ranks are known to have.
   int64_t committed = 0;
   /// Whether it has the next one too, but for the word that all have.
   bool entered = false;
@@ -53,7 +53,7 @@ struct Verdict {
   Kind kind = Kind::kWait;
   std::string why;                ///< of kNoQuorum and kTooFew, as a clause
   Roster roster = {};             ///< of kGo: those who go on
-  int64_t committed = 0;          ///< of kGo: exchanges that they have, once who entered the next one has taken it
+  int64_t committed = 0;          ///< of kGo: transactions that they have, once who entered the next one has taken it
   std::vector<int> waiting = {};  ///< of kWait: nodes that may yet come
 };
 

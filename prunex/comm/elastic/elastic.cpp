@@ -123,7 +123,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
       local_rank_(ranks.layout.local_rank()),
       ranks_of_(ranks.layout.node_sizes),
       port_(ranks.port),
-      committed_(options.exchanges) {
+      committed_(options.transactions) {
   const Layout& layout = ranks.layout;
   for (int node = 0; layout.sites > 1 && node < layout.nodes(); ++node) {
     site_of_.push_back(node / layout.nodes_per_site());
@@ -151,27 +151,27 @@ void Elastic::open_door(const std::string& address) {
 
 Elastic::~Elastic() = default;
 
-void Elastic::enter(int64_t exchange) {
+void Elastic::enter(int64_t transaction) {
   if (entered_) ++committed_;
-  TORCH_CHECK(exchange == committed_ + 1, "[comm] exchange ", exchange, " after ", committed_);
+  TORCH_CHECK(transaction == committed_ + 1, "[comm] transaction ", transaction, " after ", committed_);
   entered_ = true;
 }
 
-bool Elastic::commit(int64_t exchange, uint64_t hash) {
-  enter(exchange);
+bool Elastic::commit(int64_t transaction, uint64_t hash) {
+  enter(transaction);
   Communicator& world = *ranks_.world;
   const bool waits = leads() && next_newcomer().has_value();
   const at::Tensor mine = at::tensor({static_cast<int64_t>(hash), int64_t{waits}}, at::kLong);
   at::Tensor all = at::zeros({world.size(), 2}, at::kLong);
   world.all_gather(all, mine);
-  committed_ = exchange;
+  committed_ = transaction;
   entered_ = false;
   door_->offer(nullptr);
   weigh();
   for (int rank = 0; rank < world.size(); ++rank) {
     const auto other = static_cast<uint64_t>(all[rank][0].item<int64_t>());
     if (other == hash) continue;
-    throw std::logic_error(fmt::format("[comm] after exchange {} rank {} has {:016x}, rank {} {:016x}", exchange,
+    throw std::logic_error(fmt::format("[comm] after transaction {} rank {} has {:016x}, rank {} {:016x}", transaction,
                                        ranks_.layout.rank, hash, rank, other));
   }
   return all[0][1].item<int64_t>() != 0;
@@ -238,7 +238,7 @@ Change Elastic::settle(std::optional<Decision> decision) {
   agreed_.clear();
   door_->dismiss();
   door_->set_formed(formed_, door_of(formed_.nodes.front()));
-  Change change{.roster = formed_, .exchange = decision->committed};
+  Change change{.roster = formed_, .transactions = decision->committed};
   committed_ = decision->committed;
   entered_ = false;
   for (const int node : before.nodes) {

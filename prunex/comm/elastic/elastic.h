@@ -26,9 +26,9 @@ struct ElasticOptions {
   std::chrono::milliseconds silence{1500};  ///< that loses a node
   /// How long a node that lives may take until it comes: the longest local steps, or an evaluation.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  int least_nodes = 0;    ///< fewer do not go on; 0: a quorum is enough
-  int most_nodes = 0;     ///< newcomers wait while there are so many; 0: any number
-  int64_t exchanges = 0;  ///< that all ranks have already
+  int least_nodes = 0;       ///< fewer do not go on; 0: a quorum is enough
+  int most_nodes = 0;        ///< newcomers wait while there are so many; 0: any number
+  int64_t transactions = 0;  ///< that all ranks have already
   /// Whether who has joined takes part in the next transaction, in which the others wait until it has what it needs.
   bool join_at_once = false;
   /// How long a node that has no quorum looks for the others.
@@ -50,8 +50,8 @@ struct Change {
   std::vector<int> lost;  ///< nodes
   int ranks_lost = 0;     ///< theirs
   std::vector<int> joined;
-  int64_t exchange = 0;  ///< the last one that all have
-  double seconds = 0;    ///< from the change's begin to its end
+  int64_t transactions = 0;  ///< that all have
+  double seconds = 0;        ///< from the change's begin to its end
 };
 
 /// The others went on without this node.
@@ -59,8 +59,8 @@ struct LeftBehind : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. Protocol and
-/// rules: docs/elastic.md.
+/// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. A transaction is
+/// what all ranks do together and have all of or none, such as an exchange. Protocol and rules: docs/elastic.md.
 class Elastic {
  public:
   /// `ranks`, which changes replace in place, is a run's first hierarchy. Nodes stay in their sites; while these are
@@ -77,27 +77,27 @@ class Elastic {
   int node() const { return node_; }
   const Roster& roster() const { return formed_; }
 
-  /// All ranks have exchange `exchange`, the one after the last, with this result. Whether a node waits to be let in:
+  /// All ranks have that transaction, the one after the last, with this result. Whether a node waits to be let in:
   /// then all ranks call admit(), or none. Collective. Throws std::logic_error if results differ; if a rank is lost,
-  /// what groups throw: then only regroup() tells whether the exchange counts.
-  bool commit(int64_t exchange, uint64_t hash);
+  /// what groups throw: then only regroup() tells whether the transaction counts.
+  bool commit(int64_t transaction, uint64_t hash);
 
-  /// This rank has exchange `exchange`, the one after the last, which no rank can have that had not entered all before
+  /// This rank has that transaction, the one after the last, which no rank can have that had not entered all before
   /// it: so all have those, and the next enter() or commit() says that all have this one.
-  void enter(int64_t exchange);
+  void enter(int64_t transaction);
 
-  /// Lets the node in. `state` is what it needs to go on from this exchange, and may fetch until the next one counts.
-  /// Collective. Nobody joined: it has gone meanwhile. If a rank is lost it throws what groups throw, and regroup() is
-  /// called for.
+  /// Lets the node in. `state` is what it needs to go on from this transaction, and may fetch until the next one
+  /// counts. Collective. Nobody joined: it has gone meanwhile. If a rank is lost it throws what groups throw, and
+  /// regroup() is called for.
   Change admit(std::string state);
-  /// The newcomer's part: waits to be let in, as long as somebody of the run lives. The next exchange is its first;
+  /// The newcomer's part: waits to be let in, as long as somebody of the run lives. The next transaction is its first;
   /// until then it holds what it fetches, and contributes nothing (Hierarchy::share), unless `join_at_once`. Collective
   /// over its node. Throws NobodyThere; LeftBehind if the run does not let it in.
   Change join();
   /// What admit() was given, from one of the others. Collective over the node.
   std::string fetch();
 
-  /// Ranks whose work the next exchange is the mean of: all but those of a node that has just joined, unless
+  /// Ranks whose work the next transaction is the mean of: all but those of a node that has just joined, unless
   /// `join_at_once`. The first ones.
   int contributors() const;
   bool contributes() const { return contributes(node_); }
@@ -166,7 +166,7 @@ class Elastic {
   std::vector<Roster> agreed_;
   int64_t seen_ = 0;
   int64_t committed_ = 0;
-  std::map<int, int64_t> joined_at_;  // exchanges that counted when a node joined, until the next one does
+  std::map<int, int64_t> joined_at_;  // transactions that counted when a node joined, until the next one does
   bool entered_ = false;
   std::optional<int> silent_;           // the node that is lost because it said nothing, while the others regroup
   std::unique_ptr<StoreServer> store_;  // of a leader, while the others connect

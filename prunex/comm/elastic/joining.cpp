@@ -109,7 +109,7 @@ int Elastic::contributors() const {
   return ranks;
 }
 
-/// Who has just joined has nothing to contribute, until an exchange counts.
+/// Who has just joined has nothing to contribute, until a transaction counts.
 void Elastic::weigh() {
   std::erase_if(joined_at_,
                 [this](const auto& joined) { return joined.second < committed_ || !formed_.has(joined.first); });
@@ -152,7 +152,7 @@ void Elastic::introduce(const Admission& admission) {
 Change Elastic::admit(std::string state) {
   const auto newcomer = leads() ? next_newcomer() : std::nullopt;
   const std::string text = broadcast_text(*ranks_.world, newcomer ? admission_of(*newcomer).text() : "");
-  if (text.empty()) return {.roster = formed_, .exchange = committed_};
+  if (text.empty()) return {.roster = formed_, .transactions = committed_};
   const Admission admission = Admission::from_text(text);
   introduce(admission);
   if (local_rank_ == 0) door_->offer(std::make_shared<const std::string>(std::move(state)));

@@ -35,7 +35,7 @@ void GradientStrategy::before_update(Replica& replica) {
 }
 
 Exchange GradientStrategy::after_update(Replica&, int64_t step) {
-  if (step % reporting_.steps != 0 && step != reporting_.total_steps) return {};
+  if (!ends_interval(step, reporting_.steps, reporting_.total_steps)) return {};
   return {.exchanged = true, .index = ++index_};
 }
 

@@ -37,7 +37,7 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   at::NoGradGuard no_grad;
   if (flight_ && step == flight_->end) return land(replica);
   if (flight_ && step == options_.local.total_steps) land(replica);  // of a loop that ends before its time
-  if (step % options_.local.steps != 0 && step != options_.local.total_steps) return {};
+  if (!ends_interval(step, options_.local.steps, options_.local.total_steps)) return {};
   ++k_;
   clock_.restart();
   const bool averages = frozen_ && !duals_;

@@ -49,13 +49,13 @@ bool is_divided(const TrainOptions& options) {
 }  // namespace
 
 std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
-                                            const std::string& config, int64_t exchanges) {
+                                            const std::string& config, int64_t transactions) {
   if (!options.elastic) return nullptr;
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
                                .most_nodes = options.max_nodes,
-                               .exchanges = exchanges,
+                               .transactions = transactions,
                                .join_at_once = facts_of(options.strategy).gradients,
                                .config = can_join(options) ? config : ""};
   elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
@@ -233,8 +233,8 @@ uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
   return hash;
 }
 
-std::string to_json(const comm::Change& change) {
-  return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", change.exchange},
+std::string to_json(const comm::Change& change, int64_t exchange) {
+  return nlohmann::ordered_json{{"epoch", change.roster.epoch}, {"exchange", exchange},
                                 {"nodes", change.roster.nodes}, {"lost", change.lost},
                                 {"joined", change.joined},      {"seconds", change.seconds}}
       .dump();

@@ -83,7 +83,7 @@ class Before {
 /// 64 bits of these contents, equal for equal ones in the same order.
 uint64_t hash_of(const TensorDict& params, const TensorDict& masks);
 
-/// One line of membership.jsonl.
-std::string to_json(const comm::Change& change);
+/// One line of membership.jsonl. `exchange`: the last one that all have.
+std::string to_json(const comm::Change& change, int64_t exchange);
 
 }  // namespace prunex::train

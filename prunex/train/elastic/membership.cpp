@@ -30,7 +30,7 @@ void RankTrainer::make_transactions(int64_t first, int64_t last) {
       ++step;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      step = go_back(regroup().exchange);
+      step = go_back(regroup().transactions);
     }
   }
 }
@@ -71,15 +71,15 @@ void RankTrainer::admit() {
 }
 
 /// The groups are others. A loss costs the local steps since the last exchange that counts.
-void RankTrainer::go_on(comm::Change change) {
+void RankTrainer::go_on(const comm::Change& change) {
   moved_ = {};
-  const bool counts = change.exchange > transactions_up_to(steps_made_);  // the exchange that is under way
-  change.exchange = summary_.exchanges + (counts ? 1 : 0);
+  const bool counts = change.transactions > transactions_up_to(steps_made_);  // the exchange that is under way
+  const int64_t exchange = summary_.exchanges + (counts ? 1 : 0);
   const int64_t steps_lost = is_transaction(steps_made_) ? 1 : counts ? 0 : steps_made_ - last_step_;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
-  run_->go_on(change, summary_, length_.exchanges, name_of(arithmetic_));
+  run_->go_on(change, exchange, summary_, length_.exchanges, name_of(arithmetic_));
   run_->publish(elastic_->doors());
 }
 

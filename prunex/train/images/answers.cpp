@@ -11,7 +11,7 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/data/pixels.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 #include "prunex/train/optimizer/gathered.h"
 
 namespace prunex::train {

@@ -13,7 +13,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/train/local_step.h"
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {

@@ -68,10 +68,10 @@ void MetricsFile::append(const Metrics& metrics) {
     attempt([&] { events_->append(io::event_record(seconds_since_1970(), metrics.step, scalars_of(line))); });
 }
 
-void MetricsFile::append(const comm::Change& change) {
+void MetricsFile::append(const comm::Change& change, int64_t exchange) {
   attempt([&] {
     if (!changes_) changes_.emplace(directory_ + "/membership.jsonl");
-    changes_->append(to_json(change) + "\n");
+    changes_->append(to_json(change, exchange) + "\n");
   });
 }
 

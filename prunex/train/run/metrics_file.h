@@ -24,7 +24,7 @@ class MetricsFile {
   MetricsFile(const std::string& directory, bool tensorboard);
 
   void append(const Metrics& metrics);
-  void append(const comm::Change& change);
+  void append(const comm::Change& change, int64_t exchange);
   /// Why lines are missing in the file; empty if none is.
   std::string problem();
 

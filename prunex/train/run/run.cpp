@@ -224,7 +224,8 @@ void Run::take_over_record(const Summary& summary, int64_t exchanges, const char
   if (again) metrics_file_->append(*last_);
 }
 
-void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision) {
+void Run::go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges,
+                const char* precision) {
   comm::write_hang_reports_to(ranks_, directory_);
   if (!writes()) return;
   if (is_done(directory_)) throw comm::LeftBehind("[train] the others have ended the run without this node");
@@ -235,9 +236,9 @@ void Run::go_on(const comm::Change& change, const Summary& summary, int64_t exch
     }
     take_over_record(summary, exchanges, precision);
   }
-  metrics_file_->append(change);
+  metrics_file_->append(change, exchange);
   end_progress();
-  say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), change.exchange,
+  say(fmt::format("prunex: {} after exchange {}; {} go{} on after {:.2f} s\n", what_happened(change), exchange,
                   change.roster.nodes.size(), change.roster.nodes.size() == 1 ? "es" : "", change.seconds));
 }
 

@@ -134,8 +134,9 @@ class Run {
   /// Says where others join.
   void publish(const comm::RunDoors& doors);
   /// Nodes were lost or have joined: whoever is the first now goes on writing where the record ends, in a directory
-  /// that it makes if it does not see the run's.
-  void go_on(const comm::Change& change, const Summary& summary, int64_t exchanges, const char* precision);
+  /// that it makes if it does not see the run's. `exchange`: the last one that all have.
+  void go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges,
+             const char* precision);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Does what ranks asked for after an exchange.
   void heed(const Wishes& wishes, const std::function<Checkpoint()>& snapshot);

@@ -1,4 +1,5 @@
 #include "prunex/train/steps/local_steps.h"
+#include "prunex/train/device.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
