@@ -18,6 +18,11 @@ struct Weights {
   TensorDict buffers;
 };
 
+/// A flat view of a tensor without holes: its entries in the order of memory, without autograd history.
+inline at::Tensor in_memory_order(const at::Tensor& tensor) {
+  return tensor.detach().as_strided({tensor.numel()}, {1});
+}
+
 /// An optimizer's memory by name, such as "momentum": tensors like parameters, of all or some of them.
 using OptimizerState = torch::OrderedDict<std::string, TensorDict>;
 

@@ -10,7 +10,7 @@ at::Tensor squared_norm_on_device(const at::Tensor& a) {
   return a.to(at::kDouble).square().sum();
 }
 
-at::Tensor in_memory_order(const at::Tensor& tensor) {
+at::Tensor without_holes(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
 }
 
@@ -64,7 +64,7 @@ void outer_step(at::Tensor& z, const at::Tensor& mean, at::Tensor& b, double rat
 
 double squared_norm(const at::Tensor& a) {
   if (!a.is_cpu()) return squared_norm_on_device(a).item<double>();
-  const at::Tensor dense = in_memory_order(a);
+  const at::Tensor dense = without_holes(a);
   return AT_DISPATCH_FLOATING_TYPES(dense.scalar_type(), "squared_norm", [&] {
     const scalar_t* x = dense.const_data_ptr<scalar_t>();
     return sum_of(dense.numel(), [x](int64_t i) { return static_cast<double>(x[i]); });
@@ -74,7 +74,7 @@ double squared_norm(const at::Tensor& a) {
 double squared_distance(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_cpu()) return squared_norm(a.to(at::kDouble) - b);
   if (a.strides() != b.strides()) return squared_norm(a - b);
-  const at::Tensor dense_a = in_memory_order(a), dense_b = in_memory_order(b);
+  const at::Tensor dense_a = without_holes(a), dense_b = without_holes(b);
   return AT_DISPATCH_FLOATING_TYPES(dense_a.scalar_type(), "squared_distance", [&] {
     const scalar_t* x = dense_a.const_data_ptr<scalar_t>();
     const scalar_t* y = dense_b.const_data_ptr<scalar_t>();

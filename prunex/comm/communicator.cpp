@@ -11,6 +11,7 @@
 
 #include "prunex/comm/watch/journal.h"
 #include "prunex/stopwatch.h"
+#include "prunex/tensors.h"
 
 namespace prunex::comm {
 namespace {
@@ -42,7 +43,7 @@ void check_output(const char* operation, const at::Tensor& output, const at::Ten
 
 // The elements in memory order, cut in buckets.
 std::vector<at::Tensor> buckets(const at::Tensor& tensor) {
-  const auto flat = tensor.detach().as_strided({tensor.numel()}, {1});
+  const auto flat = in_memory_order(tensor);
   return flat.split(std::max<int64_t>(1, kBucketBytes / tensor.element_size()));
 }
 

@@ -58,11 +58,6 @@ void scatter(const std::vector<int32_t>& columns, const char* from, char* to) {
   }
 }
 
-/// The tensor's memory, entry after entry.
-at::Tensor in_memory_order(const at::Tensor& tensor) {
-  return tensor.detach().as_strided({tensor.numel()}, {1});
-}
-
 }  // namespace
 
 Compaction::Block Compaction::block_of(const at::Tensor& tensor, const Support* support) {

@@ -9,13 +9,6 @@
 #include <utility>
 
 namespace prunex::comm {
-namespace {
-
-bool is_later(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-}  // namespace
 
 Link::Link(Socket socket, Side side, const LinkKey& key)
     : socket_(std::move(socket)), side_(side), encrypts_(key.encrypts), proof_(std::make_unique<Proof>(side, key)) {}
@@ -117,12 +110,7 @@ bool Link::receive_all(void* data, size_t bytes, Deadline deadline) {
 }
 
 bool Link::wait(short events, Deadline deadline) const {
-  pollfd descriptor = {fd(), events, 0};
-  int ready = 0;
-  do {
-    ready = poll(&descriptor, 1, milliseconds_until(deadline));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
+  return wait_for(fd(), events, deadline);
 }
 
 void Link::end_sending() {

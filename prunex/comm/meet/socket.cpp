@@ -69,19 +69,6 @@ Socket make_socket(const SocketAddress& address) {
   return socket;
 }
 
-bool wait_for(const Socket& socket, short events, Deadline deadline) {
-  pollfd descriptor = {socket.fd(), events, 0};
-  int ready = 0;
-  do {
-    ready = poll(&descriptor, 1, milliseconds_until(deadline));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
-}
-
-bool try_again(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 struct InterfaceAddress {
   std::string name, host;
 };
@@ -161,6 +148,19 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
 }
 
+bool wait_for(int descriptor, short events, Deadline deadline) {
+  pollfd waited = {descriptor, events, 0};
+  int ready = 0;
+  do {
+    ready = poll(&waited, 1, milliseconds_until(deadline));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+bool is_later(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
 void Socket::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
@@ -195,7 +195,7 @@ std::string address_of(const Socket& socket) {
 
 Socket accept_from(const Socket& listener) {
   const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0 && !try_again(errno) && errno != ECONNABORTED) fail_socket("accept", errno);
+  if (fd < 0 && !is_later(errno) && errno != ECONNABORTED) fail_socket("accept", errno);
   return Socket(fd);
 }
 
@@ -214,7 +214,7 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
   if (error == EINPROGRESS) {
     socklen_t length = sizeof(error);
     error = ETIMEDOUT;
-    if (wait_for(socket, POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (wait_for(socket.fd(), POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
   if (error != 0) fail_socket(fmt::format("connect to {}:{}", endpoint.host, endpoint.port), error);
   return socket;

@@ -54,6 +54,11 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// Milliseconds until then, for poll(); at least 0.
 int milliseconds_until(Deadline deadline);
 
+/// Waits as poll() does, whatever signals come; false if nothing has come of it by then.
+bool wait_for(int descriptor, short events, Deadline deadline);
+/// Whether this errno of a call that does not block asks to try again, now or later.
+bool is_later(int error);
+
 /// Listens on a port of the host, for 0 a free one, for so many connections to come before they are accepted. All
 /// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
 Socket listen_on(const Endpoint& endpoint, int backlog);

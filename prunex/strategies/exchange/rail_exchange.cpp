@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "prunex/tensors.h"
+
 namespace prunex::strategies {
 
 RailExchange::RailExchange(comm::Hierarchy& groups, ExchangeForm form)
@@ -72,7 +74,7 @@ void RailExchange::mean_over_ranks(at::Tensor& buffer, const Codec& codec) {
 void RailExchange::mean_over_ranks(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return;
   std::vector<at::Tensor> flat;
-  for (const auto& tensor : tensors) flat.push_back(tensor.as_strided({tensor.numel()}, {1}));
+  for (const auto& tensor : tensors) flat.push_back(in_memory_order(tensor));
   at::Tensor buffer = at::cat(flat);
   mean_over_ranks(buffer);
   int64_t begin = 0;

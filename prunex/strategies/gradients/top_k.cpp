@@ -16,11 +16,6 @@ namespace {
 
 constexpr double kFirstDensity = 0.25;
 
-/// A tensor's entries in memory order, which is the same on all ranks.
-at::Tensor flat(const at::Tensor& tensor) {
-  return tensor.as_strided({tensor.numel()}, {1});
-}
-
 class TopK final : public GradientStrategy {
  public:
   TopK(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options)
@@ -121,8 +116,8 @@ class TopK final : public GradientStrategy {
   }
 
   void take_largest(const std::string& name, const at::Tensor& grad, at::Tensor& part) {
-    at::Tensor waiting = flat(rest_[name]);
-    waiting.add_(flat(grad));
+    at::Tensor waiting = in_memory_order(rest_[name]);
+    waiting.add_(in_memory_order(grad));
     const at::Tensor places = std::get<1>(at::topk(waiting.abs(), part.size(1), 0, true, false));
     part[0].copy_(places);
     part[1].copy_(waiting.index_select(0, places).to(at::kFloat).view(at::kInt));
@@ -131,7 +126,7 @@ class TopK final : public GradientStrategy {
     } else {
       waiting.zero_();
     }
-    if (options_.dgc) flat(velocity_[name]).index_fill_(0, places, 0);
+    if (options_.dgc) in_memory_order(velocity_[name]).index_fill_(0, places, 0);
   }
 
   /// [ranks, 2, entries]: over the rail, then over the node, so that every entry crosses each link once.
@@ -150,7 +145,7 @@ class TopK final : public GradientStrategy {
   }
 
   void add_up(const at::Tensor& all, at::Tensor& grad) const {
-    at::Tensor sum = flat(grad).zero_();
+    at::Tensor sum = in_memory_order(grad).zero_();
     for (int64_t rank = 0; rank < all.size(0); ++rank) {
       sum.index_add_(0, all[rank][0], all[rank][1].contiguous().view(at::kFloat).to(sum.scalar_type()));
     }
