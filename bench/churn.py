@@ -100,7 +100,8 @@ def disturbed_runs(arguments, folder, options):
     try:
         while not runs or time.monotonic() - begin + took / 2 < 60 * arguments.minutes:
             run = folder / f"churn-{len(runs)}"
-            words = [arguments.prunex, "train", "--elastic", "--nodes", str(arguments.nodes), "--seed", str(len(runs)),
+            words = [arguments.prunex, "train", "--elastic", "--heartbeat-timeout", "1.5",
+                     "--nodes", str(arguments.nodes), "--seed", str(len(runs)),
                      "--run-dir", str(run), *options, "--secret-file", str(secret)]
             churn = Churn(cluster, words, run, arguments.nodes, draw)
             started = time.monotonic()
@@ -191,7 +192,8 @@ def compare_churn(arguments, folder, options):
 
 
 def train(prunex, run, nodes, seed, options):
-    words = [prunex, "train", "--elastic", "--nodes", str(nodes), "--seed", str(seed), "--run-dir", str(run), "--quiet"]
+    words = [prunex, "train", "--elastic", "--heartbeat-timeout", "1.5", "--nodes", str(nodes), "--seed", str(seed),
+             "--run-dir", str(run), "--quiet"]
     with open(f"{run}.log", "w") as log:
         return subprocess.Popen(words + options, stdout=log, stderr=log)
 

@@ -60,7 +60,8 @@ class Restarted(Elastic):
 
     def __init__(self, cluster, arguments, run, options):
         self.cluster, self.run = cluster, run
-        training = [arguments.prunex, "train", "--nodes", str(arguments.nodes), *options]
+        training = [arguments.prunex, "train", "--heartbeat-timeout", "1.5", "--nodes", str(arguments.nodes),
+                    *options]
         self.processes = []
         for node in range(arguments.nodes):
             agent = [arguments.torchrun, "--nnodes", str(arguments.nodes), "--nproc-per-node", "1", "--rdzv-backend",

@@ -20,8 +20,8 @@ import threading
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parent
-TRAINING = ("train --nodes 2 --ranks-per-node 2 --samples 400 --model resnet8 --precision fp32 --batch-size 8 "
-            "--local-steps 2 --exchanges 1000000 --eval-every 0").split()
+TRAINING = ("train --heartbeat-timeout 1.5 --nodes 2 --ranks-per-node 2 --samples 400 --model resnet8 "
+            "--precision fp32 --batch-size 8 --local-steps 2 --exchanges 1000000 --eval-every 0").split()
 VICTIM = 3
 MOST_SECONDS = 60
 SLOW = 3

@@ -34,7 +34,7 @@ struct ConnectOptions {
   /// What the ranks prove to each other.
   Privacy privacy = {};
   /// Silence after which a rank counts as lost; 0: no heartbeat.
-  std::chrono::milliseconds heartbeat_timeout{1500};
+  std::chrono::milliseconds heartbeat_timeout{5000};
   /// Whether a rank that waits for others at the start says on standard error for whom, and why.
   bool announce = false;
   /// Whether ranks write reports when one is lost or does not answer, and at which signal. It is blocked

@@ -90,11 +90,11 @@ struct RankOptions {
   std::string device = "cpu";           ///< cpu, cuda
   std::vector<std::string> interfaces;  ///< network interfaces on which rails take turns; empty: found
   bool shared_memory = true;            ///< inside a node, where it works
-  std::string secret_file;         ///< what all ranks know, and prove to each other; empty: PRUNEX_SECRET, or nothing
-  bool encrypt = false;            ///< what leaves a process, but for shared memory
-  double join_timeout = 300;       ///< seconds that the ranks have to come together
-  double comm_timeout = 600;       ///< seconds to wait for a message
-  double heartbeat_timeout = 1.5;  ///< seconds of silence after which a rank counts as lost; 0: off
+  std::string secret_file;       ///< what all ranks know, and prove to each other; empty: PRUNEX_SECRET, or nothing
+  bool encrypt = false;          ///< what leaves a process, but for shared memory
+  double join_timeout = 300;     ///< seconds that the ranks have to come together
+  double comm_timeout = 600;     ///< seconds to wait for a message
+  double heartbeat_timeout = 5;  ///< seconds of silence after which a rank counts as lost; 0: off
 };
 
 /// Of a number of seconds.

@@ -118,6 +118,9 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
     """The groups of this rank. Collective; a process without torch.distributed is alone. apart: of connections of their
     own, for calls that others' calls do not wait for."""
     if not dist.is_initialized():
+        if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ:
+            raise ValueError(f"torch.distributed: this is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, which "
+                             "know nothing of each other: call torch.distributed.init_process_group first")
         if ranks_per_node not in (None, 1):
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, this process is alone: "
                              "call torch.distributed.init_process_group first")

@@ -67,6 +67,13 @@ def test_options_without_sense_are_refused_by_name(options, message):
     assert message in str(error.value)
 
 
+def test_a_rank_that_does_not_know_the_others_is_refused(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="torch.distributed: this is rank 1 of 2, which know nothing of each other"):
+        make()
+
+
 def test_what_cannot_be_trained_is_refused():
     net = small_network()
     with pytest.raises(ValueError, match="`optimizer`: it moves no parameter of the model"):

@@ -258,5 +258,27 @@ TEST(Kubernetes, TheExampleTrainsUnderWhatItsOperatorSets) {
   EXPECT_EQ(summary["samples"], 4 * 4 * 2);
 }
 
+TEST(Resuming, ResumeWhereMachinesShareNoDisk) {
+  const tests::Scratch scratch;
+  const auto train = [&](const std::vector<std::string>& options) {
+    const int port = tests::free_port(15000);
+    std::vector<std::string> command = prunex({"train", "--quiet"});
+    command.insert(command.end(), options.begin(), options.end());
+    std::vector<std::unique_ptr<Running>> ranks;
+    for (const int rank : {0, 1}) {
+      const std::string disk = scratch / std::to_string(rank);
+      std::filesystem::create_directory(disk);
+      ranks.push_back(std::make_unique<Running>(disk, as_rank(rank, 2, port, command)));
+    }
+    for (auto& rank : ranks) EXPECT_EQ(errors_of(rank->finish()), std::vector<std::string>());
+  };
+  train({"--nodes", "2", "--samples", "80", "--model", "resnet8", "--precision", "fp32", "--batch-size", "4",
+         "--local-steps", "1", "--exchanges", "4", "--checkpoint-every", "1", "--run-dir", "run"});
+  const std::string model = tests::text_of(scratch / "0/run/model.safetensors");
+  std::filesystem::remove(scratch / "0/run/model.safetensors");
+  train({"--resume", "run", "--resume-exchange", "3"});
+  EXPECT_EQ(tests::text_of(scratch / "0/run/model.safetensors"), model);
+}
+
 }  // namespace
 }  // namespace prunex::cli

@@ -169,6 +169,9 @@ void Checkpoints::write_files(const Checkpoint& checkpoint) const {
     with_progress["progress"] = checkpoint.progress;
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
     io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
+    // resuming reads it on every machine, and the run's own is where rank 0 is
+    const std::string config = fs::path(directory_).parent_path() / "config.toml";
+    if (!fs::exists(config)) io::write_file_atomically(config, config_);
   }
   io::Metadata with_own_progress = metadata;  // the nodes write one product where they share a file system
   with_own_progress["progress"] = checkpoint.progress;

@@ -31,8 +31,9 @@ inline constexpr const char* kTheta = "theta/";
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name);
 
 /// The checkpoints of a run, in DIR/checkpoint/<exchange>/: z.safetensors and node-<i>.safetensors, written by the
-/// first rank of each node, and rank-<r>.safetensors. Every file is written under a temporary name and carries a
-/// checksum and the run's configuration. A checkpoint counts once all ranks have written; the last two are kept.
+/// first rank of each node, and rank-<r>.safetensors; and DIR/config.toml, where a node's disk lacks it. Every file is
+/// written under a temporary name and carries a checksum and the run's configuration. A checkpoint counts once all
+/// ranks have written; the last two are kept.
 class Checkpoints {
  public:
   /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
