@@ -351,7 +351,8 @@ def matrix(part, gpus):
         text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
         file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
         file.write_text(text)
-    compare = [PRUNEX, "compare", str(file), "--output", str(output), *images]
+    jobs = str(max(1, (os.cpu_count() or 1) // 4))
+    compare = [PRUNEX, "compare", str(file), "--output", str(output), "--jobs", jobs, *images]
     output.mkdir()
     if record.exists():
         shutil.copy(record, output / record.name)
