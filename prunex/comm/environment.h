@@ -23,7 +23,7 @@ enum class StoreHost { kRankZero, kLauncher, kTorchrun };
 inline constexpr const char* kStoreSecret = "PRUNEX_STORE_SECRET";
 
 /// What a rank of several knows at its start. The variables, and what stands in for missing ones:
-/// docs/communication.md.
+/// docs/running.md.
 struct Environment {
   int rank = 0;
   int world_size = 1;

@@ -8,7 +8,7 @@
 namespace prunex::comm {
 
 /// Who may join a run: whoever proves on every connection that it knows the secret, before anything else is read from
-/// it. Without a secret that is whoever reaches its ports. docs/communication.md, "Private links".
+/// it. Without a secret that is whoever reaches its ports. docs/running.md, "Private links".
 struct Privacy {
   std::string secret = {};
   bool encrypt = false;  ///< everything between processes but shared memory; with a secret alone

@@ -91,7 +91,7 @@ std::vector<KnownBlock> blocks_of_pages() {
        .start = "prunex report runs/demo-dense",
        .changes = {},
        .prints = {"report.html: 2 runs"}},
-      {.file = "docs/communication.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
+      {.file = "docs/running.md", .start = "torchrun", .why_not = "README's; srun and mpirun want a cluster"},
       {.file = "docs/communication.md", .start = "bench/cluster.sh", .why_not = "wants network namespaces: tests/cli"},
       {.file = "docs/gpu.md", .start = "scripts/setup.sh", .why_not = "compiles: a step of .ci/run"},
       {.file = "docs/elastic.md", .start = "prunex train --join RUN_DIR", .why_not = "tests/cli/elastic_test.cpp"},
