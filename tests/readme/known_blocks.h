@@ -8,7 +8,7 @@
 namespace prunex::readme {
 
 struct KnownBlock {
-  std::string file;   ///< README.md
+  std::string file;   ///< README.md, docs/use.md
   std::string start;  ///< what the block begins with
   std::vector<std::pair<std::string, std::string>> changes{};
   std::vector<std::string> prints{};  ///< in standard output, among other things
@@ -18,7 +18,7 @@ struct KnownBlock {
 /// In the order in which they are run, in one folder, each with what those before have left.
 const std::vector<KnownBlock>& known_blocks();
 
-/// Commands within sentences of README, by what they begin with; nothing else there begins with "prunex ".
+/// Commands within sentences, by what they begin with; nothing else in README begins with "prunex ".
 const std::vector<KnownBlock>& known_spans();
 
 }  // namespace prunex::readme

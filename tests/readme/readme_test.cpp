@@ -170,7 +170,7 @@ TEST(Readme, DoesWhatItSays) {
   EXPECT_THAT(names_in(reader / "small"),
               UnorderedElementsAreArray(first_column(document("docs/pruning.md"), "# Pruning")));
   EXPECT_THAT(names_in(reader / "runs/whole"),
-              UnorderedElementsAreArray(first_column(document("README.md"), "## Run directory")));
+              UnorderedElementsAreArray(first_column(document("docs/use.md"), "## Run directory")));
   for (const char* file : {"report.html", "numbers.json", "whole.html", "o.safetensors"}) {
     EXPECT_TRUE(fs::exists(reader / file)) << file;
   }

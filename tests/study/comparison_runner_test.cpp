@@ -1,4 +1,4 @@
-// What prunex compare knows of its runs. The lines are such as prunex train --log json writes: README.md.
+// What prunex compare knows of its runs. The lines are such as prunex train --log json writes: docs/use.md.
 #include "study/comparison_runner.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a run reports: one record per exchange and a summary. docs: README, "Run directory".
+// What a run reports: one record per exchange and a summary. docs/use.md, "Run directory".
 #pragma once
 
 #include <cstdint>
