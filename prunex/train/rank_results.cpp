@@ -82,8 +82,10 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
     steps_made_ = last_step_ = summary_.steps;
     restore_cursor(checkpoint);
   } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(
-        fmt::format("{}/checkpoint/{}: {}", options_.resume, checkpoint.exchange, error.what()));
+    const std::string source = options_.resume.empty()
+                                   ? "what the run hands over"
+                                   : fmt::format("{}/checkpoint/{}", options_.resume, checkpoint.exchange);
+    throw std::invalid_argument(fmt::format("{}: {}", source, error.what()));
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -136,87 +135,6 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithTheWholeNetworkAsTeacher) {
   for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(options, exchange);
 }
 
-/// What resuming says if `change` has been made to the tensors of a share.
-std::string refusal_of(const std::function<TensorDict(const TensorDict&)>& change, const std::string& share = "rank-0",
-                       const std::string& strategy = "hsadmm") {
-  const tests::Scratch scratch;
-  TrainOptions options = two_node_run(scratch / "run");
-  options.strategy = strategy;
-  options.nodes = 1;
-  options.exchanges = 3;
-  options.checkpoint_every = 1;
-  run_to_end(options);
-  const std::string file = scratch / ("run/checkpoint/2/" + share + ".safetensors");
-  const auto saved = io::read_safetensors(file);
-  io::write_safetensors(file, change(saved.tensors), saved.metadata);
-  options.resume = options.run_dir;
-  options.resume_exchange = 2;
-  return tests::message([&] { run_to_end(options); });
-}
-
-/// What is said where the first tensor whose name begins so is another one.
-std::string refusal_of_a(const std::string& prefix, const std::function<at::Tensor(const at::Tensor&)>& other,
-                         const std::string& share, const std::string& strategy) {
-  bool found = false;
-  const auto told = refusal_of(
-      [&](const TensorDict& tensors) {
-        TensorDict changed;
-        for (const auto& item : tensors) {
-          const bool this_one = !found && item.key().starts_with(prefix);
-          found |= this_one;
-          changed.insert(item.key(), this_one ? other(item.value()) : item.value());
-        }
-        return changed;
-      },
-      share, strategy);
-  EXPECT_TRUE(found) << prefix;
-  return told;
-}
-
-TEST(Checkpoint, NumbersThatDoNotFitAreNamed) {
-  const auto none = [](const at::Tensor& saved) { return saved.slice(0, 0, 0).clone(); };
-  const auto doubles = [](const at::Tensor& saved) { return saved.to(at::kDouble); };
-  const auto whole = [](const at::Tensor& saved) { return saved.to(at::kLong); };
-  const auto negative = [](const at::Tensor& saved) { return -1 - saved; };
-  EXPECT_THAT(refusal_of_a("progress", none, "node-0", "hsadmm"),
-              HasSubstr("run/checkpoint/2: tensor progress is [0], wanted [4]"));
-  EXPECT_THAT(refusal_of_a("progress", doubles, "node-0", "ddp"),
-              HasSubstr("run/checkpoint/2: tensor progress holds Double, wanted Long"));
-  EXPECT_THAT(refusal_of_a("step", none, "node-0", "powersgd"), HasSubstr("tensor step is [0], wanted [1]"));
-  EXPECT_THAT(refusal_of_a("step", none, "node-0", "top_k"), HasSubstr("tensor step is [0], wanted [1]"));
-  EXPECT_THAT(refusal_of_a("progress", none, "node-0", "scaffold"), HasSubstr("tensor progress is [0], wanted [2]"));
-  EXPECT_THAT(refusal_of_a("rho/", whole, "node-0", "hsadmm"), HasSubstr(" holds Long, wanted Double"));
-  EXPECT_THAT(refusal_of_a("rho/", none, "node-0", "hsadmm"), HasSubstr(" is [0], wanted [2]"));
-  EXPECT_THAT(refusal_of_a("mask/", none, "node-0", "hsadmm"), HasSubstr(" is [0], wanted ["));
-  EXPECT_THAT(refusal_of_a("cursor", none, "node-0", "hsadmm"), HasSubstr("tensor cursor is [0], wanted [3]"));
-  EXPECT_THAT(refusal_of_a("cursor", negative, "node-0", "hsadmm"), HasSubstr("wanted none below 0"));
-}
-
-TEST(Checkpoint, TensorsThatDoNotFitAreNamed) {
-  for (const std::string role : {"theta/", "u/", "momentum/"}) {
-    std::string name;
-    const auto told = refusal_of([&](const TensorDict& tensors) {
-      TensorDict changed;
-      for (const auto& item : tensors) {
-        const bool this_one = name.empty() && item.key().starts_with(role) && item.value().dim() == 1;
-        if (this_one) name = item.key();
-        changed.insert(item.key(), this_one ? item.value().unsqueeze(0) : item.value());
-      }
-      return changed;
-    });
-    EXPECT_THAT(told, HasSubstr("run/checkpoint/2: ")) << role;
-    EXPECT_THAT(told, HasSubstr("tensor " + name + " is [1, "));
-  }
-  const auto told = refusal_of([](const TensorDict& tensors) {
-    TensorDict less;
-    for (const auto& item : tensors) {
-      if (!item.key().starts_with("u/")) less.insert(item.key(), item.value());
-    }
-    return less;
-  });
-  EXPECT_THAT(told, HasSubstr("run/checkpoint/2: has no tensor u/"));
-}
-
 TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
   TrainOptions options = two_node_run("");
   options.consensus.start_from = strategies::StartFrom::kTheta;
@@ -334,6 +252,19 @@ TEST_F(Checkpointing, OfSeveralRanksIsNoneIfOneCannotWriteItAndOnlyThatOneSaysWh
     EXPECT_EQ(failure, fails ? "no room" : "");
   });
   EXPECT_FALSE(fs::exists(file(2, "rank-0.safetensors")));
+}
+
+/// Where ranks share no disk, one of them may still have a directory of this name.
+TEST_F(Checkpointing, AnotherRunsConfigurationIsReplacedAndTheRunsOwnIsNot) {
+  const std::string own = std::string(kConfig) + "heartbeat-timeout=7\n", config = scratch_ / "config.toml";
+  for (const std::string& others : {std::string(), std::string("lr=0.1\nseed=8\n"), std::string("no settings")}) {
+    std::ofstream(config) << others;
+    save(2);
+    EXPECT_EQ(text_of(config), kConfig) << others;
+  }
+  std::ofstream(config) << own;
+  save(4);
+  EXPECT_EQ(text_of(config), own);
 }
 
 TEST_F(Checkpointing, ADamagedFileIsNamedAndTheOneBeforeOffered) {

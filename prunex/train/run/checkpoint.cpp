@@ -111,6 +111,10 @@ std::string Checkpoints::folder(int64_t exchange) const {
   return fmt::format("{}/{}", directory_, exchange);
 }
 
+std::string Checkpoints::config_file() const {
+  return fs::path(directory_).replace_filename("config.toml");
+}
+
 std::string Checkpoints::product_file(int64_t exchange) const {
   return folder(exchange) + "/z.safetensors";
 }
@@ -159,6 +163,23 @@ bool Checkpoints::anyone_has(const std::string& problem, bool& first) {
   return largest.item<int64_t>() > 0;
 }
 
+std::optional<std::string> Checkpoints::saved_config() const {
+  std::ifstream file(config_file());
+  if (!file) return std::nullopt;
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Not that of a run which had a directory of this name on this machine before.
+bool Checkpoints::has_config() const {
+  const auto saved = saved_config();
+  try {
+    if (saved) check_same_options(*saved, config_, config_file());
+    return saved.has_value();
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
 void Checkpoints::write_files(const Checkpoint& checkpoint) const {
   const int64_t k = checkpoint.exchange;
   fs::create_directories(folder(k));
@@ -170,8 +191,7 @@ void Checkpoints::write_files(const Checkpoint& checkpoint) const {
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
     io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
     // resuming reads it on every machine, and the run's own is where rank 0 is
-    const std::string config = fs::path(directory_).parent_path() / "config.toml";
-    if (!fs::exists(config)) io::write_file_atomically(config, config_);
+    if (!has_config()) io::write_file_atomically(config_file(), config_);
   }
   io::Metadata with_own_progress = metadata;  // the nodes write one product where they share a file system
   with_own_progress["progress"] = checkpoint.progress;
@@ -239,10 +259,8 @@ int64_t Checkpoints::smallest(int64_t mine) {
 
 /// Before looking for files: of another layout there are none.
 void Checkpoints::check_options() const {
-  std::ifstream file(fs::path(directory_).parent_path() / "config.toml");
-  if (!file) return;
-  const std::string saved{std::istreambuf_iterator<char>(file), {}};
-  if (!config_.empty()) check_same_options(saved, config_, fs::path(directory_).parent_path());
+  const auto saved = saved_config();
+  if (saved && !config_.empty()) check_same_options(*saved, config_, fs::path(directory_).parent_path());
 }
 
 Checkpoint Checkpoints::load(int64_t exchange) {

@@ -31,9 +31,9 @@ inline constexpr const char* kTheta = "theta/";
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name);
 
 /// The checkpoints of a run, in DIR/checkpoint/<exchange>/: z.safetensors and node-<i>.safetensors, written by the
-/// first rank of each node, and rank-<r>.safetensors; and DIR/config.toml, where a node's disk lacks it. Every file is
-/// written under a temporary name and carries a checksum and the run's configuration. A checkpoint counts once all
-/// ranks have written; the last two are kept.
+/// first rank of each node, and rank-<r>.safetensors; and DIR/config.toml, where a node's disk lacks it or has another
+/// run's. Every file is written under a temporary name and carries a checksum and the run's configuration. A checkpoint
+/// counts once all ranks have written; the last two are kept.
 class Checkpoints {
  public:
   /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
@@ -54,6 +54,9 @@ class Checkpoints {
   Checkpoint load(int64_t exchange);
 
  private:
+  std::string config_file() const;
+  std::optional<std::string> saved_config() const;
+  bool has_config() const;
   std::string folder(int64_t exchange) const;
   std::string node_file(int64_t exchange, int node) const;
   std::string rank_file(int64_t exchange, int rank) const;
