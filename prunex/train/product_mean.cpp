@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "prunex/strategies/dictionaries.h"
 
@@ -43,21 +41,16 @@ Weights ProductMean::of(const Weights& product) const {
 }
 
 void ProductMean::save(TensorDict& state) const {
-  for (const auto& item : mean_) state.insert(kEma + item.key(), item.value());
+  strategies::store(state, kEma, mean_);
 }
 
 void ProductMean::load(const TensorDict& state, const TensorDict& params) {
   at::NoGradGuard no_grad;
-  for (const auto& item : params) {
-    const std::string name = kEma + item.key();
-    const at::Tensor* saved = state.find(name);
-    if (saved == nullptr) continue;
-    if (saved->sizes() != item.value().sizes()) {
-      throw std::invalid_argument(fmt::format("tensor {} is [{}], wanted [{}]", name, fmt::join(saved->sizes(), ", "),
-                                              fmt::join(item.value().sizes(), ", ")));
-    }
-    mean_.insert(item.key(), at::empty_like(item.value().detach()).copy_(*saved));
-  }
+  const bool has_mean =
+      std::any_of(state.begin(), state.end(), [](const auto& item) { return item.key().starts_with(kEma); });
+  if (!has_mean) return;
+  mean_ = strategies::zeros_like(params);
+  strategies::restore(mean_, state, kEma);
 }
 
 }  // namespace prunex::train

@@ -2,15 +2,19 @@
 #include "prunex/train/product_mean.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "prunex/io/safetensors.h"
 #include "tests/groups.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {
+
+using testing::HasSubstr;
 
 Weights weights_of(uint64_t seed) {
   Weights weights{tests::random_tensors(at::kDouble, at::MemoryFormat::ChannelsLast, seed), TensorDict()};
@@ -53,12 +57,20 @@ TEST(ProductMean, IsCutSavedAndLoaded) {
   TensorDict state;
   mean.save(state);
   TensorDict now = weights_of(3).params;
-  EXPECT_THROW(other.load(state, now), std::invalid_argument);
+  EXPECT_THAT(tests::message([&] { other.load(state, now); }), HasSubstr("tensor ema/first is ["));
   sparsity::apply_cut(now, cut);
   other = ProductMean(0.5);
   other.load(state, now);
   const at::Tensor kept = weights_of(1).params["first"].index_select(0, at::tensor({0, 2, 5}, at::kLong));
   EXPECT_TRUE(other.of(weights_of(2)).params["first"].equal(kept));
+  state.erase("ema/first");
+  EXPECT_EQ(tests::message([&] { ProductMean(0.5).load(state, now); }), "has no tensor ema/first");
+}
+
+TEST(ProductMean, IsNoneYetWhereNothingOfItIsSaved) {
+  ProductMean mean(0.5);
+  mean.load(weights_of(1).params, weights_of(1).params);
+  EXPECT_TRUE(mean.of(weights_of(2)).params["first"].equal(weights_of(2).params["first"]));
 }
 
 /// Of one rank without an exchange of its own, local SGD's product after every step is theta: the checkpoints' mean.
