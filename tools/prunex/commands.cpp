@@ -127,8 +127,10 @@ std::string line_of(const std::string& name, const std::vector<std::string>& wor
   for (const auto& word : words) line += " " + report::quoted(word);
   for (const auto& option : list.all()) {
     if (!option.given || option.required) continue;
+    const std::string value = option.value.write();
+    if (option.value.is_flag && value == "false") continue;
     line += " --" + option.name;
-    if (!option.value.is_flag) line += " " + report::quoted(option.value.write());
+    if (!option.value.is_flag) line += " " + report::quoted(value);
   }
   return line;
 }
