@@ -23,7 +23,7 @@ namespace prunex::comm {
 class StoreServer;
 
 struct ElasticOptions {
-  std::chrono::milliseconds silence{1500};  ///< that loses a node
+  std::chrono::milliseconds silence{5000};  ///< that loses a node
   /// How long a node that lives may take until it comes: the longest local steps, or an evaluation.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   int least_nodes = 0;       ///< fewer do not go on; 0: a quorum is enough

@@ -19,7 +19,7 @@ namespace prunex::comm {
 
 struct HeartbeatOptions {
   /// Silence that means death. Pings come every 300 ms, or five times in it if that is more often.
-  std::chrono::milliseconds timeout{1500};
+  std::chrono::milliseconds timeout{5000};
   /// Where the others reach this rank: a numeric address of this machine.
   std::string address = "127.0.0.1";
   /// How long the ranks may take to come together.
