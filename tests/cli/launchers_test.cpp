@@ -258,7 +258,7 @@ TEST(Kubernetes, TheExampleTrainsUnderWhatItsOperatorSets) {
   EXPECT_EQ(summary["samples"], 4 * 4 * 2);
 }
 
-TEST(Resuming, ResumeWhereMachinesShareNoDisk) {
+TEST(Resuming, NeedsNoSharedDisk) {
   const tests::Scratch scratch;
   const auto train = [&](const std::vector<std::string>& options) {
     const int port = tests::free_port(15000);

@@ -75,7 +75,6 @@ TEST(RoundingByOperations, HasTheBytesOfTheLoops) {
   }
 }
 
-/// Bytes of a message begin anywhere.
 TEST(RoundingByOperations, HasTheBytesOfTheLoopsWhereABlockIsNotFinite) {
   for (const auto payload : kPayloads) {
     for (const float odd : {std::numeric_limits<float>::infinity(), std::nanf(""), 1e30f}) {
@@ -90,6 +89,7 @@ TEST(RoundingByOperations, HasTheBytesOfTheLoopsWhereABlockIsNotFinite) {
   }
 }
 
+/// Bytes of a message begin anywhere.
 TEST(RoundingByOperations, ReadsWhatBeginsAtAnOddByte) {
   const Extent extent{131, 9};
   const at::Tensor values = awkward_values(extent.size());

@@ -1,5 +1,4 @@
 #include "prunex/train/steps/local_steps.h"
-#include "prunex/train/device.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -10,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "prunex/train/device.h"
 
 namespace prunex::train {
 namespace {
