@@ -104,4 +104,11 @@ void guard_gru(const torch::jit::Stack& arguments);
 void guard_rnn(const torch::jit::Stack& arguments);
 void detour_convolution(torch::jit::Stack& arguments);
 
+// operation_macs.cpp
+AxisProducts convolution_macs(const Graph& graph, const Node& node);
+AxisProducts recurrent_macs(const Graph& graph, const Node& node);
+AxisProducts product_macs(const Graph& graph, const Node& node);
+AxisProducts einsum_macs(const Graph& graph, const Node& node);
+AxisProducts attention_macs(const Graph& graph, const Node& node);
+
 }  // namespace prunex::program

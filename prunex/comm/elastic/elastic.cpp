@@ -2,119 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <sstream>
-#include <thread>
-#include <utility>
+#include <stdexcept>
 
-#include "prunex/comm/meet/rendezvous.h"
 #include "prunex/comm/meet/store.h"
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kAskEvery{20};               // between two looks at who has come
-constexpr milliseconds kConnectWithin{5'000};       // for those who were told to connect, at least
-constexpr milliseconds kGpusConnectWithin{60'000};  // NCCL makes each group within seconds, on many machines more
-constexpr milliseconds kConnectsSoon{200};          // who takes longer is asked for signs of life
-
-}  // namespace
-
-/// Asks for signs of life of ranks that have not come.
-class Elastic::Inquiries {
- public:
-  Inquiries(const Elastic& of, Missing& missing) : of_(of), missing_(missing), calls_(of.door_key(), of.report()) {}
-
-  /// Whether somebody has gone on without this node.
-  bool is_out() const { return is_out_; }
-
-  void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
-    for (const int node : nodes) {
-      for (int i = 0; i < of_.ranks_of_[static_cast<size_t>(node)]; ++i) {
-        const bool came =
-            std::any_of(here.begin(), here.end(), [&](const Report& r) { return r.node == node && r.local_rank == i; });
-        if (!came) ask(node, i);
-      }
-    }
-  }
-
- private:
-  void ask(int node, int local_rank) {
-    const auto presence =
-        calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)], of_.patience_with(node));
-    if (presence == Presence::kEnded) missing_.dead.insert(node);
-    if (presence == Presence::kSilent) missing_.silent.insert(node);
-    if (presence == Presence::kWentOn) is_out_ = true;
-  }
-
-  const Elastic& of_;
-  Missing& missing_;
-  RollCall calls_;
-  bool is_out_ = false;
-};
-
-/// While the ranks of a roster connect: if one is lost meanwhile, the others do not wait until it should have come.
-class Elastic::Escort {
- public:
-  Escort(Elastic& of, const Roster& roster) : of_(of), roster_(roster), thread_([this] { watch(); }) {}
-  ~Escort() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Escort(const Escort&) = delete;
-  Escort& operator=(const Escort&) = delete;
-
- private:
-  bool over_after(milliseconds pause) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, pause, [this] { return over_; });
-  }
-
-  /// Without a store nobody connects.
-  void watch() {
-    if (over_after(kConnectsSoon)) return;
-    Missing missing;
-    Inquiries others(of_, missing);
-    while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
-      others.ask(roster_.nodes, {});
-      if (over_after(kAskEvery)) return;
-    }
-    of_.store_.reset();
-  }
-
-  Elastic& of_;
-  const Roster& roster_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread thread_;
-};
-
-std::string Elastic::Decision::text() const {
-  return fmt::format("{} {} {}", committed, store.text(), roster.text());
-}
-
-Elastic::Decision Elastic::Decision::from_text(const std::string& text) {
-  Decision decision;
-  std::istringstream fields(text);
-  const bool fits =
-      static_cast<bool>(fields >> decision.committed) && decision.store.read(fields) && decision.roster.read(fields);
-  if (!fits) throw std::runtime_error("[comm] a decision that is none");
-  return decision;
-}
 
 Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     : ranks_(ranks),
@@ -200,165 +97,6 @@ Report Elastic::report() const {
           .entered = entered_};
 }
 
-Change Elastic::regroup() {
-  ranks_.watch->abort_switch()->abort("the nodes regroup");
-  if (const auto rank = ranks_.watch->silent_rank()) {
-    silent_ = formed_.nodes[static_cast<size_t>(ranks_.layout.node_of(*rank))];
-  }
-  return settle(std::nullopt);
-}
-
-/// Connects as decided, or as is decided next if somebody does not come.
-Change Elastic::settle(std::optional<Decision> decision) {
-  const auto begin = Clock::now();
-  const Roster before = formed_;
-  for (;; decision.reset()) {
-    if (!decision) decision = seek();
-    if (agreed_.size() == kMostAgreed) {
-      throw std::runtime_error(fmt::format("[comm] the nodes met {} times and could never connect", kMostAgreed));
-    }
-    agreed_.push_back(decision->roster);
-    seen_ = std::max(seen_, decision->roster.epoch);
-    try {
-      std::optional<Escort> escort;
-      if (store_) escort.emplace(*this, decision->roster);
-      Hierarchy next = connect_in(*decision);
-      escort.reset();  // it reads ranks_
-      ranks_ = std::move(next);
-      break;
-    } catch (const std::runtime_error& error) {
-      say(fmt::format("{}: the nodes meet again", error.what()));
-      store_.reset();
-      door_->dismiss();
-    }
-  }
-  store_.reset();
-  silent_.reset();
-  formed_ = decision->roster;
-  agreed_.clear();
-  door_->dismiss();
-  door_->set_formed(formed_, door_of(formed_.nodes.front()));
-  Change change{.roster = formed_, .transactions = decision->committed};
-  committed_ = decision->committed;
-  entered_ = false;
-  for (const int node : before.nodes) {
-    if (formed_.has(node)) continue;
-    change.lost.push_back(node);
-    change.ranks_lost += ranks_of_[static_cast<size_t>(node)];
-  }
-  for (const int node : formed_.nodes) {
-    if (before.has(node)) continue;
-    change.joined.push_back(node);
-    joined_at_[node] = committed_;
-  }
-  weigh();
-  open_entrance();
-  change.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  return change;
-}
-
-/// A node that has been silent for long enough to be lost gets a second chance, not all of that time again.
-milliseconds Elastic::patience_with(int node) const {
-  return node == silent_ ? options_.silence / 2 : options_.silence;
-}
-
-std::string Elastic::without_this_node() const {
-  return fmt::format("[comm] the others went on without this node, {}", node_);
-}
-
-/// The lowest node that may be there.
-int Elastic::leader(const Missing& missing) const {
-  for (const int node : candidates({report()})) {
-    if (node == node_) return node;
-    if (missing.dead.count(node) == 0 && missing.silent.count(node) == 0) return node;
-  }
-  return node_;
-}
-
-Elastic::Decision Elastic::seek() {
-  Missing missing;
-  for (;;) {
-    const int node = leader(missing);
-    if (node == node_ && local_rank_ == 0) return lead(missing);
-    if (const auto decision = follow(node, missing)) return *decision;
-    if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
-    throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
-  }
-}
-
-/// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
-std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
-  const Endpoint& door = door_of(node);
-  const auto silence = patience_with(node);
-  Call call(door, door_key(), report(), silence);
-  for (;;) {
-    const auto answer = call.hear(kAskEvery);
-    if (!answer) continue;
-    if (answer->is_out) throw LeftBehind(without_this_node());
-    if (!answer->message.empty()) return Decision::from_text(answer->message);
-    auto presence = answer->presence;
-    if (presence == Presence::kBroken) presence = presence_at(door, door_key(), silence);
-    if (presence == Presence::kEnded) missing.dead.insert(node);
-    if (presence == Presence::kSilent) missing.silent.insert(node);
-    return std::nullopt;
-  }
-}
-
-/// As the first rank of the lowest node: waits for all who live, decides, tells them.
-Elastic::Decision Elastic::lead(Missing& missing) {
-  Inquiries others(*this, missing);
-  const auto begin = Clock::now();
-  constexpr auto kNever = Clock::time_point::max();
-  auto gives_up = kNever;
-  for (;; std::this_thread::sleep_for(kAskEvery)) {
-    std::vector<Report> here = door_->reports();
-    here.push_back(report());
-    for (const int node : complete_nodes(here, ranks_of_)) missing.silent.erase(node);
-    for (size_t node = 0; node < doors_.size(); ++node) {  // who waits to be let in goes on nowhere
-      const bool waits = std::any_of(doors_[node].begin(), doors_[node].end(),
-                                     [this](const Endpoint& door) { return door_->is_waiting(door); });
-      if (waits) missing.dead.insert(static_cast<int>(node));
-    }
-    const Verdict verdict = decide(here, missing, ranks_of_, options_.least_nodes);
-    if (missing.dead.count(node_) > 0) {
-      throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
-    }
-    if (others.is_out()) throw LeftBehind(without_this_node());
-    switch (verdict.kind) {
-      case Verdict::Kind::kGo:
-        return decided(verdict);
-      case Verdict::Kind::kTooFew:
-        throw std::runtime_error("[comm] " + verdict.why);
-      case Verdict::Kind::kWait:
-        gives_up = kNever;
-        if (Clock::now() - begin > options_.timeout) {
-          missing.silent.insert(verdict.waiting.begin(), verdict.waiting.end());
-        }
-        others.ask(verdict.waiting, here);
-        break;
-      case Verdict::Kind::kNoQuorum:
-        if (gives_up == kNever) {
-          gives_up = Clock::now() + options_.patience;
-          say(fmt::format("{}; looking for them for {} s", verdict.why, options_.patience.count() / 1000));
-        }
-        if (Clock::now() > gives_up) {
-          throw std::runtime_error(
-              fmt::format("[comm] {}: gave up after {} s", verdict.why, options_.patience.count() / 1000));
-        }
-        const std::vector<int> silent(missing.silent.begin(), missing.silent.end());
-        others.ask(silent, here);
-        break;
-    }
-  }
-}
-
-Elastic::Decision Elastic::decided(const Verdict& verdict) {
-  const Decision decision{
-      .roster = verdict.roster, .committed = verdict.committed, .store = open_store(verdict.roster)};
-  door_->tell(decision.roster, decision.text());
-  return decision;
-}
-
 /// Where the ranks of the roster, and so many new ones, meet.
 Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
   int ranks = newcomers;
@@ -390,17 +128,6 @@ int Elastic::sites_of(const Roster& roster) const {
   const bool equal =
       std::all_of(nodes.begin(), nodes.end(), [&](const auto& site) { return site.second == nodes.begin()->second; });
   return equal && !nodes.empty() ? static_cast<int>(nodes.size()) : 1;
-}
-
-Hierarchy Elastic::connect_in(const Decision& decision) const {
-  const auto within = std::max(ranks_.device.is_cuda() ? kGpusConnectWithin : kConnectWithin, 2 * options_.silence);
-  Join join(within);
-  const Layout layout = layout_of(decision.roster);
-  const auto store =
-      layout.world_size() == 1
-          ? make_memory_store()
-          : reach_store({decision.store.host, decision.store.port, store_key(ranks_.privacy, token_)}, join);
-  return ranks_.connect_others(layout, *store, within);
 }
 
 }  // namespace prunex::comm
