@@ -143,7 +143,7 @@ class PeerSockets {
       const ssize_t sent =
           peer.link.send(reinterpret_cast<char*>(&peer.said) + peer.bytes, sizeof(peer.said) - peer.bytes);
       if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+      if (sent < 0 && is_later(errno)) return false;
       if (sent < 0) fail(peer.rank, "closed the connection");
       peer.bytes += static_cast<size_t>(sent);
     }
@@ -157,7 +157,7 @@ class PeerSockets {
       const size_t missing = sizeof(visitor.said) - visitor.bytes;
       const ssize_t count = visitor.link.receive(reinterpret_cast<char*>(&visitor.said) + visitor.bytes, missing);
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+      if (count <= 0) return count == 0 || !is_later(errno);
       visitor.bytes += static_cast<size_t>(count);
     }
     const bool expected = visitor.said > group_.rank && visitor.said < size();

@@ -202,7 +202,7 @@ class StoreServer::Loop {
       const ssize_t count = client.link.receive(buffer, sizeof(buffer));
       if (count == 0) return false;
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (count < 0) return is_later(errno);
       client.received.append(buffer, static_cast<size_t>(count));
     }
     return true;
@@ -211,7 +211,7 @@ class StoreServer::Loop {
     while (!client.unsent.empty()) {
       const ssize_t sent = client.link.send(client.unsent.data(), client.unsent.size());
       if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (sent < 0) return is_later(errno);
       client.unsent.erase(0, static_cast<size_t>(sent));
     }
     return true;

@@ -96,7 +96,7 @@ struct Mesh::Lane {
       return true;
     }
     if (errno == EINTR) return true;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) broken = kClosed;
+    if (!is_later(errno)) broken = kClosed;
     return false;
   }
 
