@@ -68,6 +68,19 @@ TEST(MetricsFile, SaysThatAChangeOfNodesCouldNotBeWritten) {
   EXPECT_THAT(file.problem(), HasSubstr("membership.jsonl"));
 }
 
+TEST(MetricsFile, KeepsAChangeOfNodesUntilItsFileCanBeOpened) {
+  const tests::Scratch scratch;
+  std::filesystem::create_directory(scratch / "membership.jsonl");
+  MetricsFile file(scratch.path(), false);
+  testing::internal::CaptureStderr();
+  file.append(comm::Change(), 7);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("membership.jsonl"));
+  EXPECT_THAT(file.problem(), HasSubstr("membership.jsonl"));
+  std::filesystem::remove(scratch / "membership.jsonl");
+  EXPECT_EQ(file.problem(), "");
+  EXPECT_THAT(text_of(scratch / "membership.jsonl"), HasSubstr("\"exchange\":7"));
+}
+
 TEST(KeptExchanges, MayAllBeMissing) {
   const auto [text, said] = kept("");
   EXPECT_EQ(text, "");

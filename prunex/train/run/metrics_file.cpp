@@ -69,10 +69,15 @@ void MetricsFile::append(const Metrics& metrics) {
 }
 
 void MetricsFile::append(const comm::Change& change, int64_t exchange) {
-  attempt([&] {
-    if (!changes_) changes_.emplace(directory_ + "/membership.jsonl");
-    changes_->append(to_json(change, exchange) + "\n");
-  });
+  unopened_ += to_json(change, exchange) + "\n";
+  attempt([&] { append_changes(); });
+}
+
+/// Their file is there once nodes have come or gone.
+void MetricsFile::append_changes() {
+  if (unopened_.empty()) return;
+  if (!changes_) changes_.emplace(directory_ + "/membership.jsonl");
+  changes_->append(std::exchange(unopened_, ""));
 }
 
 void MetricsFile::attempt(const std::function<void()>& write) {
@@ -88,6 +93,7 @@ std::string MetricsFile::problem() {
   try {
     lines_.flush();
     if (events_) events_->flush();
+    append_changes();
     if (changes_) changes_->flush();
     return "";
   } catch (const std::runtime_error& error) {

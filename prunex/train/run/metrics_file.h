@@ -30,10 +30,12 @@ class MetricsFile {
 
  private:
   void attempt(const std::function<void()>& write);
+  void append_changes();
 
   const std::string directory_;
   io::GrowingFile lines_;
   std::optional<io::GrowingFile> events_, changes_;
+  std::string unopened_;  // changes, as long as their file cannot be opened
   bool said_ = false;
 };
 
