@@ -16,12 +16,13 @@ from prunex._library import library
 _FLOATS = (torch.float32, torch.float64)
 
 
-def plain(model: nn.Module) -> nn.Module:
-    """The module itself, of one that torch.compile has wrapped."""
+def plain(model: nn.Module, instead: str = "") -> nn.Module:
+    """The module itself, of one that torch.compile has wrapped. instead: what else serves DistributedDataParallel."""
     model = getattr(model, "_orig_mod", model)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module")
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ValueError("`model`: got a DistributedDataParallel, which averages gradients in every step; wanted the "
-                         "module in it, or prunex.comm_hook")
+        raise ValueError(f"`model`: got a DistributedDataParallel, wanted the module in it, `.module`{instead}")
     return model
 
 
@@ -54,6 +55,8 @@ def expect_exchangeable(model: nn.Module) -> None:
 
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
     """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
     if whole:
         expect_followable(optimizer)
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}

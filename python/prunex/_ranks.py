@@ -2,11 +2,17 @@
 
 import datetime
 import itertools
+import math
+import operator
 import os
 import socket
-from collections.abc import Iterable
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -52,18 +58,40 @@ def expect_equal(settings: dict[str, str], process_group: dist.ProcessGroup | No
             raise ValueError(f"`{name}`: rank 0 has {first}, rank {rank} {its}; wanted the same on all ranks")
 
 
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """As a number. Raises ValueError that names the argument for what is none, or below the least."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise ValueError(f"`{name}`: got {value!r}, wanted {'a whole number, ' if number is None else ''}{least} or more")
+    return number
+
+
+def seconds(timeout: float | datetime.timedelta) -> float:
+    """As a number. Raises ValueError for what is no time to wait."""
+    try:
+        number = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < 1e9:
+        raise ValueError(f"`timeout`: got {timeout!r}, wanted seconds above 0")
+    return number
+
+
 def _node_of_this_rank() -> str:
     """The same on the ranks of a node: torchrun counts nodes, other launchers leave the machine's name."""
     return os.environ.get("GROUP_RANK") or socket.gethostname()
 
 
-def _node_sizes(group: dist.ProcessGroup, ranks_per_node: int | None) -> list[int]:
-    size = dist.get_world_size(group)
+def _node_sizes(nodes: Sequence[str], ranks_per_node: int | None) -> list[int]:
+    """nodes: of every rank."""
+    size = len(nodes)
     if ranks_per_node is not None:
-        if ranks_per_node < 1 or size % ranks_per_node != 0:
+        if whole("ranks_per_node", ranks_per_node) > size or size % ranks_per_node != 0:
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, wanted a divisor of the {size} ranks")
         return [ranks_per_node] * (size // ranks_per_node)
-    nodes = gathered(_node_of_this_rank(), group)
     runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(nodes)]
     if len({node for node, _ in runs}) < len(runs):
         raise ValueError(f"`process_group`: the ranks of a node must follow one another, got them on nodes {nodes}")
@@ -104,19 +132,67 @@ class _Groups:
         return name
 
 
+def _bytes_of(tensor: Tensor) -> Tensor:
+    """A copy of what it holds, which every backend sends, whatever the type and layout."""
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return plain.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+
 def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None) -> None:
     """What the first rank has. Collective."""
     if not dist.is_initialized():
         return
     group = _all_of(process_group)
     for tensor in tensors:
-        dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group)
+        data = _bytes_of(tensor)
+        dist.broadcast(data, dist.get_global_rank(group, 0), group)
+        with torch.no_grad():
+            plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+            plain.copy_(data.view(plain.dtype).view(plain.shape))
 
 
-def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, timeout: float,
-         apart: bool = False) -> library.Ranks:
-    """The groups of this rank. Collective; a process without torch.distributed is alone. apart: of connections of their
-    own, for calls that others' calls do not wait for."""
+@dataclass
+class _Connections:
+    """Process groups that were made for ranks like these, and whether others may have them: those before are gone, and
+    nothing has failed on them."""
+
+    sizes: tuple[int, ...]
+    timeout: float
+    names: tuple[str, str, str]
+    are_free: bool = False
+
+
+# torch.distributed ends no group before all of them: what a strategy leaves, the next one takes. By the group that was
+# asked for, in whose ranks alone the list is the same; it is gone with that group.
+_made_of: weakref.WeakKeyDictionary[dist.ProcessGroup, list[_Connections]] = weakref.WeakKeyDictionary()
+
+
+class Ranks(library.Ranks):
+    """The groups of this rank. Gives its connections back when it goes."""
+
+    _connections: _Connections | None = None
+
+    def __init__(self, sizes: Sequence[int], rank: int, timeout: float, connections: _Connections | None) -> None:
+        names = ("", "", "")
+        if connections is not None:
+            names, connections.are_free = connections.names, False
+        super().__init__(list(sizes), rank, *names, timeout)
+        self.node_sizes, self._connections = list(sizes), connections
+
+    def __del__(self) -> None:
+        if self._connections is not None:
+            self._connections.are_free = self.sound()
+
+    def warn_of(self, payload: str | None) -> None:
+        """Where it has no effect."""
+        if payload not in (None, "fp32") and len(self.node_sizes) == 1 and self.node_sizes[0] > 1:
+            warnings.warn(f"`payload`: got {payload}, which is for what crosses nodes, and all {self.node_sizes[0]} "
+                          "ranks are on one; `ranks_per_node=1` takes each for a node", stacklevel=4)
+
+
+def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, timeout: float) -> Ranks:
+    """The groups of this rank, on connections that neither the loop's own calls use nor another strategy's. Collective;
+    a process without torch.distributed is alone."""
     if not dist.is_initialized():
         if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ:
             raise ValueError(f"torch.distributed: this is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, which "
@@ -124,18 +200,30 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
         if ranks_per_node not in (None, 1):
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, this process is alone: "
                              "call torch.distributed.init_process_group first")
-        return library.Ranks([1], 0, "", "", "", timeout)
+        return Ranks([1], 0, timeout, None)
     group = _all_of(process_group)
-    rank, sizes = dist.get_rank(group), _node_sizes(group, ranks_per_node)
+    made = _made_of.setdefault(group, [])
+    everyone = gathered((_node_of_this_rank(), {c.names[0] for c in made if c.are_free}), group)
+    sizes = _node_sizes([node for node, _ in everyone], ranks_per_node)
+    rank = dist.get_rank(group)
     if sizes == [1]:
-        return library.Ranks(sizes, 0, "", "", "", timeout)
+        return Ranks(sizes, rank, timeout, None)
+    free = set.intersection(*(names for _, names in everyone))
+    for connections in made:
+        if connections.names[0] in free and (connections.sizes, connections.timeout) == (tuple(sizes), timeout):
+            return Ranks(sizes, rank, timeout, connections)
+    made.append(_Connections(tuple(sizes), timeout, _made(group, sizes, timeout)))
+    return Ranks(sizes, rank, timeout, made[-1])
+
+
+def _made(group: dist.ProcessGroup, sizes: list[int], timeout: float) -> tuple[str, str, str]:
+    """The names of new process groups: of all ranks, of this one's node, and of those that it meets on other nodes."""
     first = [sum(sizes[:node]) for node in range(len(sizes))]
     nodes = [[first[node] + i for i in range(sizes[node])] for node in range(len(sizes))]
     # ranks that not every node has talk to no other node by themselves
     rails = [[begin + i for begin in first] for i in range(min(sizes))]
     rails += [[rank] for ranks in nodes for rank in ranks[min(sizes):]]
     groups, everyone = _Groups(group, timeout), list(range(sum(sizes)))
-    as_it_is = str(group.group_name) if _serves_cpu(group) and not apart else ""
-    world = as_it_is or groups.make([everyone])
-    mine, others = (world if lists == [everyone] else groups.make(lists) for lists in (nodes, rails))
-    return library.Ranks(sizes, rank, world, mine, others, timeout)
+    world = groups.make([everyone])
+    node, rail = (world if lists == [everyone] else groups.make(lists) for lists in (nodes, rails))
+    return world, node, rail

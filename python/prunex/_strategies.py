@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -21,13 +23,21 @@ Exchange = library.Exchange
 Value = str | int | float | bool | Sequence[str]
 
 
-def _word(value: Value) -> str:
+def _word(name: str, value: Value) -> str:
     """As the command line would say it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float, numbers.Number)):
         return str(value)
-    return value if isinstance(value, str) else ",".join(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
+        return ",".join(value)
+    raise ValueError(f"`{name}`: got {value!r}, wanted a word, a number, True or False, or a list of words")
+
+
+# Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
+_in_context: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.WeakKeyDictionary()
 
 
 def _largest(optimizer: torch.optim.Optimizer, setting: str) -> float:
@@ -59,7 +69,7 @@ class _Strategy:
                  total_steps: int | None = None, example: Any = None,
                  learning_rate: float | Callable[[int], float] | None = None,
                  process_group: dist.ProcessGroup | None = None, ranks_per_node: int | None = None,
-                 timeout: float = 1800, **options: Value) -> None:
+                 timeout: float | datetime.timedelta = 1800, **options: Value) -> None:
         """Broadcasts rank 0's weights; collective, with the same arguments on all ranks.
 
         model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters.
@@ -67,7 +77,8 @@ class _Strategy:
         tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
         optimizer, the largest of its groups, as a number or a function of step 1, 2, …, which the pull of ADMM follows;
         without, that of the optimizer now. process_group: its ranks, node by node; without, all of torch.distributed,
-        or this process alone. ranks_per_node: without, as the launcher says. timeout: seconds to wait for another rank.
+        or this process alone. ranks_per_node: without, as the launcher says. timeout: seconds, or a timedelta, to wait
+        for another rank in an exchange.
         options: as the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`,
         `keep="macs=0.5"`, `outer_lr=1`, …
 
@@ -75,10 +86,13 @@ class _Strategy:
         """
         if total_steps is None and options.get("overlap"):
             raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
-        self.model = _modules.plain(model)
+        self.model = _modules.plain(model, ": a strategy takes the place of averaging gradients in every step, which "
+                                           "prunex.comm_hook makes smaller")
         self.optimizer = optimizer
-        if sync_every < 1:
-            raise ValueError(f"`sync_every`: got {sync_every}, wanted 1 or more")
+        sync_every, timeout = _ranks.whole("sync_every", sync_every), _ranks.seconds(timeout)
+        if total_steps is not None:
+            total_steps = _ranks.whole("total_steps", total_steps)
+        words = {name: _word(name, value) for name, value in options.items()}
         self._wants_all = self._name == "hsadmm" or example is not None
         _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
@@ -93,6 +107,7 @@ class _Strategy:
         self._masked = False
         self._follows = True  # the module's code can do without what goes
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._entered = False
         program = None if example is None else _modules.exported(self.model, example)
         self._example = example
         groups = options.get("groups", "auto")
@@ -108,8 +123,6 @@ class _Strategy:
             raise ValueError("`total_steps`: got none; masks want it, or `prune_end` and `freeze_after`")
         if total_steps is None and self._name == "hsadmm":
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
-        if total_steps is not None and total_steps < 1:
-            raise ValueError(f"`total_steps`: got {total_steps}, wanted 1 or more")
         steps = total_steps or 0
         sums = isinstance(optimizer, torch.optim.SGD)
         pulls = self._name == "hsadmm"
@@ -120,15 +133,18 @@ class _Strategy:
         rates = _learning_rates(learning_rate, optimizer, steps) if pulls else [1.0]
         self._told = rates[0] if pulls and learning_rate is None else math.inf
         momentum = _largest(optimizer, "momentum") if sums else 0.0
-        words = {name: _word(value) for name, value in options.items()}
         self._settings = {"strategy": self._name, "sync_every": str(sync_every), **words}
+        if self._has_masks or pulls or options.get("overlap"):
+            self._settings["total_steps"] = str(total_steps)
+        if pulls:
+            self._settings["learning_rate"] = f"{rates[0]} … {rates[-1]} ({hash(tuple(rates)):x})"
+            self._settings["the optimizer's momentum"] = str(momentum)
         _ranks.expect_equal({**self._settings, "total_steps": str(total_steps), "example": str(example is not None),
-                             "ranks_per_node": str(ranks_per_node),
-                             "learning_rate": f"{rates[0]} … {rates[-1]} ({hash(tuple(rates)):x})",
-                             "the optimizer's momentum": str(momentum)}, process_group)
-        ranks = _ranks.join(process_group, ranks_per_node, timeout, apart=bool(options.get("overlap")))
+                             "ranks_per_node": str(ranks_per_node), "timeout": str(timeout)}, process_group)
+        self._ranks = _ranks.join(process_group, ranks_per_node, timeout)
         self._strategy = library.Strategy(self._name, *_modules.weights(self.model), list(words.items()), sync_every,
-                                          steps, momentum, rates, ranks, program)
+                                          steps, momentum, rates, self._ranks, program)
+        self._ranks.warn_of(words.get("payload"))
         self._overlap = int(words.get("overlap", 0))
         self._waits_at = total_steps if self._overlap else None
         self._process_group = process_group
@@ -142,6 +158,10 @@ class _Strategy:
             warnings.warn(doubt, stacklevel=2)
 
     def __enter__(self) -> Self:
+        if (other := _in_context.get(self.optimizer)) is not None:
+            raise ValueError(f"`optimizer`: its steps count for a {other} already, whose context has not ended")
+        _in_context[self.optimizer] = type(self).__name__
+        self._entered = True
         self._handles = [self.optimizer.register_step_pre_hook(self._before_step),
                          self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
         return self
@@ -151,6 +171,7 @@ class _Strategy:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        _in_context.pop(self.optimizer, None)
         if kind is None:
             self.finish()
 
@@ -190,6 +211,8 @@ class _Strategy:
         self.step += 1
         if self.step % self.sync_every in (0, self._overlap) or self.step == self.total_steps:
             self._look_again()
+        if self.step % self.sync_every == 0 or self.step == self.total_steps:
+            self._meet(ends=False)
         self._note(self._strategy.after_update(self.step))
 
     def _note(self, exchange: Exchange | None) -> None:
@@ -199,6 +222,23 @@ class _Strategy:
         self._synced = self.step - exchange.overlapped
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
+
+    def _meet(self, ends: bool) -> tuple[int, bool]:
+        """Before an exchange: the ranks are as far, or all at the end of their loops. Returns how many intervals have
+        begun, and whether any rank has steps to exchange; raises ValueError on all ranks otherwise."""
+        everyone = self._ranks.gathered([self.step, ends, self.step > self._synced])
+        if not all(ended for _, ended, _ in everyone) and len({(step, ended) for step, ended, _ in everyone}) > 1:
+            said = [f"rank {rank} {'ends its loop' if ended else 'exchanges'} after step {step}"
+                    for rank, (step, ended, _) in enumerate(everyone)]
+            other = next(said[rank] for rank, far in enumerate(everyone) if far[:2] != everyone[0][:2])
+            raise ValueError(f"`optimizer`: {said[0]}, {other}; wanted equally many steps on all ranks, on batches as a "
+                             "DistributedSampler deals them out")
+        return max(-(-step // self.sync_every) for step, _, _ in everyone), any(news for _, _, news in everyone)
+
+    def _on_its_way(self) -> int:
+        """The step after which the exchange began that runs beside the loop (`overlap`); 0: there is none."""
+        begun = self.step - self.step % self.sync_every
+        return begun if self._synced < begun else 0
 
     def _look_again(self) -> None:
         """The module's tensors may be other objects by now, but none of another name, size or type."""
@@ -226,9 +266,13 @@ class _Strategy:
     def finish(self) -> None:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
+        if not self._entered:
+            raise ValueError(f"finish: no step was counted, wanted `with` this {type(self).__name__} around the loop")
         self._look_again()
-        if self.step > self._synced:
-            intervals = -(-self.step // self.sync_every)
+        if (on_its_way := self._on_its_way()) and self.total_steps is not None:
+            self._note(self._strategy.after_update(min(on_its_way + self._overlap, self.total_steps - 1)))
+        intervals, exchanges = self._meet(ends=True)
+        if exchanges:
             self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
@@ -263,8 +307,7 @@ class _Strategy:
         first do nothing, nor does one while an exchange is on its way (`overlap`)."""
         if not self._has_masks:
             raise ValueError("cut: there are no masks, wanted `example` and `groups`")
-        on_its_way = self._synced < self.step - self.step % self.sync_every
-        if self._cut is not None or not self._masked or not self._follows or on_its_way:
+        if self._cut is not None or not self._masked or not self._follows or self._on_its_way():
             return None
         removable = self._strategy.removable()
         if removable.empty():
@@ -301,13 +344,13 @@ class _Strategy:
         after an exchange. Every rank has its own."""
         everyone, node, rank = self._strategy.state()
         return {"settings": self._settings, "step": self.step, "synced": self._synced, "masked": self._masked,
-                "global": everyone, "node": node, "rank": rank, "of_rank": self._rank,
+                "global": everyone, "node": node, "rank": rank, "of_rank": self._rank, "nodes": self._ranks.node_sizes,
                 "cut": None if self._cut is None else self._cut.values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
         optimizer are cut first: load their states afterwards. Collective."""
-        wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "cut"}
+        wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
         if missing := sorted(wanted - state.keys()):
             raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
         if differs := _ranks.first_difference(state["settings"], self._settings):
@@ -316,6 +359,12 @@ class _Strategy:
         if (state["node"] or state["rank"]) and state["of_rank"] != self._rank:
             raise ValueError(f"state_dict: it is that of rank {state['of_rank']}, this is rank {self._rank}: every rank "
                              "has its own")
+        if (state["node"] or state["rank"]) and state["nodes"] != self._ranks.node_sizes:
+            raise ValueError(f"state_dict: it was saved on nodes of {state['nodes']} ranks, these are of "
+                             f"{self._ranks.node_sizes}")
+        if self._cut is not None:
+            raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
+                             "module")
         # from wherever torch.load has put it: parts of it are the host's
         everyone, node, rank = ({name: tensor.cpu() for name, tensor in state[part].items()}
                                 for part in ("global", "node", "rank"))

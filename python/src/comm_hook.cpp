@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "prunex/prune/words.h"
+#include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/strategies/gradients/gradient_strategy.h"
 #include "python/src/bindings.h"
@@ -79,6 +80,18 @@ class RoundedBucket {
     for (at::Tensor left : {feedback_.sent, feedback_.returned}) left.zero_();
   }
 
+  TensorDict state() const {
+    TensorDict state;
+    state.insert("sent", feedback_.sent);
+    state.insert("returned", feedback_.returned);
+    return state;
+  }
+  void load(const TensorDict& state) {
+    const at::Tensor& sent = strategies::saved(state, "sent", feedback_.sent.sizes());
+    feedback_.returned.copy_(strategies::saved(state, "returned", feedback_.returned.sizes()));
+    feedback_.sent.copy_(sent);
+  }
+
  private:
   comm::Hierarchy& hierarchy() const { return ranks_->hierarchy(); }
   /// Nodes of different sizes are taken for ranks of one kind.
@@ -137,6 +150,18 @@ class SparseBucket {
     for (auto& kept : strategy_->state().rank) kept.value().zero_();
   }
 
+  TensorDict state() const {
+    const strategies::State own = strategy_->state();
+    TensorDict state = own.rank;
+    for (const char* number : {"step", "progress"}) state.insert(number, own.global[number]);
+    return state;
+  }
+  void load(const TensorDict& state) {
+    strategies::State before;
+    before.global = before.rank = state;
+    strategy_->go_back(before);
+  }
+
  private:
   std::shared_ptr<Ranks> ranks_;
   Replica replica_;
@@ -158,34 +183,48 @@ void average(Bucket& bucket, const nb::sequence& gradients) {
   bucket.average(tensors);
 }
 
+/// What average() and its state have in common.
+template <class Bucket>
+void bind_exchange(nb::class_<Bucket>& bucket) {
+  bucket.def("average", &average<Bucket>, nb::sig("def average(self, gradients: Sequence[torch.Tensor]) -> None"))
+      .def(
+          "state", [](const Bucket& self) { return to_python(self.state()); },
+          nb::sig("def state(self) -> dict[str, torch.Tensor]"))
+      .def(
+          "load",
+          [](Bucket& self, const nb::dict& state) {
+            const at::NoGradGuard no_grad;
+            self.load(dictionary_of(state));
+          },
+          nb::sig("def load(self, state: dict[str, torch.Tensor]) -> None"));
+}
+
 }  // namespace
 
 void bind_gradient_exchanges(nb::module_& module) {
-  const nb::sig kAverage("def average(self, gradients: Sequence[torch.Tensor]) -> None");
-  nb::class_<RoundedBucket>(module, "RoundedBucket")
-      .def(
-          "__init__",
-          [](RoundedBucket* self, const nb::sequence& gradients, const std::string& payload,
-             std::shared_ptr<Ranks> ranks) {
-            const Payload meaning = rounded_payload(payload);
-            new (self) RoundedBucket(tensors_of(gradients), meaning, std::move(ranks));
-          },
-          nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], payload: str, ranks: Ranks) -> None"))
-      .def("average", &average<RoundedBucket>, kAverage);
+  nb::class_<RoundedBucket> rounded(module, "RoundedBucket");
+  rounded.def(
+      "__init__",
+      [](RoundedBucket* self, const nb::sequence& gradients, const std::string& payload, std::shared_ptr<Ranks> ranks) {
+        const Payload meaning = rounded_payload(payload);
+        new (self) RoundedBucket(tensors_of(gradients), meaning, std::move(ranks));
+      },
+      nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], payload: str, ranks: Ranks) -> None"));
+  bind_exchange(rounded);
 
-  nb::class_<SparseBucket>(module, "SparseBucket")
-      .def(
-          "__init__",
-          [](SparseBucket* self, const nb::sequence& gradients, double density, bool dgc, double momentum,
-             int64_t warmup_steps, std::shared_ptr<Ranks> ranks) {
-            const auto tensors = tensors_of(gradients);
-            const auto options = top_k_options(density, dgc, momentum, warmup_steps);
-            const nb::gil_scoped_release released;
-            new (self) SparseBucket(tensors, options, std::move(ranks));
-          },
-          nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], density: float, dgc: bool, momentum: float, "
-                  "warmup_steps: int, ranks: Ranks) -> None"))
-      .def("average", &average<SparseBucket>, kAverage);
+  nb::class_<SparseBucket> sparse(module, "SparseBucket");
+  sparse.def(
+      "__init__",
+      [](SparseBucket* self, const nb::sequence& gradients, double density, bool dgc, double momentum,
+         int64_t warmup_steps, std::shared_ptr<Ranks> ranks) {
+        const auto tensors = tensors_of(gradients);
+        const auto options = top_k_options(density, dgc, momentum, warmup_steps);
+        const nb::gil_scoped_release released;
+        new (self) SparseBucket(tensors, options, std::move(ranks));
+      },
+      nb::sig("def __init__(self, gradients: Sequence[torch.Tensor], density: float, dgc: bool, momentum: float, "
+              "warmup_steps: int, ranks: Ranks) -> None"));
+  bind_exchange(sparse);
 
   module.def(
       "average_exactly",
@@ -197,9 +236,7 @@ void bind_gradient_exchanges(nb::module_& module) {
       },
       nb::sig("def average_exactly(gradients: torch.Tensor, ranks: Ranks) -> None"));
   module.def("check_payload", [](const std::string& payload) { rounded_payload(payload); });
-  module.def("check_top_k", [](double density, bool dgc, double momentum, int64_t warmup_steps) {
-    top_k_options(density, dgc, momentum, warmup_steps);
-  });
+  module.def("check_density", [](double density) { top_k_options(density, false, 0, 0); });
 }
 
 }  // namespace prunex::python

@@ -1,5 +1,7 @@
 #include "python/src/process_groups.h"
 
+#include <ATen/ATen.h>
+
 #include <chrono>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -24,6 +26,23 @@ Ranks::Ranks(std::vector<int> node_sizes, int rank, const GroupNames& names, dou
   hierarchy_ = comm::make_hierarchy(
       layout, groups, limit,
       {.abort_switch = std::make_shared<comm::AbortSwitch>(), .on_wait = [this] { hear_signals(); }});
+}
+
+std::vector<std::vector<int64_t>> Ranks::gathered(const std::vector<int64_t>& numbers) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  const int64_t ranks = hierarchy_.layout.world_size();
+  const at::Tensor input = at::tensor(numbers, at::kLong).repeat({ranks});
+  at::Tensor output = at::empty({ranks, count}, at::kLong);
+  std::vector<comm::Range> to_each;
+  for (int64_t r = 0; r < ranks; ++r) to_each.push_back({r * count, (r + 1) * count});
+  run([&] { hierarchy_.world->all_to_all(output, input, to_each); });
+
+  std::vector<std::vector<int64_t>> everyone;
+  for (const int64_t* own = output.const_data_ptr<int64_t>(); everyone.size() < static_cast<size_t>(ranks);
+       own += count) {
+    everyone.emplace_back(own, own + count);
+  }
+  return everyone;
 }
 
 void Ranks::hear_signals() {

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,15 @@ class Ranks {
 
   comm::Hierarchy& hierarchy() { return hierarchy_; }
 
+  /// Every rank's numbers, as many of each. Collective; every rank tells every other one at once, so that it takes one
+  /// latency. Not counted among what exchanges send.
+  std::vector<std::vector<int64_t>> gathered(const std::vector<int64_t>& numbers);
+
+  /// Whether nothing has failed on the connections, in run() or as give_up() says: others may have them then, once this
+  /// is gone.
+  bool sound() const { return sound_; }
+  void give_up() { sound_ = false; }
+
   /// Calls `work` without the interpreter's lock. Signals are heard while it waits for others: what their handlers
   /// raise, such as KeyboardInterrupt, is thrown here, and the groups are unusable from then on.
   template <class Work>
@@ -32,6 +42,7 @@ class Ranks {
       const nanobind::gil_scoped_release released;
       return work();
     } catch (...) {
+      sound_ = false;
       rethrow();
     }
   }
@@ -41,6 +52,7 @@ class Ranks {
   [[noreturn]] void rethrow();
 
   std::unique_ptr<nanobind::python_error> raised_;
+  bool sound_ = true;
   comm::Hierarchy hierarchy_;
 };
 

@@ -145,18 +145,25 @@ class LoopStrategy {
     return exchange;
   }
 
-  /// Afterwards the statistics are the same on all ranks, too: with a rounded payload they were each rank's own.
+  /// Afterwards all ranks have the same buffers, too: the mean of statistics, which with a rounded payload were each
+  /// rank's own, and the first rank's of whole numbers.
   void finish() {
     ranks_->run([&] {
       strategy_->finish();
       const at::NoGradGuard no_grad;
       const comm::Hierarchy& ranks = ranks_->hierarchy();
-      if (options_.exchange.payload == strategies::Payload::kFp32) return;
+      const bool are_equal = options_.exchange.payload == strategies::Payload::kFp32;
       for (const auto& buffer : strategy_->product().buffers) {
-        at::Tensor statistics = buffer.value();
-        if (!statistics.is_floating_point()) continue;
-        ranks.world->all_reduce(statistics);
-        statistics.div_(ranks.layout.world_size());
+        at::Tensor own = buffer.value();
+        if (own.is_floating_point()) {
+          if (are_equal) continue;
+          ranks.world->all_reduce(own);
+          own.div_(ranks.layout.world_size());
+        } else {
+          at::Tensor first = own.contiguous();
+          ranks.world->broadcast(first);
+          own.copy_(first);
+        }
       }
     });
   }
@@ -249,10 +256,14 @@ nb::dict phases_of(const strategies::Exchange& exchange) {
 
 void bind_strategies(nb::module_& module) {
   nb::class_<Ranks>(module, "Ranks")
-      .def("__init__", [](Ranks* self, std::vector<int> node_sizes, int rank, const std::string& world,
-                          const std::string& node, const std::string& rail, double timeout) {
-        new (self) Ranks(std::move(node_sizes), rank, {world, node, rail}, timeout);
-      });
+      .def("__init__",
+           [](Ranks* self, std::vector<int> node_sizes, int rank, const std::string& world, const std::string& node,
+              const std::string& rail, double timeout) {
+             new (self) Ranks(std::move(node_sizes), rank, {world, node, rail}, timeout);
+           })
+      .def("gathered", &Ranks::gathered)
+      .def("sound", &Ranks::sound)
+      .def("give_up", &Ranks::give_up);
 
   nb::class_<strategies::Exchange>(module, "Exchange", "What an exchange has done.")
       .def_ro("index", &strategies::Exchange::index, "Its number, from 1.")

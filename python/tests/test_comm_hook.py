@@ -8,7 +8,7 @@ from ranks import CASES
 
 @pytest.mark.parametrize("ranks, case", [(ranks, case) for ranks, cases in CASES.items() for case in cases
                                          if case[0].startswith("hook")], ids=str)
-def test_averages_follow_the_exact_ones(passed, ranks, case):
+def test_on_ranks(passed, ranks, case):
     passed(ranks, *case)
 
 
@@ -19,6 +19,9 @@ def test_averages_follow_the_exact_ones(passed, ranks, case):
     ({"density": 0}, "`density`: got 0, wanted a share"),
     ({"payload": "int4", "dgc": True}, "`dgc`: goes with `density`"),
     ({"density": 0.1, "warmup_steps": 5}, "go with `dgc`"),
+    ({"density": 0.1, "dgc": True, "momentum": 1}, "`momentum`: got 1, wanted 0 or more, below 1"),
+    ({"density": 0.1, "dgc": True, "warmup_steps": -1}, "`warmup_steps`: got -1, wanted 0 or more"),
+    ({"payload": "int4", "timeout": -3}, "`timeout`: got -3, wanted seconds above 0"),
 ])
 def test_options_without_sense_are_refused(options, message):
     with pytest.raises(ValueError) as error:

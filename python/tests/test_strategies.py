@@ -1,6 +1,7 @@
 """LocalSGD, DiLoCo and HSADMM against their formulas written out in PyTorch, on real ranks."""
 
 import contextlib
+import datetime
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ def test_on_ranks(passed, ranks, case):
 def test_a_lost_rank_is_named(by_hand):
     survivor, lost = by_hand(2, "a_rank_dies")
     assert lost.returncode == 7 and survivor.returncode == 1
-    assert "RuntimeError: [comm] rank 0: all_reduce in rail 0: its connection closed (with rank 1)" in survivor.stderr
+    assert "RuntimeError: [comm] rank 0: all_to_all in world: its connection closed (with rank 1)" in survivor.stderr
 
 
 def test_an_interrupt_ends_the_wait(by_hand):
@@ -48,6 +49,12 @@ def make(strategy=prunex.DiLoCo, **options):
     ({"payload": "int3"}, "`payload`: got 'int3', wanted one of fp32"),
     ({"paylod": "int2"}, "`paylod`: no option of a strategy; did you mean 'payload'"),
     ({"sync_every": 0}, "`sync_every`: got 0, wanted 1 or more"),
+    ({"sync_every": 2.0}, "`sync_every`: got 2.0, wanted a whole number, 1 or more"),
+    ({"total_steps": True}, "`total_steps`: got True, wanted a whole number, 1 or more"),
+    ({"payload": None}, "`payload`: got None, wanted a word, a number"),
+    ({"timeout": 0}, "`timeout`: got 0, wanted seconds above 0"),
+    ({"timeout": float("inf")}, "`timeout`: got inf, wanted seconds above 0"),
+    ({"timeout": "soon"}, "`timeout`: got 'soon', wanted seconds above 0"),
     ({"outer_momentum": 1.5}, "`outer_momentum`: got 1.5"),
     ({"kappa": 0.3}, "`kappa`: diloco has no duals"),
     ({"groups": "coupled"}, "`example`: got none"),
@@ -76,6 +83,10 @@ def test_a_rank_that_does_not_know_the_others_is_refused(monkeypatch):
 
 def test_what_cannot_be_trained_is_refused():
     net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: got a list, wanted a torch.optim.Optimizer"):
+        prunex.DiLoCo(net, [])
+    with pytest.raises(ValueError, match="`model`: got a function, wanted a torch.nn.Module"):
+        prunex.DiLoCo(batch, OPTIMIZERS["sgd"](net.parameters()))
     with pytest.raises(ValueError, match="`optimizer`: it moves no parameter of the model"):
         prunex.DiLoCo(net, OPTIMIZERS["sgd"](small_network().parameters()))
     half = small_network(torch.bfloat16)
@@ -93,6 +104,26 @@ def test_what_cannot_be_trained_is_refused():
         p.requires_grad_(False)
     with pytest.raises(ValueError, match="no parameter requires gradients"):
         prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
+
+
+def test_a_loop_outside_of_the_context_is_noticed():
+    loop = make(sync_every=2, timeout=datetime.timedelta(minutes=1))
+    with pytest.raises(ValueError, match="finish: no step was counted, wanted `with` this DiLoCo around the loop"):
+        loop.finish()
+
+
+def test_steps_count_for_one_strategy_at_a_time():
+    loop = make(sync_every=2)
+    other = prunex.LocalSGD(loop.model, loop.optimizer)
+    with loop:
+        for again in (loop, other):
+            with pytest.raises(ValueError, match="`optimizer`: its steps count for a DiLoCo already"), again:
+                pass
+        train_step(loop.model, loop.optimizer, 0, 1)
+        assert loop.step == 1
+    with other:
+        train_step(loop.model, loop.optimizer, 0, 2)
+    assert (loop.step, other.step) == (1, 1)
 
 
 def test_a_process_alone_prunes_while_it_trains():
