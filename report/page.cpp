@@ -157,7 +157,8 @@ std::string maker_of(const Run& run) {
   const std::string version = run.prunex.empty() && run.summary ? run.summary->version : run.prunex;
   if (!version.empty()) text += ", prunex " + version;
   if (!run.libtorch.empty()) text += ", LibTorch " + run.libtorch;
-  return run.processor.empty() ? text : text + ", on " + run.processor;
+  const std::string machine = run.machine();
+  return machine.empty() ? text : text + ", on " + machine;
 }
 
 void add_if_several(std::vector<std::string>& lines, const Groups& groups) {

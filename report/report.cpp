@@ -51,20 +51,20 @@ std::string layout_of(const Run& run) {
 }
 
 std::string setup_of(const Task& task) {
-  std::set<std::string> layouts, processors;
+  std::set<std::string> layouts, machines;
   std::set<size_t> counts;
   for (const auto& variant : task.variants) {
     counts.insert(variant.runs.size());
     for (const Run* run : variant.runs) {
       layouts.insert(layout_of(*run));
-      processors.insert(run->processor);
+      machines.insert(run->machine());
     }
   }
-  const std::string places = joined(layouts, " or "), machines = joined(processors, "; others on ");
+  const std::string places = joined(layouts, " or "), processors = joined(machines, "; others on ");
   const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
   return fmt::format("{}; {}; {}.{}", task.title, places.empty() ? "layout unknown" : places, seeds,
-                     machines.empty() ? "" : " Processor: " + machines + ".");
+                     processors.empty() ? "" : " Processor: " + processors + ".");
 }
 
 Table own_options_table(const Task& task) {

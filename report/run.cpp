@@ -1,6 +1,7 @@
 #include "report/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -201,6 +202,7 @@ Summary parse_summary(const json& object) {
   summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
   summary.nodes = parse_nodes(object);
   summary.messages = count_messages(object);
+  if (object.contains("gpus")) summary.gpus = required<std::vector<std::string>>(object, "gpus");
   summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
   return summary;
 }
@@ -310,6 +312,11 @@ std::string Run::option(const std::string& key) const {
 int64_t Run::nodes() const {
   const auto text = option("nodes");
   return text.empty() ? 1 : count_from(text);
+}
+
+std::string Run::machine() const {
+  if (!summary || summary->gpus.empty()) return processor;
+  return fmt::format("{}{}", processor.empty() ? "" : processor + ", with ", fmt::join(summary->gpus, " and "));
 }
 
 int64_t Run::ranks() const {

@@ -101,6 +101,7 @@ struct Summary {
   int64_t parameters_dense = 0, parameters_compact = 0, macs_compact = 0;
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
+  std::vector<std::string> gpus;  ///< names; empty where it computed on processors
   Messages messages;
   Seconds seconds;
 };
@@ -162,6 +163,8 @@ struct Run {
   /// One node, and one rank on each, where nothing is said.
   int64_t nodes() const;
   int64_t ranks() const;
+  /// "AMD EPYC, AVX2, with NVIDIA H100 80GB HBM3"; empty if nothing says where it computed.
+  std::string machine() const;
 };
 
 /// What the run's local steps, and the parts of its exchanges in the nodes, take at the usual speed: for every size

@@ -2,9 +2,13 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "prunex/channels/analysis.h"
+#include "prunex/comm/nccl/gpu.h"
 #include "prunex/io/files.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/train/rank_trainer.h"
@@ -14,6 +18,13 @@ namespace prunex::train {
 namespace {
 
 constexpr const char* kCursor = "cursor";  // in checkpoints: epoch, step, position
+
+std::vector<std::string> gpus_of(comm::Hierarchy& ranks) {
+  if (!ranks.device.is_cuda()) return {};
+  const auto names = comm::gather_texts(*ranks.world, comm::gpu_name(ranks.device));
+  const std::set<std::string> once(names.begin(), names.end());
+  return {once.begin(), once.end()};
+}
 
 }  // namespace
 
@@ -129,6 +140,7 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
 
 void RankTrainer::summarise() {
   summary_.graph_captures = steps_.captures();
+  summary_.gpus = gpus_of(ranks_);
   const Weights product = this->product();
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   summary_.accuracy = test.accuracy;

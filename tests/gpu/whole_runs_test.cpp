@@ -20,6 +20,8 @@ TEST_P(RunOnGpu, EndsWhereTheCpuDoes) {
   const Scratch folder;
   const auto here = run_on(c10::kCPU, options_of(GetParam(), folder, "here"));
   const auto there = run_on(c10::kCUDA, options_of(GetParam(), folder, "there"));
+  EXPECT_EQ(there.gpus.size(), 1U);
+  EXPECT_TRUE(here.gpus.empty());
   EXPECT_EQ(there.exchanges, here.exchanges);
   EXPECT_EQ(there.frozen, here.frozen);
   EXPECT_NEAR(there.loss, here.loss, kShare * here.loss);

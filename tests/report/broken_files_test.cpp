@@ -61,6 +61,7 @@ TEST(BrokenFiles, ASummaryWithoutAccuracyIsNotThatOfAFinishedRun) {
       {"[]", "accuracy: missing"},
       {"{}", "accuracy: missing"},
       {R"({"accuracy": "high"})", "accuracy: type must be number, but is string"},
+      {R"({"accuracy": 1, "gpus": [1]})", "gpus: type must be string, but is number"},
       {R"({"accuracy": null})", "accuracy: type must be number, but is null"},
       {R"({"accuracy": 1, "partition": {"class_counts": [[1], [2]]}, "accuracy_by_node": [1]})",
        "accuracy_by_node: got 1 of 2 nodes"},

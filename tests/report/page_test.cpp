@@ -201,6 +201,7 @@ TEST(Page, NothingInARecordBecomesMarkup) {
   RunFiles run;
   run.options["model"] = evil;
   run.options["strategy"] = evil;
+  run.partition = "\"gpus\": [" + word + "],";
   write_run(scratch / ("runs/" + name + "/0"), run);
   write_text(scratch / ("runs/" + name + "/0/structure.json"),
              R"({"groups": [{"name": )" + word + R"(, "size": 4, "kept": [0, 3]}]})");

@@ -128,6 +128,13 @@ TEST(SummaryFile, ListsTheBucketsOfGradientsWhereTheyWereMeasured) {
             ordered_json::parse(R"([{"bytes": 400, "ready": 0.75}, {"bytes": 8, "ready": 1.0}])"));
 }
 
+TEST(SummaryFile, NamesTheGpusOfARunThatHadSome) {
+  Summary summary = some_summary();
+  EXPECT_FALSE(ordered_json::parse(to_json(summary)).contains("gpus"));
+  summary.gpus = {"NVIDIA H100 80GB HBM3"};
+  EXPECT_EQ(ordered_json::parse(to_json(summary))["gpus"], ordered_json({"NVIDIA H100 80GB HBM3"}));
+}
+
 TEST(SummaryFile, ComparesWithDenseExchangesAndWithPerStepGradients) {
   // 2 nodes x 3 ranks, 4 exchanges, 18 steps, 1000 parameters and 60 statistics of 4 bytes each
   const Summary summary = some_summary();

@@ -24,6 +24,9 @@ struct Gpu {
 /// (connect.h).
 Gpu use_gpu(int preferred);
 
+/// What it is called: "NVIDIA H100 80GB HBM3".
+std::string gpu_name(const c10::Device& gpu);
+
 /// What NCCL uses of the network, unless NCCL_SOCKET_IFNAME says otherwise, and not NVLS, unless NCCL_NVLS_ENABLE does;
 /// to be called before the first communicator is made. No interfaces: NCCL chooses.
 void let_nccl_use(const std::vector<std::string>& interfaces);

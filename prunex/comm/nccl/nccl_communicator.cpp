@@ -236,6 +236,12 @@ Gpu use_gpu(int preferred) {
           fmt::format("{} {}", machine == nullptr ? machine_identity() : machine, slot.data())};
 }
 
+std::string gpu_name(const c10::Device& gpu) {
+  cudaDeviceProp properties = {};
+  expect(cudaGetDeviceProperties(&properties, gpu.index()));
+  return properties.name;
+}
+
 void let_nccl_use(const std::vector<std::string>& interfaces) {
   setenv("NCCL_NVLS_ENABLE", "0", 0);  // sums in the switch come in any order
   if (!interfaces.empty()) setenv("NCCL_SOCKET_IFNAME", fmt::format("={}", fmt::join(interfaces, ",")).c_str(), 0);

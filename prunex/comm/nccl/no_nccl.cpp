@@ -20,6 +20,10 @@ Gpu use_gpu(int) {
   refuse();
 }
 
+std::string gpu_name(const c10::Device&) {
+  refuse();
+}
+
 void let_nccl_use(const std::vector<std::string>&) {
   refuse();
 }

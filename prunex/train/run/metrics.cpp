@@ -323,6 +323,7 @@ std::string to_json(const Summary& summary) {
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
   if (!summary.interface_bytes.empty()) json["interface_bytes"] = interfaces_json(summary.interface_bytes);
   if (summary.graph_captures > 0) json["graph_captures"] = summary.graph_captures;
+  if (!summary.gpus.empty()) json["gpus"] = summary.gpus;
   add_losses(json, summary);
   json["wall_seconds"] = summary.wall_seconds;
   json["seconds"] = seconds_json(summary.seconds);

@@ -119,7 +119,8 @@ struct Summary {
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross
   comm::NodeInterfaceBytes interface_bytes;      ///< of the interfaces that were named, as the kernel counted them
-  int64_t graph_captures = 0;  ///< times that local steps were recorded as a CUDA graph, in this part of the run
+  int64_t graph_captures = 0;     ///< times that local steps were recorded as a CUDA graph, in this part of the run
+  std::vector<std::string> gpus;  ///< what the GPUs of all ranks are called, each name once, in this part of the run
   double wall_seconds = 0;
   Seconds seconds;
   double samples_per_second_before_cut = 0;  ///< of the local steps, all ranks; 0 if there were none
