@@ -174,6 +174,8 @@ class _Strategy:
         _in_context.pop(self.optimizer, None)
         if kind is None:
             self.finish()
+        elif self._on_its_way():
+            self._ranks.give_up()  # whether it ends well nobody hears
 
     def _before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
                      options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
