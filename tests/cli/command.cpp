@@ -20,6 +20,8 @@ namespace {
 [[noreturn]] void become_command(const std::string& directory, std::vector<char*> argv, int output, int errors) {
   dup2(output, STDOUT_FILENO);
   dup2(errors, STDERR_FILENO);
+  // a shell has them ignored for what it runs in the background, and the tests that send them would wait for ever
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT}) std::signal(number, SIG_DFL);
   if (chdir(directory.c_str()) != 0) _exit(126);
   execv(argv[0], argv.data());
   _exit(127);
