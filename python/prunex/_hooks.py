@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 
-from prunex import _ranks
+from prunex import _arguments, _ranks
 from prunex._library import library
 
 _Exchange = library.RoundedBucket | library.SparseBucket
@@ -44,7 +44,6 @@ class Hook:
                  top_k: tuple[float, bool, float, int] | None) -> None:
         self.__name__ = self.__qualname__ = "prunex.comm_hook"  # which DistributedDataParallel asks for
         self._ranks, self._process_group, self._payload, self._top_k = ranks, process_group, payload, top_k
-        self._rank = _ranks.rank_in(process_group)
         self._seen: dict[tuple[int, ...], _Exchange | None] = {}  # by the ids of a bucket's parameters
         self._saved: dict[tuple[int, ...], dict[str, Tensor]] = {}
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "prunex-comm-hook")
@@ -70,27 +69,22 @@ class Hook:
         if any(p not in names for key in self._seen for p in key):
             raise ValueError("`module`: it has not the parameters whose gradients the hook has seen")
         kept = {tuple(names[p] for p in key): exchange.state() for key, exchange in self._seen.items() if exchange}
-        kept |= {tuple(names[p] for p in key): state for key, state in self._saved.items() if key not in self._seen}
-        return {"settings": self._settings(), "of_rank": self._rank, "nodes": self._ranks.node_sizes,
+        kept |= {tuple(names[p] for p in key): state for key, state in self._saved.items()}
+        return {"settings": self._settings(), **self._ranks.place(),
                 "buckets": [(list(of), {name: tensor.detach().clone() for name, tensor in state.items()})
                             for of, state in kept.items()]}
 
     def load_state_dict(self, state: Mapping[str, Any], module: nn.Module) -> None:
-        """Of a hook made anew, with the same options. A bucket goes on with what it kept once DistributedDataParallel
-        makes it of the same parameters again, which is after its first step. Collective."""
-        if missing := sorted({"settings", "of_rank", "nodes", "buckets"} - state.keys()):
-            raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
-        if differs := _ranks.first_difference(state["settings"], self._settings()):
-            name, saved, mine = differs
-            raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this hook has {mine}")
-        if (state["of_rank"], state["nodes"]) != (self._rank, self._ranks.node_sizes):
-            raise ValueError(f"state_dict: it is that of rank {state['of_rank']} on nodes of {state['nodes']} ranks, this "
-                             f"is rank {self._rank} on nodes of {self._ranks.node_sizes}")
+        """Of a hook with the same options; what it has kept itself goes. A bucket goes on with what was saved of it once
+        DistributedDataParallel makes it of the same parameters again, which is after its first step. Collective."""
+        _ranks.expect_saved(state, {"settings", "of_rank", "nodes", "buckets"}, self._settings(), "hook")
+        self._ranks.expect_place(state)
         ids = {name: p for p, name in _names_of(module).items()}
         for names, _ in state["buckets"]:
             if lost := [name for name in names if name not in ids]:
                 raise ValueError(f"state_dict: the module has no parameter {lost[0]}")
         _ranks.expect_equal({"state_dict": str([names for names, _ in state["buckets"]])}, self._process_group)
+        self._seen = dict.fromkeys(self._seen)
         self._saved = {tuple(ids[name] for name in names): dict(kept) for names, kept in state["buckets"]}
 
     def _settings(self) -> dict[str, str]:
@@ -158,7 +152,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     """
     if (payload is None) == (density is None):
         raise ValueError("wanted one of `payload` and `density`")
-    timeout, warmup_steps = _ranks.seconds(timeout), _ranks.whole("warmup_steps", warmup_steps, least=0)
+    timeout, warmup_steps = _arguments.seconds(timeout), _arguments.whole("warmup_steps", warmup_steps, least=0)
     if not 0 <= momentum < 1:
         raise ValueError(f"`momentum`: got {momentum}, wanted 0 or more, below 1")
     if density is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from prunex import _in_place, _modules
+from prunex import _arguments, _in_place, _modules
 from prunex._library import library
 
 Group = library.Group
@@ -142,8 +142,7 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
     target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
-    if steps < 1:
-        raise ValueError(f"`steps`: got {steps}, wanted 1 or more")
+    steps = _arguments.whole("steps", steps)
     module = _modules.plain(model) if isinstance(model, nn.Module) else None
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")

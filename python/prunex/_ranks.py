@@ -2,13 +2,11 @@
 
 import datetime
 import itertools
-import math
-import operator
 import os
 import socket
 import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from prunex import _arguments
 from prunex._library import library
 
 
@@ -36,10 +35,6 @@ def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
     return values
 
 
-def rank_in(process_group: dist.ProcessGroup | None) -> int:
-    return dist.get_rank(process_group) if dist.is_initialized() else 0
-
-
 def first_difference(settings: dict[str, str], others: dict[str, str]) -> tuple[str, str, str] | None:
     """A name, and what both have of it."""
     for name in [*settings, *others]:
@@ -58,26 +53,13 @@ def expect_equal(settings: dict[str, str], process_group: dist.ProcessGroup | No
             raise ValueError(f"`{name}`: rank 0 has {first}, rank {rank} {its}; wanted the same on all ranks")
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """As a number. Raises ValueError that names the argument for what is none, or below the least."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ValueError(f"`{name}`: got {value!r}, wanted {'a whole number, ' if number is None else ''}{least} or more")
-    return number
-
-
-def seconds(timeout: float | datetime.timedelta) -> float:
-    """As a number. Raises ValueError for what is no time to wait."""
-    try:
-        number = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < 1e9:
-        raise ValueError(f"`timeout`: got {timeout!r}, wanted seconds above 0")
-    return number
+def expect_saved(state: Mapping[str, Any], keys: set[str], settings: dict[str, str], mine: str) -> None:
+    """Under the settings that `mine`, a strategy or a hook, has. Raises ValueError."""
+    if missing := sorted(keys - state.keys()):
+        raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
+    if differs := first_difference(state["settings"], settings):
+        name, saved, own = differs
+        raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this {mine} has {own}")
 
 
 def _node_of_this_rank() -> str:
@@ -89,7 +71,7 @@ def _node_sizes(nodes: Sequence[str], ranks_per_node: int | None) -> list[int]:
     """nodes: of every rank."""
     size = len(nodes)
     if ranks_per_node is not None:
-        if whole("ranks_per_node", ranks_per_node) > size or size % ranks_per_node != 0:
+        if size % _arguments.whole("ranks_per_node", ranks_per_node) != 0:
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, wanted a divisor of the {size} ranks")
         return [ranks_per_node] * (size // ranks_per_node)
     runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(nodes)]
@@ -132,23 +114,17 @@ class _Groups:
         return name
 
 
-def _bytes_of(tensor: Tensor) -> Tensor:
-    """A copy of what it holds, which every backend sends, whatever the type and layout."""
-    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return plain.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
-
-
 def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None) -> None:
-    """What the first rank has. Collective."""
+    """What the first rank has, of any type and layout: as bytes, which every backend sends. Collective."""
     if not dist.is_initialized():
         return
     group = _all_of(process_group)
     for tensor in tensors:
-        data = _bytes_of(tensor)
+        own = tensor.detach()
+        plain = torch.view_as_real(own) if own.is_complex() else own
+        data = plain.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
         dist.broadcast(data, dist.get_global_rank(group, 0), group)
-        with torch.no_grad():
-            plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-            plain.copy_(data.view(plain.dtype).view(plain.shape))
+        plain.copy_(data.view(plain.dtype).view(plain.shape))
 
 
 @dataclass
@@ -177,11 +153,24 @@ class Ranks(library.Ranks):
         if connections is not None:
             names, connections.are_free = connections.names, False
         super().__init__(list(sizes), rank, *names, timeout)
-        self.node_sizes, self._connections = list(sizes), connections
+        self.rank, self.node_sizes, self._connections = rank, list(sizes), connections
 
     def __del__(self) -> None:
         if self._connections is not None:
             self._connections.are_free = self.sound()
+
+    def place(self) -> dict[str, Any]:
+        """Of this rank, for what it saves of its own."""
+        return {"of_rank": self.rank, "nodes": self.node_sizes}
+
+    def expect_place(self, state: Mapping[str, Any]) -> None:
+        """In what a rank has saved of its own. Raises ValueError."""
+        if state["of_rank"] != self.rank:
+            raise ValueError(f"state_dict: it is that of rank {state['of_rank']}, this is rank {self.rank}: every rank "
+                             "has its own")
+        if state["nodes"] != self.node_sizes:
+            raise ValueError(f"state_dict: it was saved on nodes of {state['nodes']} ranks, these are of "
+                             f"{self.node_sizes}")
 
     def warn_of(self, payload: str | None) -> None:
         """Where it has no effect."""

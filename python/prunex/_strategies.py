@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import numbers
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -15,25 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from prunex import _modules, _ranks
+from prunex import _arguments, _modules, _ranks
 from prunex._library import library
 
 Exchange = library.Exchange
 
 Value = str | int | float | bool | Sequence[str]
-
-
-def _word(name: str, value: Value) -> str:
-    """As the command line would say it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float, numbers.Number)):
-        return str(value)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
-        return ",".join(value)
-    raise ValueError(f"`{name}`: got {value!r}, wanted a word, a number, True or False, or a list of words")
 
 
 # Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
@@ -89,10 +75,10 @@ class _Strategy:
         self.model = _modules.plain(model, ": a strategy takes the place of averaging gradients in every step, which "
                                            "prunex.comm_hook makes smaller")
         self.optimizer = optimizer
-        sync_every, timeout = _ranks.whole("sync_every", sync_every), _ranks.seconds(timeout)
+        sync_every, timeout = _arguments.whole("sync_every", sync_every), _arguments.seconds(timeout)
         if total_steps is not None:
-            total_steps = _ranks.whole("total_steps", total_steps)
-        words = {name: _word(name, value) for name, value in options.items()}
+            total_steps = _arguments.whole("total_steps", total_steps)
+        words = {name: _arguments.word(name, value) for name, value in options.items()}
         self._wants_all = self._name == "hsadmm" or example is not None
         _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
@@ -148,7 +134,6 @@ class _Strategy:
         self._overlap = int(words.get("overlap", 0))
         self._waits_at = total_steps if self._overlap else None
         self._process_group = process_group
-        self._rank = _ranks.rank_in(process_group)
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
         if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(process_group):
@@ -211,9 +196,10 @@ class _Strategy:
 
     def _after_update(self) -> None:
         self.step += 1
-        if self.step % self.sync_every in (0, self._overlap) or self.step == self.total_steps:
+        ends_interval = self.step % self.sync_every == 0 or self.step == self.total_steps
+        if ends_interval or self.step % self.sync_every == self._overlap:
             self._look_again()
-        if self.step % self.sync_every == 0 or self.step == self.total_steps:
+        if ends_interval:
             self._meet(ends=False)
         self._note(self._strategy.after_update(self.step))
 
@@ -346,24 +332,16 @@ class _Strategy:
         after an exchange. Every rank has its own."""
         everyone, node, rank = self._strategy.state()
         return {"settings": self._settings, "step": self.step, "synced": self._synced, "masked": self._masked,
-                "global": everyone, "node": node, "rank": rank, "of_rank": self._rank, "nodes": self._ranks.node_sizes,
+                "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
                 "cut": None if self._cut is None else self._cut.values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
         optimizer are cut first: load their states afterwards. Collective."""
         wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
-        if missing := sorted(wanted - state.keys()):
-            raise ValueError(f"state_dict: has no {missing[0]!r}: wanted what state_dict() gave")
-        if differs := _ranks.first_difference(state["settings"], self._settings):
-            name, saved, mine = differs
-            raise ValueError(f"state_dict: it was saved with `{name}` {saved}, this strategy has {mine}")
-        if (state["node"] or state["rank"]) and state["of_rank"] != self._rank:
-            raise ValueError(f"state_dict: it is that of rank {state['of_rank']}, this is rank {self._rank}: every rank "
-                             "has its own")
-        if (state["node"] or state["rank"]) and state["nodes"] != self._ranks.node_sizes:
-            raise ValueError(f"state_dict: it was saved on nodes of {state['nodes']} ranks, these are of "
-                             f"{self._ranks.node_sizes}")
+        _ranks.expect_saved(state, wanted, self._settings, "strategy")
+        if state["node"] or state["rank"]:
+            self._ranks.expect_place(state)
         if self._cut is not None:
             raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
                              "module")

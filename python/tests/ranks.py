@@ -294,6 +294,13 @@ def hook_of_ddp_averages(option, value, nodes="even"):
     assert value == "1.0" or max(gaps) > 1e-5, gaps  # something is left out
 
 
+def expect_same_buckets(state, other):
+    assert state["buckets"] and len(state["buckets"]) == len(other["buckets"])
+    for (names, kept), (other_names, other_kept) in zip(state["buckets"], other["buckets"]):
+        assert names == other_names and kept.keys() == other_kept.keys()
+        assert all(torch.equal(tensor, other_kept[name]) for name, tensor in kept.items())
+
+
 def hook_of_ddp_goes_on_from_its_state(option, value):
     """What is kept for later steps is saved: after a step that goes whole, a new hook sends what the old one does."""
     rank = dist.get_rank()
@@ -316,13 +323,16 @@ def hook_of_ddp_goes_on_from_its_state(option, value):
     ddp_again, second = nn.parallel.DistributedDataParallel(again), hook(option, value)
     ddp_again.register_comm_hook(None, second)
     run(ddp_again, again, 8, 9)  # DDP makes its buckets anew
-    second.load_state_dict(first.state_dict(net), ddp_again)
+    saved = first.state_dict(net)
+    second.load_state_dict(saved, ddp_again)
+    expect_same_buckets(second.state_dict(again), saved)  # before they are seen again
     for one, other in zip(run(ddp, net, 9, 12), run(ddp_again, again, 9, 12), strict=True):
         for a, b in zip(one, other):
             assert torch.equal(a, b)
     state = second.state_dict(ddp_again)
-    assert [sorted(kept) for _, kept in state["buckets"]] == [sorted(kept) for _, kept in
-                                                              first.state_dict(ddp)["buckets"]] != []
+    expect_same_buckets(state, first.state_dict(ddp))
+    second.load_state_dict(saved, again)  # in the place of what it has kept since
+    expect_same_buckets(second.state_dict(again), saved)
     for change, message in (({"of_rank": 5}, "it is that of rank 5"), ({"settings": {}}, "this hook has"),
                             ({"buckets": [(["nobody"], {})]}, "the module has no parameter nobody")):
         try:
