@@ -41,6 +41,7 @@ STRATEGIES = {  # what is compared with the CPU's run
     "cut": ["--strategy", "diloco", "--prune-to", "macs=0.5", "--finetune-epochs", "1"],
 }
 THROUGH_NCCL = ["local_sgd", "masks", "hsadmm", "ddp", "top_k", "powersgd", "overlap"]
+AT_ONCE = max(1, (os.cpu_count() or 1) // 4)  # what has four processors each
 LARGEST_GAP = 0.05  # of the loss: the order of sums differs, and grows with the steps
 LARGEST_GAP_OF_PRODUCT = 1e-3  # of the loss of one forward pass in fp32
 SPEEDS = [  # network, side of its images, images per step, precision, steps of a timing
@@ -94,8 +95,8 @@ def machine(part, gpus):
 
 
 def at_once(work, cases):
-    """work of each case, as many at a time as there are four processors for; the cases that failed."""
-    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
+    """work of each case, AT_ONCE at a time; the cases that failed."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         return [case for case, failed in zip(cases, pool.map(work, cases)) if failed]
 
 
@@ -351,8 +352,7 @@ def matrix(part, gpus):
         text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
         file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
         file.write_text(text)
-    jobs = str(max(1, (os.cpu_count() or 1) // 4))
-    compare = [PRUNEX, "compare", str(file), "--output", str(output), "--jobs", jobs, *images]
+    compare = [PRUNEX, "compare", str(file), "--output", str(output), "--jobs", str(AT_ONCE), *images]
     output.mkdir()
     if record.exists():
         shutil.copy(record, output / record.name)

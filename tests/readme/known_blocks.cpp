@@ -183,6 +183,8 @@ const std::vector<KnownBlock>& known_spans() {
       {.file = "README.md",
        .start = "prunex train --resume RUN_DIR",
        .changes = {{"RUN_DIR", "runs/whole --resume-exchange 2"}}},
+      {.file = "docs/use.md", .start = "prunex train --help", .why_not = "README's"},
+      {.file = "docs/use.md", .start = "prunex train --resume RUN_DIR", .why_not = "README's"},
       {.file = "README.md", .start = "prunex prune", .why_not = "named in the list of pages"},
   };
   return spans;

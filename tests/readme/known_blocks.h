@@ -18,7 +18,8 @@ struct KnownBlock {
 /// In the order in which they are run, in one folder, each with what those before have left.
 const std::vector<KnownBlock>& known_blocks();
 
-/// Commands within sentences, by what they begin with; nothing else in README begins with "prunex ".
+/// Commands within sentences of README and docs/use.md, by what they begin with; nothing else there begins with
+/// "prunex ".
 const std::vector<KnownBlock>& known_spans();
 
 }  // namespace prunex::readme

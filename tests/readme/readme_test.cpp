@@ -136,10 +136,12 @@ TEST(Readme, HasNoCommandThatThisTestDoesNotKnow) {
     EXPECT_TRUE(languages.contains(block.language)) << block.language;
     EXPECT_TRUE(is_known(known_blocks(), "README.md", block.text)) << block.text;
   }
-  for (const std::string& span : code_spans_of(document("README.md"))) {
-    const bool command = span.starts_with("prunex ") || span.starts_with("build/");
-    if (!command) continue;
-    EXPECT_TRUE(is_known(known_spans(), "README.md", span)) << span;
+  for (const std::string file : {"README.md", "docs/use.md"}) {
+    for (const std::string& span : code_spans_of(document(file))) {
+      const bool command = span.starts_with("prunex ") || span.starts_with("build/");
+      if (!command) continue;
+      EXPECT_TRUE(is_known(known_spans(), file, span)) << file << ": " << span;
+    }
   }
 }
 
