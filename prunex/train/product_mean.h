@@ -26,8 +26,8 @@ class ProductMean {
 
   /// What the next steps depend on.
   void save(TensorDict& state) const;
-  /// `params`: the network's as it is now. std::invalid_argument names a tensor of another shape, or one that is missing
-  /// beside others.
+  /// `params`: the network's as it is now. std::invalid_argument names a tensor of another shape, or one that is
+  /// missing beside others.
   void load(const TensorDict& state, const TensorDict& params);
 
  private:
