@@ -323,7 +323,7 @@ def sparse(part, gpus):
     if gpus == 0 or not part.data_dir:
         return part.say("no GPU, or no --data-dir: left out")
     output = part.scratch / "sparse"
-    command = [sys.executable, str(KIT / "sparse_training.py"), PRUNEX, str(part.data_dir), str(output), "--seeds", "1"]
+    command = [sys.executable, str(KIT / "sparse_training.py"), PRUNEX, str(part.data_dir), str(output), "--seeds", "0"]
     tools = ["prunex"] + ["torch-pruning"] * (importlib.util.find_spec("torch_pruning") is not None)
     rows = [f"{tool}:{method}" for method in ("l1", "group_norm", "bn_scale", "growing") for tool in tools]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sparse training, cuts and fine-tuning of a trained ResNet-20 on CIFAR-10: prunex, and Torch-Pruning's own code.
 
-usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 3] [--only TOOL:METHOD …] [--device cuda]
+usage: bench/sparse_training.py PRUNEX DATA_DIR OUTPUT [--seeds 0 1 2] [--only TOOL:METHOD …] [--device cuda]
        bench/sparse_training.py … [--device cuda] --table
 
     bench/sparse_training.py build/release/prunex data runs/sparse --only prunex:group_norm torch-pruning:group_norm
@@ -164,7 +164,7 @@ def parse_options():
     parser.add_argument("prunex")
     parser.add_argument("data_dir")
     parser.add_argument("output")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED", help="(0 1 2)")
     parser.add_argument("--epochs", type=int, default=10, help="of sparse training, and of fine-tuning (10)")
     parser.add_argument("--trained-epochs", type=int, default=30, help="(30)")
     parser.add_argument("--images", type=int, default=0, help="training images; 0 = all (0)")
@@ -182,7 +182,7 @@ def main():
     rows = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
     if options.table:
         return table([row for row in rows if row["device"] == options.device])
-    for seed in range(options.seeds):
+    for seed in options.seeds:
         for tool, method in (words.split(":") for words in options.only):
             row = {"tool": tool, "method": method, "seed": seed, "device": options.device}
             if any(row.items() <= there.items() for there in rows):
