@@ -205,6 +205,8 @@ void describe_augmentation(text::OptionList& list, data::DataOptions& data);
 void describe_ranks(text::OptionList& list, TrainOptions& options);
 void describe_links(text::OptionList& list, RankOptions& ranks);
 inline constexpr double kMostThreads = 1024;  ///< per rank, of one kind
+/// Names of those that a strategy under a loop of one's own takes.
+std::vector<std::string> loop_options();
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);
 

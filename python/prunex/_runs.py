@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from torch.export import ExportedProgram
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    from prunex._options import TrainOptions
 
 Value = str | int | float | bool | os.PathLike[str] | Sequence[str]
 
@@ -36,7 +38,7 @@ def _command() -> list[str]:
     return [os.environ.get("PRUNEX_COMMAND", "prunex")]
 
 
-def _words(options: dict[str, Value]) -> Iterator[str]:
+def _words(options: Mapping[str, object]) -> Iterator[str]:
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is None:
@@ -155,7 +157,8 @@ def _progress(event: dict[str, Any]) -> str:
     return text if left is None else f"{text}  {left:.0f} s left"
 
 
-def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet: bool = False, **options: Value) -> Run:
+def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet: bool = False,
+          **options: Unpack[TrainOptions]) -> Run:
     """`prunex train`, with its options as keywords (docs/options.md): `train(dataset="cifar10", data_dir="data",
     nodes=2, payload="int2")`. Its ranks are processes on this machine, unless a launcher's variables say otherwise.
 

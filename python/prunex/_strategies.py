@@ -6,9 +6,9 @@ import datetime
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from prunex import _arguments, _modules, _ranks
 from prunex._library import library
 
-Exchange = library.Exchange
+if TYPE_CHECKING:
+    from prunex._options import StrategyOptions
 
-Value = str | int | float | bool | Sequence[str]
+Exchange = library.Exchange
 
 
 # Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
@@ -55,7 +56,7 @@ class _Strategy:
                  total_steps: int | None = None, example: Any = None,
                  learning_rate: float | Callable[[int], float] | None = None,
                  process_group: dist.ProcessGroup | None = None, ranks_per_node: int | None = None,
-                 timeout: float | datetime.timedelta = 1800, **options: Value) -> None:
+                 timeout: float | datetime.timedelta = 1800, **options: Unpack[StrategyOptions]) -> None:
         """Broadcasts rank 0's weights; collective, with the same arguments on all ranks.
 
         model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters.

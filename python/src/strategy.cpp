@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
@@ -32,13 +31,6 @@ namespace {
 
 using train::TrainOptions;
 
-/// What a loop decides by itself, or calls by another name.
-const std::set<std::string> kOfTheCommand = {
-    "strategy",          "preset",      "no-shrink",  "prune-to",          "prune-below",
-    "prune-steps",       "prune-every", "importance", "normalizer",        "density",
-    "no-error-feedback", "dgc",         "dgc-clip",   "dgc-warmup-epochs", "powersgd-rank",
-    "powersgd-start",    "local-after"};
-
 std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
@@ -49,15 +41,10 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-/// Those of the command's options that a strategy under a loop has, by Python's names: prune_end.
+/// By Python's names: prune_end.
 std::vector<std::string> option_names() {
-  TrainOptions options;
-  text::OptionList list;
-  train::describe_strategies(list, options);
-  std::vector<std::string> names{"exchange"};
-  for (const auto& option : list.all()) {
-    if (!kOfTheCommand.contains(option.name)) names.push_back(with_underscores(option.name));
-  }
+  std::vector<std::string> names;
+  for (const auto& option : train::loop_options()) names.push_back(with_underscores(option));
   return names;
 }
 

@@ -39,6 +39,22 @@ def test_the_stub_says_what_the_extension_has(tmp_path: Path) -> None:
     assert [line for line in lines if not _OF_NANOBIND.search(line)] == []
 
 
+def test_a_checker_knows_the_options(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    loop = tmp_path / "loop.py"
+    loop.write_text("import prunex, torch\n"
+                    "from torch import nn\n"
+                    "net = nn.Linear(2, 2)\n"
+                    "sgd = torch.optim.SGD(net.parameters())\n"
+                    "prunex.train(payload='int2', ranks_per_node=[2, 1], quiet=True, lr='auto')\n"
+                    "prunex.DiLoCo(net, sgd, payload='int2', outer_lr=1, overlap=2)\n"
+                    "prunex.train(payload='int3')\n"
+                    "prunex.train(epoch=3)\n"
+                    "prunex.DiLoCo(net, sgd, powersgd_rank=2)\n")
+    said = run("mypy", str(loop))
+    assert [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line] == [7, 8, 9], said
+
+
 @pytest.mark.parametrize("name", [name for name in prunex.__all__ if name != "__version__"])
 def test_every_name_is_explained(name: str) -> None:
     assert len(inspect.getdoc(getattr(prunex, name)) or "") > 20

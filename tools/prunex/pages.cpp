@@ -1,8 +1,10 @@
-// What the command says of itself: completion for a shell, the manual page, docs/options.md.
+// What the command says of itself: completion for a shell, the manual page, docs/options.md, types for Python.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -195,6 +197,58 @@ std::string options_page() {
   return page;
 }
 
+constexpr const char* kPythonHead =
+    R"("""Options as keywords, for type checkers and editors; made by `prunex options --python`."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Literal, TypedDict
+
+Words = str | int | float | PathLike[str] | Sequence[str | int | float]
+"""What the command line would have there; a list stands for words with commas between them."""
+)";
+
+/// Of a value, as Python's type checkers read it.
+std::string python_type(const text::OptionValue& value) {
+  if (value.is_flag) return "bool";
+  const auto is_open = [](const std::string& word) { return word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 0; };
+  if (!value.words.empty() && std::none_of(value.words.begin(), value.words.end(), is_open)) {
+    return fmt::format("Literal[\"{}\"]", fmt::join(value.words, "\", \""));
+  }
+  if (value.type == "INT" || value.type == "UINT") return "int";
+  if (value.type == "FLOAT") return "float";
+  if (value.type == "INT|auto") return "int | Literal[\"auto\"]";
+  if (value.type == "FLOAT|auto") return "float | Literal[\"auto\"]";
+  return "Words";
+}
+
+std::string python_class(const text::OptionList& list, const std::string& name, const std::string& about,
+                         const std::function<bool(const std::string&)>& has) {
+  std::string code = fmt::format("\n\nclass {}(TypedDict, total=False):\n    \"\"\"{}\"\"\"\n\n", name, about);
+  for (const auto& option : list.all()) {
+    if (!has(option.name)) continue;
+    std::string keyword = option.name;
+    std::replace(keyword.begin(), keyword.end(), '-', '_');
+    const std::string usual = option.usual.empty() ? "" : fmt::format(" ({})", option.usual);
+    code += fmt::format("    {}: {}\n    \"\"\"{}{}\"\"\"\n", keyword, python_type(option.value), option.help, usual);
+  }
+  return code;
+}
+
+std::string python_options() {
+  train::TrainOptions options;
+  const text::OptionList list = train::describe(options);
+  const auto of_loops = train::loop_options();
+  return kPythonHead +
+         python_class(list, "TrainOptions", "Of prunex.train.",
+                      [](const std::string& name) {
+                        return name != "log" && name != "quiet";  // its own
+                      }) +
+         python_class(list, "StrategyOptions", "Of DiLoCo, HSADMM and LocalSGD.", [&](const std::string& name) {
+           return std::find(of_loops.begin(), of_loops.end(), name) != of_loops.end();
+         });
+}
+
 }  // namespace
 
 void add_completion(CLI::App& app, int& status) {
@@ -212,8 +266,11 @@ void add_man_page(CLI::App& app, int& status) {
 }
 
 void add_options_page(CLI::App& app, int& status) {
-  const auto run = [] { return fmt::print("{}", options_page()), 0; };
-  add_command(app, {"options", "print docs/options.md", {}, run}, status).group("");
+  auto python = std::make_shared<bool>(false);
+  text::OptionList list;
+  list.add("python", text::flag(*python), "print them as types for Python");
+  const auto run = [python] { return fmt::print("{}", *python ? python_options() : options_page()), 0; };
+  add_command(app, {"options", "print docs/options.md", list, run}, status).group("");
 }
 
 }  // namespace prunex::tools

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
@@ -339,6 +340,23 @@ void describe_strategies(text::OptionList& list, TrainOptions& options) {
   describe_cuts(list, options, with);
   describe_strategy(list, options, with);
   describe_consensus(list, options, with);
+}
+
+std::vector<std::string> loop_options() {
+  static const std::set<std::string> kOfTheCommand = {
+      // a loop decides these itself, or calls them by another name
+      "strategy",          "preset",      "no-shrink",  "prune-to",          "prune-below",
+      "prune-steps",       "prune-every", "importance", "normalizer",        "density",
+      "no-error-feedback", "dgc",         "dgc-clip",   "dgc-warmup-epochs", "powersgd-rank",
+      "powersgd-start",    "local-after"};
+  TrainOptions options;
+  text::OptionList list;
+  describe_strategies(list, options);
+  std::vector<std::string> names{"exchange"};
+  for (const auto& option : list.all()) {
+    if (!kOfTheCommand.contains(option.name)) names.push_back(option.name);
+  }
+  return names;
 }
 
 }  // namespace prunex::train
