@@ -243,6 +243,37 @@ TEST(HostileFile, WeightsLieInsideTheirRecords) {
   EXPECT_THAT(error_of_meta("storage_offset", {{"as_int", 1e300}}), HasSubstr("wanted an integer"));
 }
 
+/// The weight of a convolution once more, under another name and with a size that no tensor in the file has.
+void add_second_weight(json& document, const char* parameter, int64_t size) {
+  auto& module = document["graph_module"];
+  auto& values = module["graph"]["tensor_values"];
+  values["p_guest"] = values["p_conv_weight"];
+  values["p_guest"]["sizes"][0] = {{"as_int", size}};
+  const json spec = json::object({{"parameter", {{"arg", {{"name", "p_guest"}}}, {"parameter_name", parameter}}}});
+  auto& specs = module["signature"]["input_specs"];
+  specs.insert(specs.begin() + 1, spec);
+}
+
+TEST(HostileFile, AWeightIsAnInputOnce) {
+  for (const int64_t size : {4, 4096}) {
+    EXPECT_THAT(error_of_edit([&](json& document) { add_second_weight(document, "conv.weight", size); }),
+                HasSubstr("weight or constant 'conv.weight' is an input twice"));
+  }
+}
+
+TEST(HostileFile, AnAliasHasTheShapeOfItsTensor) {
+  const auto error_of_alias = [](int64_t size) {
+    auto records = records_of(stored_pt2("net"));
+    edit(records, kModelRecord, [&](json& document) { add_second_weight(document, "guest.weight", size); });
+    edit(records, kWeightsRecord, [](json& d) { d["config"]["guest.weight"] = d["config"]["conv.weight"]; });
+    return error_of(pack(records));
+  };
+  const int64_t rows = read_pt2(stored_pt2("net")).weights.params["conv.weight"].size(0);
+  EXPECT_EQ(error_of_alias(rows), "no exception");
+  EXPECT_THAT(error_of_alias(4096),
+              AllOf(HasSubstr("guest.weight' does not have the shape or dtype that the graph records")));
+}
+
 TEST(HostileFile, ManyTensorsOnOneRecordDoNotMultiplyIt) {
   auto records = records_of(stored_pt2("structures"));
   edit(records, kModelRecord, [&](json& document) {

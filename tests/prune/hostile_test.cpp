@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "prunex/channels/analysis.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
@@ -107,13 +109,14 @@ TEST(HostileGraph, RewrittenAtRandomNeverEndsTheProcess) {
   at::set_num_threads(1);
   std::mt19937 random(4);
   int analysed = 0, refused = 0;
-  for (const char* name : {"lstm_linear", "group_conv"}) {
+  for (const char* name : {"lstm_linear", "group_conv", "tied_linear_module_weight"}) {
     const Records records = program::records_of(PRUNEX_TEST_DATA "/prune/cases/" + std::string(name) + ".pt2");
     for (int i = 0; i < 150; ++i) {
       Records mutated = records;
       program::edit(mutated, "models/model.json", [&](nlohmann::json& document) {
-        auto& graph = document["graph_module"]["graph"];
-        program::mutate(graph[i % 2 == 0 ? "tensor_values" : "nodes"], random);
+        auto& module = document["graph_module"];
+        const std::array parts{&module["graph"]["tensor_values"], &module["graph"]["nodes"], &module["signature"]};
+        program::mutate(*parts[i % 3], random);
       });
       try {
         analyse(program::pack(mutated));

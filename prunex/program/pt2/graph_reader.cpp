@@ -111,8 +111,10 @@ class GraphReader {
 
   void read_weight(const json& body, const char* key, Role role) {
     const auto id = add_tensor(body.at("arg").at("name").get<std::string>(), role);
-    graph_.values[id].weight = body.at(key).get<std::string>();
-    check_name(graph_.values[id].weight);
+    const auto name = body.at(key).get<std::string>();
+    check_name(name);
+    if (!weights_.insert(name).second) refuse(fmt::format("weight or constant '{}' is an input twice", name));
+    graph_.values[id].weight = name;
   }
 
   // Names are printed.
@@ -364,6 +366,7 @@ class GraphReader {
   std::string batch_;                             // the symbol
   std::unordered_map<std::string, ValueId> ids_;  // in json_
   std::unordered_set<std::string> names_;         // of all values
+  std::unordered_set<std::string> weights_;       // names of parameters, buffers and constants
   ValueId unrecorded_ = kNoValue;                 // in torch.no_grad: the first value that is made there
   bool all_outputs_kept_ = false;
   json constant_outputs_ = json::array();  // [its place, what it is]

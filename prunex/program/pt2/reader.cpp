@@ -155,10 +155,9 @@ class TensorReader {
   }
 
   void read_weight(const Value& value, Graph& graph, TensorDict& into) {
-    if (into.contains(value.weight) || graph.aliases.contains(value.weight)) return;
     if (!weights_.contains(value.weight)) throw std::invalid_argument("is not in the file");
     const auto& entry = weights_[value.weight];
-    const auto meta = read_meta(entry.at("tensor_meta"));
+    const auto meta = read_meta(value, entry);
     const Owner self{value.weight, value.role, entry["tensor_meta"].dump(), meta.span.end};
     const bool empty = meta.span.begin == meta.span.end;
     auto& owners = owners_[entry.at("path_name").get<std::string>()];
@@ -174,6 +173,12 @@ class TensorReader {
     if (!empty) owners.emplace(meta.span.begin, self);
   }
 
+  static Meta read_meta(const Value& value, const json& entry) {
+    auto meta = program::read_meta(entry.at("tensor_meta"));
+    if (fits(value.shape, meta.sizes) && meta.dtype == value.dtype) return meta;
+    throw std::invalid_argument("does not have the shape or dtype that the graph records");
+  }
+
   static const Owner* find_overlap(const Owners& owners, const Span& span) {
     const auto next = owners.lower_bound(span.end);  // the first that begins behind the span
     if (next == owners.begin()) return nullptr;
@@ -185,10 +190,7 @@ class TensorReader {
     if (entry.value("use_pickle", false)) {
       throw std::invalid_argument("is pickled (a tensor subclass), which is not supported");
     }
-    const auto meta = read_meta(entry.at("tensor_meta"));
-    if (!fits(value.shape, meta.sizes) || meta.dtype != value.dtype) {
-      throw std::invalid_argument("does not have the shape or dtype that the graph records");
-    }
+    const auto meta = read_meta(value, entry);
     auto& [storage, taken] = storages_.find(folder + entry.at("path_name").get<std::string>());
     const auto bytes = static_cast<int64_t>(storage.nbytes());
     if (meta.span.end > bytes / static_cast<int64_t>(c10::elementSize(meta.dtype))) {
