@@ -106,7 +106,8 @@ std::vector<UnitScores> spread(const std::vector<UnitScores>& scores, const std:
                                const sparsity::Masks& alive);
 
 /// The units of an analysis' removable groups that something still reads: a unit is dead when every weight that takes
-/// it as an input is masked. Removing dead units changes no output. At least one unit of a group stays alive.
+/// it as an input is masked; where no weight does, when all that makes it is. Removing dead units changes no output. At
+/// least one unit of a group stays alive.
 sparsity::Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports);
 
 /// What masks of `groups`, of training, allow to remove from the analysis' network of these weights.

@@ -78,17 +78,30 @@ at::Tensor alive_positions(const Slice& slice, const sparsity::Supports& support
   return support->columns.defined() ? support->columns.reshape({support->columns.size(0), -1}).any(1) : at::Tensor();
 }
 
-at::Tensor units_read(const Group& group, const channels::Analysis& analysis, const sparsity::Supports& supports) {
+/// bool per unit: whether any weight that `counts` is alive in one of its slices; undefined: none counts.
+template <class Counts>
+at::Tensor alive_units(const Group& group, const sparsity::Supports& supports, const Counts& counts) {
   at::Tensor alive;
   for (const Slice& slice : group.slices) {
-    if (!is_read(analysis.role(slice.tensor), slice.axis)) continue;
+    if (!counts(slice)) continue;
     const at::Tensor positions = alive_positions(slice, supports);
-    const at::Tensor read =
+    const at::Tensor units =
         !positions.defined() ? at::ones({group.size}, at::kBool)
         : slice.index.empty()
             ? positions
             : positions.index_select(0, at::tensor(slice.index, at::kLong)).view({group.size, -1}).any(1);
-    alive = alive.defined() ? alive.logical_or(read) : read.clone();
+    alive = alive.defined() ? alive.logical_or(units) : units.clone();
+  }
+  return alive;
+}
+
+/// Features that products of activations alone read, such as those of queries and keys, add nothing once all that makes
+/// them is masked: an analysis freezes those of which that is not so.
+at::Tensor units_read(const Group& group, const channels::Analysis& analysis, const sparsity::Supports& supports) {
+  at::Tensor alive = alive_units(group, supports,
+                                 [&](const Slice& slice) { return is_read(analysis.role(slice.tensor), slice.axis); });
+  if (!alive.defined()) {
+    alive = alive_units(group, supports, [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr; });
   }
   if (!alive.defined()) return at::ones({group.size}, at::kBool);
   if (!alive.any().item<bool>()) alive[0] = true;

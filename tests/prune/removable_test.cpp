@@ -6,6 +6,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/program/builder.h"
+#include "prunex/program/pt2.h"
 #include "prunex/prune/training_groups.h"
 
 namespace prunex::prune {
@@ -34,8 +35,13 @@ struct Dead {
   std::vector<int64_t> units;
 };
 
+at::Tensor waves(at::IntArrayRef sizes) {
+  return at::linspace(-1, 1, c10::multiply_integers(sizes)).sin().reshape(sizes);
+}
+
 /// Masks the model's weights and cuts what that makes useless; the outputs must not change.
-Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, Model model = shortcut_network()) {
+Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, Model model = shortcut_network(),
+                       const std::vector<at::Tensor>& inputs = {waves({2, 2, 8, 8})}) {
   const at::NoGradGuard no_grad;
   const channels::Analysis analysis(model.program);
   const auto groups = training_groups(analysis, words, 0.5);
@@ -43,14 +49,13 @@ Removable expect_exact(const std::string& words, const std::vector<Dead>& dead, 
   for (const Dead& each : dead) masks[each.group].index_fill_(0, at::tensor(each.units, at::kLong), false);
   const auto supports = sparsity::supports_of(groups, masks, model.weights.params);
   sparsity::apply_supports(model.weights.params, supports);
-  const at::Tensor images = at::linspace(-1, 1, 2 * 2 * 8 * 8).sin().reshape({2, 2, 8, 8});
-  const at::Tensor expected = model.program.run({images}, model.weights, program::Mode::kEval)[0];
+  const at::Tensor expected = model.program.run(inputs, model.weights, program::Mode::kEval)[0];
 
   Removable removable{analysis.removable(), units_read(analysis, supports)};
   const auto cut = sparsity::make_cut(removable.groups, removable.alive, sparsity::shapes_of(model.weights));
   const auto small = channels::cut_program(analysis, cut);
   sparsity::apply_cut(model.weights, cut);
-  const at::Tensor actual = small.run({images}, model.weights, program::Mode::kEval)[0];
+  const at::Tensor actual = small.run(inputs, model.weights, program::Mode::kEval)[0];
   EXPECT_LT((actual - expected).abs().max().item<double>(), 1e-5 * expected.abs().max().item<double>());
   return removable;
 }
@@ -105,6 +110,26 @@ TEST(Removable, ATransposedConvolutionReadsItsRows) {
 // Whether what follows keeps a masked filter's zeros at zero is not looked at.
 TEST(Removable, MaskedFiltersThatAreReadStay) {
   EXPECT_EQ(alive(expect_exact("filter", {{"filter:a", {2}}}), "a").size(), 6u);
+}
+
+// Queries and keys meet in a product: no weight reads them.
+TEST(Removable, FeaturesOfQueriesAndKeysThatAreMasked) {
+  const auto model_of = [](const std::string& name) {
+    return program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/" + name + ".pt2");
+  };
+  const std::vector<at::Tensor> sequence{waves({2, 5, 6})}, sequences{waves({2, 5, 4}), waves({2, 3, 6})};
+  const Removable separate =
+      expect_exact("coupled", {{"k", {1, 2}}, {"v", {0}}}, model_of("attention_separate_qkv"), sequence);
+  EXPECT_EQ(alive(separate, "k"), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(alive(separate, "v"), (std::vector<int64_t>{1, 2, 3}));
+  const Removable cross = expect_exact("coupled", {{"att", {0, 3}}}, model_of("mha_cross"), sequences);
+  EXPECT_EQ(alive(cross, "att"), (std::vector<int64_t>{1, 2}));
+}
+
+// The masked query is zero, whatever its key is, but nothing looks at one of the two alone.
+TEST(Removable, FeaturesOfKeysStayWithTheirQueries) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/attention_separate_qkv.pt2");
+  EXPECT_EQ(alive(expect_exact("filter", {{"filter:q", {1, 5}}}, model, {waves({2, 5, 6})}), "k").size(), 4u);
 }
 
 /// x @ a, then relu, then @ b: parameters without a layer of their own; or @ relu(a), @ relu(b), no parameters at all.
