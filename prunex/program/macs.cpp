@@ -9,9 +9,6 @@
 namespace prunex::program {
 namespace {
 
-// Of a node, for one image: sums of them do not overflow.
-constexpr int64_t kMostMacs = int64_t{1} << 44;
-
 int64_t macs_of(const Graph& graph, const Node& node) {
   int64_t total = 0;
   for (const auto& product : mac_products(graph, node)) {

@@ -8,6 +8,9 @@
 
 namespace prunex::program {
 
+/// More than any call has, for all its images: sums of them do not overflow.
+inline constexpr int64_t kMostMacs = int64_t{1} << 44;
+
 /// An axis of a value whose extent a count grows with.
 struct AxisOf {
   ValueId value = kNoValue;

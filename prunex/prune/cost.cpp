@@ -1,7 +1,10 @@
 #include "prunex/prune/cost.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 
@@ -21,7 +24,7 @@ using program::Role;
 using program::ValueId;
 
 Width width_of(const std::vector<channels::Unit>& labels, const channels::Analysis& analysis) {
-  Width width;
+  Width width{.whole = static_cast<int64_t>(labels.size()), .shares = {}};
   std::map<int32_t, int64_t> positions;
   for (const auto unit : labels) {
     const int32_t group = analysis.removable_of(unit);
@@ -47,7 +50,7 @@ class Widths {
         const auto labels = analysis.axes().peek(static_cast<ValueId>(value), static_cast<int64_t>(axis));
         if (labels == nullptr) {
           ids_[value].push_back(widths_.size());
-          widths_.push_back({.fixed = shape[axis].factor, .shares = {}});
+          widths_.push_back({.whole = shape[axis].factor, .fixed = shape[axis].factor, .shares = {}});
           continue;
         }
         const auto [found, added] = known.emplace(labels.get(), widths_.size());
@@ -116,8 +119,8 @@ bool is_from_module(const Node& node, std::string_view kind) {
 
 void add_convolution(Count& count, const Graph& graph, const Widths& widths, const Node& node) {
   const ValueId output = node.outputs[0], weight = node.tensor("weight");
-  const bool transposed = node.target.starts_with("aten::conv_transpose");
-  const AxisList positions = axes_of(graph, output, transposed ? 2 : 0);
+  const bool transposed = program::is_transposed(node);
+  const AxisList images{{output, 0}}, positions = images + axes_of(graph, output, transposed ? 2 : 1);
   count.add(1, widths.of(positions + axes_of(graph, weight, transposed ? 0 : 1)));
   if (node.tensor("bias") != kNoValue) count.add(1, widths.of(axes_of(graph, output)));
 }
@@ -125,7 +128,7 @@ void add_convolution(Count& count, const Graph& graph, const Widths& widths, con
 void add_linear(Count& count, const Graph& graph, const Widths& widths, const Node& node) {
   const AxisOf rows{node.tensor("weight"), 0};
   count.add(1, widths.of(axes_of(graph, node.tensor("input")) + AxisList{rows}));
-  if (node.tensor("bias") != kNoValue) count.add(1, widths.of({rows}));
+  if (node.tensor("bias") != kNoValue) count.add(graph.images(), widths.of({rows}));
 }
 
 void add_torch_pruning(Count& count, const Graph& graph, const Widths& widths, const Node& node) {
@@ -157,6 +160,13 @@ Count torch_pruning_count(const Graph& graph, const Widths& widths) {
 }  // namespace
 
 void Count::add(int64_t factor, const std::vector<Width>& widths) {
+  int64_t most = factor;
+  bool overflows = false;
+  for (const Width& width : widths) overflows |= __builtin_mul_overflow(most, width.whole, &most);
+  if (overflows || most > program::kMostMacs) {
+    throw std::invalid_argument(
+        fmt::format("a layer or weight counts more than {} operations or parameters", program::kMostMacs));
+  }
   Product product{.factor = factor, .widths = {}};
   for (const Width& width : widths) {
     if (width.shares.empty()) {

@@ -12,6 +12,7 @@ namespace prunex::prune {
 
 /// fixed + the sum of positions x kept units of each group.
 struct Width {
+  int64_t whole = 0;  ///< when groups keep all their units
   int64_t fixed = 0;
   std::vector<std::pair<size_t, int64_t>> shares;  ///< (group, its positions per unit)
 
@@ -35,7 +36,7 @@ class Count {
   /// The sum is divided by `images`.
   explicit Count(int64_t images = 1) : images_(images) {}
 
-  /// A product of widths.
+  /// A product of widths. Throws std::invalid_argument if it is more than program::kMostMacs of whole ones.
   void add(int64_t factor, const std::vector<Width>& widths);
   int64_t operator()(const std::vector<int64_t>& kept) const;
 
