@@ -74,9 +74,9 @@ Scaffold::Scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptio
       controls_({c_, TensorDict()}, options.exchange, ranks_),
       whole_(controls_.shards(), c_node_, sparsity::Supports()) {
   at::NoGradGuard no_grad;
-  start_equal(z_, *ranks.world);
-  for (auto& theta : replica.weights.params) theta.value().copy_(z_.params[theta.key()]);
-  for (auto& buffer : replica.weights.buffers) buffer.value().copy_(z_.buffers[buffer.key()]);
+  start_equal(replica.weights, *ranks.world);
+  for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
+  for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
 }
 
 /// gradient <- gradient + c - c_node, after it was added up as it is.
@@ -193,6 +193,7 @@ void Scaffold::go_back(const State& state) {
 }  // namespace
 
 std::unique_ptr<Strategy> make_scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptions& options) {
+  expect_usable(replica.weights.params, options.exchange.payload);
   return std::make_unique<Scaffold>(replica, ranks, options);
 }
 

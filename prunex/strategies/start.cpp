@@ -35,7 +35,7 @@ int64_t checksum_of(const Weights& weights) {
 
 }  // namespace
 
-void expect_usable(const TensorDict& params) {
+void expect_usable(const TensorDict& params, Payload payload) {
   std::map<const void*, std::string> names;
   for (const auto& item : params) {
     const at::Tensor& theta = item.value();
@@ -44,6 +44,10 @@ void expect_usable(const TensorDict& params) {
       throw std::invalid_argument(
           fmt::format("parameter {}: got {}, wanted Float or Double: autocast may compute in less", item.key(),
                       at::toString(type)));
+    }
+    if (type == at::kDouble && payload != Payload::kFp32) {
+      throw std::invalid_argument(fmt::format("`payload`: got {}; parameter {} is of float64, which goes in fp32 alone",
+                                              name_of(payload), item.key()));
     }
     if (theta.numel() == 0 || theta.is_meta()) continue;
     const auto [before, is_new] = names.emplace(theta.const_data_ptr(), item.key());

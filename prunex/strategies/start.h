@@ -2,13 +2,14 @@
 #pragma once
 
 #include "prunex/comm/communicator.h"
+#include "prunex/strategies/exchange/payload.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
 
-/// Throws std::invalid_argument for parameters that are neither fp32 nor fp64, or one tensor under two names: it would
-/// be trained twice.
-void expect_usable(const TensorDict& params);
+/// Throws std::invalid_argument for parameters that are neither fp32 nor fp64, for fp64 if messages are rounded, or for
+/// one tensor under two names: it would be trained twice.
+void expect_usable(const TensorDict& params, Payload payload = Payload::kFp32);
 
 /// expect_usable(); then every rank has rank 0's values, in its own tensors. Collective; std::invalid_argument on all
 /// ranks if names, sizes, types or memory layouts differ among them.

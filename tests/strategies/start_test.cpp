@@ -11,6 +11,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/scaffold.h"
 
 namespace prunex::strategies {
 namespace {
@@ -33,6 +34,11 @@ Replica replica_of(double value) {
   return replica;
 }
 
+ScaffoldOptions scaffold_options(Payload payload) {
+  return {.local = {.steps = 1, .total_steps = 9, .learning_rate = [](int64_t) { return 0.1; }},
+          .exchange = {.payload = payload}};
+}
+
 TEST(Start, RefusesTypesThatSumsLosePrecisionIn) {
   TensorDict params = params_of(1);
   params.insert("half", at::ones({2}, at::kHalf));
@@ -45,6 +51,31 @@ TEST(Start, RefusesATensorUnderTwoNames) {
   params.insert("tied", params["w"]);
   EXPECT_THAT([&] { expect_usable(params); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("parameters w and tied are one tensor")));
+}
+
+TEST(Start, RefusesParametersThatRoundedMessagesCannotCarry) {
+  TensorDict params = params_of(1);
+  params.insert("wide", at::ones({2}, at::kDouble));
+  EXPECT_NO_THROW(expect_usable(params));
+  const auto why = ThrowsMessage<std::invalid_argument>(
+      HasSubstr("`payload`: got bf16; parameter wide is of float64, which goes in fp32 alone"));
+  EXPECT_THAT([&] { expect_usable(params, Payload::kBf16); }, why);
+  comm::run_ranks(1, 2, [&](comm::Hierarchy& ranks) {
+    Replica replica;
+    replica.weights.params.insert("wide", at::ones({2}, at::kDouble).set_requires_grad(true));
+    EXPECT_THAT([&] { make_ddp(replica, ranks, {.reporting = kReporting, .exchange = {.payload = Payload::kBf16}}); },
+                why);
+    EXPECT_THAT([&] { make_scaffold(replica, ranks, scaffold_options(Payload::kBf16)); }, why);
+  });
+}
+
+TEST(Start, OfScaffoldRefusesATensorUnderTwoNames) {
+  comm::run_ranks(1, 2, [](comm::Hierarchy& ranks) {
+    Replica replica = replica_of(1);
+    replica.weights.params.insert("tied", replica.weights.params["w"]);
+    EXPECT_THAT([&] { make_scaffold(replica, ranks, scaffold_options(Payload::kFp32)); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("parameters w and tied are one tensor")));
+  });
 }
 
 TEST(Start, GivesAllRanksTheFirstOnesValues) {

@@ -16,6 +16,7 @@
 #include "prunex/stopwatch.h"
 #include "prunex/strategies/exchange/background.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
+#include "prunex/strategies/start.h"
 
 namespace prunex::strategies {
 namespace {
@@ -208,6 +209,7 @@ void check(const DdpOptions& options) {
 
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options) {
   check(options);
+  expect_usable(replica.weights.params, options.exchange.payload);
   return std::make_unique<Ddp>(replica, ranks, options);
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "prunex/strategies/hsadmm/hsadmm.h"
+#include "prunex/strategies/start.h"
 
 namespace prunex::strategies {
 namespace {
@@ -41,13 +42,7 @@ void check(const HsadmmOptions& options, const TensorDict& params) {
     throw std::invalid_argument(fmt::format("`overlap`: got {}, wanted 0 … {}, fewer than `local_steps`",
                                             options.overlap, options.local.steps - 1));
   }
-  if (options.exchange.payload != Payload::kFp32) {
-    for (const auto& theta : params) {
-      if (theta.value().scalar_type() != at::kDouble) continue;
-      throw std::invalid_argument(fmt::format("`payload`: got {}; parameter {} is of float64, which goes in fp32 alone",
-                                              name_of(options.exchange.payload), theta.key()));
-    }
-  }
+  expect_usable(params, options.exchange.payload);
   sparsity::check_groups(options.masks.groups, params);
 }
 
