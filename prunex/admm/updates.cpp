@@ -72,8 +72,7 @@ double squared_norm(const at::Tensor& a) {
 }
 
 double squared_distance(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cpu()) return squared_norm(a.to(at::kDouble) - b);
-  if (a.strides() != b.strides()) return squared_norm(a - b);
+  if (!a.is_cpu() || a.strides() != b.strides()) return squared_norm(a.to(at::kDouble) - b);
   const at::Tensor dense_a = without_holes(a), dense_b = without_holes(b);
   return AT_DISPATCH_FLOATING_TYPES(dense_a.scalar_type(), "squared_distance", [&] {
     const scalar_t* x = dense_a.const_data_ptr<scalar_t>();

@@ -196,6 +196,10 @@ TEST(Norms, OfFloatsAreSummedInDouble) {
   const double entry = static_cast<double>(1e-3f);
   EXPECT_NEAR(squared_norm(a), (1 << 20) * entry * entry, 1e-10);
   EXPECT_NEAR(squared_distance(a, at::zeros_like(a)), (1 << 20) * entry * entry, 1e-10);
+  // In fp32 the difference is 3.
+  const at::Tensor large = at::full({8, 4}, 3, at::kFloat), small = at::full({4, 8}, 1e-8f, at::kFloat).t();
+  const double distance = 3 - static_cast<double>(1e-8f);
+  EXPECT_NEAR(squared_distance(large, small), 32 * distance * distance, 1e-12);
 }
 
 }  // namespace
