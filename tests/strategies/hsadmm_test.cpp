@@ -265,6 +265,27 @@ TEST(Hsadmm, EndsInTheConstraintSetWithoutAFreeze) {
   }
 }
 
+// The exchange of step 6 lands after step 8.
+TEST(Hsadmm, DoesNotFinishWhileAnExchangeIsOnItsWay) {
+  HsadmmOptions options = default_options();
+  options.consensus.penalty.kappa = 0;
+  options.masks.freeze_after = 0;
+  options.overlap = 2;
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const SmallProblem problem(ranks.layout.rank);
+    Replica replica = problem.initial_replica();
+    const auto strategy = make_hsadmm(replica, ranks, options);
+    for (int64_t step = 1; step <= 8; ++step) {
+      problem.train(replica, strategy->local_terms(), step, step);
+      strategy->after_update(replica, step);
+      if (step == 6 || step == 7) {
+        EXPECT_THROW(strategy->finish(), c10::Error) << step;
+      }
+    }
+    EXPECT_NO_THROW(strategy->finish());
+  });
+}
+
 TEST(Hsadmm, IntersectsOverlappingGroupsEachWithItsOwnCount) {
   HsadmmOptions options = default_options();
   options.masks.groups = tests::groups_of_every_kind(0.5);

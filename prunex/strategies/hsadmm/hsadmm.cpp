@@ -36,9 +36,9 @@ void Hsadmm::make_duals() {
 Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   at::NoGradGuard no_grad;
   if (flight_ && step == flight_->end) return land(replica);
-  if (flight_ && step == options_.local.total_steps) land(replica);  // of a loop that ends before its time
   if (!ends_interval(step, options_.local.steps, options_.local.total_steps)) return {};
   ++k_;
+  nodes_ = ranks_.layout().nodes();
   clock_.restart();
   const bool averages = frozen_ && !duals_;
   if (averages && options_.lands_at(step) > step) {
@@ -262,6 +262,7 @@ void Hsadmm::set_terms() {
 }
 
 void Hsadmm::finish() {
+  TORCH_CHECK(!flight_, "[strategies] finish() while an exchange is on its way");
   if (frozen_ || masks_.groups().empty()) return;
   at::NoGradGuard no_grad;
   if (options_.masks.score) {
