@@ -48,8 +48,8 @@ void update_u(at::Tensor& u, const at::Tensor& theta, const at::Tensor& z_node) 
   u.add_(theta).sub_(z_node);
 }
 
-void update_v(at::Tensor& v, const at::Tensor& z_node, const at::Tensor& z) {
-  v.add_(z_node).sub_(z);
+void update_v(at::Tensor& v, const at::Tensor& z_node, const at::Tensor& z, double share) {
+  v.add_(z_node, share).sub_(z, share);
 }
 
 void rescale_dual(at::Tensor& dual, double rho_old, double rho_new) {

@@ -30,8 +30,8 @@ void update_node_candidate_as_printed(at::Tensor& sum, const at::Tensor& z_node,
 /// Eq. 12: u += theta - z_node.
 void update_u(at::Tensor& u, const at::Tensor& theta, const at::Tensor& z_node);
 
-/// Eq. 13: v += z_node - z.
-void update_v(at::Tensor& v, const at::Tensor& z_node, const at::Tensor& z);
+/// Eq. 13: v += share (z_node - z).
+void update_v(at::Tensor& v, const at::Tensor& z_node, const at::Tensor& z, double share = 1);
 
 /// Scaled duals keep their meaning when the penalty changes: dual *= rho_old / rho_new (Boyd et al. 2011,
 /// section 3.4.1).

@@ -132,6 +132,8 @@ TEST(Duals, AddWhatIsLeftOfTheConstraint) {
   update_v(v, at::tensor({2.0, 7.0}, at::kDouble), at::tensor({1.0, 8.0}, at::kDouble));
   EXPECT_TRUE(at::equal(u, at::tensor({4.0, 0.0}, at::kDouble)));
   EXPECT_TRUE(at::equal(v, at::tensor({0.0, -0.5}, at::kDouble)));
+  update_v(v, at::tensor({2.0, 7.0}, at::kDouble), at::tensor({1.0, 8.0}, at::kDouble), 0.5);
+  EXPECT_TRUE(at::equal(v, at::tensor({0.5, -1.0}, at::kDouble)));
 }
 
 TEST(Duals, KeepRhoTimesDualWhenRhoChanges) {

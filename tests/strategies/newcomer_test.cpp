@@ -2,9 +2,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
 #include <vector>
 
 #include "prunex/comm/connect.h"
+#include "prunex/comm/meet/store.h"
+#include "tests/groups.h"
 #include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
@@ -96,6 +101,122 @@ TEST(SlowNodes, CountByWhatTheyHaveMade) {
   HsadmmOptions options = averaging_options();
   options.exchange.payload = Payload::kBf16;
   expect_weighted_mean(options, at::kFloat, 0.01);
+}
+
+/// Long enough for masks to change often; never frozen.
+HsadmmOptions restless_options(MaskRule rule) {
+  HsadmmOptions options = default_options();
+  options.masks.groups = tests::groups_of_every_kind(0.4);
+  options.masks.keep.end = 8;
+  options.masks.rule = rule;
+  options.masks.freeze_after = std::numeric_limits<int64_t>::max();
+  options.local.total_steps = 36;
+  options.consensus.aux = AuxTensors::kAdmm;
+  return options;
+}
+
+/// Of three nodes of one rank each, in exchange `k`.
+double changing_share(int node, int64_t k) {
+  constexpr double kShares[] = {1.5, 1, 0.5};
+  return kShares[(node + k) % 3];
+}
+
+// So that what compaction leaves out is zero; docs/algorithm.md, section 2.
+TEST(SlowNodes, KeepTheSumOfTheNodesDualsAtZero) {
+  for (const auto rule : {MaskRule::kJoint, MaskRule::kUnion}) {
+    const HsadmmOptions options = restless_options(rule);
+    std::vector<std::vector<TensorDict>> after(3);  // by node, then exchange
+    comm::run_ranks(3, 1, [&](comm::Hierarchy& ranks) {
+      const int node = ranks.layout.rank;
+      const SmallProblem problem(node);
+      Replica replica = problem.initial_replica();
+      const auto strategy = make_hsadmm(replica, ranks, options);
+      for (int64_t step = 1; step <= options.local.total_steps; ++step) {
+        problem.train(replica, strategy->local_terms(), step, step);
+        ranks.share = changing_share(node, step / options.local.steps);
+        if (strategy->after_update(replica, step).exchanged) {
+          after[static_cast<size_t>(node)].push_back(clones(merged(strategy->state())));
+        }
+      }
+    });
+    double largest = 0;
+    for (size_t k = 0; k < after[0].size(); ++k) {
+      for (const auto& item : after[0][k]) {
+        if (!item.key().starts_with("v/")) continue;
+        const at::Tensor sum = item.value() + after[1][k][item.key()] + after[2][k][item.key()];
+        EXPECT_LE(sum.abs().max().item<double>(), 1e-12) << item.key() << " after exchange " << k + 1;
+        largest = std::max(largest, item.value().abs().max().item<double>());
+      }
+    }
+    EXPECT_GT(largest, 0.1);
+  }
+}
+
+// Nodes that agree stay where they are: consensus ADMM ends at the minimum of all, whatever the nodes weigh.
+TEST(SlowNodes, AgreeOnTheMinimumOfAll) {
+  HsadmmOptions options = restless_options(MaskRule::kJoint);
+  options.masks.groups.clear();
+  options.consensus.penalty = {.rule = admm::PenaltyRule::kFixed, .rho1 = 0.5, .rho2 = 0.5};
+  options.local.steps = 1;
+  options.local.total_steps = 300;
+  const TensorDict minimum = SmallProblem::common_minimum(problems_of(3));
+  comm::run_ranks(3, 1, [&](comm::Hierarchy& ranks) {
+    const SmallProblem problem(ranks.layout.rank);
+    Replica replica = problem.initial_replica();
+    const auto strategy = make_hsadmm(replica, ranks, options);
+    for (int64_t step = 1; step <= options.local.total_steps; ++step) {
+      problem.minimise(replica, strategy->local_terms());
+      ranks.share = changing_share(ranks.layout.rank, step);
+      strategy->after_update(replica, step);
+    }
+    for (const auto& item : minimum) {
+      const at::Tensor gap = strategy->product().params[item.key()] - item.value();
+      EXPECT_LT(gap.abs().max().item<double>(), 1e-6) << item.key();
+    }
+  });
+}
+
+/// What a lost node's v has left the others with is forgotten where nothing is sent, and made good by Eq. 13 elsewhere.
+void expect_sum_of_duals_without_a_node(bool goes_back) {
+  const HsadmmOptions options = restless_options(MaskRule::kUnion);
+  constexpr int64_t kBefore = 15;  // steps
+  const auto others = comm::make_memory_store();
+  std::vector<TensorDict> before(2), after(2);
+  comm::run_ranks(3, 1, [&](comm::Hierarchy& ranks) {
+    const int node = ranks.layout.rank;
+    const SmallProblem problem(node);
+    Replica replica = problem.initial_replica();
+    const auto strategy = make_hsadmm(replica, ranks, options);
+    const auto train = [&](int64_t step) {
+      problem.train(replica, strategy->local_terms(), step, step);
+      strategy->after_update(replica, step);
+    };
+    for (int64_t step = 1; step <= kBefore; ++step) train(step);
+    if (node == 2) return;
+    const State state = strategy->state();
+    const State copy{clones(state.global), clones(state.node), clones(state.rank)};
+    before[static_cast<size_t>(node)] = copy.rank;
+    const auto connect = ranks.connect_others;
+    comm::Hierarchy left = connect({{1, 1}, node}, *others, std::chrono::minutes(1));
+    std::swap(ranks, left);  // what the ranks had is open until all are done
+    if (goes_back) strategy->go_back(copy);
+    for (int64_t step = kBefore + 1; step <= kBefore + options.local.steps; ++step) train(step);
+    after[static_cast<size_t>(node)] = clones(strategy->state().rank);
+    ranks.world->barrier();
+  });
+  double off = 0;
+  for (const auto& item : after[0]) {
+    if (!item.key().starts_with("v/")) continue;
+    off = std::max(off, (before[0][item.key()] + before[1][item.key()]).abs().max().item<double>());
+    EXPECT_LE((item.value() + after[1][item.key()]).abs().max().item<double>(), 1e-12) << item.key();
+  }
+  EXPECT_GT(off, 0.01);
+}
+
+// A node is lost in an exchange, which is undone, or behind one that the others have.
+TEST(LostNodes, LeaveTheSumOfTheOthersDualsAtZero) {
+  expect_sum_of_duals_without_a_node(true);
+  expect_sum_of_duals_without_a_node(false);
 }
 
 }  // namespace

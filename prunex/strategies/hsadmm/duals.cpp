@@ -58,14 +58,15 @@ void Duals::note_candidate(const TensorDict& work) {
   }
 }
 
-void Duals::add_v(const TensorDict& work) const {
+void Duals::add_v(const TensorDict& work, double share) const {
+  if (share == 0) return;  // a node that has just joined: its v is zero
   TensorDict rows = shards_.rows(work, mine());
-  for (const auto& v : v_) rows[v.key()].add_(v.value());
+  for (const auto& v : v_) rows[v.key()].add_(v.value(), 1 / share);
 }
 
-void Duals::update(const TensorDict& theta, const TensorDict& mean) {
+void Duals::update(const TensorDict& theta, const TensorDict& mean, double share) {
   const TensorDict z_node_rows = shards_.rows(z_node_, mine()), mean_rows = shards_.rows(mean, mine());
-  for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()]);
+  for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()], share);
   for (auto& u : u_) admm::update_u(u.value(), theta[u.key()], z_node_[u.key()]);
   for (size_t t = 0; t < names_.size(); ++t) {
     const auto& name = names_[t];

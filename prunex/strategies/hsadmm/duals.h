@@ -55,11 +55,11 @@ class Duals {
   /// To be written after that, from every rank's rows.
   TensorDict& z_node() { return z_node_; }
   const TensorDict& z_node() const { return z_node_; }
-  /// Rows of work += v.
-  void add_v(const TensorDict& work) const;
+  /// Rows of work += v, which a mean that weighs this node with `share` then counts in full.
+  void add_v(const TensorDict& work, double share) const;
 
-  /// Eq. 12 and 13, with `mean` as the z that nodes agree on.
-  void update(const TensorDict& theta, const TensorDict& mean);
+  /// Eq. 12 and 13, with `mean` as the z that nodes agree on, and a step of v in proportion to the share.
+  void update(const TensorDict& theta, const TensorDict& mean, double share);
   /// A tensor of z has changed: its rows before and now.
   void note_z(const std::string& name, const at::Tensor& before, const at::Tensor& now);
   /// Residuals of this exchange, and the penalties of the next iteration. Collective.

@@ -16,6 +16,7 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
       ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
       masks_(options_.masks),
       k_(options_.local.exchanges_before),
+      nodes_(ranks_.layout().nodes()),
       z_{clones(replica.weights.params), clones(replica.weights.buffers)},
       work_(z_, options_.exchange, ranks_) {
   if (options_.overlap > 0) in_background_.emplace(ranks);
@@ -38,7 +39,7 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   if (flight_ && step == flight_->end) return land(replica);
   if (!ends_interval(step, options_.local.steps, options_.local.total_steps)) return {};
   ++k_;
-  nodes_ = ranks_.layout().nodes();
+  lost_nodes_ |= ranks_.layout().nodes() < std::exchange(nodes_, ranks_.layout().nodes());
   clock_.restart();
   const bool averages = frozen_ && !duals_;
   if (averages && options_.lands_at(step) > step) {
@@ -47,11 +48,12 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   }
   Exchange exchange{.index = k_};
   averages ? work_.mean_over_ranks(replica.weights, z_.params, clock_) : agree(replica);
-  if (duals_) duals_->update(detached(replica.weights.params), work_.tensors());
+  if (duals_) duals_->update(detached(replica.weights.params), work_.tensors(), ranks_.share());
   update_z();
   if (duals_) duals_->finish(ranks_, exchange);
-  if (duals_ && options_.exchange.payload != Payload::kFp32)
-    duals_->mask(support_, false);  // rounding leaves the sum of v not quite zero
+  // Rounding leaves the sum of v not quite zero, and nodes that are lost take their part of it with them.
+  if (duals_ && (options_.exchange.payload != Payload::kFp32 || lost_nodes_)) duals_->mask(support_, false);
+  lost_nodes_ = false;
   set_terms();
   restart(replica);
   complete(exchange);
@@ -196,10 +198,12 @@ void Hsadmm::keep_masks() {
 
 /// Every rank's z_node <- the node's candidate, from the rows of all; own rows of work <- z_node + v, whose mean over
 /// nodes inside the hull of the global masks is Eq. 11. Outside it the mean is zero, as the P_i v_i add up to zero.
+/// With shares s_i of mean 1 it is that of s_i z_node + v_i, and Eq. 13 v_i += s_i (z_node - mean): the sum stays zero,
+/// and nodes that agree stay where they are, however shares change. Were v weighted as z_node is, neither would hold.
 void Hsadmm::share_z_node() {
   duals_->note_candidate(work_.tensors());
   work_.share_in_node(node_, duals_->z_node());
-  duals_->add_v(work_.tensors());
+  duals_->add_v(work_.tensors(), ranks_.share());
 }
 
 bool Hsadmm::takes_outer_step() const {

@@ -64,7 +64,9 @@ class Hsadmm final : public Strategy {
   PhaseClock clock_;
   int64_t k_ = 0;
   bool frozen_ = false;
-  bool is_cut_ = false;  // masks and groups are those of the network before
+  bool is_cut_ = false;      // masks and groups are those of the network before
+  int nodes_ = 1;            // when the last exchange began
+  bool lost_nodes_ = false;  // since the last one that ended
 
   Weights z_;
   TensorDict outer_;  // b of the outer step; empty before the first
