@@ -24,18 +24,6 @@ bool matches(const std::string& pattern, const std::string& group, const Limit& 
   return fits(group) || std::any_of(limit.layers.begin(), limit.layers.end(), fits);
 }
 
-/// Least number of units whose channels are a multiple of `round_to` in every layer that makes them.
-int64_t multiple_of(const DependencyGroup& group, const Analysis& analysis, int64_t round_to) {
-  if (round_to == kHardwareMultiple) round_to = sparsity::hardware_multiple(group.size);
-  int64_t multiple = 1;
-  for (const Slice& slice : group.slices) {
-    const auto* role = analysis.role(slice.tensor);
-    if (role == nullptr || !makes_units(*role, slice)) continue;
-    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels::positions_per_unit(slice, group.size)));
-  }
-  return multiple;
-}
-
 Limit limit_of(const DependencyGroup& group, const Analysis& analysis, const LimitOptions& options) {
   Limit limit{.layers = {}, .multiple = multiple_of(group, analysis, options.round_to), .scope = {}, .reason = {}};
   std::vector<std::string> parts;
@@ -76,6 +64,17 @@ void for_matches(const std::string& option, const std::string& pattern, const st
 }
 
 }  // namespace
+
+int64_t multiple_of(const DependencyGroup& group, const Analysis& analysis, int64_t round_to) {
+  if (round_to == kHardwareMultiple) round_to = sparsity::hardware_multiple(group.size);
+  int64_t multiple = 1;
+  for (const Slice& slice : group.slices) {
+    const auto* role = analysis.role(slice.tensor);
+    if (role == nullptr || !makes_units(*role, slice)) continue;
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels::positions_per_unit(slice, group.size)));
+  }
+  return multiple;
+}
 
 std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& options) {
   if (options.round_to != kHardwareMultiple && (options.round_to < 1 || options.round_to > kMostMultiple)) {

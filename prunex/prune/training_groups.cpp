@@ -131,7 +131,7 @@ class Layers {
   }
 
   Layer describe(const Node& node, const std::string& weight) const {
-    Layer layer{.name = weight.substr(0, weight.rfind('.')),
+    Layer layer{.name = channels::layer_of(weight),
                 .weight = weight,
                 .convolution = is_convolution(node),
                 .shape = {},
@@ -158,36 +158,42 @@ class Layers {
   std::set<std::string> outputs_;
 };
 
-Group filter(const Layer& layer) {
-  Group group{.name = "filter:" + layer.name, .slices = {}, .size = layer.shape[0], .keep = 1};
+Group filter(const Layer& layer, double keep) {
+  Group group{.name = "filter:" + layer.name, .slices = {}, .size = layer.shape[0], .keep = keep};
   for (const std::string& tensor : layer.rows) group.slices.push_back({tensor, sparsity::kRows, {}});
   return group;
 }
 
-Group columns(const Layer& layer, const std::string& kind) {
+Group columns(const Layer& layer, const Choice& choice) {
+  const auto& [kind, keep] = choice;
   int64_t size = layer.shape[1];
   for (size_t axis = 2; kind == "shape" && axis < layer.shape.size(); ++axis) size *= layer.shape[axis];
   const int64_t axis = kind == "shape" ? sparsity::kColumns : sparsity::kChannels;
-  return {.name = kind + ":" + layer.name, .slices = {{layer.weight, axis, {}}}, .size = size, .keep = 1};
+  return {.name = kind + ":" + layer.name, .slices = {{layer.weight, axis, {}}}, .size = size, .keep = keep};
 }
 
-std::vector<Group> independent(const std::string& kind, const std::vector<Layer>& layers) {
+std::vector<Group> independent(const Choice& choice, const std::vector<Layer>& layers) {
   std::vector<Group> groups;
   for (const Layer& layer : layers) {
-    if (kind == "filter") {
-      groups.push_back(filter(layer));
+    if (choice.kind == "filter") {
+      groups.push_back(filter(layer, choice.keep));
     } else if (layer.convolution) {
-      groups.push_back(columns(layer, kind));
+      groups.push_back(columns(layer, choice));
     }
   }
   return groups;
 }
 
-std::vector<Group> coupled(const channels::Analysis& analysis, bool streams) {
+std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& choice, int64_t round_to) {
+  const bool streams = choice.kind == "coupled";
   std::vector<Group> groups;
   for (const DependencyGroup& dependency : analysis.groups()) {
     if (!dependency.prunable || (dependency.kind == GroupKind::kStream && !streams)) continue;
-    Group group{.name = dependency.name, .slices = {}, .size = dependency.size, .keep = 1};
+    const int64_t multiple = multiple_of(dependency, analysis, round_to);
+    Group group{.name = dependency.name,
+                .slices = {},
+                .size = dependency.size,
+                .keep = sparsity::rounded_share(dependency.size, choice.keep, multiple)};
     std::copy_if(dependency.slices.begin(), dependency.slices.end(), std::back_inserter(group.slices),
                  [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr; });
     const auto inner = [](const Slice& slice) { return slice.axis > sparsity::kChannels; };
@@ -208,15 +214,10 @@ std::vector<Group> training_groups(const channels::Analysis& analysis, const std
   std::vector<Group> all;
   for (const Choice& choice : choices) {
     if (choice.kind == "none") continue;
-    const bool is_coupled = choice.kind.starts_with("coupled");
     std::vector<Group> groups =
-        is_coupled ? coupled(analysis, choice.kind == "coupled") : independent(choice.kind, layers);
-    for (Group& group : groups) {
-      if (group.size < 2) continue;
-      const int64_t multiple = round_to == kHardwareMultiple ? sparsity::hardware_multiple(group.size) : round_to;
-      group.keep = is_coupled ? sparsity::rounded_share(group.size, choice.keep, multiple) : choice.keep;
-      all.push_back(std::move(group));
-    }
+        choice.kind.starts_with("coupled") ? coupled(analysis, choice, round_to) : independent(choice, layers);
+    std::copy_if(groups.begin(), groups.end(), std::back_inserter(all),
+                 [](const Group& group) { return group.size > 1; });
   }
   return all;
 }

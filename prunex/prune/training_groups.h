@@ -19,8 +19,8 @@ namespace prunex::prune {
 ///   shape          columns of each convolution's GEMM view
 /// The first convolution and the classifier stay dense for the last three. Only parameters are listed. Names are those
 /// of the dependency groups, or "KIND:LAYER". Throws std::invalid_argument for words or shares it does not know.
-/// The share of a coupled group is rounded so that it keeps a multiple of `round_to` units; kHardwareMultiple chooses
-/// by size, 1 keeps it exact.
+/// The share of a coupled group is rounded so that its layers keep multiples of `round_to` channels (LimitOptions); 1
+/// keeps it exact.
 std::vector<sparsity::Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
                                              int64_t round_to = 1);
 

@@ -83,6 +83,35 @@ TEST(TrainingGroups, NoneIsEmpty) {
   EXPECT_THAT(groups("none"), IsEmpty());
 }
 
+/// a (16) -> b (12), of 4 groups, so that a unit of either is 4 channels -> classifier
+Model grouped_network() {
+  Builder net(0);
+  const ValueId a = net.relu(net.conv2d("a", net.input("x", {3, 8, 8}), {.out = 16}));
+  const ValueId b = net.relu(net.conv2d("b", a, {.out = 12, .groups = 4}));
+  return std::move(net).finish(net.linear("classifier", net.mean(b, {2, 3}), {.out = 10}));
+}
+
+// 4 and 3 units, of which 1.6 and 1.2 would be left: 2 are 8 channels.
+TEST(TrainingGroups, RoundsToMultiplesOfChannelsAsPlansDo) {
+  const channels::Analysis analysis(grouped_network().program.graph());
+  const auto kept = [&](int64_t round_to) {
+    std::vector<double> units;
+    const std::vector<Group> groups = training_groups(analysis, "coupled", 0.4, round_to);
+    for (const Group& group : groups) units.push_back(group.keep * static_cast<double>(group.size));
+    return units;
+  };
+  EXPECT_THAT(kept(8), ElementsAre(2, 2));
+  EXPECT_THAT(kept(1), ElementsAre(2, 1));
+  for (const int64_t round_to : {int64_t{8}, kHardwareMultiple}) {
+    const auto limits = limits_of(analysis, {.round_to = round_to});
+    const auto units = kept(round_to);
+    for (size_t group = 0; group < units.size(); ++group) {
+      const auto whole = static_cast<int64_t>(units[group]);
+      EXPECT_EQ(whole % limits[group + 1].multiple, 0) << limits[group + 1].multiple;
+    }
+  }
+}
+
 TEST(TrainingGroups, UnknownWordsAndSharesAreRefusedWithTheAllowedOnes) {
   for (const char* words : {"", "filters", "filter+", "filter:0", "filter:1.5", "filter:nan", "filter:0.5x",
                             "filter:", "none+filter", "none:0.5", "filter+filter", "coupled+coupled-inner"}) {
