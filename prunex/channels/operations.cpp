@@ -180,7 +180,7 @@ const Operation kOperations[] = {
      .counted = Counted::kNorm},
     // products of tensors
     {.names = "matmul bmm mm addmm baddbmm", .rule = matmul_rule, .weights = WeightKind::kFactor},
-    {.names = "einsum", .rule = einsum_rule, .weights = WeightKind::kFactor},
+    {.names = "einsum", .rule = einsum_rule, .views = true, .weights = WeightKind::kFactor},
     {.names = "scaled_dot_product_attention",
      .rule = attention_rule,
      .rewrite = rewrite_scale,
@@ -193,10 +193,11 @@ const Operation kOperations[] = {
      .counted = Counted::kActivation},
     {.names = "relu6 relu6_ silu silu_ hardswish hardswish_ celu celu_ tanh tanh_ mish mish_ selu selu_ hardshrink "
               "softshrink abs neg expm1 log1p sqrt square sin tan asin atan sinh erf sign sgn ceil floor round trunc "
-              "frac abs_ neg_ sqrt_ square_ dropout dropout_ feature_dropout feature_dropout_",
+              "frac abs_ neg_ sqrt_ square_ dropout_ feature_dropout_",
      .rule = elementwise_rule,
      .zero = Zero::kFirst},
-    {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy expand_as clone detach detach_ alias "
+    {.names = "dropout feature_dropout contiguous to.dtype to.device to.dtype_layout _to_copy expand_as clone detach "
+              "detach_ alias "
               "lift_fresh_copy",
      .rule = elementwise_rule,
      .zero = Zero::kFirst,
@@ -223,9 +224,9 @@ const Operation kOperations[] = {
               "gt.Tensor ge.Scalar ge.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor isnan isinf isfinite logical_not "
               "logical_and logical_or logical_xor bitwise_not bitwise_and.Tensor bitwise_or.Tensor where.self "
               "where.ScalarSelf where.ScalarOther masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor "
-              "masked_fill_.Tensor fill_.Scalar fill_.Tensor alpha_dropout bernoulli bernoulli_.float ones_like "
-              "full_like empty_like",
+              "masked_fill_.Tensor fill_.Scalar fill_.Tensor bernoulli bernoulli_.float ones_like full_like empty_like",
      .rule = elementwise_rule},
+    {.names = "alpha_dropout", .rule = elementwise_rule, .views = true},
     {.names = "lerp.Scalar lerp.Tensor", .rule = elementwise_rule, .lacks = "its weight is a share, not a layer's"},
     // over the axes behind the channels
     {.names = "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
@@ -283,9 +284,9 @@ const Operation kOperations[] = {
     {.names = "repeat_interleave.self_int", .rule = repeat_interleave_rule, .zero = Zero::kFirst},
     {.names = "pad constant_pad_nd", .rule = pad_rule},
     {.names = "glu", .rule = glu_rule, .zero = Zero::kFirst},
-    {.names = "pixel_shuffle", .rule = pixel_shuffle_rule, .zero = Zero::kFirst},
-    {.names = "pixel_unshuffle", .rule = pixel_unshuffle_rule, .zero = Zero::kFirst},
-    {.names = "channel_shuffle", .rule = channel_shuffle_rule, .zero = Zero::kFirst, .lacks = kOwnSizes},
+    {.names = "pixel_shuffle", .rule = pixel_shuffle_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "pixel_unshuffle", .rule = pixel_unshuffle_rule, .zero = Zero::kFirst, .views = true},
+    {.names = "channel_shuffle", .rule = channel_shuffle_rule, .zero = Zero::kFirst, .views = true, .lacks = kOwnSizes},
     {.names = "hstack vstack index_select gather flip unfold im2col col2im tile tril triu max_unpool2d grid_sampler",
      .lacks = kMoves},
     // tensors of a given size

@@ -4,6 +4,7 @@
 #include <ATen/core/jit_type.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <unordered_set>
@@ -161,7 +162,7 @@ class Compiler {
     if (!call.output_is_list && node_->outputs.size() > schema.returns().size()) {
       fail(fmt::format("has {} outputs, but the schema returns {}", node_->outputs.size(), schema.returns().size()));
     }
-    follow_aliases(schema);
+    follow_aliases(schema, facts.shares);
     return call;
   }
 
@@ -291,13 +292,20 @@ class Compiler {
   }
 
   // A view's source is what a later in-place write would change.
-  void follow_aliases(const c10::FunctionSchema& schema) {
-    const auto& formals = schema.arguments();
-    if (formals.empty() || !formals[0].alias_info()) return;
-    const auto* argument = node_->find(formals[0].name());
-    if (!argument || argument->values.empty() || argument->values[0] == kNoValue) return;
-    for (const auto output : node_->outputs) {
-      if (output != kNoValue) source_.at(output) = source_[argument->values[0]];
+  void follow_aliases(const c10::FunctionSchema& schema, bool shares) {
+    for (const auto& formal : schema.arguments()) {
+      const auto* argument = node_->find(formal.name());
+      const bool tensors = argument && !argument->values.empty() && argument->values[0] != kNoValue;
+      if (tensors && (shares || formal.alias_info())) return show(*argument);
+      if (!shares) return;
+    }
+  }
+
+  // Of several tensors each result shows its own.
+  void show(const Argument& argument) {
+    for (size_t i = 0; i < node_->outputs.size(); ++i) {
+      const auto shown = argument.values[std::min(i, argument.values.size() - 1)];
+      if (node_->outputs[i] != kNoValue) source_.at(node_->outputs[i]) = source_[shown];
     }
   }
 

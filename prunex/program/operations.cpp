@@ -180,7 +180,7 @@ const Operation kOperations[] = {
     // products of tensors
     {.names = "matmul bmm mm baddbmm", .macs = product_macs},
     {.names = "scaled_dot_product_attention", .guard = guard_attention, .macs = attention_macs},
-    {.names = "einsum", .macs = einsum_macs},
+    {.names = "einsum", .macs = einsum_macs, .shares = true},
     {.names = "mv dot outer addmv cosine_similarity"},
     // activations
     {.names = "relu relu_ relu6 relu6_ hardtanh hardtanh_ silu silu_ hardswish hardswish_ sigmoid sigmoid_ hardsigmoid "
@@ -205,11 +205,13 @@ const Operation kOperations[] = {
               "bitwise_and.Tensor bitwise_or.Tensor where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar "
               "masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
     // noise of training
-    {.names = "dropout dropout_ feature_dropout feature_dropout_ alpha_dropout bernoulli"},
+    {.names = "dropout feature_dropout alpha_dropout", .shares = true},
+    {.names = "dropout_ feature_dropout_ bernoulli"},
     {.names = "bernoulli_.float", .in_eval = InEval::kDraws},
     // copies and types
-    {.names = "contiguous to.dtype to.device to.dtype_layout _to_copy type_as clone detach detach_ alias "
-              "lift_fresh_copy copy_"},
+    {.names =
+         "contiguous to.dtype to.device to.dtype_layout _to_copy clone detach detach_ alias lift_fresh_copy copy_"},
+    {.names = "type_as", .shares = true},
     // pooling and resizing
     {.names = "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
               "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
@@ -230,18 +232,20 @@ const Operation kOperations[] = {
               "stack hstack vstack slice.Tensor narrow select.int "
               "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes tensor_split.sections "
               "tensor_split.indices unbind.int unfold im2col "
-              "col2im expand expand_as repeat repeat_interleave.self_int pad constant_pad_nd pixel_shuffle "
-              "pixel_unshuffle channel_shuffle"},
+              "col2im expand expand_as repeat repeat_interleave.self_int pad constant_pad_nd"},
+    {.names = "pixel_shuffle pixel_unshuffle channel_shuffle", .shares = true},
     // tensors of a given size
     {.names = "empty.memory_format new_empty", .in_eval = InEval::kMakes},
     {.names = "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like empty_like scalar_tensor "
               "one_hot"},
     {.names = "arange arange.start arange.start_step", .check = check_range},
-    {.names = "linspace meshgrid meshgrid.indexing"},
+    {.names = "linspace"},
+    {.names = "meshgrid meshgrid.indexing", .shares = true},
     // what run_decompositions() makes of layers
     {.names = "_native_batch_norm_legit_no_training", .guard = guard_batch_norm},
     {.names = "native_layer_norm native_group_norm native_dropout _softmax _log_softmax _adaptive_avg_pool2d "
-              "max_pool2d_with_indices _unsafe_view upsample_nearest2d upsample_bilinear2d"},
+              "max_pool2d_with_indices upsample_nearest2d upsample_bilinear2d"},
+    {.names = "_unsafe_view", .shares = true},
     // sizes as numbers
     {.names = "sym_size.int", .in_eval = InEval::kMakes},
     {.names = "sym::mul", .check = check_sizes, .in_eval = InEval::kMakes, .arithmetic = multiply},

@@ -47,6 +47,8 @@ struct Operation {
   /// Multiply-accumulates of one image; nullptr: none.
   AxisProducts (*macs)(const Graph& graph, const Node& node) = nullptr;
   bool layer = false;  ///< a convolution or a linear layer, not a product of activations
+  /// The results may lie in the memory of the tensors that it takes first, although its schema does not say so.
+  bool shares = false;
   InEval in_eval = InEval::kStays;
   SizeArithmetic arithmetic = nullptr;  ///< of "sym::" operations
 };

@@ -267,6 +267,19 @@ Argument& argument(Graph& graph, const std::string& target, const std::string& n
   throw std::out_of_range(name);
 }
 
+/// A constant goes through an operation, whose result is written to.
+void write_behind(Graph& graph, const std::string& target, const std::string& operand, std::vector<Argument> others) {
+  const auto table =
+      add_value(graph, {.name = "c_table", .role = Role::kConstant, .weight = "table", .shape = {{2}, {2}, {2}, {2}}});
+  graph.constants.emplace("table", at::zeros({2, 2, 2, 2}));
+  others.insert(others.begin(), operand == "tensors" ? values(operand, {table}) : value(operand, table));
+  const auto shown = add_node(graph, target, std::move(others), "shown");
+  graph.nodes.back().output_is_list = target == "aten::meshgrid";
+  add_node(graph, "aten::add_.Tensor", {value("self", shown), literal("other", 1)}, "spoiled");
+}
+
+const std::vector<Argument> kDropout{literal("p", 0.5), literal("train", true)};
+
 INSTANTIATE_TEST_SUITE_P(
     Graphs, BadProgram,
     testing::Values(
@@ -303,6 +316,25 @@ INSTANTIATE_TEST_SUITE_P(
                    add_node(g, "aten::add_.Tensor", {value("self", view), literal("other", 1)}, "spoiled");
                  },
                  "writes to 'bn.running_mean' in place"},
+        BadGraph{"WriteToADroppedOutConstant", [](Graph& g) { write_behind(g, "aten::dropout", "input", kDropout); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAConstantOfDroppedOutFeatures",
+                 [](Graph& g) { write_behind(g, "aten::feature_dropout", "input", kDropout); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAConstantOfAlphaDropout",
+                 [](Graph& g) { write_behind(g, "aten::alpha_dropout", "input", kDropout); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAConstantOfAType",
+                 [](Graph& g) { write_behind(g, "aten::type_as", "self", {value("other", 0)}); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAConstantOfAnEquation",
+                 [](Graph& g) { write_behind(g, "aten::einsum", "tensors", {literal("equation", "ab->ba")}); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAConstantOfAGrid", [](Graph& g) { write_behind(g, "aten::meshgrid", "tensors", {}); },
+                 "writes to 'table' in place"},
+        BadGraph{"WriteToAShuffledConstant",
+                 [](Graph& g) { write_behind(g, "aten::channel_shuffle", "self", {literal("groups", 1)}); },
+                 "writes to 'table' in place"},
         BadGraph{"StatisticsOutsideTheStateDict",
                  [](Graph& g) {
                    g.values[5].role = Role::kConstant;
