@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/program/macs.h"
 #include "tests/texts.h"
@@ -51,6 +52,22 @@ TEST(Models, Resnet20CountsItsMultiplyAccumulates) {
   const int64_t third = 64 * (18432 + 5 * 36864 + 2048);
   const Model model = make_model("resnet20", {});
   EXPECT_EQ(program::macs(model.program.graph()), stem + first + second + third + 640);
+}
+
+// As Torch-Pruning has it, whose images are of 32 pixels a side: it pools behind the first three of five stages; and
+// for large images behind the fourth, too. Positions times 3x3 kernels, then the classifier of the mean.
+TEST(Models, TheVgg19ForCifarPoolsBehindThreeStagesAndForLargeImagesBehindFour) {
+  const std::vector<std::vector<int64_t>> stages{
+      {64, 64}, {128, 128}, {256, 256, 256, 256}, {512, 512, 512, 512}, {512, 512, 512, 512}};
+  for (const auto& [pixels, pools] : std::vector<std::pair<int64_t, size_t>>{{32, 3}, {63, 3}, {64, 4}}) {
+    int64_t macs = 512 * 10, side = pixels, in = 3;
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      for (const int64_t out : stages[stage]) macs += side * side * 9 * std::exchange(in, out) * out;
+      if (stage < pools) side /= 2;
+    }
+    const Model model = make_model("vgg19", {.height = pixels, .width = pixels});
+    EXPECT_EQ(program::macs(model.program.graph()), macs) << pixels;
+  }
 }
 
 // Torch-Pruning's figures include batch norms and poolings; He et al. give 1.8 and 15.3 billion.
