@@ -160,7 +160,7 @@ class Elementwise final : public Importance {
 
   /// The p-norm of every kernel: its |w|^p is the sum that it stands for. What has no say is left out.
   Weights condensed(const Weights& weights) const override {
-    if (needs_evidence(entries_.options().criterion)) return weights;
+    if (has_evidence()) return weights;
     const at::NoGradGuard no_grad;
     Weights small;
     for (const auto& item : weights.params) {
@@ -172,6 +172,8 @@ class Elementwise final : public Importance {
     }
     return small;
   }
+
+  bool has_evidence() const override { return needs_evidence(entries_.options().criterion); }
 
  private:
   using Sums = std::map<std::pair<std::string, int64_t>, AxisSums>;
@@ -201,7 +203,7 @@ class Elementwise final : public Importance {
       return std::nullopt;
     }
     const at::Tensor* other = evidence_.find(slice.tensor);
-    if (other == nullptr && needs_evidence(entries_.options().criterion)) return std::nullopt;
+    if (other == nullptr && has_evidence()) return std::nullopt;
     const AxisSums& both = sums_of(slice, weights, other == nullptr ? at::Tensor() : *other, sums);
     return slice.axis == sparsity::kChannels ? both.channels : both.rows;
   }

@@ -56,6 +56,8 @@ class Activation final : public Importance {
         groups, [&](const Slice& slice, const WeightRole& role, int64_t) { return local(slice, role, weights); });
   }
 
+  bool has_evidence() const override { return true; }
+
  private:
   /// Input channels that read the unit; those of grouped convolutions at equal positions of all groups.
   std::optional<std::vector<double>> local(const Slice& slice, const WeightRole& role, const Weights& weights) const {

@@ -93,6 +93,9 @@ class Importance {
   /// Smaller tensors of the same scores, for scoring the same weights many times: they are cut on the axes 0 and 1 as
   /// the weights would be. What has no say is left out.
   virtual Weights condensed(const Weights& weights) const { return weights; }
+
+  /// Whether scores come from evidence too, which is of the network as it was when it was measured.
+  virtual bool has_evidence() const { return false; }
 };
 
 /// `evidence` is by parameter name, in the parameters' shapes unless the criterion says otherwise; what lacks evidence

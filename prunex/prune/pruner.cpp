@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "prunex/channels/analysis.h"
@@ -45,6 +46,10 @@ void Pruner::step(const std::vector<UnitScores>& scores, const Target& target, d
 }
 
 void Pruner::prune(const Importance& importance, const Target& target, int64_t steps) {
+  if (steps > 1 && importance.has_evidence()) {
+    throw std::invalid_argument(fmt::format(
+        "`steps`: got {}, wanted 1 with evidence from data, which has to be measured again in every step", steps));
+  }
   const Weights weights = steps > 1 ? importance.condensed(model_.weights) : model_.weights;
   Plan plan = plan_;
   std::vector<UnitScores> scores;

@@ -60,7 +60,8 @@ class Pruner {
   const sparsity::Masks& alive() const { return plan_.masks; }
 
   /// Goes `steps` times a part of the way to the target, from where the pruner is; units are scored anew in each step.
-  /// All steps or, if it throws, none.
+  /// All steps or, if it throws, none. Evidence of an importance is of the alive units and not measured again: with it
+  /// more than one step is a std::invalid_argument, and step() takes the scores of evidence that is.
   void prune(const Importance& importance, const Target& target, int64_t steps = 1);
 
   /// One step, so much of the way to the target. `scores` are of alive() units, in their order.

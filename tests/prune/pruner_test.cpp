@@ -93,6 +93,29 @@ TEST(Pruner, LeavesTheGivenModelAlone) {
   EXPECT_TRUE(run(model, model.weights).equal(before));
 }
 
+// Evidence is measured, not cut.
+TEST(Pruner, GoesOneStepAtATimeWithEvidence) {
+  const Model model = resnet8();
+  for (const char* name : {"taylor", "hessian", "obdc", "activation"}) {
+    TensorDict evidence;
+    for (const auto& item : model.weights.params) {
+      const at::Tensor& weight = item.value();
+      if (weight.dim() < 2) continue;
+      evidence.insert(item.key(),
+                      name == std::string("activation") ? at::rand({weight.size(1)}) : at::rand_like(weight));
+    }
+    const auto importance = make_importance(importance_named(name), model.program.graph(), evidence);
+    Pruner pruner(model, {});
+    EXPECT_THAT(
+        [&] { pruner.prune(*importance, {.share = 0.5}, 2); },
+        testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("`steps`: got 2, wanted 1 with evidence")))
+        << name;
+    EXPECT_TRUE(pruner.cut().empty());
+    pruner.prune(*importance, {.share = 0.5}, 1);
+    EXPECT_FALSE(pruner.cut().empty()) << name;
+  }
+}
+
 // Scores in the second step are those of the network that the first one leaves.
 TEST(Pruner, ScoresAnewInEveryStep) {
   const Model model = resnet8();
