@@ -235,9 +235,7 @@ void group_norm_rule(Axes& axes, const Node& node) {
   axes.set(node.outputs[0], kChannelAxis, labels);
   if (labels == nullptr) return;
   const int64_t groups = node.integer("num_groups", 1), size = axes.extent(input, kChannelAxis).factor;
-  TORCH_CHECK(groups > 0 && size >= groups && size % groups == 0, "[channels] ", groups, " groups do not divide ", size,
-              " channels");
-  const int64_t block = size / groups;
+  const int64_t block = block_of(size, groups);
   if (block > 1 && axes.options().statistics) {
     tie_equal_positions(axes, labels, block);
     return axes.take_statistics(labels, kAverages);

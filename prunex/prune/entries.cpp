@@ -102,7 +102,7 @@ Normalizer normalizer_named(const std::string& name) {
 UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {
   if (slice.index.empty()) return positions;
   UnitScores scores(size, 0);
-  const size_t block = slice.index.size() / static_cast<size_t>(size);
+  const auto block = static_cast<size_t>(channels::positions_per_unit(slice, size));
   for (size_t i = 0; i < slice.index.size(); ++i) scores[i / block] += positions[slice.index[i]];
   return scores;
 }
@@ -187,8 +187,7 @@ const Slice* Entries::maker(const Group& group) const {
 
 double Entries::positions_per_unit(const Group& group) const {
   const Slice* slice = maker(group);
-  if (slice == nullptr || slice->index.empty()) return 1;
-  return static_cast<double>(slice->index.size()) / static_cast<double>(group.size);
+  return slice == nullptr ? 1 : static_cast<double>(channels::positions_per_unit(*slice, group.size));
 }
 
 std::vector<UnitScores> Entries::score(const std::vector<Group>& groups, const LocalScores& local) const {

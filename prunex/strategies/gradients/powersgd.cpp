@@ -51,14 +51,6 @@ void orthogonalise(const at::Tensor& columns) {
 /// The columns of every p <- an orthonormal basis of them. A device hands all of them to the host at once.
 void orthogonalise(std::vector<Factored>& tensors) {
   if (tensors.empty()) return;
-  if (tensors.front().p.is_cpu()) {
-    for (auto& tensor : tensors) {
-      const at::Tensor columns = tensor.p.t().to(at::kDouble).contiguous();
-      orthogonalise(columns);
-      tensor.p.copy_(columns.t());
-    }
-    return;
-  }
   std::vector<at::Tensor> flat;
   std::vector<int64_t> sizes;
   for (const auto& tensor : tensors) {
