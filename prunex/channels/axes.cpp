@@ -7,8 +7,8 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "prunex/channels/analysis.h"
 #include "prunex/channels/operations.h"
+#include "prunex/channels/roles.h"
 
 namespace prunex::channels {
 namespace {

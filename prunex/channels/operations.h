@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "prunex/channels/analysis.h"
 #include "prunex/channels/axes.h"
+#include "prunex/channels/roles.h"
 #include "prunex/program/operations.h"
 #include "prunex/sparsity/cut.h"
 

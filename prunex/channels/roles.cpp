@@ -1,3 +1,5 @@
+#include "prunex/channels/roles.h"
+
 #include <algorithm>
 
 #include "prunex/channels/operations.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "prunex/channels/analysis.h"
+#include "prunex/channels/roles.h"
 #include "prunex/prune/importance.h"
 
 namespace prunex::prune {
