@@ -53,6 +53,24 @@ TEST(Groups, AChainHasOneGroupPerLayerBetweenInputAndOutput) {
   EXPECT_LT(error(model), 1e-5);
 }
 
+// In eval mode dropout gives its input back: what is added to its result in place is in the sum over its input, too.
+TEST(Groups, WritesBehindDropoutReachItsInput) {
+  for (const bool writes : {false, true}) {
+    Builder net(0);
+    const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
+    const ValueId dropped = net.dropout(x, 0.5);
+    if (writes) {
+      net.call("aten::add_.Tensor", {Builder::tensor("self", dropped), Builder::literal("other", 1)}, net.shape(x));
+    }
+    const ValueId sum = net.call("aten::sum.dim_IntList",
+                                 {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{1}),
+                                  Builder::literal("keepdim", true)},
+                                 {{1, true}, {1}, {8}, {8}});
+    const Model model = std::move(net).finish(net.linear("fc", net.flatten(sum), {.out = 3}));
+    EXPECT_EQ(find_group(Analysis(model.program.graph()).groups(), "a").prunable, !writes);
+  }
+}
+
 TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
   Builder net(0);
   const ValueId x = net.conv2d("b", net.input("x", {2, 8, 8}), {.out = 4});
