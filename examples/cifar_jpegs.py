@@ -2,8 +2,8 @@
 """Makes a folder of JPEGs in 100 classes of CIFAR-10: its ten classes, each in ten lights.
 
 OUTPUT/train/CLASS/*.jpg and OUTPUT/val/CLASS/*.jpg, as torchvision's ImageFolder and `prunex train --dataset OUTPUT`
-read them. Every image is there once, in one light: its colours are multiplied by one of ten gains, evenly round the
-circle of hues. So a class is what is seen and in which light. Sizes vary, 32 to 64 pixels a side."""
+read them. Every image appears once, in one light: its colours are multiplied by one of ten gains, spread evenly around
+the hue circle. So a class is an object and a light. Sizes vary, 32 to 64 pixels a side."""
 import argparse
 import math
 import os
@@ -28,13 +28,13 @@ def read(path):
 
 
 def gains(light):
-    """Of red, green and blue, the largest 1."""
+    """Gains of red, green and blue, the largest 1."""
     of = [1 + STRENGTH * math.cos(2 * math.pi * (light / LIGHTS - colour / 3)) for colour in range(3)]
     return numpy.array(of) / max(of)
 
 
 def first(paths, images):
-    """Labels and images of the first so many records of the files."""
+    """Labels and images of the files' first records."""
     labels, pixels = (numpy.concatenate(parts) for parts in zip(*map(read, paths)))
     if not 1 <= images <= len(labels):
         raise OSError(f"{paths[0]}, …: {images} images are wanted, there are {len(labels)}")
@@ -42,7 +42,7 @@ def first(paths, images):
 
 
 def write(folder, names, labels, pixels):
-    """Of every class one light after the other, and one size after the other."""
+    """Cycles through the lights, and then the sizes, within every class."""
     seen = [0] * len(names)
     for i, label in enumerate(labels):
         light = seen[label] % LIGHTS

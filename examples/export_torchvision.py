@@ -96,7 +96,7 @@ def export(model, sizes):
 
 
 def save(program, path):
-    """Whoever reads `path` meanwhile finds a whole file."""
+    """Never leaves a partial file at `path`."""
     import torch
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
         unfinished = os.path.join(folder, "program.pt2")

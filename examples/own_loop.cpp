@@ -1,5 +1,5 @@
 // Your own network, data, optimizer and loop; prunex averages the ranks and prunes while you train.
-// Alone it runs two nodes as threads of one process; under `torchrun --no-python` every process is a rank.
+// Started alone, it runs two nodes as threads of one process; under `torchrun --no-python` every process is a rank.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -58,7 +58,7 @@ std::pair<at::Tensor, at::Tensor> draw_batch(at::Generator& random) {
   return {stripes + 1.5 * torch::randn(stripes.sizes(), random), labels};
 }
 
-/// The optimizer's momentum, so that the strategy can clear that of pruned channels.
+/// The optimizer's momentum, shared so that the strategy can clear it for pruned channels.
 TensorDict share_momentum(torch::optim::SGD& optimizer, const TensorDict& params) {
   TensorDict momentum = train::fresh_state(params)["momentum"];
   for (const auto& theta : params) {
@@ -71,7 +71,7 @@ TensorDict share_momentum(torch::optim::SGD& optimizer, const TensorDict& params
 
 void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
   const bool prints = ranks.layout.rank == 0;
-  at::Generator random = at::make_generator<at::CPUGeneratorImpl>(ranks.layout.rank);  // every rank its own data
+  at::Generator random = at::make_generator<at::CPUGeneratorImpl>(ranks.layout.rank);  // each rank its own data
   torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
   Replica replica;  // other names of the same tensors
   replica.weights = {network->named_parameters(), network->named_buffers()};

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/python/cifar10.py --data-dir DIR --method diloco
 
-DIR holds CIFAR-10 in its binary layout. Each rank stands for a node. With --method hsadmm half of the channels of each
-layer go while it trains.
+DIR holds CIFAR-10 in its binary layout. Each rank stands for a node. --method hsadmm removes half of each layer's
+channels during training.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 
 def read(files: list[Path]) -> TensorDataset:
-    """A byte with the label, then the image: 3 x 32 x 32 bytes."""
+    """Records: a byte with the label, then the image, 3 x 32 x 32 bytes."""
     rows = torch.cat([torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8) for file in files]).view(-1, 3073)
     images = rows[:, 1:].reshape(-1, 3, 32, 32).float().div_(127.5).sub_(1)
     return TensorDataset(images, rows[:, 0].long())

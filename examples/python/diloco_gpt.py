@@ -1,4 +1,4 @@
-"""A small GPT on the texts of Python's own help, by DistributedDataParallel or by DiLoCo in two bits:
+"""A small GPT on the texts of Python's own help, trained with DistributedDataParallel or with DiLoCo in two bits:
 
     torchrun --nproc-per-node 2 examples/python/diloco_gpt.py --method ddp
     torchrun --nproc-per-node 2 examples/python/diloco_gpt.py --method diloco
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import prunex
 
-CONTEXT = 64  # letters that a letter is guessed from
+CONTEXT = 64  # letters from which a letter is predicted
 
 
 class Block(nn.Module):
