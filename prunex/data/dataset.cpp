@@ -83,6 +83,13 @@ void check_dataset(const Dataset& dataset, const std::string& source) {
       fmt::format("{}: labels must be in 0 … {}, got {} … {}", source, dataset.classes - 1, low, high));
 }
 
+void check_class_count(const Dataset& dataset, const std::string& source) {
+  constexpr int64_t kFew = 1000;
+  if (dataset.classes <= std::max(kFew, dataset.size())) return;
+  throw std::invalid_argument(fmt::format("{}: labels go up to {}, more classes than the {} images", source,
+                                          dataset.classes - 1, dataset.size()));
+}
+
 // From a histogram: exact, and without a floating-point copy of all images.
 void set_statistics(Dataset& dataset) {
   dataset.mean.clear();

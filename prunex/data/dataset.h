@@ -40,6 +40,8 @@ struct Streamed {
   int64_t number_of(int64_t i) const { return order ? (*order)[static_cast<size_t>(first + i)] : first + i; }
 };
 
+inline constexpr int64_t kMostClasses = 1 << 24;
+
 struct Dataset {
   std::string name;
   at::Tensor images;  ///< uint8, N x C x H x W, channels_last; undefined if they are `streamed`
@@ -70,6 +72,10 @@ struct TrainAndTest {
 
 /// Throws std::invalid_argument that names `source` unless types, shapes and labels are as Dataset says.
 void check_dataset(const Dataset& dataset, const std::string& source);
+
+/// Throws std::invalid_argument that names `source` for labels so high that they can hardly be meant: more classes than
+/// images, and than a small set may lack.
+void check_class_count(const Dataset& dataset, const std::string& source);
 
 /// Sets mean and std from the images. A channel without variation gets the std of one grey level.
 void set_statistics(Dataset& dataset);

@@ -9,39 +9,42 @@
 #include <stdexcept>
 
 #include "prunex/data/image_stream.h"
+#include "prunex/text/json.h"
 
 namespace prunex::data {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
-
-constexpr int kDepth = 3;  // of the nesting; deeper values are of no interest and left out
 
 [[noreturn]] void refuse(const std::string& source, const std::string& why) {
   throw std::invalid_argument(fmt::format("{}: {}: {}", source, kDescriptionName, why));
 }
 
-ordered_json parse(const std::string& text, const std::string& source) {
-  const auto shallow = [](int depth, auto, const auto&) { return depth <= kDepth; };
-  const ordered_json json = ordered_json::parse(text, shallow, false);
-  if (!json.is_object()) refuse(source, "is not a JSON object");
-  return json;
+json parse(const std::string& text, const std::string& source) {
+  json parsed;
+  try {
+    parsed = text::parse_json(text);
+  } catch (const std::invalid_argument&) {
+  }
+  if (!parsed.is_object()) refuse(source, "is not a JSON object");
+  return parsed;
 }
 
 template <class Value>
-std::vector<Value> list(const ordered_json& json, const char* key, const std::string& source, const char* wanted) {
-  if (!json.contains(key)) return {};
+std::vector<Value> list(const json& object, const char* key, const std::string& source, const char* wanted) {
+  if (!object.contains(key)) return {};
   try {
-    return json[key].get<std::vector<Value>>();
-  } catch (const ordered_json::exception&) {
+    return object[key].get<std::vector<Value>>();
+  } catch (const json::exception&) {
     refuse(source, fmt::format("'{}' is no list of {}", key, wanted));
   }
 }
 
-int64_t pixels(const ordered_json& json, const char* key, const std::string& source) {
+int64_t pixels(const json& object, const char* key, const std::string& source) {
   constexpr int64_t kMost = 100'000;
-  if (!json.contains(key)) return 0;
-  const auto& value = json[key];
+  if (!object.contains(key)) return 0;
+  const auto& value = object[key];
   if (value.is_number_unsigned() && value >= 1 && value <= kMost) return value.get<int64_t>();
   refuse(source, fmt::format("'{}' is no number of pixels from 1 to {}", key, kMost));
 }
@@ -75,13 +78,13 @@ std::string description_json(const Description& description) {
 }
 
 Description parse_description(const std::string& text, const std::string& source) {
-  const ordered_json json = parse(text, source);
-  const ordered_json numbers = json.value("normalization", ordered_json::object());
+  const json object = parse(text, source);
+  const json numbers = object.value("normalization", json::object());
   if (!numbers.is_object()) refuse(source, "'normalization' is not a JSON object");
   Description description{.mean = list<double>(numbers, "mean", source, "numbers"),
                           .std = list<double>(numbers, "std", source, "numbers"),
-                          .classes = list<std::string>(json, "classes", source, "names"),
-                          .resize = pixels(json, "resize", source)};
+                          .classes = list<std::string>(object, "classes", source, "names"),
+                          .resize = pixels(object, "resize", source)};
   check_numbers(description, source);
   return description;
 }

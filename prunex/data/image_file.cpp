@@ -22,11 +22,7 @@ void check_plausible(const Dataset& dataset, const std::string& path) {
         fmt::format("{}: images are [{}], wanted N x channels x height x width: channels come first", path,
                     fmt::join(images.sizes(), " x ")));
   }
-  constexpr int64_t kFew = 1000;  // a small file may lack most of its classes
-  if (dataset.classes > std::max(kFew, dataset.size())) {
-    throw std::invalid_argument(fmt::format("{}: labels go up to {}, more classes than the {} images", path,
-                                            dataset.classes - 1, dataset.size()));
-  }
+  check_class_count(dataset, path);
 }
 
 std::string image_shape(const Dataset& dataset) {
@@ -45,7 +41,10 @@ Dataset read_image_file(const std::string& path) {
                   .mean = {},
                   .std = {},
                   .augmentation = {}};
-  if (dataset.labels.numel() > 0) dataset.classes = dataset.labels.max().item().toLong() + 1;
+  const at::Tensor& labels = dataset.labels;
+  if (labels.numel() > 0 && labels.scalar_type() == at::kLong) {  // else check_dataset() says what is wrong
+    dataset.classes = 1 + std::min(labels.max().item<int64_t>(), kMostClasses - 1);
+  }
   check_dataset(dataset, path);
   check_plausible(dataset, path);
   dataset.images = dataset.images.contiguous(at::MemoryFormat::ChannelsLast);

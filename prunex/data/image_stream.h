@@ -44,8 +44,7 @@ class ImageStream {
 
   /// Counts image `number` and says on standard error why it is broken, once. std::runtime_error if these are too many.
   void report_broken(int64_t number, const std::string& why) const;
-  /// How many were reported.
-  /// Of the images that were.
+  /// Numbers of the images that were reported.
   std::vector<int64_t> broken() const;
 
  private:

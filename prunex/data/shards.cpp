@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostShards = 100'000;
 constexpr int64_t kLargestIndex = int64_t{1} << 30;  // bytes
-constexpr int64_t kMostClasses = 1 << 24;
 
 struct Sample {
   int64_t begin, size, label;
@@ -170,11 +169,11 @@ std::string index_name(const std::string& path) {
   return path + ".index";
 }
 
-const char* const kIndexBegin = "prunex index 1 of ";
+const char* const kIndexBegin = "prunex index 2 of ";
 
-/// Lines "BEGIN SIZE LABEL KEY" behind one that says of which shard.
+/// Lines "BEGIN SIZE LABEL KEY" behind one that says of which shard, and how many they are.
 std::string index_text(const std::string& path, const std::vector<Sample>& samples) {
-  std::string text = fmt::format("{}{}\n", kIndexBegin, identity_of(path));
+  std::string text = fmt::format("{}{} {}\n", kIndexBegin, identity_of(path), samples.size());
   for (const Sample& sample : samples) {
     if (sample.key.find('\n') != std::string::npos) {
       throw std::invalid_argument(fmt::format(
@@ -204,7 +203,7 @@ Sample sample_in(const std::string& line, int64_t shard_size, const std::string&
 
 std::vector<Sample> samples_in_index(const std::string& path) {
   const std::string source = index_name(path), text = text::read_file(source, kLargestIndex);
-  const std::string wanted = kIndexBegin + identity_of(path) + "\n";
+  const std::string wanted = kIndexBegin + identity_of(path) + " ";
   if (!text.starts_with(wanted)) {
     throw std::invalid_argument(fmt::format("{}: not of the {} beside it: `prunex data index` makes it anew", source,
                                             fs::path(path).filename().string()));
@@ -213,11 +212,15 @@ std::vector<Sample> samples_in_index(const std::string& path) {
   if (fs::last_write_time(source) < fs::last_write_time(path)) return samples_of(path);
   std::vector<Sample> samples;
   const auto size = static_cast<int64_t>(fs::file_size(path));
-  for (size_t begin = wanted.size(); begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) throw std::invalid_argument(fmt::format("{}: cut short", source));
+  const size_t line = text.find('\n');
+  for (size_t begin = line + 1, end; line != std::string::npos && begin < text.size(); begin = end + 1) {
+    end = text.find('\n', begin);
+    if (end == std::string::npos) break;
     samples.push_back(sample_in(text.substr(begin, end - begin), size, source));
-    begin = end + 1;
+  }
+  if (line == std::string::npos || text.back() != '\n' ||
+      text.substr(wanted.size(), line - wanted.size()) != std::to_string(samples.size())) {
+    throw std::invalid_argument(fmt::format("{}: cut short", source));
   }
   return samples;
 }

@@ -64,7 +64,9 @@ std::string part_of(const std::string& folder, const char* name) {
 }
 
 Dataset shards_of(const std::string& pattern, const std::string& option, const StreamOptions& stream) {
-  return dataset_of(list_shards(pattern, option), fs::path(pattern).stem().string(), stream);
+  Dataset dataset = dataset_of(list_shards(pattern, option), fs::path(pattern).stem().string(), stream);
+  check_class_count(dataset, option + " " + pattern);
+  return dataset;
 }
 
 /// Labels of training are all that there are.

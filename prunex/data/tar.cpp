@@ -9,6 +9,7 @@
 
 #include "prunex/data/decode.h"
 #include "prunex/data/encoded_images.h"
+#include "prunex/text/option.h"
 
 namespace prunex::data {
 namespace {
@@ -64,12 +65,23 @@ bool has_its_sum(const Header& header) {
   return octal(header.text(148, 8)) == sum;
 }
 
-/// The value of a pax record "LENGTH KEY=VALUE\n"; empty if there is none.
+/// The value of a key among pax records "LENGTH KEY=VALUE\n", of which LENGTH counts all bytes; empty if there is none.
+/// Behind one that is damaged nothing is read.
 std::string pax_value(const std::string& records, const std::string& key) {
-  const size_t at = (" " + records).find(" " + key + "=");
-  if (at == std::string::npos) return "";
-  const size_t begin = at + key.size() + 1;
-  return records.substr(begin, records.find('\n', begin) - begin);
+  std::string value;
+  for (size_t at = 0; at < records.size();) {
+    const size_t blank = records.find(' ', at);
+    if (blank == std::string::npos) break;
+    const auto length = text::number_in<int64_t>(records.substr(at, blank - at));
+    const size_t begin = blank + 1;
+    if (!length || *length <= 0 || static_cast<size_t>(*length) > records.size() - at) break;
+    const size_t end = at + static_cast<size_t>(*length) - 1;  // the line break
+    if (end < begin || records[end] != '\n') break;
+    const std::string record = records.substr(begin, end - begin);
+    if (record.starts_with(key + "=")) value = record.substr(key.size() + 1);
+    at = end + 1;
+  }
+  return value;
 }
 
 class TarReader {

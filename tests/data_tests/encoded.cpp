@@ -76,11 +76,11 @@ std::vector<uint8_t> waves(int height, int width, int channels, int seed) {
   return pixels;
 }
 
-std::string tar_member(const std::string& name, const std::string& bytes) {
+std::string tar_member(const std::string& name, const std::string& bytes, char type) {
   std::string header(512, '\0');
   header.replace(0, name.size(), name);
   header.replace(124, 11, fmt::format("{:011o}", bytes.size()));
-  header[156] = '0';
+  header[156] = type;
   header.replace(257, 8,
                  std::string("ustar\0"
                              "00",

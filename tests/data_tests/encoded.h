@@ -18,8 +18,8 @@ std::string jpeg_of(const std::vector<uint8_t>& pixels, int height, int width, c
 /// RGB.
 std::string png_of(const std::vector<uint8_t>& pixels, int height, int width);
 
-/// A member of a tar file as POSIX' ustar has it.
-std::string tar_member(const std::string& name, const std::string& bytes);
+/// A member of a tar file as POSIX' ustar has it; type 'x' is a header of pax records.
+std::string tar_member(const std::string& name, const std::string& bytes, char type = '0');
 
 /// Smooth waves with a little noise, another one for each seed.
 std::vector<uint8_t> waves(int height, int width, int channels, int seed = 0);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "prunex/io/safetensors.h"
@@ -78,6 +80,8 @@ TEST(ImageFile, NamesTheFileThatIsNotImages) {
   };
   refused(grey(2).to(at::kFloat), labels({0, 1}), "uint8");
   refused(grey(2), labels({0, 1, 1}), "one per image");
+  refused(grey(2), labels({0, std::numeric_limits<int64_t>::max()}), "labels must be in 0 … 16777215, got 0 … 92233");
+  refused(grey(2), at::tensor({0.0, std::nan("")}), "labels must be int64");
   refused(grey(2), labels({0, -1}), "got -1");
   refused(grey(2), at::empty({0}, at::kLong), "one per image");
   refused(grey(2), labels({0, 1}).to(at::kFloat), "int64");

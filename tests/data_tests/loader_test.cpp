@@ -159,7 +159,10 @@ TEST(Loader, AugmentationIsACropOfThePaddedImagePossiblyMirrored) {
 
 TEST(Loader, APaddingBeyondTheImageGivesBlack) {
   Dataset dataset = numbered_images(64, {.padding = 100});
-  EXPECT_NO_THROW(Loader(dataset, {.batch_size = 64}).batch(0, 0));
+  const at::Tensor images = Loader(dataset, {.batch_size = 64}).batch(0, 0).images;
+  const at::Tensor black = normalised(at::zeros_like(dataset.images), dataset);
+  const at::Tensor is_black = at::isclose(images, black, 1e-5, 1e-5).flatten(1).all(1);
+  EXPECT_GT(is_black.sum().item<int64_t>(), 48);  // few crops meet the image, a hundredth of what is cut from
 }
 
 TEST(Loader, DrawsNothingFromTheProcessWideGenerator) {

@@ -98,8 +98,12 @@ TEST_F(ShardFiles, RefuseAnIndexOfOtherShards) {
   std::string text((std::istreambuf_iterator<char>(file)), {});
   write("s-02.tar.index", text + "9 99999999 0 key\n");
   refused("s-02.tar", "damaged: '9 99999999 0 key'");
-  write("s-02.tar.index", text + "9");
-  refused("s-02.tar", "cut short");
+  const size_t head = text.find('\n') + 1, last = text.rfind('\n', text.size() - 2) + 1;
+  for (const auto& part : {text + "9", text.substr(0, text.size() - 1), text.substr(0, last), text.substr(0, head),
+                           text.substr(0, head - 1), text.substr(0, head - 2)}) {
+    write("s-02.tar.index", part);
+    refused("s-02.tar", "cut short");
+  }
 }
 
 // A label in the middle of a shard can change without its size and its ends.
@@ -187,6 +191,33 @@ TEST_F(ShardFiles, MayHoldFurtherImagesOfASample) {
   const Listing listing = list_shards(scratch_ / "a.tar", "");
   EXPECT_EQ(listing.images->size(), 1);
   EXPECT_EQ(listing.images->read(0), image(0));
+}
+
+/// Records "LENGTH KEY=VALUE\n"; what looks like one in a value is none.
+TEST_F(ShardFiles, OfPaxHeadersAreReadByTheirLengths) {
+  const auto record = [](const std::string& words) {
+    size_t length = words.size() + 4;  // two digits, a blank, a line break
+    return fmt::format("{} {}\n", length, words);
+  };
+  const std::string named =
+      record("comment=a path=wrong.jpg\n17 path=wrong") + record("path=a size=3.jpg") + record("mtime=1700000000.5");
+  write("a.tar",
+        tar_member("PaxHeader", named, 'x') + tar_member("short.jpg", image(0)) + tar_member("a size=3.cls", "1"));
+  const Listing listing = list_shards(scratch_ / "a.tar", "");
+  EXPECT_EQ(listing.images->size(), 1);
+  EXPECT_EQ(listing.images->short_name(0), "a size=3");
+  EXPECT_EQ(listing.images->read(0), image(0));
+  write("a.tar", tar_member("PaxHeader", record("size=99999999999"), 'x') + tar_member("b.jpg", image(0)));
+  refused("a.tar", "a member of more than 8 GiB");
+}
+
+TEST_F(ShardFiles, WithMoreClassesThanImagesAreRefused) {
+  write("a.tar", tar_member("b.jpg", image(0)) + tar_member("b.cls", "16777215"));
+  DataOptions options;
+  options.dataset = options.test = scratch_ / "a.tar";
+  EXPECT_THAT(
+      [&] { load_datasets(options); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("labels go up to 16777215, more classes than the 1 images")));
 }
 
 TEST_F(ShardFiles, OfGnuTarWithLongNamesAreRead) {
