@@ -233,6 +233,29 @@ TEST(Link, SaysWhoKeepsSilent) {
   EXPECT_THAT(message([&] { caller.prove_until(in(100ms)); }), HasSubstr("another program answers there"));
 }
 
+/// Whoever lies between the two may hand on the proof, and no more.
+TEST(Link, SaysWhoKeepsSilentBehindTheProof) {
+  auto [calling, answering] = connection();
+  const LinkKey key = link_key(kOursEncrypted, "peer");
+  Link caller(std::move(calling), Side::kCaller, key);
+  Proof answerer(Side::kAnswerer, key);
+  const auto hand_on = [&, &answering = answering] {
+    const std::string words = answerer.take_unsent();
+    return tests::send_all(answering, words.data(), words.size(), in(10s));
+  };
+  while (answerer.wants() > 0) {
+    ASSERT_TRUE(hand_on());
+    caller.prove();
+    std::string heard(answerer.wants(), ' ');
+    const ssize_t there = recv(answering.fd(), heard.data(), heard.size(), MSG_DONTWAIT | MSG_PEEK);
+    if (there < static_cast<ssize_t>(heard.size())) continue;
+    recv(answering.fd(), heard.data(), heard.size(), 0);
+    answerer.take(heard);
+  }
+  ASSERT_TRUE(hand_on());
+  EXPECT_THAT(message([&] { caller.prove_until(in(1s)); }), HasSubstr("does not begin to encrypt"));
+}
+
 ConnectOptions options_of(const Privacy& privacy) {
   return {.join_timeout = 3s, .privacy = privacy, .heartbeat_timeout = 5s};
 }

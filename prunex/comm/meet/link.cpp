@@ -9,6 +9,11 @@
 #include <utility>
 
 namespace prunex::comm {
+namespace {
+
+constexpr const char* kNoTls = "it has proved the secret, but does not begin to encrypt";
+
+}  // namespace
 
 Link::Link(Socket socket, Side side, const LinkKey& key)
     : socket_(std::move(socket)), side_(side), encrypts_(key.encrypts), proof_(std::make_unique<Proof>(side, key)) {}
@@ -58,7 +63,7 @@ bool Link::go_on() {
 
 void Link::prove_until(Deadline deadline) {
   while (!prove()) {
-    if (!wait(events(), deadline)) throw LinkRefused(proof_->why_ended());
+    if (!wait(events(), deadline)) throw LinkRefused(proof_ ? proof_->why_ended() : kNoTls);
   }
 }
 
