@@ -24,6 +24,7 @@ std::string read_file(const std::string& path, size_t most_bytes) {
   for (char piece[1 << 16]; text.size() <= most_bytes && (file.read(piece, sizeof piece), file.gcount() > 0);) {
     text.append(piece, static_cast<size_t>(file.gcount()));
   }
+  if (file.bad()) throw std::invalid_argument("cannot be read to its end");
   if (text.size() > most_bytes) throw std::invalid_argument(fmt::format("got more than {} bytes", most_bytes));
   return text;
 }

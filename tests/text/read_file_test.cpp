@@ -44,6 +44,7 @@ TEST(ReadFile, WaitsForNothingAndReadsNoMoreThanItMay) {
   EXPECT_EQ(refused_file(scratch / "long"), "got more than 10 bytes");
   EXPECT_EQ(refused_file(scratch / "zeros"), "got more than 10 bytes");
   EXPECT_EQ(refused_file(scratch.path()), "is a directory, wanted a file");
+  EXPECT_EQ(refused_file("/proc/self/mem"), "cannot be read to its end");  // nothing is at its begin
   EXPECT_EQ(refused_file(scratch / "none"), "cannot be read: No such file or directory");
 }
 
