@@ -164,18 +164,6 @@ void load_weights(Weights& weights, const std::string& path) {
   }
 }
 
-void expect_heads(const channels::Analysis& analysis, const std::string& source) {
-  const channels::Analysis without(analysis.graph());
-  const auto sizes = [](const channels::Analysis& of) {
-    std::vector<std::pair<std::string, int64_t>> all;
-    for (const auto& group : of.removable()) all.emplace_back(group.name, group.size);
-    return all;
-  };
-  if (sizes(analysis) != sizes(without)) return;
-  throw std::invalid_argument(
-      fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
-}
-
 Network load_network(const TrainOptions& options, const data::Dataset& training) {
   const std::string source = "`model` " + options.model;
   program::Model model = named_model(options, training);

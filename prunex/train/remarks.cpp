@@ -193,6 +193,18 @@ std::vector<std::string> training_remarks(const program::Model& model, const std
   return remarks;
 }
 
+void expect_heads(const channels::Analysis& analysis, const std::string& source) {
+  const channels::Analysis without(analysis.graph());
+  const auto sizes = [](const channels::Analysis& of) {
+    std::vector<std::pair<std::string, int64_t>> all;
+    for (const auto& group : of.removable()) all.emplace_back(group.name, group.size);
+    return all;
+  };
+  if (sizes(analysis) != sizes(without)) return;
+  throw std::invalid_argument(
+      fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
+}
+
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source) {
   const auto& groups = analysis.groups();
   if (std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.prunable; })) return "";

@@ -105,7 +105,7 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   } else {
     prune(pruning_.due_cut({}, *strategy_), 0, 0);
   }
-  elastic_ = make_elastic(options_, ranks_, config, transactions_up_to(summary_.steps));
+  elastic_ = make_elastic(options_, ranks_, data_.train.size(), config, transactions_up_to(summary_.steps));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {

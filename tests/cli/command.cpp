@@ -90,12 +90,14 @@ std::vector<std::string> endless_elastic_run(const std::vector<std::string>& mor
   return words;
 }
 
-std::vector<std::string> as_rank(int rank, int nodes, int port, const std::vector<std::string>& command) {
+std::vector<std::string> as_rank(int rank, int ranks, int port, const std::vector<std::string>& command,
+                                 int ranks_per_node) {
   std::vector<std::string> words = {"/usr/bin/env",
                                     "RANK=" + std::to_string(rank),
-                                    "WORLD_SIZE=" + std::to_string(nodes),
-                                    "LOCAL_WORLD_SIZE=1",
-                                    "GROUP_RANK=" + std::to_string(rank),
+                                    "WORLD_SIZE=" + std::to_string(ranks),
+                                    "LOCAL_WORLD_SIZE=" + std::to_string(ranks_per_node),
+                                    "LOCAL_RANK=" + std::to_string(rank % ranks_per_node),
+                                    "GROUP_RANK=" + std::to_string(rank / ranks_per_node),
                                     "MASTER_ADDR=127.0.0.1",
                                     "MASTER_PORT=" + std::to_string(port)};
   words.insert(words.end(), command.begin(), command.end());
@@ -149,9 +151,11 @@ bool Running::read_some() {
 }
 
 bool Running::wait_for(const std::string& text) {
-  while (errors_.find(text) == std::string::npos) {
+  size_t found;
+  while ((found = errors_.find(text, waited_for_)) == std::string::npos) {
     if (!read_some()) return false;
   }
+  waited_for_ = found + text.size();
   return true;
 }
 

@@ -22,8 +22,9 @@ std::vector<std::string> prunex(std::vector<std::string> arguments);
 /// prunex train for a run of ResNet-8 on 320 images that lasts until somebody ends it, in `run`.
 std::vector<std::string> endless_elastic_run(const std::vector<std::string>& more);
 
-/// A command of the one rank of a node, by the variables of a launcher on this machine.
-std::vector<std::string> as_rank(int rank, int nodes, int port, const std::vector<std::string>& command);
+/// A command of one of so many ranks, by the variables of a launcher on this machine.
+std::vector<std::string> as_rank(int rank, int ranks, int port, const std::vector<std::string>& command,
+                                 int ranks_per_node = 1);
 
 /// Its path; by default its owner alone may read it.
 std::string write_secret(const std::string& path, const std::string& secret, mode_t mode = 0600);
@@ -45,7 +46,7 @@ class Running {
   int pid() const { return pid_; }
   /// Process ids of its children.
   std::vector<int> children() const;
-  /// Reads until an error line holds `text`, or the end.
+  /// Reads until `text` is said on standard error, behind what was waited for before, or the end.
   bool wait_for(const std::string& text);
   /// Reads to the end, which comes when it and all processes that share its pipe have ended.
   Result finish();
@@ -56,6 +57,7 @@ class Running {
   int pid_ = 0;
   int error_fd_ = -1;
   std::string errors_;
+  size_t waited_for_ = 0;  // of them
 };
 
 }  // namespace prunex::cli

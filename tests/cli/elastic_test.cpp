@@ -159,7 +159,8 @@ TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
   ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
   {
     Running third(scratch_.path(), prunex({"train", "--join", "run"}));
-    ASSERT_TRUE(training.wait_for("exchange "));
+    ASSERT_TRUE(third.wait_for("waits to be let into the run"));
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(training.wait_for("exchange "));
     EXPECT_EQ(lines_of("membership.jsonl").size(), 1U) << "it waits while there are two";
     kill(second.pid(), SIGKILL);
     EXPECT_TRUE(training.wait_for("lost node 1"));
@@ -172,6 +173,21 @@ TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
   EXPECT_EQ(late.status, 1);
   EXPECT_THAT(late.errors, HasSubstr("nobody answers at the doors of the run"));
   EXPECT_EQ(run(scratch_.path(), {"train", "--join", "nowhere"}).status, 2);
+}
+
+/// Three would want 24 images in a step.
+TEST_F(Elastic, ANodeWaitsWhoseBatchTheImagesLack) {
+  Running training(scratch_.path(),
+                   endless_elastic_run({"--strategy", "diloco", "--samples", "20", "--batch-size", "8"}));
+  ASSERT_TRUE(training.wait_for("exchange 2/"));
+  Running second(scratch_.path(), prunex({"train", "--join", "run"}));
+  ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
+  Running third(scratch_.path(), prunex({"train", "--join", "run"}));
+  ASSERT_TRUE(third.wait_for("waits to be let into the run"));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(training.wait_for("exchange "));
+  EXPECT_EQ(lines_of("membership.jsonl").size(), 1U);
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
 }
 
 TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {
@@ -230,12 +246,13 @@ TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
   expect_whole_record(1);
 }
 
-/// As a launcher starts them: so many nodes of one rank.
-std::vector<Result> on_nodes(const std::string& directory, int nodes, const std::vector<std::string>& words) {
-  const int port = tests::free_port(15000);
+/// As a launcher starts them.
+std::vector<Result> on_nodes(const std::string& directory, int nodes, const std::vector<std::string>& words,
+                             int ranks_per_node = 1) {
+  const int port = tests::free_port(15000), size = nodes * ranks_per_node;
   std::vector<std::unique_ptr<Running>> ranks;
-  for (int rank = 0; rank < nodes; ++rank) {
-    ranks.push_back(std::make_unique<Running>(directory, as_rank(rank, nodes, port, words)));
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(std::make_unique<Running>(directory, as_rank(rank, size, port, words, ranks_per_node)));
   }
   std::vector<Result> results;
   for (auto& rank : ranks) results.push_back(rank->finish());
@@ -259,6 +276,18 @@ TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
     EXPECT_EQ(rank.status, 2);
     EXPECT_THAT(rank.errors, HasSubstr("--min-nodes: got 2, the launcher started 1 nodes x 1 ranks"));
   }
+}
+
+/// The file of its doors is still there.
+TEST_F(Elastic, RunsOfSeveralRanksPerNodeThatNameAnInterfaceGoOnUnderALauncher) {
+  const Result stopped = run_and(
+      SIGTERM, {{5, 0}}, {"--nodes", "2", "--ranks-per-node", "2", "--interface", "lo", "--checkpoint-every", "4"});
+  ASSERT_EQ(stopped.status, 128 + SIGTERM) << stopped.errors;
+  ASSERT_TRUE(std::filesystem::exists(scratch_ / "run/doors"));
+  for (const Result& rank : on_nodes(scratch_.path(), 2, prunex({"train", "--resume", "run"}), 2)) {
+    EXPECT_EQ(rank.status, 0) << rank.errors;
+  }
+  expect_whole_record(0);
 }
 
 /// It takes those whose doors are closed for dead, and is not to write over what they have left.

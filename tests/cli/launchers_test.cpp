@@ -280,5 +280,27 @@ TEST(Resuming, NeedsNoSharedDisk) {
   EXPECT_EQ(tests::text_of(scratch / "0/run/model.safetensors"), model);
 }
 
+/// The directory is new where rank 0 is, and has another run's checkpoints where rank 1 is.
+TEST(Starting, LeavesOtherRunsOnTheDisksOfOtherNodes) {
+  const tests::Scratch scratch;
+  std::filesystem::create_directories(scratch / "1/run/checkpoint/7");
+  std::ofstream(scratch / "1/run/config.toml") << "seed = 7\n";
+  const int port = tests::free_port(15000);
+  const auto command = prunex({"train", "--quiet", "--nodes", "2", "--samples", "80", "--model", "resnet8",
+                               "--batch-size", "4", "--exchanges", "2", "--run-dir", "run"});
+  std::vector<std::unique_ptr<Running>> ranks;
+  for (const int rank : {0, 1}) {
+    std::filesystem::create_directories(scratch / std::to_string(rank));
+    ranks.push_back(std::make_unique<Running>(scratch / std::to_string(rank), as_rank(rank, 2, port, command)));
+  }
+  for (auto& rank : ranks) {
+    const Result result = rank->finish();
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.errors, HasSubstr("--run-dir run: is not empty on node 1"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(scratch / "1/run/checkpoint/7"));
+  EXPECT_EQ(tests::text_of(scratch / "1/run/config.toml"), "seed = 7\n");
+}
+
 }  // namespace
 }  // namespace prunex::cli

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -225,6 +226,46 @@ TEST_F(Checkpointing, WhatKilledRanksLeftIsRemovedByTheNextRun) {
   EXPECT_EQ(load().exchange, 2);
   EXPECT_FALSE(fs::exists(file(4, "z.safetensors")));
   EXPECT_EQ(std::distance(fs::directory_iterator(file(2, "")), {}), 3);
+}
+
+/// As where each machine has a disk of its own and the ranks are started in another order, or all on one.
+TEST_F(Checkpointing, ThatHasFilesOfOtherRanksAloneIsLeftForThem) {
+  const std::string disks[] = {scratch_ / "0", scratch_ / "1"};
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const std::string& own = disks[ranks.layout.rank];
+    fs::create_directory(own);
+    EXPECT_EQ(Checkpoints(own, kConfig, ranks).save(made_up(2)), std::nullopt);
+  });
+  for (const auto& order : {std::array{1, 0}, std::array{0, 0}}) {
+    comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+      Checkpoints checkpoints(disks[order[static_cast<size_t>(ranks.layout.rank)]], kConfig, ranks);
+      EXPECT_THAT([&] { checkpoints.load(0); },
+                  ThrowsMessage<std::invalid_argument>(HasSubstr("no complete checkpoint")));
+    });
+  }
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    EXPECT_EQ(Checkpoints(disks[ranks.layout.rank], kConfig, ranks).load(0).exchange, 2);
+  });
+}
+
+TEST_F(Checkpointing, ADirectoryIsTakenThatHoldsMoreThanARunBeginsWith) {
+  const auto is_taken = [&](const std::string& directory) {
+    bool taken = false;
+    comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) { taken = Checkpoints(directory, kConfig, ranks).is_taken(); });
+    return taken;
+  };
+  EXPECT_FALSE(is_taken(scratch_ / "none"));
+  EXPECT_FALSE(is_taken(scratch_.path()));
+  std::ofstream(scratch_ / "config.toml") << kConfig;
+  EXPECT_FALSE(is_taken(scratch_.path()));
+  std::ofstream(scratch_ / "summary.json") << "{}";
+  EXPECT_TRUE(is_taken(scratch_.path())) << "a run that is done";
+  fs::remove(scratch_ / "summary.json");
+  save(2);
+  EXPECT_TRUE(is_taken(scratch_.path())) << "one that can go on";
+  fs::remove_all(scratch_ / "checkpoint");
+  std::ofstream(scratch_ / "config.toml") << "seed=8\n";
+  EXPECT_TRUE(is_taken(scratch_.path())) << "another run";
 }
 
 TEST_F(Checkpointing, OnAFullDiskNothingOfItStaysAndTheOnesBeforeDo) {

@@ -50,6 +50,25 @@ TEST(KeptExchanges, AreNotWaitedForInANamedPipe) {
             scratch / "metrics.jsonl: is not a regular file");
 }
 
+TEST(KeptChanges, AreThoseThatTheCheckpointHasCounted) {
+  const tests::Scratch scratch;
+  const std::string path = scratch / "membership.jsonl";
+  const std::string lost = "{\"exchange\":4,\"nodes\":[0,2],\"lost\":[1],\"joined\":[]}\n",
+                    joined = "{\"exchange\":9,\"nodes\":[0,2,3],\"lost\":[],\"joined\":[3]}\n",
+                    again = "{\"exchange\":9,\"nodes\":[0,2],\"lost\":[3],\"joined\":[]}\n";
+  keep_changes(scratch.path(), 0, 0);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const auto kept = [&](int64_t lost_before, int64_t joined_before) {
+    std::ofstream(path) << lost + joined + again + "{\"exch";
+    keep_changes(scratch.path(), lost_before, joined_before);
+    return text_of(path);
+  };
+  EXPECT_EQ(kept(0, 0), "");
+  EXPECT_EQ(kept(1, 0), lost);
+  EXPECT_EQ(kept(1, 1), lost + joined);
+  EXPECT_EQ(kept(2, 1), lost + joined + again);
+}
+
 TEST(MetricsFile, HasALineForEveryChangeOfNodes) {
   const tests::Scratch scratch;
   MetricsFile file(scratch.path(), false);

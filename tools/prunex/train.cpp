@@ -182,10 +182,10 @@ bool is_late(const TrainOptions& options) {
 
 comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
                         comm::ConnectOptions connection) {
-  if (!options.join.empty() && connection.interfaces.empty()) {
+  if (!options.join.empty()) {
     const auto run = train::run_to_join(options, connection.privacy);
-    const auto interface = comm::interface_towards(run, connection.heartbeat_timeout);
-    if (!interface.empty()) connection.interfaces = {interface};
+    const auto interface = comm::interface_towards(run, connection.heartbeat_timeout);  // NobodyThere
+    if (!interface.empty() && connection.interfaces.empty()) connection.interfaces = {interface};
   }
   if (!options.join.empty() && environment && environment->world_size > environment->seat.local_size) {
     if (environment->seat.local_size == 1) return comm::connect(comm::Environment(), connection);

@@ -185,6 +185,7 @@ Elastic::Admission Elastic::knock() {
                 .local_rank = local_rank_,
                 .ranks = ranks_.layout.world_size(),
                 .door = door_->endpoint()};
+  if (local_rank_ == 0) say("waits to be let into the run");
   for (;; std::this_thread::sleep_for(kKnockAgain)) {
     bool somebody = false;
     std::vector<Endpoint> doors = run_.doors;

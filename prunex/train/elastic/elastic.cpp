@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -46,15 +47,23 @@ bool is_divided(const TrainOptions& options) {
   return options.partition.kind != data::Partition::Kind::kIid || has_files_by_node(options.data);
 }
 
+/// So many have a batch each in a step of the images.
+int most_nodes(const TrainOptions& options, int64_t images) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  const int64_t with_batches = images / options.batch_size / options.ranks_per_node[0];
+  const int64_t said = options.max_nodes > 0 ? options.max_nodes : kMost;
+  return static_cast<int>(std::min({with_batches, said, kMost}));
+}
+
 }  // namespace
 
-std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t images,
                                             const std::string& config, int64_t transactions) {
   if (!options.elastic) return nullptr;
   comm::ElasticOptions elastic{.silence = milliseconds(options.ranks.heartbeat_timeout),
                                .timeout = milliseconds(options.ranks.comm_timeout),
                                .least_nodes = options.min_nodes,
-                               .most_nodes = options.max_nodes,
+                               .most_nodes = most_nodes(options, images),
                                .transactions = transactions,
                                .join_at_once = facts_of(options.strategy).gradients,
                                .config = can_join(options) ? config : ""};

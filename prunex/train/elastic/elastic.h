@@ -15,10 +15,11 @@
 
 namespace prunex::train {
 
-/// Of `elastic`; null without it. `config`: what newcomers take over; `exchanges`: that the run has made before. With
-/// `join`, of a node that is to. Throws comm::NobodyThere if the run has ended. Collective.
-std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks,
-                                            const std::string& config, int64_t exchanges);
+/// Of `elastic`; null without it. `images`: of the training set, of which every node must get a batch in a step;
+/// `config`: what newcomers take over; `transactions`: that the run has made before. With `join`, of a node that is to.
+/// Throws comm::NobodyThere if the run has ended. Collective.
+std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::Hierarchy& ranks, int64_t images,
+                                            const std::string& config, int64_t transactions);
 
 /// The file of a run directory that says where the run is joined, as long as it is under way.
 inline constexpr const char* kDoorsFile = "doors";

@@ -108,7 +108,7 @@ void RankTrainer::pass_by(int64_t step) {
 /// Comes into a run: ready for all that follows, it waits to be let in and takes over what all have.
 void RankTrainer::join(const std::string& config, StopRequest* stop) {
   strategy_ = make_own_strategy(0);
-  elastic_ = make_elastic(options_, ranks_, config, 0);
+  elastic_ = make_elastic(options_, ranks_, data_.train.size(), config, 0);
   comm::Change change = elastic_->join();
   divide();
   Handover handover;

@@ -17,6 +17,7 @@
 #include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/text/settings.h"
+#include "prunex/train/elastic/elastic.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {
@@ -180,6 +181,13 @@ bool Checkpoints::has_config() const {
   }
 }
 
+bool Checkpoints::is_taken() const {
+  const fs::path run = fs::path(directory_).parent_path();
+  std::error_code error;
+  if (!fs::exists(run, error) || (fs::is_directory(run, error) && fs::is_empty(run, error))) return false;
+  return !has_config() || fs::exists(directory_) || is_done(run);
+}
+
 void Checkpoints::write_files(const Checkpoint& checkpoint) const {
   const int64_t k = checkpoint.exchange;
   fs::create_directories(folder(k));
@@ -198,13 +206,14 @@ void Checkpoints::write_files(const Checkpoint& checkpoint) const {
   io::write_safetensors(rank_file(k, ranks_.layout.rank), checkpoint.rank, with_own_progress);
 }
 
-/// What a rank that was killed in save() left: files under construction, and folders that are not whole.
+/// What a rank that was killed in save() left: files under construction, and folders that lack a kind of file. Those
+/// that lack this rank's files alone may be whole for ranks that are started in another order.
 void Checkpoints::remove_leftovers() const {
   if (ranks_.layout.local_rank() != 0) return;
   std::error_code ignored;
   for (const int64_t k : exchanges_in(directory_)) {
     io::remove_temporaries(folder(k));
-    if (!complete_here(k)) fs::remove_all(folder(k), ignored);
+    if (!is_whole(k)) fs::remove_all(folder(k), ignored);
   }
 }
 

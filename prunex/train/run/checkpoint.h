@@ -41,6 +41,9 @@ class Checkpoints {
   /// and nothing of its own.
   Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic = false);
 
+  /// Whether this machine has something else in the run's directory than what rank 0 of a run that begins puts there.
+  bool is_taken() const;
+
   /// Collective. If a rank cannot write its share, or has a `problem` already, nothing of this checkpoint stays and the
   /// ones before do. Then the first such rank is told why, the others are told "". Nothing is returned for success;
   /// then checkpoints of later exchanges, which a run had made that was gone back from, are removed. If a rank is lost

@@ -25,6 +25,10 @@ std::string lines_in(const std::string& directory) {
   return directory + "/metrics.jsonl";
 }
 
+std::string changes_in(const std::string& directory) {
+  return directory + "/membership.jsonl";
+}
+
 std::string events_in(const std::string& directory) {
   return directory + "/" + kEventFile;
 }
@@ -76,7 +80,7 @@ void MetricsFile::append(const comm::Change& change, int64_t exchange) {
 /// Their file is there once nodes have come or gone.
 void MetricsFile::append_changes() {
   if (unopened_.empty()) return;
-  if (!changes_) changes_.emplace(directory_ + "/membership.jsonl");
+  if (!changes_) changes_.emplace(changes_in(directory_));
   changes_->append(std::exchange(unopened_, ""));
 }
 
@@ -149,6 +153,22 @@ void keep_exchanges(const std::string& directory, int64_t last, int64_t step) {
   }
   keep_lines(lines, last);
   if (fs::exists(events)) keep_events(events, step);
+}
+
+void keep_changes(const std::string& directory, int64_t lost, int64_t joined) {
+  const std::string path = changes_in(directory);
+  if (!fs::exists(path)) return;
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    if (!text::is_json(line)) break;
+    const auto change = text::parse_json(line);
+    lost -= static_cast<int64_t>(change.value("lost", nlohmann::json::array()).size());
+    joined -= static_cast<int64_t>(change.value("joined", nlohmann::json::array()).size());
+    if (lost < 0 || joined < 0) break;
+    kept += line + '\n';
+  }
+  io::write_file_atomically(path, kept);
 }
 
 }  // namespace prunex::train

@@ -42,5 +42,7 @@ class MetricsFile {
 /// Leaves the lines of the exchanges 1 … `last` and the scalars of the steps up to `step`, for a run that goes on
 /// there. That some lines are missing or damaged is said, and ends no run: the checkpoint has what it goes on from.
 void keep_exchanges(const std::string& directory, int64_t last, int64_t step);
+/// The same of membership.jsonl: leaves the changes by which so many nodes had been lost and had joined.
+void keep_changes(const std::string& directory, int64_t lost, int64_t joined);
 
 }  // namespace prunex::train

@@ -162,8 +162,9 @@ std::string Trace::gather() const {
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
     : options_(options), config_(config), ranks_(ranks) {
   open_directory(config);
-  comm::write_hang_reports_to(ranks_, directory_);
   safe_.emplace(options_, directory_, config, ranks_, stop);
+  if (options_.resume.empty()) expect_no_other_run();
+  comm::write_hang_reports_to(ranks_, directory_);
 }
 
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop,
@@ -194,9 +195,24 @@ void Run::open_directory(const std::string& config) {
   if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
 }
 
+/// On no node's own disk: checkpoints come there, under the name that rank 0 chose.
+void Run::expect_no_other_run() {
+  std::string problem;
+  if (ranks_.layout.local_rank() == 0 && !writes() && safe_->is_taken()) {
+    problem = fmt::format("`run_dir` {}: is not empty on node {}: a new or empty directory is wanted", directory_,
+                          ranks_.layout.node());
+  }
+  for (const auto& said : comm::gather_texts(*ranks_.world, problem)) {
+    if (!said.empty()) throw std::invalid_argument(said);
+  }
+}
+
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
   if (writes()) {
-    if (!options_.resume.empty()) keep_exchanges(directory_, summary.exchanges, summary.steps);
+    if (!options_.resume.empty()) {
+      keep_exchanges(directory_, summary.exchanges, summary.steps);
+      keep_changes(directory_, summary.nodes_lost, summary.nodes_joined);
+    }
     open_record(summary, exchanges, precision);
   }
   if (options_.trace && options_.join.empty()) trace_.emplace(ranks_);

@@ -52,6 +52,8 @@ class Safekeeping {
 
   /// What a resumed run goes on from; nothing if it starts. See Checkpoints::load.
   std::optional<Checkpoint> load();
+  /// See Checkpoints::is_taken.
+  bool is_taken() const { return checkpoints_.is_taken(); }
   /// From here on there is something to keep.
   void begin();
   /// What this rank asks for after an exchange. Times are rank 0's.
@@ -155,6 +157,7 @@ class Run {
 
  private:
   void open_directory(const std::string& config);
+  void expect_no_other_run();
   void open_record(const Summary& summary, int64_t exchanges, const char* precision);
   void take_over_record(const Summary& summary, int64_t exchanges, const char* precision);
 
