@@ -27,7 +27,7 @@ report::Origin origin_of(const std::string& command, const std::string& path) {
           .folder = folder.empty() ? "." : folder,
           .date = time_now(),
           .version = fmt::format("{} ({}{})", kVersion, build.commit,
-                                 build.is_committed() ? "" : ", with changes that are not committed")};
+                                 build.commit.ends_with("-dirty") ? ", with changes that are not committed" : "")};
 }
 
 std::string version_line() {
