@@ -19,6 +19,18 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     return number
 
 
+def number(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
+    """A finite number in a range, its ends among them."""
+    try:
+        found = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (math.isfinite(found) and least <= found <= most):
+        wanted = f"{least:g} or more" if most == math.inf else f"a number from {least:g} to {most:g}"
+        raise ValueError(f"`{name}`: got {value!r}, wanted {wanted}")
+    return found
+
+
 def seconds(timeout: float | datetime.timedelta) -> float:
     """A time to wait."""
     try:

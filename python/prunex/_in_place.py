@@ -20,9 +20,10 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
     module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
+    trains = not _modules.why_not_trained(module, _modules.arguments_of(example))
     for look in (_inflexible_kinds, _inflexible, None):
         try:
-            _cut(module, result, example, optimizer)
+            _cut(module, result, example, optimizer, trains)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
@@ -30,7 +31,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
-            whole = look(module, network, example)
+            whole = look(module, network, example, trains)
         try:
             result = plan(whole)
         except ValueError as error:
@@ -38,27 +39,40 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     raise AssertionError
 
 
-def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any,
-         optimizer: torch.optim.Optimizer | None) -> Callable[[], None]:
-    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost."""
+def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
+           optimizer: torch.optim.Optimizer | None) -> None:
+    """All of it. Raises Differs, with everything as it was."""
+    _cut(module, result, example, optimizer, not _modules.why_not_trained(module, _modules.arguments_of(example)))
+
+
+def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimizer: torch.optim.Optimizer | None,
+         trains: bool) -> Callable[[], None]:
+    """Returns what undoes it. A module that does not compute what its cut graph does, with its weights and with others,
+    or no longer runs in training mode, gets back what it has lost. trains: it did."""
     undo = _modules.cut(module, result.cut, optimizer, result.layer_groups())
     arguments = _modules.like(_modules.arguments_of(example))
+    inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
     with _modules.undone(undo):
-        wanted = result.run([tensor.cpu() for tensor in _modules.tensors_in(arguments)])  # its weights are there
-        _modules.expect_close(_modules.evaluated(module, arguments), wanted)
+        for values in ({}, _modules.stirred(module)):
+            with _modules.holding(module, values):
+                tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+                wanted = result.run(inputs, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
+                _modules.expect_close(_modules.evaluated(module, arguments), wanted)
+        if trains and (why := _modules.why_not_trained(module, arguments)):
+            raise _modules.Differs(f"in training mode: {why}")
     return undo
 
 
-def _follows(module: nn.Module, network: library.Network, group: str, example: Any) -> bool:
+def _follows(module: nn.Module, network: library.Network, group: str, example: Any, trains: bool) -> bool:
     """Whether the module's code can do without a unit of the group."""
     try:
-        _cut(module, network.without_a_unit(group), example, None)()
+        _cut(module, network.without_a_unit(group), example, None, trains)()
     except _modules.Differs:
         return False
     return True
 
 
-def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any) -> list[str]:
+def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any, trains: bool) -> list[str]:
     """The groups that it cannot lose, where one is tried of those that look alike."""
     removable = set(network.removable())
     alike: dict[Any, list[str]] = {}
@@ -66,11 +80,12 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any)
         if group.name in removable:
             looks = tuple(sorted((_modules.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
-    return [name for names in alike.values() if not _follows(module, network, names[0], example) for name in names]
+    return [name for names in alike.values() if not _follows(module, network, names[0], example, trains)
+            for name in names]
 
 
-def _inflexible(module: nn.Module, network: library.Network, example: Any) -> list[str]:
-    return [name for name in network.removable() if not _follows(module, network, name, example)]
+def _inflexible(module: nn.Module, network: library.Network, example: Any, trains: bool) -> list[str]:
+    return [name for name in network.removable() if not _follows(module, network, name, example, trains)]
 
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:

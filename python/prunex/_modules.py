@@ -22,7 +22,8 @@ def plain(model: nn.Module, instead: str = "") -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module")
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ValueError(f"`model`: got a DistributedDataParallel, wanted the module in it, `.module`{instead}")
+        raise ValueError(f"`model`: got a DistributedDataParallel, wanted the module in it, `.module`, here "
+                         f"and in the loop{instead}")
     return model
 
 
@@ -43,13 +44,12 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 def expect_exchangeable(model: nn.Module) -> None:
     """What is averaged is of one type, and no view that repeats its numbers."""
     params, saved = weights(model)
-    averaged = params | {name: b for name, b in saved.items() if b.is_floating_point() or b.is_complex()}
-    first, wanted = next((name, p.dtype) for name, p in averaged.items())
-    for name, tensor in averaged.items():
+    first, wanted = next((name, p.dtype) for name, p in params.items())
+    for name, tensor in averaged(model).items():
         if tensor.dtype != wanted:
             raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {wanted} as {first} has")
     for name, tensor in (params | saved).items():
-        if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
+        if _repeats(tensor):
             raise ValueError(f"`model`: {name} is an expanded view, wanted a tensor of its own: clone() it")
 
 
@@ -67,6 +67,12 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bo
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves all "
                          "that requires gradients")
+
+
+def moved_elsewhere(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """How many parameters the optimizer moves that are not of the module."""
+    own = {id(p) for p in model.parameters()}
+    return sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
 
 
 def expect_followable(optimizer: torch.optim.Optimizer) -> None:
@@ -91,6 +97,12 @@ def weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return dict(trained(model)), buffers(model)
 
 
+def averaged(model: nn.Module) -> dict[str, Tensor]:
+    """Of the weights, what exchanges average: buffers that count are not."""
+    params, saved = weights(model)
+    return params | {name: b for name, b in saved.items() if b.is_floating_point() or b.is_complex()}
+
+
 def copy_weights(model: nn.Module, params: dict[str, Tensor], values: dict[str, Tensor]) -> None:
     own, own_buffers = weights(model)
     with torch.no_grad():
@@ -101,14 +113,62 @@ def copy_weights(model: nn.Module, params: dict[str, Tensor], values: dict[str, 
 
 
 @contextlib.contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module, before in modes.items():
+            module.training = before
+
+
+@contextlib.contextmanager
+def holding(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Parameters and buffers of these names have these values meanwhile."""
+    tensors: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    before = {name: tensors[name].detach().clone() for name in values}
+    with torch.no_grad():
+        try:
+            for name, value in values.items():
+                tensors[name].copy_(value)
+            yield
+        finally:
+            for name, value in before.items():
+                tensors[name].copy_(value)
+
+
+def stirred(model: nn.Module) -> dict[str, Tensor]:
+    """Random numbers for the parameters, by name: such that no path is so weak as to hide a mistake in it, as what is
+    small at its start is. Norms have the statistics that go with them."""
+    generator, values = torch.Generator().manual_seed(0), {}
+    for name, p in model.named_parameters():
+        if not p.is_floating_point():
+            continue
+        random = torch.randn(p.shape, generator=generator)
+        values[name] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
+    for name, b in model.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            values[name] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
+    return values
+
+
+def _repeats(tensor: Tensor) -> bool:
+    """Whether it is an expanded view, whose numbers lie in one place."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape))
+
+
+def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
+    """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads. Buffers
+    and the states of random numbers stay."""
+    cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    buffers_now = {name: b.detach().clone() for name, b in model.named_buffers() if not _repeats(b)}
+    with _mode(model, True), holding(model, buffers_now), torch.random.fork_rng(cuda):
+        try:
+            model(*arguments)
+        except Exception as error:
+            return str(error) or type(error).__name__
+    return ""
 
 
 def arguments_of(example: Any) -> tuple[Any, ...]:
@@ -173,7 +233,7 @@ def bytes_of(program: ExportedProgram) -> bytes:
 def exported(model: nn.Module, example: Any) -> bytes:
     """The module as the bytes of a .pt2, in eval mode."""
     try:
-        with _eval_mode(model):
+        with _mode(model, False):
             program = torch.export.export(model, arguments_of(example))
     except Exception as error:
         raise ValueError(f"`model`: torch.export cannot export it with this `example`: {error}") from error
@@ -372,7 +432,7 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 
 def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
     """The tensors that it gives out in eval mode."""
-    with _eval_mode(model), torch.no_grad():
+    with _mode(model, False), torch.no_grad():
         return tensors_in(model(*arguments))
 
 

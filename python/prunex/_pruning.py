@@ -6,6 +6,7 @@ import glob
 import io
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,9 @@ def _file_of(model: Model, example: Any) -> tuple[bytes, str]:
         if example is None:
             raise ValueError("`example`: got none; a module wants inputs that it can be exported with")
         return _modules.exported(_modules.plain(model), example), "the exported module"
+    if not isinstance(model, (ExportedProgram, str, os.PathLike)):
+        raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module, an exported program or the path "
+                         "of a .pt2")
     if example is not None:
         raise ValueError("`example`: an exported program carries its own inputs")
     if isinstance(model, ExportedProgram):
@@ -105,7 +109,7 @@ def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[
         raise ValueError(f"`steps`: got {steps}; {importance} looks at gradients of the network as it is: prune once "
                          "for every step, and take new ones")
     if evidence is not None:
-        return dict(evidence)
+        return _of_weights(evidence, tensors)
     if importance != "taylor":
         raise ValueError(f"`evidence`: got none, {importance} wants a tensor for every weight: docs/python.md")
     found = {name: p.grad for name, p in tensors.items() if p.grad is not None}
@@ -114,8 +118,20 @@ def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[
     return found
 
 
+def _of_weights(evidence: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if not isinstance(evidence, Mapping) or not evidence:
+        raise ValueError(f"`evidence`: got {evidence!r}, wanted tensors by parameters' names")
+    for name, tensor in evidence.items():
+        if name not in tensors:
+            raise ValueError(f"`evidence`: {name} is no parameter of the model")
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"`evidence`: got a {type(tensor).__name__} for {name}, wanted a tensor")
+    return dict(evidence)
+
+
 def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs: float | None = None,
-          parameters: float | None = None, speed_up: float | None = None, importance: str | Scorer = "l2",
+          parameters: float | None = None, speed_up: float | None = None, cut: library.Cut | None = None,
+          importance: str | Scorer = "l2",
           evidence: Mapping[str, Tensor] | None = None, reduction: str | None = None, normalizer: str | None = None,
           scope: str = "local", steps: int = 1, round_to: int = 1, max_ratio: float = 1.0,
           layer_ratio: Mapping[str, float] | None = None, ignore: Sequence[str | nn.Module] = (),
@@ -125,12 +141,14 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     state; of an exported program or a .pt2 file a new program.
 
     One target: ratio, the share of the units of every group that goes; macs or parameters, what is left at most, as a
-    share or a count; speed_up, multiply-accumulates before over after. importance: l1, l2, bn_scale, lamp, fpgm,
-    random, taylor, hessian, obdc, activation; or a function of (group, tensors by name) with one score per unit, of
-    which the lowest go. evidence: by parameter, what taylor (without: `.grad`), hessian, obdc and activation look at.
-    scope: local, isomorphic or global, which units are compared. steps: scores anew in each. round_to: channels that
-    are left are multiples of it. max_ratio: largest share of a group that goes; layer_ratio: another share for layers
-    of these names; ignore: layers whose outputs stay, by name, with * and ?, or as modules.
+    share or a count; speed_up, multiply-accumulates before over after; or cut, what an equal network has lost: that of
+    a `Pruned` or a strategy, for loading its state_dict(); it can be pickled, and wants `heads` and `statistics` as
+    then. importance: l1, l2, bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group,
+    tensors by name) with one score per unit, of which the lowest go. evidence: by parameter, what taylor (without:
+    `.grad`), hessian, obdc and activation look at. scope: local, isomorphic or global, which units are compared. steps:
+    scores anew in each. round_to: channels that are left are multiples of it. max_ratio: largest share of a group that
+    goes; layer_ratio: another share for layers of these names; ignore: layers whose outputs stay, by name, with * and
+    ?, or as modules.
 
     A module's own code may not follow what its graph allows, such as attention that knows its width: such groups stay
     whole, with a warning. The module is checked against its cut graph on the example.
@@ -141,13 +159,18 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     >>> prunex.prune(net, torch.zeros(1, 3, 8, 8), macs=0.5).model[0]
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
+    if cut is not None:
+        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=ratio, macs=macs, parameters=parameters,
+                         speed_up=speed_up)
     target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
-    steps = _arguments.whole("steps", steps)
-    module = _modules.plain(model) if isinstance(model, nn.Module) else None
+    steps, seed = _arguments.whole("steps", steps), _arguments.whole("seed", seed, least=0)
+    round_to = _arguments.whole("round_to", round_to)
+    max_ratio, shares = _arguments.number("max_ratio", max_ratio, most=1), _shares(layer_ratio)
+    if not isinstance(importance, str) and not callable(importance):
+        raise ValueError(f"`importance`: got {importance!r}, wanted a name or a function")
+    module = _module_of(model, optimizer)
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
-    if optimizer is not None and module is None:
-        raise ValueError("`optimizer`: goes with a module")
     file, name = _file_of(model, example)
     network = library.Network(file, name, heads, statistics)
     patterns, tensors = _patterns(ignore, module), _tensors(model, module, file)
@@ -160,7 +183,7 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
 
     def plan(whole: list[str]) -> library.PrunedNetwork:
         """With these groups left as they are."""
-        limits = library.Limits(round_to, max_ratio, list((layer_ratio or {}).items()),
+        limits = library.Limits(round_to, max_ratio, shares,
                                 patterns + [glob.escape(group) for group in whole])
         choice = library.Choice(target, value, importance if isinstance(importance, str) else "", reduction, normalizer,
                                 scope, limits, steps, seed)
@@ -168,16 +191,55 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
 
     if module is None:
         result = plan([])
+        pruned = _report(_program_of(result), result, [])
+    else:
+        result, whole = _in_place.cut_what_follows(module, network, plan, example, optimizer)
+        pruned = _report(module, result, whole)
+    if result.cut.empty():
+        reasons = sorted({str(group["reason"]) for group in pruned.groups if group["reason"]})
+        warnings.warn(f"prune: nothing was cut{': ' + '; '.join(reasons[:3]) if reasons else ''}", stacklevel=2)
+    return pruned
+
+
+def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
+              statistics: bool, **targets: float | None) -> Pruned:
+    if not isinstance(cut, library.Cut):
+        raise ValueError(f"`cut`: got a {type(cut).__name__}, wanted that of a Pruned or of a strategy")
+    if given := [name for name, value in targets.items() if value is not None]:
+        raise ValueError(f"`{given[0]}`: has no effect beside `cut`")
+    module = _module_of(model, optimizer)
+    result = library.Network(*_file_of(model, example), heads, statistics).prune_as(cut)
+    if module is None:
         return _report(_program_of(result), result, [])
-    result, whole = _in_place.cut_what_follows(module, network, plan, example, optimizer)
-    return _report(module, result, whole)
+    try:
+        _in_place.cut_as(module, result, example, optimizer)
+    except _modules.Differs as error:
+        raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error})") from error
+    return _report(module, result, [])
+
+
+def _module_of(model: Model, optimizer: torch.optim.Optimizer | None) -> nn.Module | None:
+    """Nothing for programs, with which no optimizer goes."""
+    module = _modules.plain(model) if isinstance(model, nn.Module) else None
+    if optimizer is not None and module is None:
+        raise ValueError("`optimizer`: goes with a module")
+    if optimizer is not None and module is not None:
+        _modules.expect_trained(module, optimizer, whole=False)
+    return module
 
 
 def _the_one(**targets: float | None) -> tuple[str, float]:
-    given = [(name, float(value)) for name, value in targets.items() if value is not None]
+    given = [(name, _arguments.number(name, value)) for name, value in targets.items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"wanted one of {', '.join(f'`{name}`' for name in targets)}, got {len(given)}")
     return given[0]
+
+
+def _shares(layer_ratio: Mapping[str, float] | None) -> list[tuple[str, float]]:
+    if not isinstance(layer_ratio or {}, Mapping) or not all(isinstance(name, str) for name in layer_ratio or {}):
+        raise ValueError(f"`layer_ratio`: got {layer_ratio!r}, wanted a dictionary of shares by layers' names")
+    return [(name, _arguments.number(f"layer_ratio` of `{name}", share, most=1))
+            for name, share in (layer_ratio or {}).items()]
 
 
 def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork, whole: list[str]) -> Pruned:
@@ -235,6 +297,7 @@ class Sparsifier:
 
     def __call__(self, factor: float = 1.0) -> None:
         """After backward(), before the optimizer's step. factor: scales the strength, as for a warm-up."""
+        factor = _arguments.number("factor", factor)
         self._penalties.add_to_gradients(_modules.trained(self._model), factor)
 
     def refresh(self, epochs: float = 1.0) -> None:
@@ -266,6 +329,10 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
     usual for it; growth: of growing, per epoch.
     """
+    if penalty not in (known := library.penalties()):
+        raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")
+    strength = None if strength is None else _arguments.number("strength", strength)
+    growth = _arguments.number("growth", growth)
     file, name = _file_of(model, example)
     plain = _modules.plain(model)
     return Sparsifier(plain, library.Penalties(library.Network(file, name, False, False), penalty, strength, growth))

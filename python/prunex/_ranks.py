@@ -21,7 +21,11 @@ from prunex._library import library
 def _all_of(process_group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """The group that is meant: without one, that of all ranks."""
     group = process_group if process_group is not None else dist.group.WORLD
-    assert group is not None
+    if not isinstance(group, dist.ProcessGroup):
+        outside = group is dist.GroupMember.NON_GROUP_MEMBER
+        got = "that of other ranks: this one is no member" if outside else f"a {type(group).__name__}"
+        raise ValueError(f"`process_group`: got {got}, wanted a torch.distributed.ProcessGroup with this rank in it, as "
+                         "new_group() and DeviceMesh.get_group() return")
     return group
 
 

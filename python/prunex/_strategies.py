@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import warnings
 import weakref
@@ -37,7 +38,7 @@ def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimi
     if learning_rate is None:
         rates = [_largest(optimizer, "lr")]
     elif not callable(learning_rate):
-        rates = [float(learning_rate)]
+        rates = [_arguments.number("learning_rate", learning_rate)]
     elif total_steps == 0:
         raise ValueError("`learning_rate`: got a function of the step, which wants `total_steps`")
     else:
@@ -47,6 +48,36 @@ def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimi
         raise ValueError(f"`learning_rate`: got {rates[0]}{of_now}; the pull of ADMM wants the rates to come, as a "
                          "number or a function of the step")
     return rates
+
+
+def _in_words_of_loops(message: str) -> str:
+    """The command has another name for the interval."""
+    return message.replace("`local_steps`", "`sync_every`")
+
+
+def _made(name: str, model: nn.Module, *arguments: Any) -> library.Strategy:
+    try:
+        return library.Strategy(name, *_modules.weights(model), *arguments)
+    except ValueError as error:
+        raise ValueError(_in_words_of_loops(str(error))) from None
+
+
+def _are_equal(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> bool:
+    return all(name in own and torch.equal(own[name], value) for name, value in values.items())
+
+
+def _warn_of_steps_outside(strategy: _Strategy, optimizer: torch.optim.Optimizer) -> None:
+    """At the first step, if the context has not been entered by then."""
+    weak = weakref.ref(strategy)
+
+    def look(*_: Any) -> None:
+        handle.remove()
+        if (made := weak()) is not None and not made._entered:
+            name = type(made).__name__
+            warnings.warn(f"{name}: a step of its optimizer does not count, wanted `with` this {name} around the loop",
+                          stacklevel=4)
+
+    handle = optimizer.register_step_pre_hook(look)
 
 
 class _Strategy:
@@ -69,7 +100,8 @@ class _Strategy:
         options: as the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`,
         `keep="macs=0.5"`, `outer_lr=1`, …
 
-        Raises ValueError that names the option, what was got and what was wanted; RuntimeError if a rank is lost.
+        Raises ValueError that names the option, what was got and what was wanted; in the loop, RuntimeError if a rank is
+        lost, FloatingPointError before an exchange of numbers that are not finite.
         """
         if total_steps is None and options.get("overlap"):
             raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
@@ -129,8 +161,10 @@ class _Strategy:
         _ranks.expect_equal({**self._settings, "total_steps": str(total_steps), "example": str(example is not None),
                              "ranks_per_node": str(ranks_per_node), "timeout": str(timeout)}, process_group)
         self._ranks = _ranks.join(process_group, ranks_per_node, timeout)
-        self._strategy = library.Strategy(self._name, *_modules.weights(self.model), list(words.items()), sync_every,
-                                          steps, momentum, rates, self._ranks, program)
+        self._make: Callable[[], library.Strategy] | None = functools.partial(  # until the loop begins
+            _made, self._name, self.model, list(words.items()), sync_every, steps, momentum, rates, self._ranks, program)
+        self._strategy = self._make()
+        self._finished = False
         self._ranks.warn_of(words.get("payload"))
         self._overlap = int(words.get("overlap", 0))
         self._waits_at = total_steps if self._overlap else None
@@ -141,16 +175,43 @@ class _Strategy:
             warnings.warn("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
                           'init_process_group("cpu:gloo,cuda:nccl")', stacklevel=2)
         for doubt in self._strategy.doubts():
-            warnings.warn(doubt, stacklevel=2)
+            warnings.warn(_in_words_of_loops(doubt), stacklevel=2)
+        if others := _modules.moved_elsewhere(self.model, optimizer):
+            warnings.warn(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has them, so "
+                          "they differ between ranks; wanted one module that holds them all", stacklevel=2)
+        _warn_of_steps_outside(self, optimizer)
+
+    def __repr__(self) -> str:
+        return (f"<prunex.{type(self).__name__} of {type(self.model).__name__}: every {self.sync_every} steps, after step "
+                f"{self.step}>")
 
     def __enter__(self) -> Self:
         if (other := _in_context.get(self.optimizer)) is not None:
             raise ValueError(f"`optimizer`: its steps count for a {other} already, whose context has not ended")
+        self._begin()
         _in_context[self.optimizer] = type(self).__name__
         self._entered = True
         self._handles = [self.optimizer.register_step_pre_hook(self._before_step),
                          self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
         return self
+
+    def _begin(self) -> None:
+        """What the module has become since the strategy was made, by load_state_dict() say, is what it begins from; after
+        the end of a training there is no more beginning. Collective."""
+        if self._make is None and not self._finished:
+            return
+        params, buffers = self._strategy.product()
+        if self._make is None:
+            buffers = {}  # statistics may have been estimated anew
+        own, own_buffers = _modules.weights(self.model)
+        changed = not _are_equal(own, params) or not _are_equal(own_buffers, buffers)
+        changed = any(_ranks.gathered(changed, self._process_group))
+        if self._make is None and changed:
+            raise ValueError("`model`: its weights were changed after the end of the training, which a strategy would take "
+                             f"for a step of its own; wanted a new {type(self).__name__}")
+        if self._make is not None and changed:
+            self._strategy = self._make()
+        self._make = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
@@ -214,15 +275,30 @@ class _Strategy:
 
     def _meet(self, ends: bool) -> tuple[int, bool]:
         """Before an exchange: the ranks are as far, or all at the end of their loops. Returns how many intervals have
-        begun, and whether any rank has steps to exchange; raises ValueError on all ranks otherwise."""
-        everyone = self._ranks.gathered([self.step, ends, self.step > self._synced])
-        if not all(ended for _, ended, _ in everyone) and len({(step, ended) for step, ended, _ in everyone}) > 1:
+        begun, and whether any rank has steps to exchange; raises ValueError on all ranks otherwise, FloatingPointError if
+        one has numbers that are not finite."""
+        news = self.step > self._synced
+        everyone = self._ranks.gathered([self.step, ends, news, self._infinite() if news else 0])
+        if not all(ended for _, ended, *_ in everyone) and len({(step, ended) for step, ended, *_ in everyone}) > 1:
             said = [f"rank {rank} {'ends its loop' if ended else 'exchanges'} after step {step}"
-                    for rank, (step, ended, _) in enumerate(everyone)]
+                    for rank, (step, ended, *_) in enumerate(everyone)]
             other = next(said[rank] for rank, far in enumerate(everyone) if far[:2] != everyone[0][:2])
             raise ValueError(f"`optimizer`: {said[0]}, {other}; wanted equally many steps on all ranks, on batches as a "
                              "DistributedSampler deals them out")
-        return max(-(-step // self.sync_every) for step, _, _ in everyone), any(news for _, _, news in everyone)
+        for rank, (step, _, _, place) in enumerate(everyone):
+            if place > 0:
+                name = list(_modules.averaged(self.model))[place - 1]
+                raise FloatingPointError(f"`model`: {name} of rank {rank} has numbers that are not finite after step {step}, "
+                                         "which an exchange would give to all ranks")
+        return max(-(-step // self.sync_every) for step, *_ in everyone), any(news for _, _, news, _ in everyone)
+
+    def _infinite(self) -> int:
+        """The first tensor among those that are averaged, from 1, that is not finite; 0: there is none."""
+        places = [i for i, t in enumerate(_modules.averaged(self.model).values(), 1) if t.numel() > 0]
+        tensors = [t.detach() for t in _modules.averaged(self.model).values() if t.numel() > 0]
+        norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors], math.inf)
+        bad = (~torch.stack([norm.double() for norm in norms]).isfinite()).nonzero()
+        return places[int(bad[0])] if len(bad) > 0 else 0
 
     def _on_its_way(self) -> int:
         """The step after which the exchange began that runs beside the loop (`overlap`); 0: there is none."""
@@ -265,6 +341,7 @@ class _Strategy:
             self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
+        self._finished = True
         if self._has_masks and not self._masked:
             self._mask_optimizer()
 
@@ -322,17 +399,28 @@ class _Strategy:
         """Returns what undoes it. Raises Differs, with everything as it was, if the module computes something else
         without what is masked."""
         arguments = _modules.like(_modules.arguments_of(self._example))
+        trains = not _modules.why_not_trained(self.model, arguments)
+        other = _modules.stirred(self.model)
+        self._strategy.mask({name: value for name, value in other.items() if name in _modules.trained(self.model)})
         before = _modules.evaluated(self.model, arguments)
+        with _modules.holding(self.model, other):
+            before_with_other = _modules.evaluated(self.model, arguments)
         undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
+        kept = cut.kept()
+        other = {name: cut.apply(name, value) if name in kept else value for name, value in other.items()}
         with _modules.undone(undo):
             _modules.expect_close(_modules.evaluated(self.model, arguments), before)
+            with _modules.holding(self.model, other):
+                _modules.expect_close(_modules.evaluated(self.model, arguments), before_with_other)
+            if trains and (why := _modules.why_not_trained(self.model, arguments)):
+                raise _modules.Differs(f"in training mode: {why}")
         return undo
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
         after an exchange. Every rank has its own."""
-        everyone, node, rank = self._strategy.state()
-        return {"settings": self._settings, "step": self.step, "synced": self._synced, "masked": self._masked,
+        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()} for part in self._strategy.state())
+        return {"settings": dict(self._settings), "step": self.step, "synced": self._synced, "masked": self._masked,
                 "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
                 "cut": None if self._cut is None else self._cut.values()}
 
@@ -361,7 +449,7 @@ class _Strategy:
                 undo()
                 self._strategy.set_weights(*_modules.weights(self.model))
             raise
-        self._cut = cut
+        self._cut, self._make = cut, None
         self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
 
 

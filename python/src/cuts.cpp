@@ -1,5 +1,6 @@
 // What a module loses for good.
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
@@ -77,6 +78,12 @@ void bind_cuts(nb::module_& module) {
           nb::arg("tensor"), "What is left of a tensor of this name, or of its likeness: a new one.")
       .def("values", &values_of, nb::sig("def values(self) -> dict[str, dict[str, tuple[object, ...]]]"),
            "As plain values, for torch.save.")
+      .def("__getstate__", &values_of, nb::sig("def __getstate__(self) -> dict[str, dict[str, tuple[object, ...]]]"))
+      .def(
+          "__setstate__", [](Cut& self, const nb::dict& values) { new (&self) Cut(cut_of(values)); },
+          nb::sig("def __setstate__(self, values: dict[str, dict[str, tuple[object, ...]]]) -> None"),
+          nb::arg("values"))
+      .def("__repr__", [](const Cut& cut) { return fmt::format("<prunex.Cut of {} tensors>", kept_of(cut).size()); })
       .def_static("of_values", &cut_of, nb::arg("values"),
                   nb::sig("def of_values(values: dict[str, dict[str, tuple[object, ...]]]) -> Cut"));
 }

@@ -10,6 +10,7 @@
 
 NB_MODULE(_prunex, module) {
   prunex::python::check_layout();
+  nanobind::set_leak_warnings(false);  // what outlives the module is the user's
   nanobind::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);

@@ -1,6 +1,7 @@
 // Networks as torch.export writes them: what of them lives and dies together, and what is left when some of it goes.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -31,14 +32,25 @@ nb::list to_python(const std::vector<at::Tensor>& tensors) {
   return list;
 }
 
-nb::list run(const program::Model& model, const nb::sequence& inputs) {
+/// With the weights that `values` has by name, of the same shapes, in the place of its own.
+nb::list run(const program::Model& model, const nb::sequence& inputs, const nb::dict& values) {
   std::vector<at::Tensor> tensors;
   for (const auto& input : inputs) tensors.push_back(tensor_of(input));
+  const TensorDict others = dictionary_of(values);
+  Weights weights = model.weights;
+  for (auto* own : {&weights.params, &weights.buffers}) {
+    for (auto& item : *own) {
+      const at::Tensor* other = others.find(item.key());
+      if (other == nullptr) continue;
+      if (other->sizes() != item.value().sizes()) throw std::invalid_argument("another shape: " + item.key());
+      item.value() = *other;
+    }
+  }
   std::vector<at::Tensor> outputs;
   {
     const nb::gil_scoped_release released;
     const at::NoGradGuard no_grad;
-    outputs = model.program.run(tensors, model.weights, program::Mode::kEval);
+    outputs = model.program.run(tensors, weights, program::Mode::kEval);
   }
   return to_python(outputs);
 }
@@ -96,14 +108,36 @@ class Network {
     const at::NoGradGuard no_grad;
     auto masks = sparsity::full_masks(analysis_.removable());
     masks[group].select(0, 0).fill_(false);
-    Pruned pruned{.model = model_,
-                  .cut = sparsity::make_cut(analysis_.removable(), masks, sparsity::shapes_of(model_.weights))};
+    return without(sparsity::make_cut(analysis_.removable(), masks, sparsity::shapes_of(model_.weights)));
+  }
+
+  /// What was cut from an equal network, and the sizes before and after.
+  Pruned prune_as(const sparsity::Cut& cut) const {
+    const nb::gil_scoped_release released;
+    const at::NoGradGuard no_grad;
+    const auto shapes = sparsity::shapes_of(model_.weights);
+    for (const auto& [name, tensor] : cut.tensors) {
+      const auto own = shapes.find(name);
+      if (own != shapes.end() && own->second == tensor.shape) continue;
+      throw std::invalid_argument(fmt::format("`cut`: it is of another network, with a tensor {} of [{}]", name,
+                                              fmt::join(tensor.shape, ", ")));
+    }
+    Pruned pruned = without(cut);
+    pruned.before = whole_size(model_);
+    pruned.after = whole_size(pruned.model);
+    return pruned;
+  }
+
+ private:
+  static prune::Size whole_size(const program::Model& model) { return prune::Pruner(model, {}).result().before; }
+
+  Pruned without(const sparsity::Cut& cut) const {
+    Pruned pruned{.model = model_, .cut = cut};
     pruned.model.program = channels::cut_program(analysis_, pruned.cut);
     sparsity::apply_cut(pruned.model.weights, pruned.cut);
     return pruned;
   }
 
- private:
   static prune::Target target_of(const Choice& choice, const prune::Pruner& pruner) {
     const std::string name = choice.target == "speed_up" ? "speed-up" : choice.target;
     return prune::target_named("`" + choice.target + "`", name, choice.value, pruner.planner());
@@ -214,7 +248,12 @@ void bind_groups(nb::module_& module) {
       .def(
           "positions",
           [](const DependencyGroup& group, const sparsity::Slice& slice) { return positions_of(slice, group.size); },
-          nb::arg("slice"), "Along the axis of the slice: as many for every unit, unit by unit.");
+          nb::arg("slice"), "Along the axis of the slice: as many for every unit, unit by unit.")
+      .def("__repr__", [](const DependencyGroup& group) {
+        const std::string not_why = group.prunable ? "" : fmt::format(", not prunable: {}", group.reason);
+        return fmt::format("<prunex.Group {}: {} units, {}{}>", group.name, group.size, channels::name_of(group.kind),
+                           not_why);
+      });
 }
 
 void bind_choices(nb::module_& module) {
@@ -258,6 +297,7 @@ void bind_network(nb::module_& module) {
       .def("prune", &Network::prune,
            nb::sig("def prune(self, choice: Choice, evidence: dict[str, torch.Tensor]) -> PrunedNetwork"))
       .def("prune_by", &Network::prune_by)
+      .def("prune_as", &Network::prune_as)
       .def("without_a_unit", &Network::without_a_unit);
 }
 
@@ -278,8 +318,12 @@ void bind_results(nb::module_& module) {
           nb::sig("def layers(self) -> list[dict[str, object]]"))
       .def("layer_groups", [](const Pruned& self) { return groups_in_layers(self.model.program.graph()); })
       .def(
-          "run", [](const Pruned& self, const nb::sequence& inputs) { return run(self.model, inputs); },
-          nb::sig("def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]"))
+          "run",
+          [](const Pruned& self, const nb::sequence& inputs, const nb::dict& values) {
+            return run(self.model, inputs, values);
+          },
+          nb::sig("def run(self, inputs: Sequence[torch.Tensor], values: dict[str, torch.Tensor]) -> "
+                  "list[torch.Tensor]"))
       .def("write", [](const Pruned& self, const std::string& path) { program::write_pt2(path, self.model); });
 }
 
@@ -313,6 +357,11 @@ void bind_networks(nb::module_& module) {
   bind_network(module);
   bind_results(module);
   bind_penalties(module);
+  module.def("penalties", [] {
+    auto names = prune::penalty_names();
+    std::erase(names, "none");
+    return names;
+  });
   module.def("needs_evidence",
              [](const std::string& name) { return prune::needs_evidence(prune::importance_named(name).criterion); });
 }
