@@ -14,6 +14,10 @@ namespace prunex::program {
 /// Whether the batch (axis 0 of every input) may be a number: such a program runs on so many images only.
 enum class Batch { kDynamic, kAny };
 
+/// Who made a file. kSelf: this process, of a module of its own: any operation that LibTorch knows may be in it, for
+/// most of which pruning has no rule, and inputs that are constants, which are left out.
+enum class Maker { kStranger, kSelf };
+
 /// Reads a program. Weights are contiguous, in the file's order; tied
 /// ones are one tensor and an alias. Buffers outside the state dict become constants. What is not supported throws
 /// std::invalid_argument, an unreadable file std::runtime_error; both name the file, in one line.
@@ -22,7 +26,8 @@ enum class Batch { kDynamic, kAny };
 /// than eight times the file.
 Model read_pt2(const std::string& path, int64_t most_bytes = 0, Batch batch = Batch::kDynamic);
 /// The same of a file's bytes; `name` stands for the path.
-Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0, Batch batch = Batch::kDynamic);
+Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes = 0, Batch batch = Batch::kDynamic,
+                Maker maker = Maker::kStranger);
 
 /// Texts by name, beside the program: what torch.export.save and torch.export.load call extra_files.
 using ExtraFiles = std::map<std::string, std::string>;

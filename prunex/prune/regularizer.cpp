@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "prunex/prune/words.h"
 
@@ -119,15 +120,22 @@ double usual_strength(Penalty penalty) {
 
 Regularizer::Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis) : options_(options) {
   find_groups(analysis);
+  if (options_.penalty == Penalty::kNone || !weights_.empty()) return;
+  throw std::invalid_argument(is_of_scales()
+                                  ? "`sparse`: the network has no batch norm whose scales could become smaller"
+                                  : "`sparse`: the network has no layer whose weights could become smaller");
+}
+
+bool Regularizer::is_of_scales() const {
+  return options_.penalty == Penalty::kBnScale || options_.penalty == Penalty::kGroupBnScale;
 }
 
 void Regularizer::find_groups(const channels::Analysis& analysis) {
   groups_ = analysis.removable();
   importance_ = make_importance(scores_for(options_.penalty), analysis.graph());
   weights_.clear();
-  const bool of_scales = options_.penalty == Penalty::kBnScale || options_.penalty == Penalty::kGroupBnScale;
   for (const auto& [name, role] : analysis.roles()) {
-    const bool carries = of_scales
+    const bool carries = is_of_scales()
                              ? role.kind == channels::WeightKind::kBatchNorm
                              : role.kind != channels::WeightKind::kBias && role.kind != channels::WeightKind::kOther;
     if (carries) weights_.push_back(name);

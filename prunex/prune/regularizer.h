@@ -46,6 +46,7 @@ struct RegularizerOptions {
 /// knows are left alone; all numbers stay finite.
 class Regularizer {
  public:
+  /// Throws std::invalid_argument if there is nothing that the penalty could make smaller.
   Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis);
 
   /// New coefficients from weights that all ranks share; nothing is added before the first call. `epochs`: passed since
@@ -67,6 +68,7 @@ class Regularizer {
  private:
   using Place = std::pair<std::string, int64_t>;  // tensor, axis
 
+  bool is_of_scales() const;
   void find_groups(const channels::Analysis& analysis);
   bool counts(const std::string& tensor) const;
   void choose_strength(const std::vector<UnitScores>& scores);

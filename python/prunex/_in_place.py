@@ -31,6 +31,8 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
+            if isinstance(error, _modules.DiffersInTraining):  # layers that look alike need not have the same users
+                look = _inflexible
             whole = look(module, network, example, trains)
         try:
             result = plan(whole)
@@ -59,7 +61,7 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimiz
                 wanted = result.run(inputs, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
                 _modules.expect_close(_modules.evaluated(module, arguments), wanted)
         if trains and (why := _modules.why_not_trained(module, arguments)):
-            raise _modules.Differs(f"in training mode: {why}")
+            raise _modules.DiffersInTraining(why)
     return undo
 
 

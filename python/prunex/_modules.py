@@ -185,6 +185,13 @@ class Differs(ValueError):
     """A module does not compute what its cut graph does."""
 
 
+class DiffersInTraining(Differs):
+    """It runs no longer in training mode."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"in training mode: {why}")
+
+
 def like(values: Any) -> Any:
     """Floating-point tensors are others, of the same shapes: zeros would tell nothing. What else there is stays."""
     generator = torch.Generator().manual_seed(0)

@@ -24,21 +24,21 @@ Group = library.Group
 Model = nn.Module | ExportedProgram | str | os.PathLike[str]
 
 
-def _file_of(model: Model, example: Any) -> tuple[bytes, str]:
-    """The bytes of a .pt2, and what messages call it."""
+def _file_of(model: Model, example: Any) -> tuple[bytes, str, bool]:
+    """The bytes of a .pt2, what messages call it, and whether it is a module's, which was exported here."""
     if isinstance(model, nn.Module):
         if example is None:
             raise ValueError("`example`: got none; a module wants inputs that it can be exported with")
-        return _modules.exported(_modules.plain(model), example), "the exported module"
+        return _modules.exported(_modules.plain(model), example), "the exported module", True
     if not isinstance(model, (ExportedProgram, str, os.PathLike)):
         raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module, an exported program or the path "
                          "of a .pt2")
     if example is not None:
         raise ValueError("`example`: an exported program carries its own inputs")
     if isinstance(model, ExportedProgram):
-        return _modules.bytes_of(model), "the exported program"
+        return _modules.bytes_of(model), "the exported program", False
     path = Path(model)
-    return path.read_bytes(), str(path)
+    return path.read_bytes(), str(path), False
 
 
 def groups(model: Model, example: Any = None, *, heads: bool = False, statistics: bool = False) -> list[Group]:
@@ -54,8 +54,7 @@ def groups(model: Model, example: Any = None, *, heads: bool = False, statistics
     >>> [(group.name, group.size) for group in prunex.groups(net, x) if group.prunable]
     [('0', 8), ('2', 4)]
     """
-    file, name = _file_of(model, example)
-    return library.Network(file, name, heads, statistics).groups()
+    return library.Network(*_file_of(model, example), heads, statistics).groups()
 
 
 @dataclass
@@ -109,7 +108,7 @@ def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[
         raise ValueError(f"`steps`: got {steps}; {importance} looks at gradients of the network as it is: prune once "
                          "for every step, and take new ones")
     if evidence is not None:
-        return _of_weights(evidence, tensors)
+        return _of_weights(evidence, tensors, shaped=importance != "activation")
     if importance != "taylor":
         raise ValueError(f"`evidence`: got none, {importance} wants a tensor for every weight: docs/python.md")
     found = {name: p.grad for name, p in tensors.items() if p.grad is not None}
@@ -118,7 +117,8 @@ def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[
     return found
 
 
-def _of_weights(evidence: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _of_weights(evidence: Mapping[str, Tensor], tensors: Mapping[str, Tensor], shaped: bool) -> dict[str, Tensor]:
+    """shaped: like its parameter."""
     if not isinstance(evidence, Mapping) or not evidence:
         raise ValueError(f"`evidence`: got {evidence!r}, wanted tensors by parameters' names")
     for name, tensor in evidence.items():
@@ -126,6 +126,8 @@ def _of_weights(evidence: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -
             raise ValueError(f"`evidence`: {name} is no parameter of the model")
         if not isinstance(tensor, Tensor):
             raise ValueError(f"`evidence`: got a {type(tensor).__name__} for {name}, wanted a tensor")
+        if shaped and tensor.shape != tensors[name].shape:
+            raise ValueError(f"`evidence`: got {list(tensor.shape)} for {name}, wanted {list(tensors[name].shape)}")
     return dict(evidence)
 
 
@@ -171,8 +173,8 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     module = _module_of(model, optimizer)
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
-    file, name = _file_of(model, example)
-    network = library.Network(file, name, heads, statistics)
+    file, *named = _file_of(model, example)
+    network = library.Network(file, *named, heads, statistics)
     patterns, tensors = _patterns(ignore, module), _tensors(model, module, file)
     if isinstance(importance, str):
         proof = _evidence(importance, tensors, evidence, steps)
@@ -187,7 +189,11 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
                                 patterns + [glob.escape(group) for group in whole])
         choice = library.Choice(target, value, importance if isinstance(importance, str) else "", reduction, normalizer,
                                 scope, limits, steps, seed)
-        return network.prune(choice, proof) if isinstance(importance, str) else network.prune_by(choice, scores)
+        try:
+            return network.prune(choice, proof) if isinstance(importance, str) else network.prune_by(choice, scores)
+        except ValueError as error:
+            stay = [(group.name, group.kind, group.reason) for group in network.groups() if not group.prunable]
+            raise ValueError(f"{error}{_said_of(stay)}" if "are left, wanted" in str(error) else str(error)) from None
 
     if module is None:
         result = plan([])
@@ -196,9 +202,15 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
         result, whole = _in_place.cut_what_follows(module, network, plan, example, optimizer)
         pruned = _report(module, result, whole)
     if result.cut.empty():
-        reasons = sorted({str(group["reason"]) for group in pruned.groups if group["reason"]})
-        warnings.warn(f"prune: nothing was cut{': ' + '; '.join(reasons[:3]) if reasons else ''}", stacklevel=2)
+        stay = [(group["group"], group["kind"], group["reason"]) for group in pruned.groups if group["reason"]]
+        warnings.warn(f"prune: nothing was cut{_said_of(stay)}", stacklevel=2)
     return pruned
+
+
+def _said_of(stay: Sequence[tuple[str, str, str]]) -> str:
+    """Why groups stay, of (name, kind, reason); the model's input and output always do."""
+    whys = [f"{name}: {reason}" for name, kind, reason in stay if kind not in ("input", "output")]
+    return f" ({'; '.join(whys[:3])}{'; …' if len(whys) > 3 else ''})" if whys else ""
 
 
 def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
@@ -333,6 +345,9 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
         raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")
     strength = None if strength is None else _arguments.number("strength", strength)
     growth = _arguments.number("growth", growth)
-    file, name = _file_of(model, example)
+    network = library.Network(*_file_of(model, example))
     plain = _modules.plain(model)
-    return Sparsifier(plain, library.Penalties(library.Network(file, name, False, False), penalty, strength, growth))
+    try:
+        return Sparsifier(plain, library.Penalties(network, penalty, strength, growth))
+    except ValueError as error:
+        raise ValueError(str(error).replace("`sparse`", "`penalty`")) from None

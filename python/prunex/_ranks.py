@@ -187,6 +187,9 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
     """The groups of this rank, on connections that neither the loop's own calls use nor another strategy's. Collective;
     a process without torch.distributed is alone."""
     if not dist.is_initialized():
+        if process_group is not None:
+            raise ValueError(f"`process_group`: got a {type(process_group).__name__}, and torch.distributed is not "
+                             "initialized: call torch.distributed.init_process_group first")
         if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ:
             raise ValueError(f"torch.distributed: this is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, which "
                              "know nothing of each other: call torch.distributed.init_process_group first")

@@ -66,18 +66,19 @@ def _are_equal(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> bool:
     return all(name in own and torch.equal(own[name], value) for name, value in values.items())
 
 
-def _warn_of_steps_outside(strategy: _Strategy, optimizer: torch.optim.Optimizer) -> None:
-    """At the first step, if the context has not been entered by then."""
-    weak = weakref.ref(strategy)
+def _warn_of_steps_outside(strategy: _Strategy) -> torch.utils.hooks.RemovableHandle:
+    """Once, until the handle is removed; not where they count for another strategy."""
+    weak: weakref.ref[_Strategy] | None = weakref.ref(strategy)
 
     def look(*_: Any) -> None:
-        handle.remove()
-        if (made := weak()) is not None and not made._entered:
+        nonlocal weak
+        made, weak = None if weak is None else weak(), None
+        if made is not None and made.optimizer not in _in_context:
             name = type(made).__name__
             warnings.warn(f"{name}: a step of its optimizer does not count, wanted `with` this {name} around the loop",
                           stacklevel=4)
 
-    handle = optimizer.register_step_pre_hook(look)
+    return strategy.optimizer.register_step_pre_hook(look)
 
 
 class _Strategy:
@@ -179,7 +180,7 @@ class _Strategy:
         if others := _modules.moved_elsewhere(self.model, optimizer):
             warnings.warn(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has them, so "
                           "they differ between ranks; wanted one module that holds them all", stacklevel=2)
-        _warn_of_steps_outside(self, optimizer)
+        self._outside = _warn_of_steps_outside(self)
 
     def __repr__(self) -> str:
         return (f"<prunex.{type(self).__name__} of {type(self.model).__name__}: every {self.sync_every} steps, after step "
@@ -189,6 +190,7 @@ class _Strategy:
         if (other := _in_context.get(self.optimizer)) is not None:
             raise ValueError(f"`optimizer`: its steps count for a {other} already, whose context has not ended")
         self._begin()
+        self._outside.remove()
         _in_context[self.optimizer] = type(self).__name__
         self._entered = True
         self._handles = [self.optimizer.register_step_pre_hook(self._before_step),
@@ -413,7 +415,7 @@ class _Strategy:
             with _modules.holding(self.model, other):
                 _modules.expect_close(_modules.evaluated(self.model, arguments), before_with_other)
             if trains and (why := _modules.why_not_trained(self.model, arguments)):
-                raise _modules.Differs(f"in training mode: {why}")
+                raise _modules.DiffersInTraining(why)
         return undo
 
     def state_dict(self) -> dict[str, Any]:

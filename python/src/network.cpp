@@ -77,8 +77,10 @@ struct Choice {
 
 class Network {
  public:
-  Network(const nb::bytes& file, const std::string& name, channels::GroupOptions options)
-      : model_(program::parse_pt2({file.c_str(), file.size()}, name, 0, program::Batch::kAny)),
+  /// `own`: exported by this process.
+  Network(const nb::bytes& file, const std::string& name, bool own, channels::GroupOptions options)
+      : model_(program::parse_pt2({file.c_str(), file.size()}, name, 0, program::Batch::kAny,
+                                  own ? program::Maker::kSelf : program::Maker::kStranger)),
         analysis_(model_.program, options) {}
 
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
@@ -283,10 +285,10 @@ void bind_network(nb::module_& module) {
   nb::class_<Network>(module, "Network")
       .def(
           "__init__",
-          [](Network* self, const nb::bytes& file, const std::string& name, bool heads, bool statistics) {
-            new (self) Network(file, name, {.statistics = statistics, .heads = heads});
+          [](Network* self, const nb::bytes& file, const std::string& name, bool own, bool heads, bool statistics) {
+            new (self) Network(file, name, own, {.statistics = statistics, .heads = heads});
           },
-          nb::arg("file"), nb::arg("name"), nb::arg("heads") = false, nb::arg("statistics") = false)
+          nb::arg("file"), nb::arg("name"), nb::arg("own"), nb::arg("heads") = false, nb::arg("statistics") = false)
       .def("groups", &Network::groups)
       .def("removable",
            [](const Network& self) {

@@ -94,8 +94,8 @@ class LoopStrategy {
     train::RunPlan plan{.length = train::length_of_steps(options_, total_steps > 0 ? total_steps : kEndless),
                         .learning_rate = rates(std::move(learning_rates))};
     if (program) {
-      const auto model =
-          program::parse_pt2({program->c_str(), program->size()}, "the exported module", 0, program::Batch::kAny);
+      const auto model = program::parse_pt2({program->c_str(), program->size()}, "the exported module", 0,
+                                            program::Batch::kAny, program::Maker::kSelf);
       analysis_.emplace(model.program, channels::GroupOptions{.heads = options_.heads});
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);

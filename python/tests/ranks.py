@@ -538,6 +538,12 @@ def a_part_of_the_ranks_trains():
             with prunex.LocalSGD(net, optimizer, sync_every=2, process_group=part, ranks_per_node=1):
                 for step in range(1, 5):
                     train_step(net, optimizer, rank, step)
+    try:
+        prunex.comm_hook(payload="int8", process_group=part if rank >= 2 else object())
+    except ValueError as error:
+        assert str(error).startswith(f"`process_group`: got {'that of other ranks' if rank >= 2 else 'a object'}"), error
+    else:
+        raise AssertionError("nobody has noticed")
     hashes = gathered(hash_of(net.parameters()))
     assert hashes[0] == hashes[1] != hashes[2], hashes
 

@@ -1,6 +1,7 @@
 """groups, prune and sparsify: modules in place, exported programs, files."""
 
 import copy
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -288,11 +289,153 @@ def test_a_module_that_cannot_be_cut_so_far_stays_as_it_was():
     ({"ratio": 0.5, "layer_ratio": {"nothing": 0.1}}, "`layer_ratio`"),
     ({"ratio": 0.5, "importance": "obdc"}, "`evidence`: got none, obdc wants"),
     ({"ratio": 0.5, "evidence": {}}, "`evidence`: l2 looks at none"),
+    ({"ratio": 0.5, "importance": "hessian", "evidence": {}}, "`evidence`: got {}, wanted tensors by"),
+    ({"ratio": 0.5, "importance": "hessian", "evidence": {"module.0.weight": X}}, "module.0.weight is no parameter"),
+    ({"ratio": 0.5, "importance": "hessian", "evidence": {"0.weight": X}}, "got [6, 3, 8, 8] for 0.weight, wanted [8, 3,"),
+    ({"macs": "50%"}, "`macs`: got '50%', wanted 0 or more"),
+    ({"ratio": 0.5, "round_to": 2.0}, "`round_to`: got 2.0, wanted a whole number"),
+    ({"ratio": 0.5, "round_to": 0}, "`round_to`: got 0, wanted 1 or more"),
+    ({"ratio": 0.5, "seed": -1}, "`seed`: got -1"),
+    ({"ratio": 0.5, "layer_ratio": [0.5]}, "`layer_ratio`: got [0.5], wanted a dictionary"),
+    ({"ratio": 0.5, "layer_ratio": {"0": "half"}}, "`layer_ratio` of `0`: got 'half'"),
+    ({"ratio": 0.5, "importance": None}, "`importance`: got None, wanted a name or a function"),
+    ({"ratio": 0.5, "optimizer": 3}, "`optimizer`: got a int"),
+    ({"ratio": 0.5, "optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, "it moves no parameter of the model"),
+    ({"cut": 1}, "`cut`: got a int"),
 ])
 def test_options_without_sense_are_refused_by_name(options, message):
     with pytest.raises(ValueError) as error:
         prunex.prune(small_network(), X, **options)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("model", [None, {}, 3])
+def test_what_is_no_network_is_refused(model):
+    with pytest.raises(ValueError, match="`model`: got a .*, wanted a torch.nn.Module"):
+        prunex.prune(model, X, ratio=0.5)
+
+
+class Auxiliary(nn.Module):
+    """With a head that no exported graph has."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3)
+        self.aux, self.norm = nn.Conv2d(16, 4, 1), nn.BatchNorm2d(16)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        out = self.c(self.norm(self.b(y)).relu())
+        return (out, self.aux(y)) if self.training else out
+
+
+def test_what_only_trains_keeps_what_it_reads():
+    net = Auxiliary()
+    mean, state = net.norm.running_mean.clone(), torch.get_rng_state()
+    with pytest.warns(UserWarning, match="does not follow cuts of a, which stay whole"):
+        prunex.prune(net, X, ratio=0.5)
+    assert (net.a.out_channels, net.b.out_channels, net.norm.num_features) == (16, 8, 8)
+    assert net.training and net.norm.running_mean.equal(mean[:8] if mean[0] == 0 else mean)
+    assert torch.get_rng_state().equal(state)
+    assert [out.shape[1] for out in net(X)] == [4, 4]
+
+
+class Attention(nn.Module):
+    """Heads of eight features, whatever the width; its branch hardly counts at the start."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+        self.scale = nn.Parameter(torch.full((32,), scale))
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, 0, 0.02)
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(2, (-1, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return x + self.scale * self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_branch_that_hardly_counts_is_looked_at_as_closely(scale):
+    net = Attention(scale)
+    with pytest.warns(UserWarning, match="does not follow cuts of"):
+        prunex.prune(net, torch.randn(2, 5, 32), ratio=0.5)
+    assert net.q.out_features == 32
+
+
+class Differences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(15, 4)
+
+    def forward(self, x, mask=None):
+        return self.c(torch.diff(self.b(self.a(x).relu())))
+
+
+def test_operations_without_a_rule_keep_what_they_touch():
+    net, inputs = Differences(), (torch.randn(2, 8), None)
+    reasons = {group.name: group.reason for group in prunex.groups(net, inputs)}
+    assert reasons["a"] == "" and "aten::diff (node diff) has no rule" in reasons["b"]
+    assert "<prunex.Group a: 16 units, inner>" in repr(prunex.groups(net, inputs))
+    prunex.prune(net, inputs, ratio=0.5)
+    assert (net.a.out_features, net.b.out_features) == (8, 16)
+    assert net(*inputs).shape == (2, 4)
+
+
+def test_files_may_not_hold_what_modules_may(tmp_path):
+    torch.export.save(torch.export.export(Differences(), (torch.randn(2, 8),)), tmp_path / "net.pt2")
+    with pytest.raises(ValueError, match="is not among the operations that a program from a file may hold"):
+        prunex.groups(tmp_path / "net.pt2")
+
+
+@pytest.mark.parametrize("name", ["resnet", "grouped"])
+def test_a_cut_that_was_saved_is_made_again(name):
+    def made():
+        if name == "resnet":
+            return torchvision.models.resnet18(num_classes=10)
+        return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3, groups=4), nn.ReLU(), nn.Conv2d(16, 4, 3))
+
+    x = torch.randn(2, 3, 32, 32)
+    net = made()
+    pruned = prunex.prune(net, x, macs=0.5)
+    cut = pickle.loads(pickle.dumps(pruned.cut))
+    again = made()
+    optimizer = torch.optim.SGD(again.parameters(), 0.1)
+    same = prunex.prune(again, x, cut=cut, optimizer=optimizer)
+    again.load_state_dict(net.state_dict())
+    assert (same.parameters, same.macs) == (pruned.parameters, pruned.macs)
+    assert again.eval()(x).equal(net.eval()(x))
+    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in again.parameters()}
+    with pytest.raises(ValueError, match="`cut`: it is of another network, with a tensor"):
+        prunex.prune(small_network(), X, cut=cut)
+    with pytest.raises(ValueError, match="`macs`: has no effect beside `cut`"):
+        prunex.prune(made(), x, cut=cut, macs=0.5)
+
+
+def test_nothing_to_cut_is_said_with_reasons():
+    net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    with pytest.raises(ValueError, match="are left, wanted 24 at most .0: aten::layer_norm"):
+        prunex.prune(net, torch.randn(2, 4), macs=0.5)
+    with pytest.warns(UserWarning, match="nothing was cut .0: aten::layer_norm"):
+        prunex.prune(net, torch.randn(2, 4), ratio=0.5)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"penalty": "l7"}, "`penalty`: got 'l7', wanted one of bn_scale, "),
+    ({"penalty": "none"}, "`penalty`: got 'none'"),
+    ({"strength": float("nan")}, "`strength`: got nan"),
+    ({"strength": -1}, "`strength`: got -1"),
+    ({"growth": -1}, "`growth`: got -1"),
+])
+def test_penalties_without_sense_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        prunex.sparsify(small_network(), X, **options)
+    assert message in str(error.value)
+    with pytest.raises(ValueError, match="`penalty`: the network has no batch norm"):
+        prunex.sparsify(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)), X, "bn_scale")
+    with pytest.raises(ValueError, match="`factor`: got nan"):
+        prunex.sparsify(small_network(), X)(float("nan"))
 
 
 def test_groups_know_where_their_units_lie():
@@ -321,7 +464,7 @@ def test_penalties_are_added_to_gradients():
     torch.testing.assert_close(net[3].weight.grad, before + added)
     with pytest.raises(ValueError, match="`strength`: got none"):
         prunex.sparsify(net, X, "group_lasso")
-    with pytest.raises(ValueError, match="`penalty`: got none"):
+    with pytest.raises(ValueError, match="`penalty`: got 'none'"):
         prunex.sparsify(net, X, "none")
 
 

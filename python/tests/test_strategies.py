@@ -1,7 +1,9 @@
 """LocalSGD, DiLoCo and HSADMM against their formulas written out in PyTorch, on real ranks."""
 
 import contextlib
+import copy
 import datetime
+import warnings
 
 import pytest
 import torch
@@ -386,3 +388,117 @@ def test_a_state_of_something_else_is_refused():
     training = make()
     with pytest.raises(ValueError, match="state_dict: has no 'cut'"):
         training.load_state_dict({"step": 1})
+
+
+def loop(net, optimizer, steps=4):
+    for step in range(steps):
+        train_step(net, optimizer, 0, step)
+
+
+def test_weights_that_are_loaded_before_the_loop_are_what_it_begins_from():
+    net, other = small_network(), small_network()
+    for p in other.parameters():
+        p.data.normal_()
+    with_momentum = {"outer_lr": 0.7, "outer_momentum": 0.9}
+    optimizer = torch.optim.SGD(net.parameters(), 0.0)
+    strategy = prunex.DiLoCo(net, optimizer, 2, **with_momentum)
+    net.load_state_dict(other.state_dict())
+    with strategy:
+        loop(net, optimizer)
+    for p, was in zip(net.parameters(), other.parameters()):
+        assert p.equal(was)
+    net[0].weight.data.add_(1)
+    with pytest.raises(ValueError, match="`model`: its weights were changed after the end of the training"):
+        strategy.__enter__()
+
+
+def test_statistics_that_are_estimated_between_contexts_are_taken():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    strategy = prunex.LocalSGD(net, optimizer, 2)
+    with strategy:
+        loop(net, optimizer)
+    net[1].running_mean.add_(1)
+    with strategy:
+        loop(net, optimizer)
+    assert strategy.step == 8
+
+
+def test_steps_outside_of_the_context_are_warned_of():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    strategy = prunex.DiLoCo(net, optimizer, 2)
+    with pytest.warns(UserWarning, match="a step of its optimizer does not count, wanted `with` this DiLoCo"):
+        loop(net, optimizer, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop(net, optimizer, 1)
+        with strategy:
+            loop(net, optimizer, 1)
+    assert repr(strategy) == "<prunex.DiLoCo of Sequential: every 2 steps, after step 1>"
+
+
+def test_parameters_that_no_exchange_has_are_warned_of():
+    net, temperature = small_network(), nn.Parameter(torch.ones(1))
+    with pytest.warns(UserWarning, match="`optimizer`: it also moves 1 parameters that are not of `model`"):
+        prunex.LocalSGD(net, torch.optim.SGD([*net.parameters(), temperature], 0.1), 2)
+
+
+def test_numbers_that_are_not_finite_are_not_given_on():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(FloatingPointError, match="3.weight of rank 0 has numbers that are not finite after step 2"):
+        with prunex.DiLoCo(net, optimizer, 2, outer_lr=1, outer_momentum=0.5):
+            loop(net, optimizer, 1)
+            net[3].weight.data[0, 0, 0, 0] = float("nan")
+            optimizer.zero_grad()
+            optimizer.step()
+
+
+def test_a_saved_state_stays_as_it_was():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with prunex.DiLoCo(net, optimizer, 2, outer_lr=0.7, outer_momentum=0.9) as strategy:
+        loop(net, optimizer, 2)
+        saved = strategy.state_dict()
+        was = copy.deepcopy(saved)
+        loop(net, optimizer, 2)
+    for part in ("global", "node", "rank"):
+        assert all(saved[part][name].equal(value) for name, value in was[part].items())
+
+
+def test_a_group_of_nobody_is_refused():
+    with pytest.raises(ValueError, match="`process_group`: got a object, and torch.distributed is not initialized"):
+        prunex.comm_hook(payload="int8", process_group=object())
+
+
+def test_messages_have_the_names_of_the_loop():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ValueError, match="`overlap`.*`sync_every`"):
+        prunex.LocalSGD(net, optimizer, 10, total_steps=100, overlap=12)
+
+
+def test_a_cut_leaves_what_only_trains():
+    class WithHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+            self.aux = nn.Linear(16, 2)
+
+        def forward(self, x):
+            y = self.a(x).relu()
+            out = self.c(self.b(y).relu())
+            return out + self.aux(y) if self.training else out
+
+    torch.manual_seed(0)
+    net, x = WithHead(), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with pytest.warns(UserWarning, match="does not follow .in training mode"):
+        with prunex.HSADMM(net, optimizer, 5, total_steps=60, example=x, keep=0.5) as strategy:
+            for _ in range(60):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+                strategy.cut()
+    assert net.a.out_features == 16

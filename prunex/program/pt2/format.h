@@ -27,7 +27,7 @@ namespace prunex::program {
 
 /// Reads the document without its tensors: constants and aliases are left empty. Throws std::invalid_argument that
 /// names what is not supported.
-Graph read_graph(const nlohmann::json& document, Batch batch);
+Graph read_graph(const nlohmann::json& document, Batch batch, Maker maker);
 
 /// The nodes of a graph without assertions and without sizes that only assertions needed.
 std::vector<const nlohmann::json*> needed_nodes(const nlohmann::json& graph);

@@ -39,8 +39,11 @@ bool is_region(const std::string& target) {
 
 class GraphReader {
  public:
-  GraphReader(const json& document, Batch batch)
-      : fixed_allowed_(batch == Batch::kAny), module_(document.at("graph_module")), json_(&module_.at("graph")) {}
+  GraphReader(const json& document, Batch batch, Maker maker)
+      : fixed_allowed_(batch == Batch::kAny),
+        trusted_(maker == Maker::kSelf),
+        module_(document.at("graph_module")),
+        json_(&module_.at("graph")) {}
 
   Graph read() {
     const auto& specs = module_.at("signature").at("input_specs");
@@ -102,6 +105,7 @@ class GraphReader {
     const auto [kind, body] = to_tagged(spec);
     if (kind == "parameter") return read_weight(body, "parameter_name", Role::kParameter);
     if (kind == "tensor_constant") return read_weight(body, "tensor_constant_name", Role::kConstant);
+    if (kind == "constant_input" && trusted_) return;
     // A buffer that the state dict does not hold is as good as a constant.
     if (kind == "buffer") {
       return read_weight(body, "buffer_name", body.value("persistent", true) ? Role::kBuffer : Role::kConstant);
@@ -191,7 +195,7 @@ class GraphReader {
       for (const auto& input : item.at("inputs")) {
         node.arguments.push_back(read_argument(input, [this](const std::string& name) { return find(name); }));
       }
-      check_operation(graph_, node);
+      if (!trusted_ || !operation_of(node.target).names.empty()) check_operation(graph_, node);
       check_write(node);
       read_node_outputs(item.at("outputs"), node);
       graph_.nodes.push_back(std::move(node));
@@ -359,7 +363,8 @@ class GraphReader {
     graph_.metadata = metadata.dump();
   }
 
-  bool fixed_allowed_, fixed_ = false;
+  const bool fixed_allowed_, trusted_;
+  bool fixed_ = false;
   const json& module_;
   const json* json_;  // the graph that is read
   Graph graph_;
@@ -374,9 +379,9 @@ class GraphReader {
 
 }  // namespace
 
-Graph read_graph(const json& document, Batch batch) {
+Graph read_graph(const json& document, Batch batch, Maker maker) {
   check_schema_version(document);
-  return GraphReader(document, batch).read();
+  return GraphReader(document, batch, maker).read();
 }
 
 }  // namespace prunex::program

@@ -215,12 +215,12 @@ class TensorReader {
   std::map<std::string, Owners> owners_;  // by record
 };
 
-Model read(const ArchiveReader& archive, Batch batch) {
+Model read(const ArchiveReader& archive, Batch batch, Maker maker) {
   if (!archive.has(kDocument)) {
     throw std::invalid_argument(
         fmt::format("has no {}: it was not saved by torch.export.save of PyTorch 2.8 or later", kDocument));
   }
-  auto graph = read_graph(archive.json(kDocument), batch);
+  auto graph = read_graph(archive.json(kDocument), batch, maker);
   Weights weights;
   TensorReader(archive).read(graph, weights);
   if (records_wrong_shapes(graph)) graph = with_measured_shapes(std::move(graph), weights);
@@ -237,9 +237,9 @@ std::string one_line(const std::string& path, std::string text) {
 }
 
 template <typename Source>
-Model read(const std::string& name, const Source& source, int64_t most_bytes, Batch batch) {
+Model read(const std::string& name, const Source& source, int64_t most_bytes, Batch batch, Maker maker) {
   try {
-    return read(ArchiveReader(source, most_bytes), batch);
+    return read(ArchiveReader(source, most_bytes), batch, maker);
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(
         one_line(name, fmt::format("is not laid out like a file of torch.export.save ({})", text::reason(error))));
@@ -273,11 +273,11 @@ std::optional<std::string> read_extra_file(const std::string& path, const std::s
 }
 
 Model read_pt2(const std::string& path, int64_t most_bytes, Batch batch) {
-  return read(path, path, most_bytes, batch);
+  return read(path, path, most_bytes, batch, Maker::kStranger);
 }
 
-Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes, Batch batch) {
-  return read(name, bytes, most_bytes, batch);
+Model parse_pt2(std::string_view bytes, const std::string& name, int64_t most_bytes, Batch batch, Maker maker) {
+  return read(name, bytes, most_bytes, batch, maker);
 }
 
 }  // namespace prunex::program
