@@ -173,8 +173,8 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     module = _module_of(model, optimizer)
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
-    file, *named = _file_of(model, example)
-    network = library.Network(file, *named, heads, statistics)
+    file, name, own = _file_of(model, example)
+    network = library.Network(file, name, own, heads, statistics)
     patterns, tensors = _patterns(ignore, module), _tensors(model, module, file)
     if isinstance(importance, str):
         proof = _evidence(importance, tensors, evidence, steps)
