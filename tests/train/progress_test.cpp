@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <pty.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -59,6 +63,43 @@ TEST(RunProgress, ShowsAccuracyWhereItWasMeasuredOnly) {
       lines[1],
       "exchange 1/4  loss 1.5000  accuracy 25.00 %  kept 50 %  100 samples/s  0.00 MB sent, 75 % saved  0:30 left");
   EXPECT_THAT(lines[2], AllOf(HasSubstr("exchange 2/4"), Not(HasSubstr("accuracy"))));
+}
+
+/// What a terminal of so many columns gets of two exchanges of four, the second with an accuracy: what follows each
+/// return to the start of the row.
+std::vector<std::string> rows_on_a_terminal(unsigned short columns) {
+  winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1, behind = -1;
+  EXPECT_EQ(openpty(&terminal, &behind, nullptr, nullptr, &size), 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(behind, STDERR_FILENO);
+  Progress progress(two_nodes(), 4, LogForm::kPlain, false);
+  progress.report(after_exchange(1, std::nullopt), 10, 100);
+  progress.report(after_exchange(2, 0.25), 20, 100);
+  dup2(before, STDERR_FILENO);
+  std::string text(4096, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(terminal, text.data(), text.size()))));
+  for (const int file : {terminal, behind, before}) close(file);
+  std::vector<std::string> rows;
+  const std::string kStart = "\r\033[K";
+  for (size_t at = text.find(kStart); at != std::string::npos;) {
+    const size_t begin = at + kStart.size();
+    at = text.find(kStart, begin);
+    rows.push_back(text.substr(begin, std::min(at, text.find_first_of("\r\n", begin)) - begin));
+  }
+  return rows;
+}
+
+TEST(RunProgress, StaysWithinARowOfTheTerminalUntilItIsLeft) {
+  const std::string bar = "[=====               ] ", whole = "exchange 1/4  loss 1.5000  kept 50 %  100 samples/s  ";
+  const std::string stays =
+      "[==========          ] exchange 2/4  loss 1.5000  accuracy 25.00 %  kept 50 %  100 samples/s  "
+      "0.00 MB sent, 75 % saved  0:20 left";
+  using testing::ElementsAre;
+  EXPECT_THAT(rows_on_a_terminal(200), ElementsAre(bar + whole + "0.00 MB sent, 75 % saved  0:30 left", stays));
+  EXPECT_THAT(rows_on_a_terminal(0), ElementsAre(bar + whole + "0.00 MB sent, 75 % saved  0:30 left", stays));
+  EXPECT_THAT(rows_on_a_terminal(80), ElementsAre(bar + "exchange 1/4  loss 1.5000  kept 50 %  0:30 left", stays));
+  EXPECT_THAT(rows_on_a_terminal(40), ElementsAre(bar + "exchange 1/4  lo", stays));
 }
 
 TEST(RunProgress, SaysAfterWhichExchangeItGoesOn) {

@@ -2,6 +2,8 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "prunex/say.h"
 
@@ -23,6 +26,25 @@ std::string bar(double done) {
   constexpr int kWidth = 20;
   const int full = std::clamp(static_cast<int>(done * kWidth + 0.5), 0, kWidth);
   return std::string(full, '=') + std::string(kWidth - full, ' ');
+}
+
+/// Of the terminal behind standard error; 0 if it does not say.
+size_t columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::string joined(const std::vector<std::string>& fields) {
+  return fmt::format("{}", fmt::join(fields, "  "));
+}
+
+/// What of the fields has room in so many columns beside what is there: without those before the last one, from behind;
+/// else cut. A full line would wrap on some terminals.
+std::string fitted(std::vector<std::string> fields, size_t beside, size_t width) {
+  if (width == 0) return joined(fields);
+  const size_t room = width > beside + 1 ? width - beside - 1 : 0;
+  while (fields.size() > 2 && joined(fields).size() > room) fields.erase(fields.end() - 2);
+  return joined(fields).substr(0, room);
 }
 
 std::string now() {
@@ -91,19 +113,23 @@ void Progress::start(const std::string& directory, const char* precision) {
                        directory_));
 }
 
-std::string Progress::line_of(const Metrics& metrics, double seconds_left, double samples_per_second) const {
+std::vector<std::string> Progress::fields_of(const Metrics& metrics, double seconds_left,
+                                             double samples_per_second) const {
   const std::string_view phase = metrics.phase;
-  std::string line = fmt::format("{} {}/{}  loss {:.4f}", phase == "train" ? "exchange" : phase, metrics.exchange.index,
-                                 exchanges_, metrics.loss);
-  if (metrics.accuracy) line += fmt::format("  accuracy {:.2f} %", 100 * *metrics.accuracy);
-  line += fmt::format("  kept {:.0f} %{}", 100 * metrics.exchange.keep, metrics.exchange.frozen ? " (final)" : "");
-  line += fmt::format("  {:.0f} samples/s", samples_per_second);
+  std::vector<std::string> fields{
+      fmt::format("{} {}/{}", phase == "train" ? "exchange" : phase, metrics.exchange.index, exchanges_),
+      fmt::format("loss {:.4f}", metrics.loss)};
+  if (metrics.accuracy) fields.push_back(fmt::format("accuracy {:.2f} %", 100 * *metrics.accuracy));
+  fields.push_back(
+      fmt::format("kept {:.0f} %{}", 100 * metrics.exchange.keep, metrics.exchange.frozen ? " (final)" : ""));
+  fields.push_back(fmt::format("{:.0f} samples/s", samples_per_second));
   if (dense_bytes_ > 0) {
     const auto sent = static_cast<double>(metrics.bytes.inter_node);
     const double share = sent / static_cast<double>(dense_bytes_);
-    line += fmt::format("  {:.2f} MB sent, {:.0f} % saved", sent / 1e6, 100 * std::max(0.0, 1 - share));
+    fields.push_back(fmt::format("{:.2f} MB sent, {:.0f} % saved", sent / 1e6, 100 * std::max(0.0, 1 - share)));
   }
-  return line + fmt::format("  {} left", clock_time(seconds_left));
+  fields.push_back(fmt::format("{} left", clock_time(seconds_left)));
+  return fields;
 }
 
 std::string Progress::json_of(const Metrics& metrics, double seconds_left, double samples_per_second) const {
@@ -126,11 +152,13 @@ void Progress::report(const Metrics& metrics, double seconds_so_far, double samp
   const double done = static_cast<double>(metrics.exchange.index) / static_cast<double>(exchanges_);
   const double left = seconds_so_far * (1 - done) / done;
   if (form_ == LogForm::kJson) return say_line(json_of(metrics, left, samples_per_second));
-  const std::string line = line_of(metrics, left, samples_per_second);
-  if (!redraws_) return say_line(line);
-  print(fmt::format("\r\033[K[{}] {}", bar(done), line));
+  const auto fields = fields_of(metrics, left, samples_per_second);
+  if (!redraws_) return say_line(joined(fields));
+  const std::string head = fmt::format("[{}] ", bar(done));
+  const bool stays = metrics.accuracy.has_value();  // and may take two rows
+  print(fmt::format("\r\033[K{}{}", head, stays ? joined(fields) : fitted(fields, head.size(), columns())));
   unfinished_ = true;
-  if (metrics.accuracy) finish();
+  if (stays) finish();
 }
 
 void Progress::finish() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "prunex/train/options.h"
 #include "prunex/train/run/metrics.h"
@@ -13,7 +14,7 @@ namespace prunex::train {
 std::string clock_time(double seconds);
 
 /// Says when training begins, after every exchange, and where the results are. Plain: lines, or, on a terminal, one
-/// that redraws itself and stays where accuracy was measured. Nothing if quiet.
+/// that redraws itself within a row and stays where accuracy was measured. Nothing if quiet.
 class Progress {
  public:
   /// Of a run of so many exchanges, of which `run` counts those that are behind it.
@@ -27,7 +28,7 @@ class Progress {
   void done();
 
  private:
-  std::string line_of(const Metrics& metrics, double seconds_left, double samples_per_second) const;
+  std::vector<std::string> fields_of(const Metrics& metrics, double seconds_left, double samples_per_second) const;
   std::string json_of(const Metrics& metrics, double seconds_left, double samples_per_second) const;
   std::string report_command() const { return "prunex report " + directory_; }
   std::string model_file() const { return directory_ + "/model.pt2"; }
