@@ -228,6 +228,7 @@ Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& opti
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
   if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
+  if (environment.world_size == 1) check_interfaces(options.interfaces);  // whose bytes it counts
   Join join(options.join_timeout, options.announce);
   const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
                                                  : meet(environment, options.interfaces, options.privacy, join);
