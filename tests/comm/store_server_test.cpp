@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -150,6 +151,20 @@ TEST(StoreServer, WantsItsSecret) {
                 HasSubstr("it has another secret; gave up after 0.3 s"));
   }
   client_of(server, key)->set("key", "value");
+}
+
+TEST(StoreServer, IsRememberedForItsSecretOnceItHasEnded) {
+  auto server =
+      std::make_unique<StoreServer>(StoreServerOptions{.key = store_key({"open sesame, said the thief"}, "")});
+  const StorePlace place{"127.0.0.1", server->port(), store_key({"open barley, said the thief"}, "")};
+  std::thread ends([&server] {
+    std::this_thread::sleep_for(500ms);
+    server.reset();
+  });
+  Join join(2s);
+  EXPECT_THAT(message([&] { reach_store(place, join); }),
+              HasSubstr("it has another secret, then Connection refused; gave up after 2 s"));
+  ends.join();
 }
 
 TEST(StoreServer, ClosesWhenItIsReleased) {

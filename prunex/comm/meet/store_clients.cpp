@@ -97,13 +97,18 @@ class ServerStore final : public Store {
   const Deadline join_by_;
 };
 
-// A connection as soon as there is one on which `accept` says no problem; else throws why there is none.
+// A connection as soon as there is one on which `accept` says no problem; else throws why there is none. What answered
+// and was not accepted says more than that nothing answers once it has given up, too.
 template <class Accept>
 void try_until(const StorePlace& place, Join& join, const Accept& accept) {
-  for (;;) {
+  for (std::string refusal;;) {
     Socket socket;
     std::string problem = call_at(place, join.deadline(), socket);
-    if (problem.empty()) problem = accept(std::move(socket));
+    if (problem.empty()) {
+      problem = refusal = accept(std::move(socket));
+    } else if (!refusal.empty()) {
+      problem = fmt::format("{}, then {}", refusal, problem);
+    }
     if (problem.empty()) return join.waits_for("");
     const auto line = fmt::format("no store at {}: {}", name_of(place), problem);
     join.waits_for(line);
