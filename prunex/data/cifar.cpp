@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 namespace prunex::data {
@@ -60,6 +62,10 @@ fs::path find_folder(const std::string& given, const Format& format) {
                                           (fs::path(given) / format.folder).string(), given));
 }
 
+std::string reason_of(int error) {
+  return std::generic_category().message(error);
+}
+
 // uint8 [records, label bytes + pixels]
 at::Tensor read_records(const fs::path& path, const Format& format) {
   std::error_code error;
@@ -72,6 +78,7 @@ at::Tensor read_records(const fs::path& path, const Format& format) {
   }
   at::Tensor records = at::empty({size / record, record}, at::kByte);
   std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw std::runtime_error(fmt::format("cannot read {}: {}", path.string(), reason_of(errno)));
   stream.read(reinterpret_cast<char*>(records.data_ptr<uint8_t>()), size);
   if (!stream) throw std::runtime_error(fmt::format("cannot read {}: {} bytes expected", path.string(), size));
   return records;
@@ -90,6 +97,9 @@ std::vector<std::string> read_names(const fs::path& path, int64_t classes) {
     throw std::runtime_error(fmt::format("{}: is not a regular file", path.string()));
   }
   std::ifstream stream(path);
+  if (!stream && fs::exists(path)) {
+    throw std::runtime_error(fmt::format("cannot read {}: {}", path.string(), reason_of(errno)));
+  }
   std::vector<std::string> names;
   for (std::string line; std::getline(stream, line);) {
     if (line.ends_with('\r')) line.pop_back();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -19,7 +20,7 @@ std::string read_file(const std::string& path, size_t most_bytes) {
     throw std::invalid_argument("is not a regular file");
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::invalid_argument("cannot be read");
+  if (!file) throw std::invalid_argument("cannot be read: " + std::generic_category().message(errno));
   std::string text;
   for (char piece[1 << 16]; text.size() <= most_bytes && (file.read(piece, sizeof piece), file.gcount() > 0);) {
     text.append(piece, static_cast<size_t>(file.gcount()));

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -127,6 +128,24 @@ TEST(Cifar, RefusesTruncatedEmptyAndMissingFiles) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THAT([&] { read_cifar10(scratch / "named"); },
               ThrowsMessage<std::runtime_error>(path + ": is not a regular file"));
+}
+
+/// Permissions are nothing to root, whom the limit holds up as well.
+TEST(Cifar, SaysWhyAFileCannotBeOpened) {
+  Scratch scratch;
+  write_cifar10(scratch.path());
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string refused;
+  try {
+    read_cifar10(scratch.path());
+  } catch (const std::runtime_error& error) {
+    refused = error.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(refused, "cannot read " + scratch / "data_batch_1.bin" + ": Too many open files");
 }
 
 TEST(Cifar, RefusesALabelOutOfRange) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,18 @@ TEST(ReadFile, ReadsAPipeThatAShellOpened) {
   close(ends[1]);
   EXPECT_EQ(read_file("/proc/self/fd/" + std::to_string(ends[0]), 10), "text");
   close(ends[0]);
+}
+
+TEST(ReadFile, SaysWhyAFileCannotBeOpened) {
+  const tests::Scratch scratch;
+  std::ofstream(scratch / "file") << "text";
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string refused = refused_file(scratch / "file");
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(refused, "cannot be read: Too many open files");
 }
 
 TEST(ReadFile, WaitsForNothingAndReadsNoMoreThanItMay) {
