@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -19,8 +20,10 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/prepare.h"
+#include "prunex/train/run/checkpoint.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "tools/prunex/command_line.h"
@@ -253,6 +256,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     expect_device(connection);
+    if (!options.resume.empty()) train::expect_checkpoint(options.resume, options.resume_exchange);
     const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     if (!options.quiet) fmt::print("{}", plan_text(plan, options));
@@ -280,14 +284,56 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   }
 }
 
+/// Takes what the run in a directory was started with; returns it.
+std::string apply_directory(text::OptionList& list, const std::string& option, const std::string& directory) {
+  const std::string path = directory + "/config.toml";
+  apply_file(list, "train", option, path);
+  return text::read_file(path, text::kLargestToml);
+}
+
 /// What the run that is joined was started with, but for what belongs to the machine that says so.
-void apply_run(text::OptionList& list, const TrainOptions& options) {
+std::string apply_run(text::OptionList& list, const TrainOptions& options) {
   const auto entrance = train::entrance_in(options.join);
-  if (!entrance) return apply_file(list, "train", "join", options.join + "/config.toml");
+  if (!entrance) return apply_directory(list, "join", options.join);
   const auto privacy = comm::read_privacy(options.ranks.secret_file, false);
   for (const char* of_machine : {"interface", "secret-file"}) list.find(of_machine)->given = true;
-  const std::string config = train::invitation_to(options, *entrance, privacy).config;
+  std::string config = train::invitation_to(options, *entrance, privacy).config;
   list.apply(config, fmt::format("`join` {}", options.join), "train");
+  return config;
+}
+
+/// A run that goes on has its directory, and so has one that is joined where the directory is seen.
+void refuse_other_directory(const TrainOptions& options, const char* option, const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (options.run_dir.empty()) return;
+  if (fs::weakly_canonical(options.run_dir, ignored) == fs::weakly_canonical(directory, ignored)) return;
+  throw std::invalid_argument(fmt::format("`run_dir`: got {} beside `{}` {}, which says where the results are",
+                                          options.run_dir, option, directory));
+}
+
+/// What files and presets say beside the command line; returns the resolved configuration.
+std::string complete(text::OptionList& list, TrainCommand& command) {
+  auto& options = command.options;
+  std::string saved, of_run;  // of the run that is to go on
+  if (!command.config.empty()) apply_file(list, "train", "config", command.config);
+  if (!options.resume.empty()) {
+    refuse_other_directory(options, "resume", options.resume);
+    saved = apply_directory(list, "resume", of_run = options.resume);
+  }
+  if (!options.join.empty()) {
+    if (!options.resume.empty() && options.resume != options.join) {
+      throw std::invalid_argument(fmt::format("`resume`: got {} beside `join` {}", options.resume, options.join));
+    }
+    if (!train::entrance_in(options.join)) refuse_other_directory(options, "join", options.join);
+    saved = apply_run(list, options);
+    of_run = options.join;
+    options.resume.clear();  // a rank of a run that was gone on with, come back
+  }
+  train::apply_preset(list, options);
+  std::string config = list.configuration();
+  if (!of_run.empty()) train::check_same_options(saved, config, of_run);
+  return config;
 }
 
 text::OptionList describe(TrainCommand& command) {
@@ -307,29 +353,17 @@ text::OptionList describe(TrainCommand& command) {
 void add_train(CLI::App& app, Invocation invocation, int& status) {
   auto command = std::make_shared<TrainCommand>();
   auto config = std::make_shared<std::string>();
-  const auto complete = [command, config](text::OptionList& list) {
-    const auto& options = command->options;
-    if (!command->config.empty()) apply_file(list, "train", "config", command->config);
-    if (!options.resume.empty()) apply_file(list, "train", "resume", options.resume + "/config.toml");
-    if (!options.join.empty()) {
-      if (!options.resume.empty() && options.resume != options.join) {
-        throw std::invalid_argument(fmt::format("`resume`: got {} beside `join` {}", options.resume, options.join));
-      }
-      apply_run(list, options);
-      command->options.resume.clear();  // a rank of a run that was gone on with, come back
-    }
-    train::apply_preset(list, options);
-    *config = list.configuration();
-  };
-  add_command(app,
-              {.name = "train",
-               .help = "train, prune while training, and leave a small model",
-               .options = describe(*command),
-               .run = [command, config, invocation] { return run_train(*command, *config, invocation); },
-               .complete = complete,
-               .last_wins = true,  // scripts append overrides
-               .examples = kExamples},
-              status);
+  auto& app_of_train =
+      add_command(app,
+                  {.name = "train",
+                   .help = "train, prune while training, and leave a small model",
+                   .options = describe(*command),
+                   .run = [command, config, invocation] { return run_train(*command, *config, invocation); },
+                   .complete = [command, config](text::OptionList& list) { *config = complete(list, *command); },
+                   .last_wins = true,  // scripts append overrides
+                   .examples = kExamples},
+                  status);
+  app_of_train.get_option("--config")->multi_option_policy(CLI::MultiOptionPolicy::Throw);  // not one line of the first
 }
 
 }  // namespace prunex::tools

@@ -49,18 +49,6 @@ std::map<std::string, std::string> options_in(const std::string& config) {
   return options;
 }
 
-void check_same_options(const std::string& saved, const std::string& now, const std::string& path) {
-  const auto theirs = options_in(saved), ours = options_in(now);
-  for (const auto& [option, value] : ours) {
-    const auto found = theirs.find(option);
-    const std::string before = found == theirs.end() ? "nothing" : found->second;
-    if (before != value) {
-      throw std::invalid_argument(
-          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, path, before));
-    }
-  }
-}
-
 const std::string& entry_of(const io::SafeTensors& file, const std::string& key, const std::string& path) {
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) throw std::runtime_error(fmt::format("{} has no {}: no checkpoint", path, key));
@@ -69,6 +57,29 @@ const std::string& entry_of(const io::SafeTensors& file, const std::string& key,
 
 bool is_nodes_own(const std::string& name) {
   return name.starts_with(State::kZNode) || name.starts_with(State::kCNode);
+}
+
+/// `found`: the newest one up to that exchange.
+[[noreturn]] void refuse_without_checkpoint(const fs::path& checkpoints, int64_t exchange, int64_t found) {
+  if (found == kNone && fs::exists(checkpoints.parent_path() / "summary.json")) {
+    throw std::invalid_argument(fmt::format("`resume`: got {}, a run that is finished and has no checkpoint to repeat",
+                                            checkpoints.parent_path().string()));
+  }
+  throw std::invalid_argument(
+      exchange == 0
+          ? fmt::format("`resume`: no complete checkpoint in {}", checkpoints.string())
+          : fmt::format("`resume_exchange` {}: no complete checkpoint in {}", exchange, checkpoints.string()));
+}
+
+/// Whether a folder has every kind of file of a checkpoint, as far as is seen here.
+bool has_all_kinds(const std::string& folder) {
+  std::set<std::string> kinds;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".safetensors")) kinds.insert(name.substr(0, name.find_first_of("-.")));
+  }
+  return kinds == std::set<std::string>{"node", "rank", "z"};
 }
 
 /// Of a node that has just joined: z instead of what another rank had trained, the mean control variate instead of
@@ -96,6 +107,18 @@ void forget_own(Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory) {
+  const auto theirs = options_in(saved), ours = options_in(config);
+  for (const auto& [option, value] : ours) {
+    const auto found = theirs.find(option);
+    const std::string before = found == theirs.end() ? "nothing" : found->second;
+    if (before != value) {
+      throw std::invalid_argument(
+          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, run_directory, before));
+    }
+  }
+}
 
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name) {
   const at::Tensor* of_node = checkpoint.node.find(name);
@@ -235,15 +258,9 @@ void Checkpoints::remove_others(int64_t exchange) const {
   }
 }
 
-/// As far as is seen here: where nodes were lost, the share that this rank wrote may have another rank's number.
+/// Where nodes were lost, the share that this rank wrote may have another rank's number.
 bool Checkpoints::is_whole(int64_t exchange) const {
-  std::set<std::string> kinds;
-  std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(folder(exchange), missing)) {
-    const std::string name = entry.path().filename();
-    if (name.ends_with(".safetensors")) kinds.insert(name.substr(0, name.find_first_of("-.")));
-  }
-  return kinds == std::set<std::string>{"node", "rank", "z"};
+  return has_all_kinds(folder(exchange));
 }
 
 bool Checkpoints::complete_here(int64_t exchange) const {
@@ -272,6 +289,15 @@ void Checkpoints::check_options() const {
   if (saved && !config_.empty()) check_same_options(*saved, config_, fs::path(directory_).parent_path());
 }
 
+void expect_checkpoint(const std::string& run_directory, int64_t exchange) {
+  const std::string directory = run_directory + "/checkpoint";
+  int64_t newest = kNone;
+  for (const int64_t k : exchanges_in(directory)) {
+    if ((exchange == 0 || k <= exchange) && has_all_kinds(fmt::format("{}/{}", directory, k))) newest = k;
+  }
+  if (newest == kNone || (exchange != 0 && newest != exchange)) refuse_without_checkpoint(directory, exchange, newest);
+}
+
 Checkpoint Checkpoints::load(int64_t exchange) {
   check_options();
   remove_leftovers();
@@ -280,15 +306,7 @@ Checkpoint Checkpoints::load(int64_t exchange) {
     before = k;
     k = smallest(newest_here(k));
   }
-  if (k == kNone && fs::exists(fs::path(directory_).replace_filename("summary.json"))) {
-    throw std::invalid_argument(fmt::format("`resume`: got {}, a run that is finished and has no checkpoint to repeat",
-                                            fs::path(directory_).parent_path().string()));
-  }
-  if (k == kNone || (exchange != 0 && k != exchange)) {
-    throw std::invalid_argument(
-        exchange == 0 ? fmt::format("`resume`: no complete checkpoint in {}", directory_)
-                      : fmt::format("`resume_exchange` {}: no complete checkpoint in {}", exchange, directory_));
-  }
+  if (k == kNone || (exchange != 0 && k != exchange)) refuse_without_checkpoint(directory_, exchange, k);
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));
     check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);

@@ -82,6 +82,13 @@ class Checkpoints {
   bool elastic_;
 };
 
+/// Throws std::invalid_argument that names the first option in which `config` is not the run's whose configuration is
+/// `saved`, though a run may not go on with another value of it.
+void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory);
+
+/// Throws std::invalid_argument if nothing is seen here that a run could go on from: Checkpoints::load() would.
+void expect_checkpoint(const std::string& run_directory, int64_t exchange);
+
 /// What a node that joins a run goes on from.
 struct Handover {
   Checkpoint checkpoint;  ///< as of a rank without a share of its own

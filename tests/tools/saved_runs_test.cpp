@@ -1,0 +1,66 @@
+// Command lines beside what a run was started with: what differs is refused before anything starts.
+#include <gtest/gtest.h>
+
+#include "prunex/train/options.h"
+#include "tests/scratch.h"
+#include "tests/texts.h"
+#include "tests/tools/in_process.h"
+
+namespace prunex::tools {
+namespace {
+
+/// A folder with the configuration of a short run on few images.
+class SavedRun : public testing::Test {
+ protected:
+  SavedRun() {
+    train::TrainOptions options;
+    options.model = "resnet8";
+    options.data.samples = 40;
+    options.batch_size = 10;
+    options.exchanges = options.local_steps = 1;
+    options.elastic = true;
+    std::filesystem::create_directory(run_);
+    tests::write_text(run_ + "/config.toml", train::describe(options).configuration());
+  }
+
+  const tests::Scratch scratch_;
+  const std::string run_ = scratch_ / "run";
+};
+
+TEST_F(SavedRun, IsNotGoneOnWithNorJoinedWithOtherOptions) {
+  for (const std::string option : {"--resume", "--join"}) {
+    refused({"train", option, run_, "--lr", "3"}, {"--lr: got 3, the run in " + run_ + " had auto"});
+    refused({"train", option, run_, "--lr", "3", "--check"}, {"--lr: got 3, the run in " + run_ + " had auto"});
+  }
+}
+
+TEST_F(SavedRun, HasItsOwnDirectory) {
+  for (const std::string option : {"--resume", "--join"}) {
+    refused({"train", option, run_, "--run-dir", scratch_ / "other"}, {"--run-dir: got ", option + " " + run_});
+    const Result same = run({"train", option, run_, "--run-dir", run_ + "/", "--lr", "3"});
+    EXPECT_NE(same.errors.find("--lr: got 3"), std::string::npos) << same.errors;
+  }
+}
+
+TEST_F(SavedRun, IsCheckedForSomethingToGoOnFrom) {
+  const Words check{"train", "--resume", run_, "--check"};
+  refused(check, {"--resume: no complete checkpoint in " + run_ + "/checkpoint"});
+  const std::string checkpoint = run_ + "/checkpoint/3";
+  std::filesystem::create_directories(checkpoint);
+  tests::write_text(checkpoint + "/z.safetensors", "");
+  refused(check, {"--resume: no complete checkpoint in "});
+  for (const char* name : {"/node-0.safetensors", "/rank-0.safetensors"}) tests::write_text(checkpoint + name, "");
+  EXPECT_EQ(run(check).status, 0);
+  EXPECT_EQ(run(with(check, {"--resume-exchange", "3"})).status, 0);
+  refused(with(check, {"--resume-exchange", "2"}), {"--resume-exchange 2: no complete checkpoint"});
+  std::filesystem::remove_all(checkpoint);
+  tests::write_text(run_ + "/summary.json", "{}");
+  refused(check, {"--resume: got " + run_ + ", a run that is finished"});
+}
+
+TEST(Config, IsOneFile) {
+  refused({"train", "--config", "a.toml", "--config", "b.toml"}, {"--config: got it 2 times, wanted it once"});
+}
+
+}  // namespace
+}  // namespace prunex::tools
