@@ -27,7 +27,7 @@ class Reader {
     const toml::table file = parse();
     Comparison comparison{.path = path_};
     expect_keys(file, {"seeds", "common", "pilot", "run"});
-    if (const auto* common = table(file, "common")) common_ = options_of(*common);
+    if (const auto* common = table(file, "common")) read_common(*common);
     if (const auto* pilot = table(file, "pilot")) read_pilot(*pilot, comparison);
     const auto seeds = file.get("seeds") ? whole_numbers(*file.get("seeds"), "seeds") : std::vector<int64_t>{0};
     const auto* runs = file.get_as<toml::array>("run");
@@ -76,6 +76,11 @@ class Reader {
       options[name] = text_of(value, name);
     }
     return options;
+  }
+
+  void read_common(const toml::table& common) {
+    if (const auto* seed = common.get("seed")) fail(*seed, "'seed' is set by seeds = [...], of pilots in [pilot]");
+    common_ = options_of(common);
   }
 
   std::string text_of(const toml::node& node, const std::string& name) const {

@@ -47,11 +47,15 @@ bool is_there(const ComparisonRecord& record, const Job& job, const RunFile& fil
   return fs::exists(path.parent_path() / "summary.json") && fs::exists(path);
 }
 
-/// Whether the options go with the files of other runs, be they there or not.
+/// Whether the options go with one another and the files of other runs, be these there or not.
 void check_options(const ComparisonRecord& record, const Job& job) {
   train::TrainOptions options;
   text::OptionList known = train::describe(options);
-  for (const auto& [name, value] : job.options) known.find(name)->set(text::word_of(value));
+  for (const auto& [name, value] : job.options) {
+    const std::string word = text::word_of(value);
+    const bool is_folder = name == "dataset" && fs::path(word).has_parent_path() && !fs::path(word).has_extension();
+    known.find(name)->set(is_folder ? "." : word);  // which is there
+  }
   for (const RunFile& file : kRunFiles) {
     if (!job.taken_from.contains(file.key)) continue;
     known.find(file.option)->set(path_for(job, file, record.directory()));
@@ -82,14 +86,18 @@ OptionValues options_so_far(const ComparisonRecord& record, const Job& job) {
   return options;
 }
 
-std::string error_of_check(const ComparisonRecord& record, const Job& job, const RunnerOptions& options) {
-  if (!job.taken_from.empty()) {
-    try {
-      check_options(record, job);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
+std::string error_of_options(const ComparisonRecord& record, const Job& job) {
+  try {
+    check_options(record, job);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
   }
+  return "";
+}
+
+std::string error_of_check(const ComparisonRecord& record, const Job& job, const RunnerOptions& options) {
+  const std::string refused = job.taken_from.empty() ? "" : error_of_options(record, job);
+  if (!refused.empty()) return refused;
   const auto so_far = job.taken_from.empty() ? job.options : options_so_far(record, job);
   std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
   for (const auto& [name, value] : so_far) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
@@ -97,6 +105,13 @@ std::string error_of_check(const ComparisonRecord& record, const Job& job, const
   std::string error = launch::error_of_run({.words = words});
   if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
   return error;
+}
+
+/// Nothing if there is no error.
+void refuse_for(const Job& job, const std::string& error) {
+  if (error.empty()) return;
+  const char* kind = job.kind == JobKind::kTiming ? "timing of run" : "run";
+  throw std::invalid_argument(fmt::format("compare: {} '{}': {}", kind, job.name, error));
 }
 
 /// A job that is running.
@@ -138,11 +153,12 @@ std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job
   return words;
 }
 
+void check_options_of(const ComparisonRecord& record, const Job& job) {
+  refuse_for(job, error_of_options(record, job));
+}
+
 void check_job(const ComparisonRecord& record, const Job& job, const RunnerOptions& options) {
-  const std::string error = error_of_check(record, job, options);
-  if (error.empty()) return;
-  const char* kind = job.kind == JobKind::kTiming ? "timing of run" : "run";
-  throw std::invalid_argument(fmt::format("compare: {} '{}': {}", kind, job.name, error));
+  refuse_for(job, error_of_check(record, job, options));
 }
 
 class ComparisonRunner::State {

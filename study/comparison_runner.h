@@ -31,6 +31,9 @@ bool reads_data_dir(const Job& job);
 std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
                                   bool resume);
 
+/// Looks at the options alone: std::invalid_argument with what is refused of them. Folders of images may be missing.
+void check_options_of(const ComparisonRecord& record, const Job& job);
+
 /// Looks at the options, then starts the job with `prunex train --check`: std::invalid_argument with what is said if it
 /// could not train. Of what other runs have not left yet, a network is stood for, and the rest is left out.
 void check_job(const ComparisonRecord& record, const Job& job, const RunnerOptions& options);

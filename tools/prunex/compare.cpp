@@ -178,9 +178,9 @@ std::string write_report(const CompareCommand& command, const ComparisonRecord& 
   return fmt::format("{}\n{}\n", report.summary, page);
 }
 
-/// Whether every run that has something left to do could start, before the first of them does: its options, its data.
-/// So could what is cut short afterwards.
-void check_runs(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
+/// One of every name that has something left to do, what is cut short afterwards included.
+std::vector<Job> jobs_to_check(const CompareCommand& command, const Comparison& comparison,
+                               const ComparisonRecord& record) {
   const auto pilots = pilots_of(comparison);
   const auto rate = [&](const NamedRun& run) { return record.rate_of(run, pilots).value_or(run.rates.front()); };
   const auto runs = jobs_of(comparison, rate);
@@ -189,10 +189,13 @@ void check_runs(const CompareCommand& command, const Comparison& comparison, con
   if (!command.verify.mbit.empty() && command.verify.exchanges > 0) {
     all.push_back(timings_of(first_seeds_of(runs), command.verify.exchanges));
   }
+  std::vector<Job> first;
   for (auto& jobs : all) {
     std::erase_if(jobs, [&](const Job& job) { return record.state_of(job) == JobState::kDone; });
-    for (const auto& job : first_seeds_of(jobs)) check_job(record, job, command.runner);
+    const auto some = first_seeds_of(jobs);
+    first.insert(first.end(), some.begin(), some.end());
   }
+  return first;
 }
 
 using Outcome = study::SittingOutcome;
@@ -260,7 +263,9 @@ int run_compare(const CompareCommand& command) {
   const auto again = names_again(command, all, comparison, record);
   if (command.dry_run) {
     for (const auto& name : again) record.forget(name);
-    print_plan(widened(comparison, record), record, command.runner);
+    comparison = widened(comparison, record);
+    for (const auto& job : jobs_to_check(command, comparison, record)) check_options_of(record, job);
+    print_plan(comparison, record, command.runner);
     return 0;
   }
   if (!build.is_committed() && !command.dirty) {
@@ -274,7 +279,8 @@ int run_compare(const CompareCommand& command) {
   comparison = widened(comparison, record);
   refuse_stale(record, pilots_of(comparison));
   refuse_stale(record, ready_jobs(comparison, record));
-  check_runs(command, comparison, record);
+  // whether each could start, before the first of them does: its options, its data
+  for (const auto& job : jobs_to_check(command, comparison, record)) check_job(record, job, command.runner);
   const Outcome outcome = run_and_time(command, comparison, record);
   fmt::print("{}", write_report(command, record));
   if (outcome.signal != 0) {
