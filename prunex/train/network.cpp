@@ -121,9 +121,12 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
   }
   const auto wanted = dataset.image_shape();
   if (input.shape.size() != 4 || sizes_after_batch(input.shape) != wanted) {
-    throw std::invalid_argument(fmt::format("{}: its input is [batch, {}], the images of {} are [batch, {}]", source,
+    const int64_t size = image_size_of(graph);  // of streamed images it can be chosen, and the colours cannot
+    const bool can_be_had = dataset.is_streamed() && size > 0 && input.shape[1].factor == wanted[0];
+    throw std::invalid_argument(fmt::format("{}: its input is [batch, {}], the images of {} are [batch, {}]{}", source,
                                             fmt::join(sizes_after_batch(input.shape), ", "), dataset.name,
-                                            fmt::join(wanted, ", ")));
+                                            fmt::join(wanted, ", "),
+                                            can_be_had ? fmt::format("; wanted `image_size` {}", size) : ""));
   }
   const auto logits = sizes_after_batch(graph.values[graph.outputs.front()].shape);
   if (logits.size() != 1 || logits[0] < dataset.classes) {

@@ -49,15 +49,27 @@ data::Dataset test_file(const data::DataOptions& options, const std::optional<tr
   return data::limited(test, options.test_limit, "`test_limit`");
 }
 
+/// Those that the network takes.
 data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
   const auto carried = train::carried_description(command.model, "");
   train::complete_sizes(command.data, graph, carried);
-  if (command.data.dataset.empty()) return test_file(command.data, carried, command.model);
-  const train::RunImages images = train::load_images(command.data, carried);
+  const bool alone = command.data.dataset.empty();
+  train::RunImages images;
+  if (alone) {
+    images.sets.test = test_file(command.data, carried, command.model);
+  } else {
+    images = train::load_images(command.data, carried);
+  }
+  train::check_fits(graph, images.sets.test, "`model` " + command.model);
   for (const auto& remark : images.remarks) {
     if (!command.quiet) say(fmt::format("prunex: {}\n", remark));
   }
   return images.sets.test;
+}
+
+std::string name_of_images(const data::DataOptions& options) {
+  const std::string& set = options.test.empty() ? options.dataset : options.test;
+  return set == "synthetic" ? "synthetic, images that are built in" : set;
 }
 
 int run_eval(const EvalCommand& command) {
@@ -71,15 +83,15 @@ int run_eval(const EvalCommand& command) {
   const auto device = chosen_device(command.device);
   const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
-  train::check_fits(model.program.graph(), test, "`model` " + command.model);
   const auto answers = train::answers(model.program, model.weights, test);
   const int64_t batch_size = std::min(command.batch_size, test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
   const bool has_top_5 = test.classes > train::kTopAnswers;
-  fmt::print("accuracy {:.2f} %{}  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}\n",
+  fmt::print("accuracy {:.2f} %{}  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}  on {}\n",
              100 * answers.accuracy(), has_top_5 ? fmt::format("  top-5 {:.2f} %", 100 * answers.top_5()) : "",
-             answers.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size);
+             answers.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size,
+             name_of_images(command.data));
   if (!command.answers.empty()) io::write_file_atomically(command.answers, train::answers_json(answers, test));
   if (command.json.empty()) return 0;
   nlohmann::ordered_json json{
