@@ -13,9 +13,13 @@ void require(bool fine, const std::string& option, double value, const char* wan
   if (!fine) throw std::invalid_argument(fmt::format("{} {}: wanted {}", option, value, wanted));
 }
 
-/// A share up to 1 of what there is, else a count.
+/// A share up to 1 of what there is, else a count below that.
 int64_t count_of(const std::string& option, double value, int64_t whole) {
   require(value > 0 && value < 1e18, option, value, "a share in (0, 1] of what there is, or a count");
+  if (value > 1 && value >= static_cast<double>(whole)) {
+    throw std::invalid_argument(
+        fmt::format("{} {}: the network has {} and meets it as it is: wanted fewer", option, value, whole));
+  }
   return static_cast<int64_t>(value <= 1 ? std::floor(value * static_cast<double>(whole)) : value);
 }
 

@@ -95,7 +95,8 @@ TEST(StandardOutput, ThatTakesNothingIsAnErrorWhereItIsTheResult) {
   }
   expect_error_about_output(scratch.path(), ">/dev/full", {"report", "run"});
   expect_error_about_output(scratch.path(), ">/dev/full", {"train", "--help"});
-  expect_error_about_output(scratch.path(), ">/dev/full", {"bench", "all_reduce", "-b", "4", "-e", "64"});
+  expect_error_about_output(scratch.path(), ">/dev/full",
+                            {"bench", "all_reduce", "--nodes", "2", "-b", "4", "-e", "64"});
   expect_error_about_output(scratch.path(), ">/dev/full", {"eval", "--model", "run/model.pt2", "--samples", "32"});
   expect_error_about_output(scratch.path(), ">/dev/full",
                             {"prune", "--model", "resnet8", "--ratio", "0.5", "--output", "small"});

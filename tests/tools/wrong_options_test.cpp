@@ -96,6 +96,14 @@ TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
   refused({"compare"}, {"compare: FILE: got nothing"});
   refused({"plan"}, {"plan: --from: got nothing"});
   refused({"train", "--epochs=", "--quiet"}, {"--epochs: got ''"});
+  refused({"train", "--elastic=", "--check"}, {"--elastic: got '', wanted no value, true or false"});
+  refused({"help"}, {"'help'", "did you mean '--help'?"});
+  refused({"train", "help"}, {"train: there is no command 'help'; did you mean '--help'?"});
+}
+
+TEST(UsageErrors, OfInterfacesAreNamedOfASingleRankToo) {
+  const Words words{"train", "--quiet", "--samples", "40", "--model", "resnet8", "--batch-size", "10"};
+  refused(with(words, {"--interface", "abc"}), {"--interface: got abc, no such interface; wanted one of "});
 }
 
 TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {

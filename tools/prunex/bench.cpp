@@ -201,6 +201,9 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) launch::expect_room_for(shape);
+  if ((environment ? environment->world_size : shape.world_size()) == 1) {
+    throw std::invalid_argument("bench: one rank sends nothing: wanted `nodes` 2 or `ranks_per_node` 2, or more");
+  }
   if (!environment && shape.world_size() > 1) {
     const launch::BlockedSignals signals = launch::signals_of_launcher();
     expect_device(options);

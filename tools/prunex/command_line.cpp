@@ -73,6 +73,7 @@ std::string unknown_word(const std::string& word, const CLI::App& app) {
         or_else(text::did_you_mean(name, options_of(app)), fmt::format("; prunex {}--help-all lists them", help)));
   }
   const auto commands = commands_of(app);
+  if (word == "help") return fmt::format("{}there is no command 'help'; did you mean '--help'?", prefix_of(app));
   if (commands.empty() || !app.get_subcommands().empty()) {
     return fmt::format("{}got '{}', wanted no further word", prefix_of(app), word);
   }
@@ -203,7 +204,7 @@ void refuse_empty_values(const std::vector<std::string>& words, const CLI::App& 
     const std::string name = words[i].substr(0, words[i].find('='));
     const bool is_empty = words[i] == name + "=" || (i + 1 < words.size() && words[i] == name && words[i + 1].empty());
     const auto* option = is_empty && name.starts_with('-') ? command->get_option_no_throw(name) : nullptr;
-    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    if (option == nullptr || (option->get_items_expected_max() == 0 && words[i] == name)) continue;
     throw std::invalid_argument(fmt::format("{}: got '', wanted {}", option->get_name(), wanted_by(*option)));
   }
 }

@@ -167,7 +167,12 @@ text::OptionList describe(PruneCommand& command) {
   describe_model(list, command.model);
   list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
   describe_input(list, command.model);
-  list.add("seed", number(command.model.seed), "of built-in weights and random importance");
+  list.add("seed", number(command.model.seed), "of built-in weights, random importance and the images that are drawn",
+           {{"", [&command] {
+               const bool own_weights = command.weights.empty() && !command.model.model.ends_with(".pt2");
+               const bool random = prune::importance_named(command.importance).criterion == prune::Criterion::kRandom;
+               return own_weights || random || !command.data.dataset.empty() ? "" : "nothing is drawn";
+             }}});
   list.add("estimate-statistics", flag(command.estimate_statistics),
            "write the model with batch-norm statistics estimated anew from training images");
   list.add("threads", number(command.threads, text::between(1, train::kMostThreads)), "threads");
@@ -191,10 +196,10 @@ std::optional<data::Datasets> load_data(const PruneCommand& command, const std::
   data::DataOptions data = command.data;
   train::complete_sizes(data, graph, carried);
   const train::RunImages images = train::load_images(data, carried);
+  train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
   for (const auto& remark : images.remarks) {
     if (!command.quiet) say(fmt::format("prunex: {}\n", remark));
   }
-  train::check_fits(graph, images.sets.test, "`model` " + command.model.model);
   return images.sets;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "prunex/data/augment.h"
@@ -40,6 +41,15 @@ text::OptionValue augment_value(std::optional<data::Augmentation>& field) {
           .write = [&field] { return field ? data::to_string(*field) : "auto"; }};
 }
 
+/// A folder's name that is none would be taken for a word.
+void expect_there(const std::string& word) {
+  const std::filesystem::path path(word);
+  std::error_code ignored;
+  const bool is_path = path.has_parent_path() || path.has_extension();
+  if (!is_path || word.ends_with(".safetensors") || std::filesystem::exists(path, ignored)) return;
+  text::refuse_value(word, "one of its words, or a file or folder: there is none of this name");
+}
+
 /// A word, a file's name, or that of a folder.
 text::OptionValue dataset_value(std::string& field, ImageUse use) {
   auto words = data::set_names();
@@ -49,11 +59,17 @@ text::OptionValue dataset_value(std::string& field, ImageUse use) {
     return data::is_streamed(word) || (use == ImageUse::kTraining && word.find("{node}") != std::string::npos);
   };
   value.read = [&field, is_open, read = value.read](const std::string& word) {
-    if (!is_open(word)) return read(word);
-    field = word;
+    if (is_open(word)) {
+      field = word;
+      return;
+    }
+    expect_there(word);
+    read(word);
   };
   value.check = [&field, is_open, check = value.check] {
-    if (!is_open(field)) check();
+    if (is_open(field)) return;
+    expect_there(field);
+    check();
   };
   return value;
 }
@@ -236,7 +252,12 @@ void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
            "shards-{0000..0099}.tar")
       .basic();
   list.add("test", text::text_value(data.test),
-           "test set as `dataset` is one: FILE.safetensors, DIR/CLASS/*.jpg, SHARDS.tar")
+           "test set as `dataset` is one: FILE.safetensors, DIR/CLASS/*.jpg, SHARDS.tar",
+           {{"",
+             [&data, use] {
+               const bool alone = use == ImageUse::kPruning && data.dataset.empty();
+               return alone ? "no `dataset` is named" : "";
+             }}})
       .basic();
   list.add("data-dir", text::text_value(data.data_dir),
            fmt::format("folder of {} in their official binary layout", fmt::join(folders, " and ")),
