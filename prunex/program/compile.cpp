@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "prunex/program/pt2/format.h"
@@ -76,6 +77,7 @@ class Compiler {
       calls.back().node = i;
     }
     check_outputs();
+    keep_written_views(calls);
     mark_last_uses(calls);
     return calls;
   }
@@ -280,7 +282,7 @@ class Compiler {
   }
 
   // Ranks share constants, and evaluation must leave weights alone; only training's batch counter is written in place.
-  void check_write(const c10::Argument& formal, const Argument* argument) const {
+  void check_write(const c10::Argument& formal, const Argument* argument) {
     if (!formal.alias_info() || !formal.alias_info()->isWrite() || !argument || argument->values.empty()) return;
     for (const auto id : argument->values) {
       const auto& value = graph_.values[source_[id]];
@@ -288,6 +290,7 @@ class Compiler {
                            node_->target.starts_with("aten::add_");
       const bool free = value.role == Role::kComputed || value.role == Role::kInput;
       if (!free && !counter) fail(fmt::format("writes to '{}' in place", value.weight));
+      written_[source_[id]] = static_cast<size_t>(node_ - graph_.nodes.data());
     }
   }
 
@@ -298,6 +301,16 @@ class Compiler {
       const bool tensors = argument && !argument->values.empty() && argument->values[0] != kNoValue;
       if (tensors && (shares || formal.alias_info())) return show(*argument);
       if (!shares) return;
+    }
+  }
+
+  // What is written into a copy is not in what it is a copy of.
+  void keep_written_views(std::vector<Call>& calls) const {
+    for (auto& call : calls) {
+      const auto& shown = graph_.nodes[call.node].outputs;
+      if (call.detour != detour_view || shown[0] == kNoValue) continue;
+      const auto written = written_.find(source_[shown[0]]);
+      if (written != written_.end() && written->second > call.node) call.detour = nullptr;
     }
   }
 
@@ -340,7 +353,8 @@ class Compiler {
   const Graph& graph_;
   const Node* node_ = nullptr;
   std::vector<bool> defined_;
-  std::vector<ValueId> source_;  // of a view: the value whose storage it shows
+  std::vector<ValueId> source_;                  // of a view: the value whose storage it shows
+  std::unordered_map<ValueId, size_t> written_;  // the last node that writes to the storage of a value
 };
 
 }  // namespace

@@ -227,7 +227,8 @@ const Operation kOperations[] = {
          "norm.ScalarOpt_dim cumsum cumprod logcumsumexp topk sort argsort"},
     // rearranging, by axes and positions that ATen checks
     {.names = "tile", .check = check_tile},
-    {.names = "view reshape view_as reshape_as ravel flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims "
+    {.names = "view", .detour = detour_view},
+    {.names = "reshape view_as reshape_as ravel flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims "
               "unsqueeze permute transpose.int swapaxes t mT adjoint matrix_H numpy_T movedim.int movedim.intlist cat "
               "stack hstack vstack slice.Tensor narrow select.int "
               "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes tensor_split.sections "

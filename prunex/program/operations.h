@@ -105,6 +105,7 @@ void guard_lstm(const torch::jit::Stack& arguments);
 void guard_gru(const torch::jit::Stack& arguments);
 void guard_rnn(const torch::jit::Stack& arguments);
 void detour_convolution(torch::jit::Stack& arguments);
+void detour_view(torch::jit::Stack& arguments);
 
 // operation_macs.cpp
 AxisProducts convolution_macs(const Graph& graph, const Node& node);
