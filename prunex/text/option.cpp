@@ -109,7 +109,9 @@ void OptionList::apply(std::string_view file, const std::string& source, const s
       if (option->value.is_flag && setting.kind != SettingKind::kSwitch) {
         named(option->name, [&] { refuse_value(one_line(setting.value), "true or false, without quotes"); });
       }
-      if (!option->given) option->set(setting.value);
+      if (option->given) continue;
+      option->set(setting.value);
+      option->is_kept = option->value.write() == option->usual;
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("{}:{}: {}", source, setting.line, error.what()));
     }
@@ -133,7 +135,7 @@ void OptionList::check() const {
 
 void OptionList::refuse_idle() const {
   for (const auto& option : options_) {
-    const std::string why = option.given ? option.why_idle() : "";
+    const std::string why = option.given && !option.is_kept ? option.why_idle() : "";
     if (!why.empty()) throw std::invalid_argument(fmt::format("{}: {}", field_name(option.name), why));
   }
 }

@@ -47,6 +47,7 @@ struct Option {
   bool may_differ = false;  ///< a run may go on with another value
   bool is_identity = true;  ///< runs that differ in it are different variants
   bool given = false;       ///< by a command line or a file
+  bool is_kept = false;     ///< given by a file, as the value that it has without
 
   Option& basic() { return is_basic = true, *this; }
   Option& not_in_files() { return in_files = false, is_identity = false, may_differ = true, *this; }
@@ -84,7 +85,8 @@ class OptionList {
   std::string configuration() const;
   /// Throws std::invalid_argument that names the first field out of range.
   void check() const;
-  /// Throws std::invalid_argument that names the first option that was given and has no effect.
+  /// Throws std::invalid_argument that names the first option that was given and has no effect. Values of a file that
+  /// are the usual ones are left alone: the configuration of a run has them, beside which others may be given.
   void refuse_idle() const;
 
  private:

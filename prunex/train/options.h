@@ -210,6 +210,12 @@ std::vector<std::string> loop_options();
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);
 
+struct OptionDifference {
+  std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
+};
+/// The first of the options in one configuration that another has otherwise, among those that may not differ.
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other);
+
 /// Of `preset`; the empty one says nothing.
 std::vector<std::string> preset_names();
 /// Takes what the preset says of options that were not given and have an effect beside the others.

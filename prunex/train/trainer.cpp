@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "prunex/say.h"
+#include "prunex/text/option.h"
 #include "prunex/train/device.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
@@ -325,6 +326,22 @@ void RankTrainer::count(const Metrics& metrics) {
   lap_.lap();
 }
 
+namespace {
+
+/// What ranks were told, each by its own command.
+void expect_same_options(const std::string& config, comm::Communicator& world) {
+  const auto everyone = comm::gather_texts(world, config);
+  for (size_t rank = 1; rank < everyone.size(); ++rank) {
+    auto differs = first_difference(everyone[0], everyone[rank]);
+    if (!differs && (differs = first_difference(everyone[rank], everyone[0]))) std::swap(differs->one, differs->other);
+    if (!differs) continue;
+    throw std::invalid_argument(fmt::format("{}: rank 0 has {}, rank {} {}: wanted the same on all ranks",
+                                            text::field_name(differs->option), differs->one, rank, differs->other));
+  }
+}
+
+}  // namespace
+
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop,
               const GraphMaker& make_graph) {
   validate(options);
@@ -332,6 +349,7 @@ Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::st
   TORCH_CHECK(options.elastic || wanted == got, "[train] options and ranks disagree about the layout: ", wanted, ", ",
               got);
   check_elastic(options, ranks.layout);
+  if (options.join.empty()) expect_same_options(config, *ranks.world);
   at::set_num_threads(options.threads);
   if (!ranks.device.is_cpu()) compute_reproducibly();
   return RankTrainer(with_defaults(options), ranks, make_graph).run(config, stop);

@@ -95,5 +95,25 @@ TEST(Config, APathThatAFileCannotHoldIsRefusedAtTheStart) {
   EXPECT_FALSE(fs::exists(scratch / "run"));
 }
 
+/// The file has every option that had an effect, most at their usual values; others may take that effect away.
+TEST(Config, OfARunGoesWithOtherOptions) {
+  const tests::Scratch scratch;
+  const std::vector<std::string> common = {"--samples",    "80", "--model",     "resnet8", "--nodes",       "2",
+                                           "--batch-size", "4",  "--exchanges", "2",       "--local-steps", "1"};
+  std::vector<std::string> first = {"train", "--quiet", "--run-dir", "first", "--keep", "0.6"};
+  first.insert(first.end(), common.begin(), common.end());
+  ASSERT_EQ(run(scratch.path(), first).status, 0);
+  for (const std::vector<std::string>& other :
+       {std::vector<std::string>{"--optimizer", "adamw"}, {"--kappa", "0"}, {"--nodes", "1"}}) {
+    std::vector<std::string> words = {"train", "--config", "first/config.toml", "--check", "--quiet"};
+    words.insert(words.end(), other.begin(), other.end());
+    const Result result = run(scratch.path(), words);
+    EXPECT_EQ(result.status, 0) << other[0] << ": " << result.errors;
+  }
+  const Result result = run(scratch.path(), {"train", "--config", "first/config.toml", "--check", "--strategy", "ddp"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors, HasSubstr("--keep: "));  // which is not the usual one
+}
+
 }  // namespace
 }  // namespace prunex::cli

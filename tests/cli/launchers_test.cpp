@@ -24,6 +24,7 @@ namespace {
 using nlohmann::json;
 using Variables = std::vector<std::string>;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Three ranks: two on the first node, one on the second.
@@ -278,6 +279,24 @@ TEST(Resuming, NeedsNoSharedDisk) {
   std::filesystem::remove(scratch / "0/run/model.safetensors");
   train({"--resume", "run", "--resume-exchange", "3"});
   EXPECT_EQ(tests::text_of(scratch / "0/run/model.safetensors"), model);
+}
+
+/// Each rank has a command of its own.
+TEST(Starting, WantsTheSameOptionsOnAllRanks) {
+  const tests::Scratch scratch;
+  const int port = tests::free_port(15000);
+  const auto command = prunex({"train", "--quiet", "--nodes", "2", "--samples", "80", "--model", "resnet8",
+                               "--batch-size", "4", "--exchanges", "2", "--run-dir", "run"});
+  auto other = command;
+  other.insert(other.end(), {"--lr", "0.3", "--threads", "2"});
+  Running first(scratch.path(), as_rank(0, 2, port, command)), second(scratch.path(), as_rank(1, 2, port, other));
+  for (auto* rank : {&first, &second}) {
+    const Result result = rank->finish();
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(errors_of(result),
+                ElementsAre("prunex: --lr: rank 0 has auto, rank 1 0.3: wanted the same on all ranks"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
 }
 
 /// The directory is new where rank 0 is, and has another run's checkpoints where rank 1 is.

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "prunex/data/augment.h"
 #include "prunex/models/models.h"
+#include "prunex/text/settings.h"
 #include "prunex/train/options.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -307,6 +309,23 @@ bool may_differ(const std::string& name) {
     return found;
   }();
   return names.contains(name);
+}
+
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other) {
+  const auto options_in = [](const std::string& config) {
+    std::map<std::string, std::string> options;
+    for (const auto& setting : text::read_settings(config, "configuration")) {
+      if (!may_differ(setting.name)) options[setting.name] = setting.value;
+    }
+    return options;
+  };
+  const auto others = options_in(other);
+  for (const auto& [option, value] : options_in(one)) {
+    const auto found = others.find(option);
+    const std::string its = found == others.end() ? "nothing" : found->second;
+    if (its != value) return OptionDifference{option, value, its};
+  }
+  return std::nullopt;
 }
 
 }  // namespace prunex::train

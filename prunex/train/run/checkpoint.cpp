@@ -16,7 +16,6 @@
 
 #include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
-#include "prunex/text/settings.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/options.h"
 
@@ -39,14 +38,6 @@ std::vector<int64_t> exchanges_in(const std::string& directory) {
     if (error == std::errc() && end == name.data() + name.size()) found.insert(exchange);
   }
   return {found.begin(), found.end()};
-}
-
-std::map<std::string, std::string> options_in(const std::string& config) {
-  std::map<std::string, std::string> options;
-  for (const auto& setting : text::read_settings(config, "configuration")) {
-    if (!may_differ(setting.name)) options[setting.name] = setting.value;
-  }
-  return options;
 }
 
 const std::string& entry_of(const io::SafeTensors& file, const std::string& key, const std::string& path) {
@@ -109,14 +100,9 @@ void forget_own(Checkpoint& checkpoint) {
 }  // namespace
 
 void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory) {
-  const auto theirs = options_in(saved), ours = options_in(config);
-  for (const auto& [option, value] : ours) {
-    const auto found = theirs.find(option);
-    const std::string before = found == theirs.end() ? "nothing" : found->second;
-    if (before != value) {
-      throw std::invalid_argument(
-          fmt::format("{}: got {}, the run in {} had {}", text::field_name(option), value, run_directory, before));
-    }
+  if (const auto differs = first_difference(config, saved)) {
+    throw std::invalid_argument(fmt::format("{}: got {}, the run in {} had {}", text::field_name(differs->option),
+                                            differs->one, run_directory, differs->other));
   }
 }
 
