@@ -63,7 +63,7 @@ TEST_F(Refusals, OfDevicesThatAreNotThere) {
   refused(2, train({"--device", "cuda"}), {"--device cuda: "});
   refused(2, train({"--device", "cuda", "--nodes", "2"}), {"--device cuda: "});
   refused(2, train({"--device", "cuda", "--nodes", "2", "--elastic"}), {"--device cuda: "});
-  refused(2, {"bench", "all_reduce", "--device", "cuda"}, {"--device cuda: "});
+  refused(2, {"bench", "all_reduce", "--nodes", "2", "--device", "cuda"}, {"--device cuda: "});
   refused(2, {"eval", "--model", "a.pt2", "--device", "cuda"}, {"--device cuda: "});
   refused(2, {"prune", "--model", "resnet8", "--ratio", "0.5", "--device", "cuda", "--output", "a"},
           {"--device cuda: "});

@@ -99,7 +99,7 @@ TEST(RunProgress, StaysWithinARowOfTheTerminalUntilItIsLeft) {
   EXPECT_THAT(rows_on_a_terminal(200), ElementsAre(bar + whole + "0.00 MB sent, 75 % saved  0:30 left", stays));
   EXPECT_THAT(rows_on_a_terminal(0), ElementsAre(bar + whole + "0.00 MB sent, 75 % saved  0:30 left", stays));
   EXPECT_THAT(rows_on_a_terminal(80), ElementsAre(bar + "exchange 1/4  loss 1.5000  kept 50 %  0:30 left", stays));
-  EXPECT_THAT(rows_on_a_terminal(40), ElementsAre(bar + "exchange 1/4  lo", stays));
+  EXPECT_THAT(rows_on_a_terminal(40), ElementsAre(bar + "exchange 1/4  0:", stays));
 }
 
 TEST(RunProgress, SaysAfterWhichExchangeItGoesOn) {
