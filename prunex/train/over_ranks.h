@@ -1,6 +1,7 @@
 // What ranks tell each other besides the exchanges of the strategy. All are collective; the counts leave them out.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,6 +21,10 @@ struct Wishes {
   double stop = 0, signals = 0;  ///< ranks that were asked to stop, and the sum of the signals that asked
 
   bool ends() const { return stop > 0; }
+  /// A part of the ranks leaves an elastic run of so many, for which no other has to stop.
+  bool lets_some_leave(int64_t ranks) const {
+    return ends() && stop < static_cast<double>(ranks) && signal() == SIGTERM;
+  }
   bool any() const { return checkpoint > 0 || ends(); }
   /// The signal, the same on all ranks; SIGTERM for different ones.
   int signal() const;

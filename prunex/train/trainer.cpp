@@ -184,6 +184,10 @@ void RankTrainer::make_step(int64_t step) {
 /// A loss meanwhile costs a checkpoint; the next exchange finds who is left.
 void RankTrainer::heed(const Wishes& wishes) {
   try {
+    if (options_.elastic && wishes.lets_some_leave(ranks_.layout.world_size())) {
+      run_->heed({.checkpoint = wishes.checkpoint}, [this] { return snapshot(); });
+      return run_->safe().leave(summary_.exchanges);
+    }
     run_->heed(wishes, [this] { return snapshot(); });
   } catch (const Interrupted&) {
     throw;

@@ -278,6 +278,26 @@ TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
   }
 }
 
+/// As a machine that is taken away does; the launcher of all would signal them all.
+TEST_F(Elastic, ANodeThatIsAskedToStopLeavesAndTheOthersGoOn) {
+  const auto words = endless_elastic_run({"--nodes", "3", "--checkpoint-every", "5"});
+  const int port = tests::free_port(15000);
+  Running first(scratch_.path(), as_rank(0, 3, port, words)), second(scratch_.path(), as_rank(1, 3, port, words)),
+      third(scratch_.path(), as_rank(2, 3, port, words));
+  ASSERT_TRUE(first.wait_for("exchange 3/"));
+  kill(second.pid(), SIGTERM);
+  const Result left = second.finish();
+  EXPECT_EQ(left.status, 128 + SIGTERM);
+  EXPECT_THAT(left.errors, HasSubstr("left by signal 15 after exchange "));
+  EXPECT_TRUE(first.wait_for("lost node 1 after exchange "));
+  ASSERT_TRUE(exchange_follows(0));
+  for (Running* rank : {&first, &third}) kill(rank->pid(), SIGTERM);
+  const Result ended = first.finish();
+  EXPECT_EQ(ended.status, 128 + SIGTERM);
+  EXPECT_THAT(ended.errors, HasSubstr("prunex train --resume run goes on after exchange"));
+  EXPECT_EQ(third.finish().status, 128 + SIGTERM);
+}
+
 /// The file of its doors is still there.
 TEST_F(Elastic, RunsOfSeveralRanksPerNodeThatNameAnInterfaceGoOnUnderALauncher) {
   const Result stopped = run_and(

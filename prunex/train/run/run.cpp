@@ -71,6 +71,13 @@ void Safekeeping::heed(const Wishes& all, const Checkpoint& checkpoint, const st
       all.signal());
 }
 
+void Safekeeping::leave(int64_t exchange) const {
+  constexpr double kAllHaveHeard = 1;  // seconds in which a launcher has told all that it tells
+  if (stop_ == nullptr || stop_->signal() == 0 || stop_->seconds() < kAllHaveHeard) return;
+  throw Interrupted(fmt::format("left by signal {} after exchange {}; the others go on", stop_->signal(), exchange),
+                    stop_->signal());
+}
+
 void Safekeeping::save(const Checkpoint& checkpoint, const std::string& problem) {
   const double begin = Stopwatch::now();
   const auto failure = checkpoints_.save(checkpoint, problem);

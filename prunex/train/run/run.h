@@ -22,24 +22,29 @@
 
 namespace prunex::train {
 
-/// Asks train() to end after the next exchange, with a checkpoint. One rank that is asked ends all.
+/// Asks train() to end after the next exchange, with a checkpoint. One rank that is asked ends all; but of an elastic
+/// run, SIGTERM to a part of the ranks makes these leave, and the others go on.
 class StopRequest {
  public:
   /// From any thread. False if the run has nothing to keep: before its first step, and without checkpoints. Then
   /// whoever asks should end the process.
   bool ask(int signal) {
     if (!heard_) return false;
+    if (signal_ == 0) asked_at_ = Stopwatch::now();
     signal_ = signal;
     return true;
   }
   /// What was asked with; 0 if nobody asked.
   int signal() const { return signal_; }
+  /// Since the first time.
+  double seconds() const { return Stopwatch::now() - asked_at_; }
 
   /// For train().
   void hear() { heard_ = true; }
 
  private:
   std::atomic<bool> heard_ = false;
+  std::atomic<double> asked_at_ = 0;
   std::atomic<int> signal_ = 0;
 };
 
@@ -54,6 +59,9 @@ class Safekeeping {
   std::optional<Checkpoint> load();
   /// See Checkpoints::is_taken.
   bool is_taken() const { return checkpoints_.is_taken(); }
+  /// Of a run that goes on without this rank, which was asked to stop and is not the first to hear of it: throws
+  /// Interrupted.
+  void leave(int64_t exchange) const;
   /// From here on there is something to keep.
   void begin();
   /// What this rank asks for after an exchange. Times are rank 0's.
