@@ -260,8 +260,8 @@ std::vector<Result> on_nodes(const std::string& directory, int nodes, const std:
 }
 
 TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
-  const Result stopped = run_and(SIGTERM, {{5, 0}}, {"--nodes", "3", "--checkpoint-every", "4"});
-  ASSERT_EQ(stopped.status, 128 + SIGTERM) << stopped.errors;
+  const Result stopped = run_and(SIGINT, {{5, 0}}, {"--nodes", "3", "--checkpoint-every", "4"});
+  ASSERT_EQ(stopped.status, 128 + SIGINT) << stopped.errors;
   const auto words = prunex({"train", "--resume", "run", "--checkpoint-every", "4"});
   for (const Result& rank : on_nodes(scratch_.path(), 2, words)) EXPECT_EQ(rank.status, 0) << rank.errors;
   expect_whole_record(0);
@@ -301,8 +301,8 @@ TEST_F(Elastic, ANodeThatIsAskedToStopLeavesAndTheOthersGoOn) {
 /// The file of its doors is still there.
 TEST_F(Elastic, RunsOfSeveralRanksPerNodeThatNameAnInterfaceGoOnUnderALauncher) {
   const Result stopped = run_and(
-      SIGTERM, {{5, 0}}, {"--nodes", "2", "--ranks-per-node", "2", "--interface", "lo", "--checkpoint-every", "4"});
-  ASSERT_EQ(stopped.status, 128 + SIGTERM) << stopped.errors;
+      SIGINT, {{5, 0}}, {"--nodes", "2", "--ranks-per-node", "2", "--interface", "lo", "--checkpoint-every", "4"});
+  ASSERT_EQ(stopped.status, 128 + SIGINT) << stopped.errors;
   ASSERT_TRUE(std::filesystem::exists(scratch_ / "run/doors"));
   for (const Result& rank : on_nodes(scratch_.path(), 2, prunex({"train", "--resume", "run"}), 2)) {
     EXPECT_EQ(rank.status, 0) << rank.errors;

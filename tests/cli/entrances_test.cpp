@@ -59,10 +59,10 @@ TEST_F(Entrances, LetWhoKnowsTheSecretInFromAnywhere) {
   Running third(there(""), prunex(join(copy)));
   ASSERT_TRUE(first->wait_for("node 2 joined after exchange "));
   ASSERT_TRUE(third.wait_for("and writes to run-2"));
-  kill(first->pid(), SIGTERM);
-  EXPECT_EQ(third.finish().status, 128 + SIGTERM);
-  EXPECT_EQ(first->finish().status, 128 + SIGTERM);
-  EXPECT_EQ(second->finish().status, 128 + SIGTERM);
+  kill(first->pid(), SIGINT);
+  EXPECT_EQ(third.finish().status, 128 + SIGINT);
+  EXPECT_EQ(first->finish().status, 128 + SIGINT);
+  EXPECT_EQ(second->finish().status, 128 + SIGINT);
 
   EXPECT_EQ(tests::text_of(there("run/doors")), "token 1\n127.0.0.1 1\n");
   EXPECT_FALSE(std::filesystem::exists(there("run/checkpoint")));
@@ -105,9 +105,9 @@ TEST_F(Entrances, LetNodesOfSeveralRanksIn) {
                  prunex({"train", "--join", "localhost:" + port, "--secret-file", secret, "--run-dir", "mine"}));
   ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
   ASSERT_TRUE(second.wait_for("and writes to mine"));
-  kill(training.pid(), SIGTERM);
-  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
-  EXPECT_EQ(second.finish().status, 128 + SIGTERM);
+  kill(training.pid(), SIGINT);
+  EXPECT_EQ(training.finish().status, 128 + SIGINT);
+  EXPECT_EQ(second.finish().status, 128 + SIGINT);
   const std::string text = tests::text_of(scratch_ / "here/run/membership.jsonl");
   EXPECT_THAT(text, HasSubstr("\"nodes\":[0,1],\"lost\":[],\"joined\":[1]"));
   EXPECT_TRUE(std::filesystem::exists(there("mine/config.toml")));

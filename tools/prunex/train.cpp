@@ -279,7 +279,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
     if (summary && ranks.layout.rank == 0) print_result(*summary);
     return 0;
   } catch (const train::Interrupted& end) {
-    if (ranks.layout.rank == 0) say(text::with_flags(fmt::format("prunex: {}\n", end.what())));
+    if (ranks.layout.rank == 0 || end.leaves) say(text::with_flags(fmt::format("prunex: {}\n", end.what())));
     return 128 + end.signal;
   }
 }

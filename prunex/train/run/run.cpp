@@ -75,7 +75,7 @@ void Safekeeping::leave(int64_t exchange) const {
   constexpr double kAllHaveHeard = 1;  // seconds in which a launcher has told all that it tells
   if (stop_ == nullptr || stop_->signal() == 0 || stop_->seconds() < kAllHaveHeard) return;
   throw Interrupted(fmt::format("left by signal {} after exchange {}; the others go on", stop_->signal(), exchange),
-                    stop_->signal());
+                    stop_->signal(), true);
 }
 
 void Safekeeping::save(const Checkpoint& checkpoint, const std::string& problem) {

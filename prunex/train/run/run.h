@@ -93,8 +93,10 @@ class Safekeeping {
 
 /// What train() ends with on all ranks after such a request; what() says how to go on.
 struct Interrupted : std::runtime_error {
-  Interrupted(const std::string& what, int by) : std::runtime_error(what), signal(by) {}
+  Interrupted(const std::string& what, int by, bool alone = false)
+      : std::runtime_error(what), signal(by), leaves(alone) {}
   int signal;
+  bool leaves;  ///< the others go on
 };
 
 /// One rank's events. Times count from the barrier in the constructor, which all ranks make together; of a node that
