@@ -98,7 +98,11 @@ void OptionList::apply(std::string_view file, const std::string& source, const s
   for (const auto& setting : read_settings(file, source)) {
     try {
       Option* option = find(setting.name);
-      if (option == nullptr || !option->in_files) {
+      if (option != nullptr && !option->in_files) {
+        throw std::invalid_argument(
+            fmt::format("'{}' goes on the command line, --{}: no file may set it", option->name, option->name));
+      }
+      if (option == nullptr) {
         std::vector<std::string> names;
         for (const auto& known : options_) {
           if (known.in_files) names.push_back(known.name);

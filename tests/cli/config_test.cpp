@@ -95,6 +95,13 @@ TEST(Config, APathThatAFileCannotHoldIsRefusedAtTheStart) {
   EXPECT_FALSE(fs::exists(scratch / "run"));
 }
 
+TEST(Config, OptionsOfOneStartAloneGoOnTheCommandLine) {
+  const tests::Scratch scratch;
+  for (const std::string name : {"resume", "run-dir", "join"}) {
+    EXPECT_THAT(error_of(scratch, name + " = \"x\"\n"), HasSubstr("c.toml:1: '" + name + "' goes on the command line"));
+  }
+}
+
 /// The file has every option that had an effect, most at their usual values; others may take that effect away.
 TEST(Config, OfARunGoesWithOtherOptions) {
   const tests::Scratch scratch;
