@@ -153,8 +153,8 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     if (payload is None) == (density is None):
         raise ValueError("wanted one of `payload` and `density`")
     timeout, warmup_steps = _arguments.seconds(timeout), _arguments.whole("warmup_steps", warmup_steps, least=0)
-    if _arguments.number("momentum", momentum, most=1) == 1:
-        raise ValueError("`momentum`: got 1, wanted 0 or more, below 1")
+    if _arguments.number("momentum", momentum) >= 1:
+        raise ValueError(f"`momentum`: got {momentum}, wanted 0 or more, below 1")
     if density is not None:
         library.check_density(_arguments.number("density", density))
     elif dgc:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from prunex import _modules
 from prunex._library import library
@@ -49,20 +49,16 @@ def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
 
 def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimizer: torch.optim.Optimizer | None,
          trains: bool) -> Callable[[], None]:
-    """Returns what undoes it. A module that does not compute what its cut graph does, with its weights and with others,
-    or no longer runs in training mode, gets back what it has lost. trains: it did."""
-    undo = _modules.cut(module, result.cut, optimizer, result.layer_groups())
+    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as does
+    one that no longer runs in training mode. trains: it did."""
     arguments = _modules.like(_modules.arguments_of(example))
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
-    with _modules.undone(undo):
-        for values in ({}, _modules.stirred(module)):
-            with _modules.holding(module, values):
-                tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-                wanted = result.run(inputs, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
-                _modules.expect_close(_modules.evaluated(module, arguments), wanted)
-        if trains and (why := _modules.why_not_trained(module, arguments)):
-            raise _modules.DiffersInTraining(why)
-    return undo
+
+    def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
+        left = _modules.cut_values(module, result.cut, values)
+        return result.run(inputs, {name: value.cpu() for name, value in left.items()})
+
+    return _modules.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, trains)
 
 
 def _follows(module: nn.Module, network: library.Network, group: str, example: Any, trains: bool) -> bool:

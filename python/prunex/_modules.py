@@ -123,19 +123,32 @@ def _mode(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = before
 
 
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, by all their names."""
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+@contextlib.contextmanager
+def _restored(tensors: list[Tensor]) -> Iterator[None]:
+    """What happens to them meanwhile is undone."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before):
+                tensor.copy_(value)
+
+
 @contextlib.contextmanager
 def holding(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Parameters and buffers of these names have these values meanwhile."""
-    tensors: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    before = {name: tensors[name].detach().clone() for name in values}
-    with torch.no_grad():
-        try:
+    tensors = tensors_of(model)
+    with _restored([tensors[name] for name in values]):
+        with torch.no_grad():
             for name, value in values.items():
                 tensors[name].copy_(value)
-            yield
-        finally:
-            for name, value in before.items():
-                tensors[name].copy_(value)
+        yield
 
 
 def stirred(model: nn.Module) -> dict[str, Tensor]:
@@ -146,11 +159,19 @@ def stirred(model: nn.Module) -> dict[str, Tensor]:
         if not p.is_floating_point():
             continue
         random = torch.randn(p.shape, generator=generator)
-        values[name] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
+        values[id(p)] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
     for name, b in model.named_buffers():
         if name.endswith(("running_mean", "running_var")):
-            values[name] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
-    return values
+            values[id(b)] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
+    return {name: values[id(tensor)] for name, tensor in tensors_of(model).items() if id(tensor) in values}
+
+
+def cut_values(model: nn.Module, removed: library.Cut, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is left of values for the whole model's tensors, by their names; a tied tensor is cut by one of its own."""
+    tensors = tensors_of(model)
+    lost = {id(tensors[name]): name for name in removed.kept() if name in tensors}
+    return {name: removed.apply(lost[id(tensors[name])], value) if id(tensors[name]) in lost else value
+            for name, value in values.items()}
 
 
 def _repeats(tensor: Tensor) -> bool:
@@ -162,8 +183,8 @@ def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
     """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads. Buffers
     and the states of random numbers stay."""
     cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    buffers_now = {name: b.detach().clone() for name, b in model.named_buffers() if not _repeats(b)}
-    with _mode(model, True), holding(model, buffers_now), torch.random.fork_rng(cuda):
+    own = [b for b in model.buffers() if not _repeats(b)]
+    with _mode(model, True), _restored(own), torch.no_grad(), torch.random.fork_rng(cuda):
         try:
             model(*arguments)
         except Exception as error:
@@ -344,8 +365,7 @@ def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | N
     convolutions and group norms of the smaller network, by weight. Returns what undoes it."""
     if optimizer is not None:
         expect_followable(optimizer)
-    everything: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
-    everything.update(model.named_buffers(remove_duplicate=False))
+    everything = tensors_of(model)
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}
     before: dict[nn.Module, dict[str, Any]] = {}
     undo_optimizer = _keep_optimizer(optimizer) if optimizer is not None else None
@@ -441,6 +461,26 @@ def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
     """The tensors that it gives out in eval mode."""
     with _mode(model, False), torch.no_grad():
         return tensors_in(model(*arguments))
+
+
+def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.Optimizer | None,
+                layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
+                wanted: Callable[[Mapping[str, Tensor]], list[Tensor]], trains: bool) -> Callable[[], None]:
+    """cut(), of a module that then computes what is wanted of it, with its own weights and with others: `wanted` gets
+    those of the whole module, by name, none for its own. trains: it runs in training mode, and is to go on so. Returns
+    what undoes it. Raises Differs with everything as it was."""
+    cases = []
+    for values in ({}, stirred(model)):
+        answers = wanted(values)
+        cases.append((cut_values(model, removed, values), answers))
+    undo = cut(model, removed, optimizer, layer_groups)
+    with undone(undo):
+        for left, answers in cases:
+            with holding(model, left):
+                expect_close(evaluated(model, arguments), answers)
+        if trains and (why := why_not_trained(model, arguments)):
+            raise DiffersInTraining(why)
+    return undo
 
 
 def kind_of_owner(model: nn.Module, tensor: str) -> str:

@@ -296,11 +296,10 @@ class _Strategy:
 
     def _infinite(self) -> int:
         """The first tensor among those that are averaged, from 1, that is not finite; 0: there is none."""
-        places = [i for i, t in enumerate(_modules.averaged(self.model).values(), 1) if t.numel() > 0]
-        tensors = [t.detach() for t in _modules.averaged(self.model).values() if t.numel() > 0]
-        norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors], math.inf)
+        tensors = {i: t.detach() for i, t in enumerate(_modules.averaged(self.model).values(), 1) if t.numel() > 0}
+        norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors.values()], math.inf)
         bad = (~torch.stack([norm.double() for norm in norms]).isfinite()).nonzero()
-        return places[int(bad[0])] if len(bad) > 0 else 0
+        return list(tensors)[int(bad[0])] if len(bad) > 0 else 0
 
     def _on_its_way(self) -> int:
         """The step after which the exchange began that runs beside the loop (`overlap`); 0: there is none."""
@@ -402,21 +401,15 @@ class _Strategy:
         without what is masked."""
         arguments = _modules.like(_modules.arguments_of(self._example))
         trains = not _modules.why_not_trained(self.model, arguments)
-        other = _modules.stirred(self.model)
-        self._strategy.mask({name: value for name, value in other.items() if name in _modules.trained(self.model)})
-        before = _modules.evaluated(self.model, arguments)
-        with _modules.holding(self.model, other):
-            before_with_other = _modules.evaluated(self.model, arguments)
-        undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
-        kept = cut.kept()
-        other = {name: cut.apply(name, value) if name in kept else value for name, value in other.items()}
-        with _modules.undone(undo):
-            _modules.expect_close(_modules.evaluated(self.model, arguments), before)
-            with _modules.holding(self.model, other):
-                _modules.expect_close(_modules.evaluated(self.model, arguments), before_with_other)
-            if trains and (why := _modules.why_not_trained(self.model, arguments)):
-                raise _modules.DiffersInTraining(why)
-        return undo
+        own = _modules.trained(self.model)
+
+        def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
+            self._strategy.mask({name: value for name, value in values.items() if name in own})
+            with _modules.holding(self.model, values):
+                return _modules.evaluated(self.model, arguments)
+
+        return _modules.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments, wanted,
+                                    trains)
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken

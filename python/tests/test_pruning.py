@@ -364,6 +364,23 @@ def test_a_branch_that_hardly_counts_is_looked_at_as_closely(scale):
     assert net.q.out_features == 32
 
 
+def test_tied_weights_are_checked_with_others_too():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.c(torch.relu(self.a(x)) + torch.relu(self.b(x)))
+
+    net = Tied()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prunex.prune(net, torch.randn(2, 8), ratio=0.5)
+    assert net.a.weight is net.b.weight and net.a.out_features == net.b.out_features == 4
+
+
 class Differences(nn.Module):
     def __init__(self):
         super().__init__()
