@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/text/option.h"
 #include "prunex/train/local_step.h"
 
 namespace prunex::train {
@@ -74,6 +75,17 @@ int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& wo
   std::set<int64_t> different(first, first + all.numel());
   different.erase(-1);
   return static_cast<int64_t>(different.size());
+}
+
+void expect_same_options(const std::string& config, comm::Communicator& world) {
+  const auto everyone = comm::gather_texts(world, config);
+  for (size_t rank = 1; rank < everyone.size(); ++rank) {
+    auto differs = first_difference(everyone[0], everyone[rank]);
+    if (!differs && (differs = first_difference(everyone[rank], everyone[0]))) std::swap(differs->one, differs->other);
+    if (!differs) continue;
+    throw std::invalid_argument(fmt::format("{}: rank 0 has {}, rank {} {}: wanted the same on all ranks",
+                                            text::field_name(differs->option), differs->one, rank, differs->other));
+  }
 }
 
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {

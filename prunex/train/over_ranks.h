@@ -47,6 +47,10 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
 /// How many different ones of these numbers, none of which is negative, the ranks have together.
 int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& world);
 
+/// std::invalid_argument, on all ranks, that names the first option in which a rank's resolved configuration is not
+/// rank 0's, though it may not differ.
+void expect_same_options(const std::string& config, comm::Communicator& world);
+
 /// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);
 

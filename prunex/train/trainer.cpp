@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "prunex/say.h"
-#include "prunex/text/option.h"
 #include "prunex/train/device.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
@@ -329,22 +328,6 @@ void RankTrainer::count(const Metrics& metrics) {
   since_exchange_ = {};
   lap_.lap();
 }
-
-namespace {
-
-/// What ranks were told, each by its own command.
-void expect_same_options(const std::string& config, comm::Communicator& world) {
-  const auto everyone = comm::gather_texts(world, config);
-  for (size_t rank = 1; rank < everyone.size(); ++rank) {
-    auto differs = first_difference(everyone[0], everyone[rank]);
-    if (!differs && (differs = first_difference(everyone[rank], everyone[0]))) std::swap(differs->one, differs->other);
-    if (!differs) continue;
-    throw std::invalid_argument(fmt::format("{}: rank 0 has {}, rank {} {}: wanted the same on all ranks",
-                                            text::field_name(differs->option), differs->one, rank, differs->other));
-  }
-}
-
-}  // namespace
 
 Summary train(const TrainOptions& options, comm::Hierarchy& ranks, const std::string& config, StopRequest* stop,
               const GraphMaker& make_graph) {

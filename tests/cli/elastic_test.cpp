@@ -41,6 +41,18 @@ class Elastic : public testing::Test {
     return training.finish();
   }
 
+  /// A second node joins the run of one; a third, which is returned, waits while ten exchanges are made.
+  std::unique_ptr<Running> third_that_waits(Running& training, std::unique_ptr<Running>& second) const {
+    EXPECT_TRUE(training.wait_for("exchange 2/"));
+    second = std::make_unique<Running>(scratch_.path(), prunex({"train", "--join", "run"}));
+    EXPECT_TRUE(training.wait_for("node 1 joined after exchange "));
+    auto third = std::make_unique<Running>(scratch_.path(), prunex({"train", "--join", "run"}));
+    EXPECT_TRUE(third->wait_for("waits to be let into the run"));
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(training.wait_for("exchange "));
+    EXPECT_EQ(lines_of("membership.jsonl").size(), 1U) << "it waits while there are two";
+    return third;
+  }
+
   std::vector<json> lines_of(const std::string& file) const { return tests::json_lines(scratch_ / ("run/" + file)); }
 
   /// Waits until the run has made so many exchanges. Its record has them sooner than the launcher's standard error,
@@ -154,15 +166,10 @@ TEST_F(Elastic, LostNodesComeBackToRunsOfGradients) {
 TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
   Running training(scratch_.path(),
                    endless_elastic_run({"--strategy", "diloco", "--payload", "int4", "--max-nodes", "2"}));
-  ASSERT_TRUE(training.wait_for("exchange 2/"));
-  Running second(scratch_.path(), prunex({"train", "--join", "run"}));
-  ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
+  std::unique_ptr<Running> second;
   {
-    Running third(scratch_.path(), prunex({"train", "--join", "run"}));
-    ASSERT_TRUE(third.wait_for("waits to be let into the run"));
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(training.wait_for("exchange "));
-    EXPECT_EQ(lines_of("membership.jsonl").size(), 1U) << "it waits while there are two";
-    kill(second.pid(), SIGKILL);
+    const auto third = third_that_waits(training, second);
+    kill(second->pid(), SIGKILL);
     EXPECT_TRUE(training.wait_for("lost node 1"));
     EXPECT_TRUE(training.wait_for("node 2 joined"));
   }
@@ -179,13 +186,8 @@ TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
 TEST_F(Elastic, ANodeWaitsWhoseBatchTheImagesLack) {
   Running training(scratch_.path(),
                    endless_elastic_run({"--strategy", "diloco", "--samples", "20", "--batch-size", "8"}));
-  ASSERT_TRUE(training.wait_for("exchange 2/"));
-  Running second(scratch_.path(), prunex({"train", "--join", "run"}));
-  ASSERT_TRUE(training.wait_for("node 1 joined after exchange "));
-  Running third(scratch_.path(), prunex({"train", "--join", "run"}));
-  ASSERT_TRUE(third.wait_for("waits to be let into the run"));
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(training.wait_for("exchange "));
-  EXPECT_EQ(lines_of("membership.jsonl").size(), 1U);
+  std::unique_ptr<Running> second;
+  const auto third = third_that_waits(training, second);
   kill(training.pid(), SIGTERM);
   EXPECT_EQ(training.finish().status, 128 + SIGTERM);
 }

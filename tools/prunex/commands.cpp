@@ -110,8 +110,8 @@ c10::Device chosen_device(const std::string& device) {
   return comm::use_gpu(0).device;
 }
 
-void apply_file(text::OptionList& list, const std::string& command, const std::string& option,
-                const std::string& path) {
+std::string apply_file(text::OptionList& list, const std::string& command, const std::string& option,
+                       const std::string& path) {
   const std::string source = text::field_name(option);
   std::string text;
   try {
@@ -120,6 +120,7 @@ void apply_file(text::OptionList& list, const std::string& command, const std::s
     throw std::invalid_argument(fmt::format("{}: {}: {}", source, path, error.what()));
   }
   list.apply(text, fmt::format("{} {}", source, path), command);
+  return text;
 }
 
 std::string line_of(const std::string& name, const std::vector<std::string>& words, const text::OptionList& list) {

@@ -61,9 +61,10 @@ void add_completion(CLI::App& app, int& status);
 void add_man_page(CLI::App& app, int& status);
 void add_options_page(CLI::App& app, int& status);
 
-/// Takes what the TOML file `path` says for options of `command` that were not given yet. Throws std::invalid_argument
-/// that names `option`, which named the file, and the path.
-void apply_file(text::OptionList& list, const std::string& command, const std::string& option, const std::string& path);
+/// Takes what the TOML file `path` says for options of `command` that were not given yet; returns all that it says.
+/// Throws std::invalid_argument that names `option`, which named the file, and the path.
+std::string apply_file(text::OptionList& list, const std::string& command, const std::string& option,
+                       const std::string& path);
 
 /// "prunex NAME WORD …" with every other option that was given: what one types to do the same again. `words`: of the
 /// option that must be.

@@ -20,7 +20,6 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/text/read_file.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/run/checkpoint.h"
@@ -286,9 +285,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
 
 /// Takes what the run in a directory was started with; returns it.
 std::string apply_directory(text::OptionList& list, const std::string& option, const std::string& directory) {
-  const std::string path = directory + "/config.toml";
-  apply_file(list, "train", option, path);
-  return text::read_file(path, text::kLargestToml);
+  return apply_file(list, "train", option, directory + "/config.toml");
 }
 
 /// What the run that is joined was started with, but for what belongs to the machine that says so.

@@ -161,10 +161,13 @@ void keep_changes(const std::string& directory, int64_t lost, int64_t joined) {
   std::ifstream file(path);
   std::string kept;
   for (std::string line; std::getline(file, line);) {
-    if (!text::is_json(line)) break;
-    const auto change = text::parse_json(line);
-    lost -= static_cast<int64_t>(change.value("lost", nlohmann::json::array()).size());
-    joined -= static_cast<int64_t>(change.value("joined", nlohmann::json::array()).size());
+    try {
+      const auto change = text::parse_json(line);
+      lost -= static_cast<int64_t>(change.at("lost").size());
+      joined -= static_cast<int64_t>(change.at("joined").size());
+    } catch (const std::exception&) {
+      break;  // no line of a change
+    }
     if (lost < 0 || joined < 0) break;
     kept += line + '\n';
   }
