@@ -104,6 +104,8 @@ void guard_division(const torch::jit::Stack& arguments);
 void guard_lstm(const torch::jit::Stack& arguments);
 void guard_gru(const torch::jit::Stack& arguments);
 void guard_rnn(const torch::jit::Stack& arguments);
+
+// detours.cpp
 void detour_convolution(torch::jit::Stack& arguments);
 void detour_view(torch::jit::Stack& arguments);
 

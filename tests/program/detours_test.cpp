@@ -1,0 +1,107 @@
+// Calls that kernels get wrong or refuse, made in another way.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/program/graphs.h"
+
+namespace prunex::program {
+namespace {
+
+/// A convolution of 16 to 32 channels, its kernel and padding as they leave an input as large as it is.
+Graph convolution_graph(int64_t side, int64_t kernel, int64_t stride) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {16}, {side}, {side}}})};
+  const auto weight = add_value(
+      graph, {.name = "w", .role = Role::kParameter, .weight = "w", .shape = {{32}, {16}, {kernel}, {kernel}}});
+  const std::vector<int64_t> strides{stride, stride}, padding{kernel / 2, kernel / 2};
+  graph.outputs = {add_node(
+      graph, "aten::conv2d",
+      {value("input", 0), value("weight", weight), literal("stride", strides), literal("padding", padding)}, "y")};
+  return graph;
+}
+
+// oneDNN leaves those unset in bf16 that see padding alone.
+TEST(Detours, GradientsInBf16OfImagesSmallerThanTheKernelAreThoseInDoubles) {
+  for (const auto& [side, kernel, stride] :
+       std::vector<std::array<int64_t, 3>>{{1, 3, 2}, {1, 3, 1}, {1, 5, 1}, {2, 3, 2}, {2, 7, 2}, {8, 3, 2}}) {
+    const Program program(convolution_graph(side, kernel, stride));
+    const auto x = at::randn({8, 16, side, side}), w = at::randn({32, 16, kernel, kernel});
+    const auto gradient = [&](at::ScalarType type) {
+      { const auto unset = at::full_like(w, std::nan(""), type); }  // what the next tensor of this size may begin as
+      Weights weights;
+      weights.params.insert("w", w.to(type).requires_grad_());
+      program.run({x.to(type)}, weights, Mode::kTrain)[0].sum().backward();
+      return weights.params["w"].grad().to(at::kDouble);
+    };
+    const auto wanted = gradient(at::kDouble);
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(at::allclose(gradient(at::kBFloat16), wanted, 0.02, 0.02 * wanted.abs().max().item<double>()))
+          << side << " " << kernel << " " << stride;
+    }
+  }
+}
+
+/// As torch.export has a view of what is contiguous there.
+TEST(Detours, ViewsOfImagesWhoseChannelsLieSideBySideAreCopies) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {2}, {5}, {5}}})};
+  const auto positive = add_node(graph, "aten::relu_", {value("self", 0)}, "positive");
+  const auto rows =
+      add_node(graph, "aten::view", {value("self", positive), literal("size", std::vector<int64_t>{-1, 50})}, "rows");
+  graph.outputs = {rows};
+  const auto x = at::randn({3, 2, 5, 5});
+  const auto wanted = x.relu().reshape({3, 50});
+  Weights none;
+  EXPECT_TRUE(at::equal(Program(graph).run({x.clone()}, none, Mode::kEval)[0], wanted));
+  const auto beside = [&] { return x.contiguous(at::MemoryFormat::ChannelsLast).clone(); };
+  EXPECT_TRUE(at::equal(Program(graph).run({beside()}, none, Mode::kEval)[0], wanted));
+  // what is written through a view would be missing in what it shows
+  const auto more = add_node(graph, "aten::add_.Scalar", {value("self", rows), literal("other", 1)}, "more");
+  graph.outputs = {more, positive};
+  EXPECT_TRUE(at::equal(Program(graph).run({x.clone()}, none, Mode::kEval)[1].reshape({3, 50}), wanted + 1));
+  EXPECT_THROW(Program(graph).run({beside()}, none, Mode::kEval), c10::Error);
+}
+
+// oneDNN has wrong ones, and writes beyond its memory, where pixels are the outer axes and channels fewer than a vector
+// holds.
+TEST(Detours, GradientsOfStridedConvolutionsByOnePositionAreThoseInDoubles) {
+  for (const auto* target : {"aten::conv2d", "aten::convolution"}) {
+    for (int64_t channels = 1; channels <= 17; ++channels) {
+      Graph graph;
+      graph.inputs = {
+          add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {channels}, {32}, {32}}})};
+      const auto weight = add_value(
+          graph, {.name = "w", .role = Role::kParameter, .weight = "w", .shape = {{12}, {channels}, {1}, {1}}});
+      std::vector<Argument> arguments{value("input", 0), value("weight", weight),
+                                      literal("stride", std::vector<int64_t>{2, 2})};
+      if (std::string(target) == "aten::convolution") {
+        for (const auto* name : {"padding", "output_padding"})
+          arguments.push_back(literal(name, std::vector<int64_t>{0, 0}));
+        arguments.push_back(literal("dilation", std::vector<int64_t>{1, 1}));
+        arguments.push_back(literal("bias", {}));
+        arguments.push_back(literal("transposed", false));
+        arguments.push_back(literal("groups", 1));
+      }
+      graph.outputs = {add_node(graph, target, arguments, "y")};
+      const auto x = at::randn({8, channels, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+      Weights weights;
+      weights.params.insert("w", at::randn({12, channels, 1, 1}).requires_grad_());
+      const auto y = Program(graph).run({x}, weights, Mode::kTrain)[0];
+      y.square().sum().backward();
+      const auto copy = weights.params["w"].detach().to(at::kDouble).requires_grad_();
+      const auto exact = at::conv2d(x.to(at::kDouble), copy, {}, 2);
+      exact.square().sum().backward();
+      EXPECT_TRUE(at::allclose(y, exact.to(at::kFloat), 1e-4, 1e-4)) << target << ", " << channels;
+      EXPECT_TRUE(at::allclose(weights.params["w"].grad(), copy.grad().to(at::kFloat), 1e-4, 1e-2))
+          << target << ", " << channels;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace prunex::program
