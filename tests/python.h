@@ -53,7 +53,7 @@ class PythonServer {
     if (::fork() == 0) {
       ::dup2(ends[1], STDIN_FILENO);
       ::setenv("OMP_NUM_THREADS", "1", 1);
-      ::execl(PRUNEX_PYTHON, PRUNEX_PYTHON, PRUNEX_SOURCE_DIR "/tests/run_python.py", nullptr);
+      ::execl(PRUNEX_TEST_PYTHON, PRUNEX_TEST_PYTHON, PRUNEX_SOURCE_DIR "/tests/run_python.py", nullptr);
       ::_exit(127);
     }
     ::close(ends[1]);
@@ -65,7 +65,7 @@ class PythonServer {
 
 /// Runs a script (its path within the source tree) with arguments, single-threaded, by tests/run_python.py.
 inline PythonResult run_python(const std::string& script, const std::vector<std::string>& arguments) {
-  if (!std::filesystem::exists(PRUNEX_PYTHON)) return {0, "no interpreter " PRUNEX_PYTHON, true};
+  if (!std::filesystem::exists(PRUNEX_TEST_PYTHON)) return {0, "no interpreter " PRUNEX_TEST_PYTHON, true};
   return PythonServer::instance().run(PRUNEX_SOURCE_DIR "/" + script, arguments);
 }
 

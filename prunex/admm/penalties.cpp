@@ -13,16 +13,16 @@ double capped(double rho, double cap) {
   return cap > 0 ? std::min(rho, cap) : rho;
 }
 
-Penalties capped(const Penalties& rho, const PenaltyOptions& options, const Shape& shape) {
-  return {capped(rho.rho1, options.rho1_max), shape.nodes == 1 ? 0.0 : capped(rho.rho2, options.rho2_max)};
+Penalties capped(const Penalties& rho, const PenaltyOptions& options, const NodesAndRanks& cluster) {
+  return {capped(rho.rho1, options.rho1_max), cluster.nodes == 1 ? 0.0 : capped(rho.rho2, options.rho2_max)};
 }
 
 /// The prox's pull per iteration is kappa whatever the step sizes; a tiny last step may not make rho explode.
-Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, const Shape& shape) {
+Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster) {
   const double stable = options.rho1_max > 0 ? options.rho1_max : 0.05 / steps.largest;
   const double wanted = steps.sum > 0 ? options.kappa * (1 - steps.momentum) / steps.sum : stable;
   const double rho1 = std::min(wanted, stable);
-  return capped({rho1, options.rho2_ratio * shape.ranks_per_node * rho1}, options, shape);
+  return capped({rho1, options.rho2_ratio * cluster.ranks_per_node * rho1}, options, cluster);
 }
 
 double balanced(double rho, double primal, double dual, const PenaltyOptions& options) {
@@ -55,23 +55,23 @@ void check(const PenaltyOptions& options) {
   positive("`rho_growth`", options.growth);
 }
 
-Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const Shape& shape) {
-  if (options.rule == PenaltyRule::kKappa) return kappa_rule(options, steps, shape);
-  return capped({options.rho1, options.rho2}, options, shape);
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster) {
+  if (options.rule == PenaltyRule::kKappa) return kappa_rule(options, steps, cluster);
+  return capped({options.rho1, options.rho2}, options, cluster);
 }
 
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
-                         const StepSizes& next_steps, const Shape& shape) {
+                         const StepSizes& next_steps, const NodesAndRanks& cluster) {
   if (k >= options.adapt_until) return now;
   switch (options.rule) {
     case PenaltyRule::kKappa:
-      return kappa_rule(options, next_steps, shape);
+      return kappa_rule(options, next_steps, cluster);
     case PenaltyRule::kResidual:
       return capped({balanced(now.rho1, residuals.r_intra, residuals.s_intra, options),
                      balanced(now.rho2, residuals.r_inter, residuals.s_inter, options)},
-                    options, shape);
+                    options, cluster);
     case PenaltyRule::kGeometric:
-      return capped({now.rho1 * options.growth, now.rho2 * options.growth}, options, shape);
+      return capped({now.rho1 * options.growth, now.rho2 * options.growth}, options, cluster);
     case PenaltyRule::kFixed:
       return now;
   }

@@ -20,10 +20,10 @@ Residuals combined(const std::vector<Residuals>& residuals) {
   return all;
 }
 
-bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, const Shape& shape,
-                     double tolerance) {
+bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho,
+                     const NodesAndRanks& cluster, double tolerance) {
   // On one node both sides are zero between nodes.
-  const double z_node = std::sqrt(sums.z_node / shape.ranks_per_node);
+  const double z_node = std::sqrt(sums.z_node / cluster.ranks_per_node);
   return residuals.r_intra <= tolerance * std::sqrt(std::max(sums.theta, sums.z_node)) &&
          residuals.s_intra <= tolerance * rho.rho1 * std::sqrt(sums.u) && residuals.r_inter <= tolerance * z_node &&
          residuals.s_inter <= tolerance * rho.rho2 * std::sqrt(sums.v);

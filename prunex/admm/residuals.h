@@ -37,7 +37,7 @@ struct Penalties {
 };
 
 /// M nodes of P ranks on average.
-struct Shape {
+struct NodesAndRanks {
   int64_t nodes = 1;
   double ranks_per_node = 1;
 };
@@ -48,8 +48,8 @@ Residuals residuals_of(const SquaredNorms& sums, const Penalties& rho);
 Residuals combined(const std::vector<Residuals>& residuals);
 
 /// The stopping test of Boyd et al. 2011, section 3.3, on both levels, with their relative tolerance alone.
-bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho, const Shape& shape,
-                     double tolerance);
+bool below_tolerance(const SquaredNorms& sums, const Residuals& residuals, const Penalties& rho,
+                     const NodesAndRanks& cluster, double tolerance);
 
 // How rho1 and rho2 change from one outer iteration to the next.
 
@@ -85,10 +85,10 @@ struct StepSizes {
 void check(const PenaltyOptions& options);
 
 /// rho of the first iteration. On one node rho2 is 0.
-Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const Shape& shape);
+Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster);
 
 /// rho of iteration k + 1 from that of iteration k and its residuals (of one tensor).
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
-                         const StepSizes& next_steps, const Shape& shape);
+                         const StepSizes& next_steps, const NodesAndRanks& cluster);
 
 }  // namespace prunex::admm

@@ -109,14 +109,14 @@ void layer_norm_rule(Axes& axes, const Node& node);
 void group_norm_rule(Axes& axes, const Node& node);
 void rewrite_norm_groups(Node& node, const Remains& remains);
 
-// products.cpp
+// matmuls.cpp
 /// matmul, bmm and mm: contracts the last axis of one with the last but one of the other. addmm adds to that.
 void matmul_rule(Axes& axes, const Node& node);
 /// The tensors of such a call; `added` may be kNoValue.
-struct Product {
+struct Factors {
   ValueId left, right, added;
 };
-Product product_of(const Node& node);
+Factors factors_of(const Node& node);
 /// Queries and keys are contracted over features; the axis of the keys is fixed. Axes before these two are heads.
 void attention_rule(Axes& axes, const Node& node);
 void rewrite_scale(Node& node, const Remains& remains);

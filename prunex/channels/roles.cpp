@@ -81,7 +81,7 @@ class RoleCollector {
 
   /// Outputs are the rows of the left factor, the columns of the right one.
   void add_product(const Node& node) {
-    const auto [left, right, added] = product_of(node);
+    const auto [left, right, added] = factors_of(node);
     if (left == kNoValue || right == kNoValue || rank(left) < 2 || rank(right) < 2) return;
     add(left, {WeightKind::kFactor, rank(left) - 2, 1}, rank(left) - 1);
     add(right, {WeightKind::kFactor, rank(right) - 1, 1}, rank(right) - 2);
@@ -133,10 +133,6 @@ const char* name_of(WeightKind kind) {
                                            "norm",        "bias",
                                            "other"};
   return kNames[static_cast<size_t>(kind)];
-}
-
-int64_t positions_per_unit(const sparsity::Slice& slice, int64_t units) {
-  return slice.index.empty() ? 1 : static_cast<int64_t>(slice.index.size()) / units;
 }
 
 bool is_layer(WeightKind kind) {

@@ -47,9 +47,6 @@ bool is_layer(WeightKind kind);
 /// "layer1.0.conv1" of "layer1.0.conv1.weight"; the whole name of a bare parameter.
 std::string layer_of(const std::string& weight);
 
-/// Positions that each of a group's units has in a slice.
-int64_t positions_per_unit(const sparsity::Slice& slice, int64_t units);
-
 /// Whether the slice lies on the outputs of a layer.
 bool makes_units(const WeightRole& role, const sparsity::Slice& slice);
 

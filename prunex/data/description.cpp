@@ -1,4 +1,4 @@
-#include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 
 namespace prunex::data {
 

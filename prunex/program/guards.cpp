@@ -1,7 +1,6 @@
 // Calls whose shapes ATen takes for granted: its kernels would read behind the end of a tensor that is too small.
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "prunex/program/operations.h"

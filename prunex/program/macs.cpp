@@ -27,6 +27,17 @@ int64_t macs_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
+AxisList axes_of(const Graph& graph, ValueId value, size_t first) {
+  AxisList axes;
+  for (size_t axis = first; axis < graph.values.at(value).shape.size(); ++axis) axes.push_back({value, axis});
+  return axes;
+}
+
+AxisList operator+(AxisList axes, const AxisList& more) {
+  axes.insert(axes.end(), more.begin(), more.end());
+  return axes;
+}
+
 AxisProducts mac_products(const Graph& graph, const Node& node) {
   const auto products = operation_of(node.target).macs;
   if (products == nullptr) return {};

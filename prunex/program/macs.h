@@ -17,8 +17,13 @@ struct AxisOf {
   size_t axis = 0;
 };
 
+using AxisList = std::vector<AxisOf>;
+/// All axes of a value from `first` on. Throws std::out_of_range for kNoValue.
+AxisList axes_of(const Graph& graph, ValueId value, size_t first = 0);
+AxisList operator+(AxisList axes, const AxisList& more);
+
 /// A sum of products of extents.
-using AxisProducts = std::vector<std::vector<AxisOf>>;
+using AxisProducts = std::vector<AxisList>;
 
 /// What a call costs for graph.images(); empty if it multiplies nothing.
 AxisProducts mac_products(const Graph& graph, const Node& node);

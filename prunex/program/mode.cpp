@@ -54,7 +54,7 @@ class EvalForm {
 
   bool removes(const Node& node) {
     if (node.outputs.size() != 1) return false;
-    const auto output = node.outputs[0], self = operand(node, "self"), other = operand(node, "other");
+    const auto output = node.outputs[0], self = node.tensor("self"), other = node.tensor("other");
     if (output == kNoValue || self == kNoValue) return false;
     switch (operation_of(node.target).in_eval) {
       case InEval::kCounts:
@@ -70,11 +70,6 @@ class EvalForm {
       default:
         return false;
     }
-  }
-
-  static ValueId operand(const Node& node, const char* name) {
-    const auto* argument = node.find(name);
-    return argument && argument->kind == Argument::Kind::kValue ? argument->values[0] : kNoValue;
   }
 
   // num_batches_tracked

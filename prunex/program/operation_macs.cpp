@@ -9,61 +9,50 @@
 namespace prunex::program {
 namespace {
 
-using Product = std::vector<AxisOf>;
-
-ValueId value_of(const Node& node, const char* argument) {
-  return node.find(argument)->values.at(0);
-}
-
-/// The extents of axes begin … end - 1.
-Product extents(ValueId value, size_t begin, size_t end) {
-  Product product;
-  for (size_t axis = begin; axis < end; ++axis) product.push_back({value, axis});
-  return product;
-}
-
-Product operator*(Product product, const Product& other) {
-  product.insert(product.end(), other.begin(), other.end());
-  return product;
-}
-
 size_t rank_of(const Graph& graph, ValueId value) {
   return graph.values.at(value).shape.size();
 }
 
-Product last(const Graph& graph, ValueId value, size_t from_back = 1) {
+/// The axis so many from the back; the last one is 1.
+AxisOf last(const Graph& graph, ValueId value, size_t from_back = 1) {
   const size_t axes = rank_of(graph, value);
   if (axes < from_back) throw std::out_of_range("rank");
-  return extents(value, axes - from_back, axes - from_back + 1);
+  return {value, axes - from_back};
+}
+
+/// All axes but the last.
+AxisList without_last(const Graph& graph, ValueId value) {
+  AxisList axes = axes_of(graph, value);
+  axes.pop_back();
+  return axes;
 }
 
 }  // namespace
 
 /// Every output position reads one filter; every input position of a transposed convolution writes through one.
 AxisProducts convolution_macs(const Graph& graph, const Node& node) {
-  const ValueId kernel = value_of(node, "weight");
-  const ValueId positions = is_transposed(node) ? value_of(node, "input") : node.outputs[0];
-  return {extents(positions, 0, rank_of(graph, positions)) * extents(kernel, 1, rank_of(graph, kernel))};
+  const ValueId kernel = node.tensor("weight");
+  const ValueId positions = is_transposed(node) ? node.tensor("input") : node.outputs[0];
+  return {axes_of(graph, positions) + axes_of(graph, kernel, 1)};
 }
 
 /// Every matrix of every layer and direction meets every step of every sequence.
 AxisProducts recurrent_macs(const Graph& graph, const Node& node) {
-  const ValueId input = value_of(node, "input");
+  const ValueId input = node.tensor("input");
   AxisProducts products;
   if (rank_of(graph, input) == 0) return {};
   for (const ValueId weight : node.find("params")->values) {
     if (rank_of(graph, weight) != 2) continue;
-    products.push_back(extents(input, 0, rank_of(graph, input) - 1) * extents(weight, 0, 2));
+    products.push_back(without_last(graph, input) + axes_of(graph, weight));
   }
   return products;
 }
 
 /// Each entry of the result is a sum over the last axis of the left factor.
 AxisProducts product_macs(const Graph& graph, const Node& node) {
-  const ValueId output = node.outputs[0];
   const auto given = [&](const char* name) { return node.find(name) != nullptr; };
   const char* left = given("input") ? "input" : given("mat1") ? "mat1" : given("batch1") ? "batch1" : "self";
-  return {extents(output, 0, rank_of(graph, output)) * last(graph, value_of(node, left))};
+  return {axes_of(graph, node.outputs[0]) + AxisList{last(graph, node.tensor(left))}};
 }
 
 /// Of two factors: as many as their letters have positions together.
@@ -75,7 +64,7 @@ AxisProducts einsum_macs(const Graph& graph, const Node& node) {
   std::string terms = equation->literal.toStringRef();
   terms.erase(std::min(terms.size(), terms.find('-')));
   if (terms.find('.') != std::string::npos) return {};
-  Product product;
+  AxisList product;
   std::string seen;
   size_t operand = 0, axis = 0;
   for (const char letter : terms) {
@@ -96,10 +85,10 @@ AxisProducts einsum_macs(const Graph& graph, const Node& node) {
 
 /// Queries against keys, then the weights against the values.
 AxisProducts attention_macs(const Graph& graph, const Node& node) {
-  const ValueId query = value_of(node, "query");
+  const ValueId query = node.tensor("query");
   if (rank_of(graph, query) == 0) return {};
-  const Product scores = extents(query, 0, rank_of(graph, query) - 1) * last(graph, value_of(node, "key"), 2);
-  return {scores * last(graph, query), scores * last(graph, value_of(node, "value"))};
+  const AxisList scores = without_last(graph, query) + AxisList{last(graph, node.tensor("key"), 2)};
+  return {scores + AxisList{last(graph, query)}, scores + AxisList{last(graph, node.tensor("value"))}};
 }
 
 }  // namespace prunex::program

@@ -14,8 +14,8 @@
 namespace prunex::prune {
 namespace {
 
-using channels::Axes;
 using channels::Counted;
+using program::AxisList;
 using program::AxisOf;
 using program::Graph;
 using program::kNoValue;
@@ -60,7 +60,7 @@ class Widths {
     }
   }
 
-  std::vector<Width> of(const std::vector<AxisOf>& axes) const {
+  std::vector<Width> of(const AxisList& axes) const {
     std::vector<Width> widths;
     for (const AxisOf& axis : axes) widths.push_back(widths_[ids_.at(axis.value).at(axis.axis)]);
     return widths;
@@ -77,9 +77,7 @@ Count parameters_of(const Graph& graph, const Widths& widths) {
   for (size_t id = 0; id < graph.values.size(); ++id) {
     const program::Value& value = graph.values[id];
     if (value.role != Role::kParameter || !seen.insert(graph.owner(value.weight)).second) continue;
-    std::vector<AxisOf> axes;
-    for (size_t axis = 0; axis < value.shape.size(); ++axis) axes.push_back({static_cast<ValueId>(id), axis});
-    count.add(1, widths.of(axes));
+    count.add(1, widths.of(axes_of(graph, static_cast<ValueId>(id))));
   }
   return count;
 }
@@ -90,19 +88,6 @@ Count macs_of(const Graph& graph, const Widths& widths) {
     for (const auto& product : program::mac_products(graph, *node)) count.add(1, widths.of(product));
   }
   return count;
-}
-
-using AxisList = std::vector<AxisOf>;
-
-AxisList axes_of(const Graph& graph, ValueId value, size_t first = 0) {
-  AxisList axes;
-  for (size_t axis = first; axis < graph.values.at(value).shape.size(); ++axis) axes.push_back({value, axis});
-  return axes;
-}
-
-AxisList operator+(AxisList axes, const AxisList& more) {
-  axes.insert(axes.end(), more.begin(), more.end());
-  return axes;
 }
 
 /// The class of the innermost module that made the call is one of PyTorch's of this kind, or unknown.
@@ -167,26 +152,26 @@ void Count::add(int64_t factor, const std::vector<Width>& widths) {
     throw std::invalid_argument(
         fmt::format("a layer or weight counts more than {} operations or parameters", program::kMostMacs));
   }
-  Product product{.factor = factor, .widths = {}};
+  Term term{.factor = factor, .widths = {}};
   for (const Width& width : widths) {
     if (width.shares.empty()) {
-      product.factor *= width.fixed;
+      term.factor *= width.fixed;
     } else {
-      product.widths.push_back(width);
+      term.widths.push_back(width);
     }
   }
-  if (product.widths.empty()) {
-    fixed_ += product.factor;
+  if (term.widths.empty()) {
+    fixed_ += term.factor;
   } else {
-    products_.push_back(std::move(product));
+    terms_.push_back(std::move(term));
   }
 }
 
 int64_t Count::operator()(const std::vector<int64_t>& kept) const {
   int64_t total = fixed_;
-  for (const Product& product : products_) {
-    int64_t count = product.factor;
-    for (const Width& width : product.widths) count *= width.at(kept);
+  for (const Term& term : terms_) {
+    int64_t count = term.factor;
+    for (const Width& width : term.widths) count *= width.at(kept);
     total += count;
   }
   return total / images_;

@@ -41,13 +41,13 @@ class Count {
   int64_t operator()(const std::vector<int64_t>& kept) const;
 
  private:
-  struct Product {
+  struct Term {
     int64_t factor = 1;
     std::vector<Width> widths;  // those that depend on groups
   };
   int64_t images_;
   int64_t fixed_ = 0;
-  std::vector<Product> products_;
+  std::vector<Term> terms_;
 };
 
 /// The network's size when removable group i keeps kept[i] units. Both counts shrink when a unit goes.

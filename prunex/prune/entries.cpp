@@ -102,7 +102,7 @@ Normalizer normalizer_named(const std::string& name) {
 UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {
   if (slice.index.empty()) return positions;
   UnitScores scores(size, 0);
-  const auto block = static_cast<size_t>(channels::positions_per_unit(slice, size));
+  const auto block = static_cast<size_t>(slice.positions_per_unit(size));
   for (size_t i = 0; i < slice.index.size(); ++i) scores[i / block] += positions[slice.index[i]];
   return scores;
 }
@@ -187,7 +187,7 @@ const Slice* Entries::maker(const Group& group) const {
 
 double Entries::positions_per_unit(const Group& group) const {
   const Slice* slice = maker(group);
-  return slice == nullptr ? 1 : static_cast<double>(channels::positions_per_unit(*slice, group.size));
+  return slice == nullptr ? 1 : static_cast<double>(slice->positions_per_unit(group.size));
 }
 
 std::vector<UnitScores> Entries::score(const std::vector<Group>& groups, const LocalScores& local) const {

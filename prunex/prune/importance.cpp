@@ -118,7 +118,7 @@ class GeometricMedian final : public Importance {
   /// The score of a unit at the first of its positions, zero at the others.
   static std::vector<double> at_first(const std::vector<double>& units, const Slice& slice) {
     if (slice.index.empty()) return units;
-    const size_t block = slice.index.size() / units.size();
+    const auto block = static_cast<size_t>(slice.positions_per_unit(static_cast<int64_t>(units.size())));
     std::vector<double> positions(slice.index.size(), 0);
     for (size_t unit = 0; unit < units.size(); ++unit) positions[unit * block] = units[unit];
     return positions;

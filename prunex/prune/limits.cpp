@@ -71,7 +71,7 @@ int64_t multiple_of(const DependencyGroup& group, const Analysis& analysis, int6
   for (const Slice& slice : group.slices) {
     const auto* role = analysis.role(slice.tensor);
     if (role == nullptr || !makes_units(*role, slice)) continue;
-    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels::positions_per_unit(slice, group.size)));
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, slice.positions_per_unit(group.size)));
   }
   return multiple;
 }

@@ -93,7 +93,7 @@ std::vector<LayerWidth> Pruner::layers() const {
     for (const sparsity::Slice& slice : groups[i].slices) {
       const auto* role = analysis_.role(slice.tensor);
       if (role == nullptr || !makes_units(*role, slice)) continue;
-      const int64_t channels = channels::positions_per_unit(slice, groups[i].size);
+      const int64_t channels = slice.positions_per_unit(groups[i].size);
       LayerWidth& width = by_weight[slice.tensor];
       width.before += decided[i].units * channels;
       width.asked += decided[i].asked * channels;

@@ -187,7 +187,7 @@ void Regularizer::spread(const sparsity::Group& group, const std::vector<double>
     at::Tensor& places = coefficients_[{slice.tensor, slice.axis}];
     if (!places.defined()) places = at::zeros({weight->size(slice.axis)}, at::kDouble);
     double* place = places.mutable_data_ptr<double>();
-    const size_t block = slice.index.empty() ? 1 : slice.index.size() / by_unit.size();
+    const auto block = static_cast<size_t>(slice.positions_per_unit(static_cast<int64_t>(by_unit.size())));
     for (size_t i = 0; i < by_unit.size() * block; ++i) {
       place[slice.index.empty() ? static_cast<int64_t>(i) : slice.index[i]] += by_unit[i / block];
     }

@@ -124,7 +124,7 @@ std::vector<double> largest_weights(const Group& group, const Weights& weights, 
     largest.resize(static_cast<size_t>(group.size));
     const at::Tensor positions = largest_along(*weight, slice.axis);
     const double* position = positions.const_data_ptr<double>();
-    const int64_t block = channels::positions_per_unit(slice, group.size);
+    const int64_t block = slice.positions_per_unit(group.size);
     for (int64_t i = 0; i < group.size * block; ++i) {
       double& unit = largest[static_cast<size_t>(i / block)];
       unit = std::max(unit, position[slice.index.empty() ? i : slice.index[static_cast<size_t>(i)]]);

@@ -87,10 +87,11 @@ GroupCut narrow(const GroupCut& group, const std::map<std::string, TensorCut>& t
   TORCH_CHECK(tensor != tensors.end(), "[sparsity] the cut knows no tensor '", group.place.tensor, "'");
   const auto kept = tensor->second.kept.find(group.place.axis);
   if (kept == tensor->second.kept.end()) return group;
-  const int64_t block = static_cast<int64_t>(group.place.index.size()) / group.size;
+  const auto& index = group.place.index;
+  const int64_t block = group.place.positions_per_unit(group.size);
   GroupCut narrowed = group;
   std::erase_if(narrowed.kept, [&](int64_t unit) {
-    const int64_t position = block == 0 ? unit : group.place.index[unit * block];
+    const int64_t position = index.empty() ? unit : index[unit * block];
     return !std::binary_search(kept->second.begin(), kept->second.end(), position);
   });
   return narrowed;

@@ -23,6 +23,11 @@ struct Slice {
   int64_t axis = kRows;
   std::vector<int64_t> index;
   bool operator==(const Slice&) const = default;
+
+  /// Of each of so many units.
+  int64_t positions_per_unit(int64_t units) const {
+    return index.empty() ? 1 : static_cast<int64_t>(index.size()) / units;
+  }
 };
 
 /// `size` units, each spread over all slices; `keep` is the share of units that survives, in (0, 1].

@@ -83,9 +83,8 @@ at::Tensor index_tensor(const std::vector<int64_t>& index) {
 /// bool[axis length]: what one group's mask leaves of the axis its slice lies on.
 at::Tensor alive_positions(const Slice& slice, const at::Tensor& mask, int64_t length) {
   if (slice.index.empty()) return mask;
-  const int64_t block = static_cast<int64_t>(slice.index.size()) / mask.numel();
   auto alive = at::ones({length}, at::kBool);
-  alive.index_put_({index_tensor(slice.index)}, mask.repeat_interleave(block));
+  alive.index_put_({index_tensor(slice.index)}, mask.repeat_interleave(slice.positions_per_unit(mask.numel())));
   return alive;
 }
 

@@ -38,6 +38,10 @@ TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors) {
   return ordered;
 }
 
+void copy(TensorDict& to, const TensorDict& from) {
+  for (auto& tensor : to) tensor.value().copy_(from[tensor.key()]);
+}
+
 void store(TensorDict& state, const std::string& prefix, const TensorDict& tensors) {
   for (const auto& tensor : tensors) state.insert(prefix + tensor.key(), tensor.value());
 }

@@ -24,6 +24,9 @@ TensorDict in_order_of(const TensorDict& order, const TensorDict& tensors);
 /// Those that have a row: a cut may leave none of a shard's rows.
 TensorDict with_rows(const TensorDict& tensors);
 
+/// to[name] <- from[name], for every name of `to`.
+void copy(TensorDict& to, const TensorDict& from);
+
 /// state["prefix" + name] <- every tensor; and the contents back, through saved().
 void store(TensorDict& state, const std::string& prefix, const TensorDict& tensors);
 void restore(TensorDict& tensors, const TensorDict& state, const std::string& prefix);

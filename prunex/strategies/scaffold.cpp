@@ -75,8 +75,8 @@ Scaffold::Scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptio
       whole_(controls_.shards(), c_node_, sparsity::Supports()) {
   at::NoGradGuard no_grad;
   start_equal(replica.weights, *ranks.world);
-  for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
-  for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
+  copy(z_.params, replica.weights.params);
+  copy(z_.buffers, replica.weights.buffers);
 }
 
 /// gradient <- gradient + c - c_node, after it was added up as it is.
@@ -127,7 +127,7 @@ void Scaffold::update_controls() {
   controls_.share_in_node(whole_, c_node_);
   clock_.end("intra", static_cast<size_t>(controls_.nbytes()));
   controls_.mean_over_nodes(c_, clock_);
-  for (auto& c : c_) c.value().copy_(controls_.tensors()[c.key()]);
+  copy(c_, controls_.tensors());
   set_correction();
 }
 

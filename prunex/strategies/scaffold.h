@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "prunex/comm/hierarchy.h"
-#include "prunex/strategies/exchange/rail_exchange.h"
+#include "prunex/strategies/exchange/payload.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {

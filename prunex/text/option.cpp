@@ -191,6 +191,10 @@ std::optional<Number> number_in(const std::string& text) {
 template std::optional<int64_t> number_in(const std::string&);
 template std::optional<double> number_in(const std::string&);
 
+void refuse_if(bool condition, const std::string& message) {
+  if (condition) throw std::invalid_argument(message);
+}
+
 void refuse_value(const std::string& got, const std::string& wanted) {
   throw std::invalid_argument(fmt::format("got '{}', wanted {}", got, wanted));
 }

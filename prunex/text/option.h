@@ -119,7 +119,9 @@ Range below_one();
 template <class Number>
 std::optional<Number> number_in(const std::string& text);
 
-/// "got 'x', wanted …" as std::invalid_argument.
+/// The message as std::invalid_argument, if so.
+void refuse_if(bool condition, const std::string& message);
+/// "got 'x', wanted …" likewise.
 [[noreturn]] void refuse_value(const std::string& got, const std::string& wanted);
 
 /// "INT", "UINT" or "FLOAT".

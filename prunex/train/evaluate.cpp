@@ -124,8 +124,7 @@ double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
   std::vector<at::Tensor> inputs;
   for (const program::ValueId id : graph.inputs) {
     const auto& input = graph.values[id];
-    std::vector<int64_t> shape;
-    for (const auto& extent : input.shape) shape.push_back(extent.factor * (extent.per_image ? batch_size : 1));
+    const auto shape = program::sizes_of(input.shape, batch_size);
     const auto layout = shape.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
     const auto kind = at::TensorOptions(input.dtype).device(device_of(model.weights));
     inputs.push_back(at::zeros(shape, kind).contiguous(layout));

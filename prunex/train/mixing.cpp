@@ -64,11 +64,6 @@ at::Tensor Mix::numbers() const {
                     at::kDouble);
 }
 
-double draw_beta(double alpha, const BatchPlace& place) {
-  data::Random random = random_at(place);
-  return beta_variate(alpha, random);
-}
-
 Mix draw_mix(const MixOptions& options, const BatchPlace& place, int64_t height, int64_t width) {
   data::Random random = random_at(place);
   const bool cuts = options.cutmix > 0 && (options.mixup == 0 || random.below(2) == 1);

@@ -32,8 +32,7 @@ struct BatchPlace {
   int rank = 0;
 };
 
-/// A function of its arguments; `alpha` is at least 0.001.
-double draw_beta(double alpha, const BatchPlace& place);
+/// A function of its arguments; shares come from Beta(alpha, alpha) with the alpha of mixup or cutmix, at least 0.001.
 Mix draw_mix(const MixOptions& options, const BatchPlace& place, int64_t height, int64_t width);
 
 /// `numbers`: a Mix's, where the images are. Returns images of the same layout.

@@ -18,9 +18,7 @@
 namespace prunex::train {
 namespace {
 
-void refuse_if(bool condition, const std::string& message) {
-  if (condition) throw std::invalid_argument(message);
-}
+using text::refuse_if;
 
 void validate_shape(const TrainOptions& options) {
   const auto numbers = options.ranks_per_node.size();

@@ -13,7 +13,7 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
 #include "prunex/train/mixing.h"

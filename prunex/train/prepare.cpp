@@ -16,22 +16,22 @@ namespace prunex::train {
 namespace {
 
 /// Numbers of the whole network that an exchange carries.
-strategies::Extent extent_of(const Weights& weights, bool gradients) {
-  strategies::Extent extent;
+strategies::EntryCounts counts_of(const Weights& weights, bool gradients) {
+  strategies::EntryCounts counts;
   for (const auto& item : weights.params) {
-    (item.value().dim() > 1 ? extent.weights : extent.vectors) += item.value().numel();
+    (item.value().dim() > 1 ? counts.weights : counts.vectors) += item.value().numel();
   }
   for (const auto& item : weights.buffers) {
-    if (!gradients && item.value().is_floating_point()) extent.vectors += item.value().numel();
+    if (!gradients && item.value().is_floating_point()) counts.vectors += item.value().numel();
   }
-  return extent;
+  return counts;
 }
 
 /// As a ring over the nodes sends it, like the exchanges' bound.
 int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
   const strategies::Codec codec(options.exchange.payload);
-  int64_t payload = codec.bytes(extent_of(weights, gradients));
-  if (facts_of(options.strategy).controls) payload += codec.bytes(extent_of(weights, true));  // as many as gradients
+  int64_t payload = codec.bytes(counts_of(weights, gradients));
+  if (facts_of(options.strategy).controls) payload += codec.bytes(counts_of(weights, true));  // as many as gradients
   return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
 }
 

@@ -103,9 +103,7 @@ sparsity::GroupCut parse_group(const nlohmann::json& json) {
 }  // namespace
 
 std::vector<int64_t> input_shape(const program::Graph& graph) {
-  std::vector<int64_t> shape;
-  for (const auto& extent : graph.values[graph.inputs.front()].shape) shape.push_back(extent.factor);
-  return shape;
+  return program::sizes_of(graph.values[graph.inputs.front()].shape, 1);
 }
 
 std::string structure_json(const Structure& structure) {
@@ -169,10 +167,8 @@ std::vector<NotRemoved> not_removed(const std::vector<sparsity::Group>& groups, 
   std::vector<NotRemoved> all;
   for (const auto& group : groups) {
     const auto& slice = group.slices.front();
-    const int64_t per_unit =
-        slice.index.empty() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(slice.index.size()) / group.size);
     const int64_t pruned = group.size - masks[group.name].sum().item<int64_t>();
-    const int64_t units = pruned - removed(slice, cut) / per_unit;
+    const int64_t units = pruned - removed(slice, cut) / slice.positions_per_unit(group.size);
     if (units > 0) all.push_back({group.name, units, reason_on(slice.axis)});
   }
   return all;

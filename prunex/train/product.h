@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/cut.h"

@@ -101,7 +101,7 @@ class RankTrainer {
   /// What it takes to make a step again, with the transactions before it.
   struct StepBegin {
     int64_t step;
-    Before before;
+    ExchangeUndo undo;
     data::Cursor cursor;
     LossSum losses;
     Pace pace;

@@ -34,11 +34,6 @@ Producers producers_of(const Graph& graph) {
   return producers;
 }
 
-ValueId operand(const Node& node, const char* name) {
-  const Argument* argument = node.find(name);
-  return argument && argument->kind == Argument::Kind::kValue ? argument->values[0] : program::kNoValue;
-}
-
 bool is_statistic(const Value& value) {
   const bool stored = value.role == Role::kBuffer || value.role == Role::kConstant;
   return stored && (value.weight.ends_with("running_mean") || value.weight.ends_with("running_var"));
@@ -81,9 +76,9 @@ ValueId weight_of(const Node& node) {
   switch (channels::operation_of(node.target).weights) {
     case channels::WeightKind::kConvolution:
     case channels::WeightKind::kLinear:
-      return operand(node, "weight");
+      return node.tensor("weight");
     case channels::WeightKind::kFactor:
-      return node.find("equation") == nullptr ? channels::product_of(node).right : program::kNoValue;
+      return node.find("equation") == nullptr ? channels::factors_of(node).right : program::kNoValue;
     default:
       return program::kNoValue;
   }
@@ -117,9 +112,7 @@ at::Tensor noise(at::IntArrayRef sizes, uint64_t seed) {
 at::Tensor noise_for(const program::Model& model) {
   constexpr int64_t kImages = 2;
   const Value& input = model.program.graph().values[model.program.graph().inputs.front()];
-  std::vector<int64_t> sizes;
-  for (const auto& extent : input.shape) sizes.push_back(extent.per_image ? kImages * extent.factor : extent.factor);
-  return noise(sizes, 0).to(device_of(model.weights));
+  return noise(program::sizes_of(input.shape, kImages), 0).to(device_of(model.weights));
 }
 
 /// Of a loss that no symmetry of the network's output hides, by parameter; undefined where none leads to it.
@@ -215,7 +208,7 @@ std::string nothing_to_cut(const channels::Analysis& analysis, const std::string
   return fmt::format("{}: nothing can be cut: all its channels are the input's or the output's", source);
 }
 
-std::vector<std::string> detours(const comm::Hierarchy& ranks) {
+std::vector<std::string> transport_remarks(const comm::Hierarchy& ranks) {
   std::vector<std::string> remarks;
   if (!ranks.no_shared_memory.empty()) {
     remarks.push_back(fmt::format("no shared memory inside the nodes ({}): using loopback", ranks.no_shared_memory));

@@ -21,7 +21,7 @@ void expect_heads(const channels::Analysis& analysis, const std::string& source)
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
 
 /// The same results by a slower way.
-std::vector<std::string> detours(const comm::Hierarchy& ranks);
+std::vector<std::string> transport_remarks(const comm::Hierarchy& ranks);
 
 /// "a", "a and b", "a, b, c and 4 others".
 std::string some_of(const std::vector<std::string>& names);

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "prunex/prune/training_groups.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/scaffold.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/optimizer_choice.h"
@@ -98,10 +98,6 @@ const Kind& kind_of(const std::string& name) {
         fmt::format("`strategy`: got '{}', wanted one of {}", name, fmt::join(strategy_names(), ", ")));
   }
   return *kind;
-}
-
-void refuse(bool condition, const std::string& message) {
-  if (condition) throw std::invalid_argument(message);
 }
 
 strategies::Reporting reporting_of(const TrainOptions& options, const RunPlan& plan) {
@@ -226,9 +222,12 @@ int64_t last_open_exchange(const TrainOptions& options, const RunLength& length)
   return std::llround(options.prune_at * static_cast<double>(length.exchanges));
 }
 
+int64_t multiple_of_units(const TrainOptions& options) {
+  return options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to;
+}
+
 std::vector<sparsity::Group> groups_to_prune(const channels::Analysis& analysis, const TrainOptions& options) {
-  return prune::training_groups(analysis, group_words(options), options.keep,
-                                options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to);
+  return prune::training_groups(analysis, group_words(options), options.keep, multiple_of_units(options));
 }
 
 TrainOptions with_defaults(TrainOptions options) {
@@ -243,40 +242,42 @@ void validate_strategy(const TrainOptions& options) {
   const StrategyFacts& facts = kind.facts;
   const auto& name = facts.name;
   const auto payload = options.exchange.payload;
-  refuse(!facts.weights_alone() && group_words(options) != "none",
-         fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
-  refuse(facts.gradients && options.local_after > 0,
-         fmt::format("`local_after`: {} never stops averaging gradients", name));
-  refuse(payload > facts.narrowest,
-         fmt::format("`payload`: got {}, {} has {}{}", strategies::name_of(payload), name,
-                     facts.narrowest == Payload::kFp32 ? "fp32 alone" : "fp32, bf16 and fp16",
-                     facts.one_node ? ": it knows no nodes to round between" : ""));
-  refuse(options.overlap >= options.local_steps,
-         fmt::format("`overlap`: got {}, wanted fewer than the {} of `local_steps`", options.overlap,
-                     options.local_steps));
-  refuse(payload != Payload::kFp32 && options.sites > 1,
-         fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
-  refuse(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),
-         fmt::format("`exchange`: got flat, {} has sharded and leader", name));
+  text::refuse_if(!facts.weights_alone() && group_words(options) != "none",
+                  fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
+  text::refuse_if(facts.gradients && options.local_after > 0,
+                  fmt::format("`local_after`: {} never stops averaging gradients", name));
+  text::refuse_if(payload > facts.narrowest,
+                  fmt::format("`payload`: got {}, {} has {}{}", strategies::name_of(payload), name,
+                              facts.narrowest == Payload::kFp32 ? "fp32 alone" : "fp32, bf16 and fp16",
+                              facts.one_node ? ": it knows no nodes to round between" : ""));
+  text::refuse_if(options.overlap >= options.local_steps,
+                  fmt::format("`overlap`: got {}, wanted fewer than the {} of `local_steps`", options.overlap,
+                              options.local_steps));
+  text::refuse_if(payload != Payload::kFp32 && options.sites > 1,
+                  fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
+  text::refuse_if(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),
+                  fmt::format("`exchange`: got flat, {} has sharded and leader", name));
   const bool deaf =
       options.consensus.start_from == strategies::StartFrom::kTheta && options.consensus.penalty.kappa == 0;
-  refuse(facts.duals && deaf,
-         "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
+  text::refuse_if(facts.duals && deaf,
+                  "`start_from`: got theta, which needs `kappa` above 0: ranks would not hear of each other");
   const bool whole = group_words(options) == "none";
   const bool pulls_nothing = pulls(options) && whole && options.consensus.aux == strategies::AuxTensors::kAverage;
-  refuse(pulls_nothing,
-         fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
-                     "`kappa` 0, which goes without",
-                     name));
+  text::refuse_if(
+      pulls_nothing,
+      fmt::format("`groups`: got none, which leaves {} no tensor to pull: wanted `aux` admm, which pulls all, or "
+                  "`kappa` 0, which goes without",
+                  name));
   const bool dgc = name == "top_k" && options.top_k.dgc;
-  refuse(dgc && options.optimizer != Optimizer::kSgd,
-         "`optimizer`: got another one than sgd beside `dgc`, which is SGD with a momentum of its own; wanted sgd");
-  refuse(dgc && options.clip_norm > 0,
-         "`clip_grad_norm`: got one beside `dgc`, which clips what it gathers; wanted `dgc_clip`");
-  refuse(options.ema > 0 && whole && pulls(options),
-         "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
-  refuse(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,
-         "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
+  text::refuse_if(
+      dgc && options.optimizer != Optimizer::kSgd,
+      "`optimizer`: got another one than sgd beside `dgc`, which is SGD with a momentum of its own; wanted sgd");
+  text::refuse_if(dgc && options.clip_norm > 0,
+                  "`clip_grad_norm`: got one beside `dgc`, which clips what it gathers; wanted `dgc_clip`");
+  text::refuse_if(options.ema > 0 && whole && pulls(options),
+                  "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
+  text::refuse_if(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,
+                  "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
   if (kind.is_ddp()) strategies::check({.exchange = options.exchange});
   strategies::check(options.top_k);
 }

@@ -12,7 +12,6 @@
 #include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "prunex/strategies/hsadmm/mask_consensus.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/options.h"
 #include "prunex/train/schedule.h"
@@ -47,6 +46,9 @@ bool has_outer_step(const TrainOptions& options);
 
 /// `groups`; auto is coupled-inner for strategies that prune by themselves and none for the others.
 std::string group_words(const TrainOptions& options);
+
+/// `round_to`, as limits have it.
+int64_t multiple_of_units(const TrainOptions& options);
 
 /// What `groups` names in a network, with `keep` and `round_to`.
 std::vector<sparsity::Group> groups_to_prune(const channels::Analysis& analysis, const TrainOptions& options);

@@ -10,7 +10,6 @@
 
 #include "prunex/program/pt2.h"
 #include "prunex/train/device.h"
-#include "prunex/train/elastic/elastic.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/run/checkpoint.h"

@@ -74,7 +74,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
 void RankTrainer::say_remarks() const {
   if (ranks_.layout.rank != 0 || options_.quiet) return;
   for (const auto& remark : remarks_) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
-  for (const auto& detour : detours(ranks_)) say(fmt::format("prunex: {}\n", detour));
+  for (const auto& remark : transport_remarks(ranks_)) say(fmt::format("prunex: {}\n", remark));
 }
 
 Summary RankTrainer::run(const std::string& config, StopRequest* stop) {
@@ -216,7 +216,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   const int working = contributors();
   const int64_t transaction = transactions_up_to(step) + 1;
   for (;;) {
-    const Before before(*strategy_, network_.replica(), mean_);
+    const ExchangeUndo undo(*strategy_, network_.replica(), mean_);
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
@@ -229,7 +229,7 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
       const int64_t counted = regroup().transactions;
       if (counted + 1 >= transaction) divide();
       if (counted == transaction) return round;  // all who are left had it
-      before.bring_back(*strategy_, network_.replica(), mean_);
+      undo.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
       if (counted + 1 < transaction) make_transactions(go_back(counted), step);
     }

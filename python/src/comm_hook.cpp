@@ -13,7 +13,7 @@
 #include "prunex/prune/words.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "python/src/bindings.h"
 #include "python/src/process_groups.h"
 #include "python/src/tensors.h"
@@ -22,7 +22,7 @@ namespace prunex::python {
 namespace {
 
 using strategies::Codec;
-using strategies::Extent;
+using strategies::EntryCounts;
 using strategies::Payload;
 
 /// Those that round: fp32 is what DistributedDataParallel sends by itself.
@@ -55,10 +55,10 @@ class RoundedBucket {
       for (size_t g = 0; g < gradients.size(); ++g) {
         if ((gradients[g].dim() > 1) != matrices) continue;
         order_.push_back(g);
-        (matrices ? extent_.weights : extent_.vectors) += gradients[g].numel();
+        (matrices ? counts_.weights : counts_.vectors) += gradients[g].numel();
       }
     }
-    work_ = at::empty({extent_.size()}, gradients[0].options().dtype(at::kFloat));
+    work_ = at::empty({counts_.size()}, gradients[0].options().dtype(at::kFloat));
     const comm::Range mine = parts()[static_cast<size_t>(member())];
     feedback_ = {at::zeros({mine.size()}, work_.options()), at::zeros({mine.size()}, work_.options())};
   }
@@ -73,7 +73,7 @@ class RoundedBucket {
       hierarchy().node->reduce_scatter(work_, shares);
       share.div_(layout.ranks_here());
     }
-    compressed_mean(across(), codec_, share, extent_of(mine), &feedback_);
+    compressed_mean(across(), codec_, share, counts_.part(mine), &feedback_);
     if (layout.is_even()) hierarchy().node->all_gather_parts(work_, shares);
     each(gradients, [](const at::Tensor& place, at::Tensor gradient) { gradient.copy_(place.view(gradient.sizes())); });
     if (is_finite(work_)) return;
@@ -98,11 +98,7 @@ class RoundedBucket {
   comm::Communicator& across() const { return hierarchy().layout.is_even() ? *hierarchy().rail : *hierarchy().flat; }
   int member() const { return hierarchy().layout.is_even() ? hierarchy().layout.local_rank() : 0; }
   std::vector<comm::Range> parts() const {
-    return comm::parts({0, extent_.size()}, hierarchy().layout.is_even() ? hierarchy().layout.ranks_here() : 1);
-  }
-  Extent extent_of(comm::Range range) const {
-    const int64_t weights = std::clamp<int64_t>(extent_.weights - range.begin, 0, range.size());
-    return {weights, range.size() - weights};
+    return comm::parts({0, counts_.size()}, hierarchy().layout.is_even() ? hierarchy().layout.ranks_here() : 1);
   }
 
   template <class Action>
@@ -116,8 +112,8 @@ class RoundedBucket {
 
   std::shared_ptr<Ranks> ranks_;
   Codec codec_;
-  std::vector<size_t> order_;  // matrices first, as an extent has them
-  Extent extent_;
+  std::vector<size_t> order_;  // matrices first, as EntryCounts has them
+  EntryCounts counts_;
   at::Tensor work_;
   strategies::Feedback feedback_;
 };

@@ -23,7 +23,6 @@ namespace prunex::python {
 namespace {
 
 using channels::DependencyGroup;
-using channels::WeightKind;
 using prune::Pruned;
 
 nb::list to_python(const std::vector<at::Tensor>& tensors) {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -17,24 +16,24 @@ using testing::Not;
 using testing::ThrowsMessage;
 
 constexpr int64_t kRanks = 4;
-constexpr Shape kShape{.nodes = 2, .ranks_per_node = kRanks};
+constexpr NodesAndRanks kNodesAndRanks{.nodes = 2, .ranks_per_node = kRanks};
 
 TEST(KappaRule, DividesThePullByTheStepsOfTheIteration) {
   // 0.3 (1 - 0.9) / 5 = 0.006, below the cap 0.05 / 0.1 = 0.5; rho2 = 0.25 x 4 ranks x rho1
-  const Penalties rho = first_penalties({}, {.sum = 5, .largest = 0.1, .momentum = 0.9}, kShape);
+  const Penalties rho = first_penalties({}, {.sum = 5, .largest = 0.1, .momentum = 0.9}, kNodesAndRanks);
   EXPECT_DOUBLE_EQ(rho.rho1, 0.006);
   EXPECT_DOUBLE_EQ(rho.rho2, 0.006);
-  const Penalties next = next_penalties({}, rho, {}, 1, {.sum = 2.5, .largest = 0.1, .momentum = 0.9}, kShape);
+  const Penalties next = next_penalties({}, rho, {}, 1, {.sum = 2.5, .largest = 0.1, .momentum = 0.9}, kNodesAndRanks);
   EXPECT_DOUBLE_EQ(next.rho1, 0.012);
 }
 
 TEST(KappaRule, IsCappedWhereTheStepsAreTiny) {
   const StepSizes tiny{.sum = 1e-6, .largest = 0.1, .momentum = 0.9};
-  EXPECT_DOUBLE_EQ(first_penalties({}, tiny, kShape).rho1, 0.5);
-  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kShape).rho1, 0.2);
-  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kShape).rho2, 0.1);
+  EXPECT_DOUBLE_EQ(first_penalties({}, tiny, kNodesAndRanks).rho1, 0.5);
+  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kNodesAndRanks).rho1, 0.2);
+  EXPECT_DOUBLE_EQ(first_penalties({.rho1_max = 0.2, .rho2_max = 0.1}, tiny, kNodesAndRanks).rho2, 0.1);
   // after the last step there are none to come
-  EXPECT_DOUBLE_EQ(next_penalties({}, {0.1, 0.1}, {}, 9, {.sum = 0, .largest = 0.1}, kShape).rho1, 0.5);
+  EXPECT_DOUBLE_EQ(next_penalties({}, {0.1, 0.1}, {}, 9, {.sum = 0, .largest = 0.1}, kNodesAndRanks).rho1, 0.5);
 }
 
 TEST(Penalties, HaveNoRho2OnASingleNode) {
@@ -51,13 +50,13 @@ TEST(Penalties, HaveNoRho2OnASingleNode) {
 class ResidualRule : public testing::Test {
  protected:
   Penalties next(const Residuals& residuals) const {
-    return next_penalties(options_, {0.1, 0.3}, residuals, 1, {}, kShape);
+    return next_penalties(options_, {0.1, 0.3}, residuals, 1, {}, kNodesAndRanks);
   }
   const PenaltyOptions options_{.rule = PenaltyRule::kResidual, .rho1 = 0.1, .rho2 = 0.3, .mu = 10, .tau = 2};
 };
 
 TEST_F(ResidualRule, StartsFromTheGivenValues) {
-  EXPECT_EQ(first_penalties(options_, {}, kShape), (Penalties{0.1, 0.3}));
+  EXPECT_EQ(first_penalties(options_, {}, kNodesAndRanks), (Penalties{0.1, 0.3}));
 }
 
 TEST_F(ResidualRule, GrowsWhereThePrimalResidualIsLarger) {
@@ -80,26 +79,26 @@ TEST_F(ResidualRule, IsCapped) {
   options.rho1_max = 0.15;
   options.rho2_max = 0.4;
   const Residuals residuals{.r_intra = 100, .s_intra = 1, .r_inter = 100, .s_inter = 1};
-  EXPECT_EQ(next_penalties(options, {0.1, 0.3}, residuals, 1, {}, kShape), (Penalties{0.15, 0.4}));
+  EXPECT_EQ(next_penalties(options, {0.1, 0.3}, residuals, 1, {}, kNodesAndRanks), (Penalties{0.15, 0.4}));
 }
 
 TEST(GeometricRule, MultipliesInEveryIteration) {
   const PenaltyOptions options{.rule = PenaltyRule::kGeometric, .rho1_max = 1, .growth = 1.5};
-  const Penalties next = next_penalties(options, {0.5, 2}, {.s_intra = 99}, 1, {}, kShape);
+  const Penalties next = next_penalties(options, {0.5, 2}, {.s_intra = 99}, 1, {}, kNodesAndRanks);
   EXPECT_EQ(next, (Penalties{0.75, 3}));
-  EXPECT_EQ(next_penalties(options, next, {}, 2, {}, kShape), (Penalties{1, 4.5}));
+  EXPECT_EQ(next_penalties(options, next, {}, 2, {}, kNodesAndRanks), (Penalties{1, 4.5}));
 }
 
 TEST(FixedRule, ChangesNothing) {
   const PenaltyOptions options{.rule = PenaltyRule::kFixed};
-  EXPECT_EQ(next_penalties(options, {0.5, 2}, {.r_intra = 99}, 1, {}, kShape), (Penalties{0.5, 2}));
+  EXPECT_EQ(next_penalties(options, {0.5, 2}, {.r_intra = 99}, 1, {}, kNodesAndRanks), (Penalties{0.5, 2}));
 }
 
 TEST(AdaptUntil, IsTheFirstIterationThatChangesNothing) {
   const PenaltyOptions options{.rule = PenaltyRule::kGeometric, .growth = 2, .adapt_until = 3};
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 2, {}, kShape), (Penalties{2, 2}));
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 3, {}, kShape), (Penalties{1, 1}));
-  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 4, {}, kShape), (Penalties{1, 1}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 2, {}, kNodesAndRanks), (Penalties{2, 2}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 3, {}, kNodesAndRanks), (Penalties{1, 1}));
+  EXPECT_EQ(next_penalties(options, {1, 1}, {}, 4, {}, kNodesAndRanks), (Penalties{1, 1}));
 }
 
 TEST(Check, NamesTheOptionThatIsOutOfRange) {

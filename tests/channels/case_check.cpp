@@ -14,7 +14,6 @@ namespace prunex::channels {
 namespace {
 
 using program::Graph;
-using program::kNoValue;
 using program::Model;
 using program::Node;
 using program::Value;
@@ -23,8 +22,7 @@ using sparsity::Slice;
 constexpr int64_t kWords = 7;
 
 at::Tensor make_input(const Value& value) {
-  std::vector<int64_t> sizes;
-  for (const program::Extent& extent : value.shape) sizes.push_back(extent.factor * (extent.per_image ? 2 : 1));
+  const auto sizes = program::sizes_of(value.shape, 2);
   int64_t count = 1;
   for (int64_t size : sizes) count *= size;
   if (value.dtype == at::kLong) return at::arange(count, at::kLong).remainder(kWords).reshape(sizes);

@@ -150,7 +150,7 @@ class RealLaunchers : public testing::Test {
 };
 
 TEST_F(RealLaunchers, Torchrun) {
-  const auto program = std::filesystem::path(PRUNEX_PYTHON).parent_path() / "torchrun";
+  const auto program = std::filesystem::path(PRUNEX_TEST_PYTHON).parent_path() / "torchrun";
   if (const auto why = obstacle(program); !why.empty()) GTEST_SKIP() << why;
   expect_trains_as_ours({program, "--no-python", "--nproc-per-node", "3", "--master-addr", "127.0.0.1", "--master-port",
                          std::to_string(tests::free_port(15000))});

@@ -18,7 +18,6 @@
 namespace prunex::comm {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using tests::message;
 

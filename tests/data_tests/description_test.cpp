@@ -1,5 +1,5 @@
 // What a network says of its images, as text and applied.
-#include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -16,9 +16,7 @@ namespace {
 using nlohmann::json;
 
 at::Tensor input_of(const Value& value) {
-  std::vector<int64_t> sizes;
-  for (const auto& extent : value.shape) sizes.push_back(extent.factor * (extent.per_image ? 2 : 1));
-  return at::ones(sizes, value.dtype);
+  return at::ones(sizes_of(value.shape, 2), value.dtype);
 }
 
 // Whatever the file says of its shapes; LibTorch's own errors are its own.

@@ -9,7 +9,7 @@
 #include "prunex/comm/connect.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/models/models.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/local_step.h"
 #include "tests/python.h"

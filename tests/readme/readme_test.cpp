@@ -66,7 +66,8 @@ class Reader {
   std::string bash(const std::string& commands) {
     std::ofstream(folder_ / "block.sh") << "set -euo pipefail\n"
                                         << "export PATH='" << folder_ / "bin"
-                                        << "':'" << fs::path(PRUNEX_PYTHON).parent_path().string() << "':\"$PATH\"\n"
+                                        << "':'" << fs::path(PRUNEX_TEST_PYTHON).parent_path().string()
+                                        << "':\"$PATH\"\n"
                                         << "export PRUNEX=prunex HOME=$PWD OMP_NUM_THREADS=1 PORT="
                                         << tests::free_port(15000) << "\n"
                                         << commands << "\n";

@@ -27,7 +27,7 @@ using tests::write_text;
 /// Whether a script of this folder, with these arguments, has nothing against the page.
 testing::AssertionResult passes(const Scratch& scratch, const std::string& script, const std::string& html) {
   write_text(scratch / "page.html", html);
-  const std::string python = std::filesystem::exists(PRUNEX_PYTHON) ? PRUNEX_PYTHON : "python3";
+  const std::string python = std::filesystem::exists(PRUNEX_TEST_PYTHON) ? PRUNEX_TEST_PYTHON : "python3";
   const std::string command = "'" + python + "' '" PRUNEX_SOURCE_DIR "/tests/report/'" + script + " '" +
                               (scratch / "page.html") + "' >'" + (scratch / "log") + "' 2>&1";
   if (::system(command.c_str()) == 0) return testing::AssertionSuccess();

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "gradient_runs.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 
 namespace prunex::strategies {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {

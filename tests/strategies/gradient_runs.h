@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "prunex/comm/layout.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "small_problem.h"
 
 namespace prunex::strategies {

@@ -9,7 +9,7 @@
 #include "gradient_runs.h"
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "tests/groups.h"
 
 namespace prunex::strategies {

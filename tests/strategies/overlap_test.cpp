@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "prunex/comm/communicator.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 
 namespace prunex::strategies {
 namespace {

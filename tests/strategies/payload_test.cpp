@@ -2,8 +2,10 @@
 #include "prunex/strategies/exchange/payload.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "prunex/comm/connect.h"
@@ -18,13 +20,13 @@ at::Tensor noise(int64_t count, uint64_t seed) {
   return at::randn({count}, at::make_generator<at::CPUGeneratorImpl>(seed));
 }
 
-at::Tensor there_and_back(Payload payload, const at::Tensor& values, Extent extent) {
+at::Tensor there_and_back(Payload payload, const at::Tensor& values, EntryCounts counts) {
   const Codec codec(payload);
-  std::vector<uint8_t> bytes(static_cast<size_t>(codec.bytes(extent)) + 1, 0xab);
-  codec.encode(values.const_data_ptr<float>(), extent, bytes.data());
+  std::vector<uint8_t> bytes(static_cast<size_t>(codec.bytes(counts)) + 1, 0xab);
+  codec.encode(values.const_data_ptr<float>(), counts, bytes.data());
   EXPECT_EQ(bytes.back(), 0xab) << name_of(payload) << " writes past its bytes";
   at::Tensor read = at::empty_like(values);
-  codec.decode(bytes.data(), extent, read.mutable_data_ptr<float>());
+  codec.decode(bytes.data(), counts, read.mutable_data_ptr<float>());
   return read;
 }
 
@@ -33,13 +35,13 @@ double relative_error(const at::Tensor& got, const at::Tensor& wanted) {
 }
 
 TEST(Codec, BytesAreCodesAndAScalePerBlockAndHalfPrecisionVectors) {
-  const Extent extent{300, 10};  // two blocks of 128 and one of 44
-  EXPECT_EQ(Codec(Payload::kFp32).bytes(extent), 1240);
-  EXPECT_EQ(Codec(Payload::kBf16).bytes(extent), 620);
-  EXPECT_EQ(Codec(Payload::kInt8).bytes(extent), 300 + 3 * 2 + 20);
-  EXPECT_EQ(Codec(Payload::kInt4).bytes(extent), 150 + 3 * 2 + 20);
-  EXPECT_EQ(Codec(Payload::kInt2).bytes(extent), 75 + 3 * 2 + 20);
-  EXPECT_EQ(Codec(Payload::kInt1).bytes(extent), 38 + 3 * 2 + 20);  // 44 signs need 6 bytes
+  const EntryCounts counts{300, 10};  // two blocks of 128 and one of 44
+  EXPECT_EQ(Codec(Payload::kFp32).bytes(counts), 1240);
+  EXPECT_EQ(Codec(Payload::kBf16).bytes(counts), 620);
+  EXPECT_EQ(Codec(Payload::kInt8).bytes(counts), 300 + 3 * 2 + 20);
+  EXPECT_EQ(Codec(Payload::kInt4).bytes(counts), 150 + 3 * 2 + 20);
+  EXPECT_EQ(Codec(Payload::kInt2).bytes(counts), 75 + 3 * 2 + 20);
+  EXPECT_EQ(Codec(Payload::kInt1).bytes(counts), 38 + 3 * 2 + 20);  // 44 signs need 6 bytes
   EXPECT_EQ(Codec(Payload::kInt2).bytes({1, 0}), 2 + 1);
   EXPECT_EQ(Codec(Payload::kInt2).bytes({0, 0}), 0);
 }
@@ -106,19 +108,20 @@ TEST(CompressedMean, OfFullPrecisionIsTheMean) {
 TEST(CompressedMean, IsBitIdenticalOnAllRanksAndSendsWhatTheFormulaSays) {
   for (const Payload payload : kPayloads) {
     std::vector<at::Tensor> results(3);
-    std::vector<int64_t> sent(3), formula(3);
+    std::vector<int64_t> sent(3);
     const Codec codec(payload);
-    const Extent extent{1000, 37};
+    const EntryCounts counts{1000, 37};
     comm::run_ranks(3, 1, [&](comm::Hierarchy& h) {
-      at::Tensor buffer = noise(extent.size(), h.layout.rank);
-      compressed_mean(*h.rail, codec, buffer, extent);
+      at::Tensor buffer = noise(counts.size(), h.layout.rank);
+      compressed_mean(*h.rail, codec, buffer, counts);
       results[h.layout.rank] = buffer;
       sent[h.layout.rank] = h.rail->traffic().bytes.sent;
-      formula[h.layout.rank] = compressed_mean_bytes(codec, extent, {h.layout.rank, 3});
     });
     EXPECT_TRUE(results[1].equal(results[0]) && results[2].equal(results[0])) << name_of(payload);
-    EXPECT_EQ(sent, formula) << name_of(payload);
-    EXPECT_NEAR(static_cast<double>(sent[0] + sent[1] + sent[2]), 4.0 * static_cast<double>(codec.bytes(extent)), 80)
+    // shares of 345, 346 and 346 entries, the last with all vectors: to others what is theirs, and its own to both
+    const int64_t a = codec.bytes({345, 0}), b = codec.bytes({346, 0}), c = codec.bytes({309, 37});
+    EXPECT_THAT(sent, testing::ElementsAre(2 * a + b + c, a + 2 * b + c, a + b + 2 * c)) << name_of(payload);
+    EXPECT_NEAR(static_cast<double>(sent[0] + sent[1] + sent[2]), 4.0 * static_cast<double>(codec.bytes(counts)), 80)
         << name_of(payload);  // 2 (n-1) of the whole, but for scales of blocks cut in two
   }
 }

@@ -71,7 +71,7 @@ TEST(RoundedExchange, SendsTheCodesAlone) {
   options.masks.groups.clear();
   options.masks.freeze_after = kNever;
   const auto histories = run(options, Payload::kInt4, comm::Layout::even(2, 1));
-  Extent whole;
+  EntryCounts whole;
   for (const auto& theta : histories[0][0].theta) {
     (theta.value().dim() > 1 ? whole.weights : whole.vectors) += theta.value().numel();
   }

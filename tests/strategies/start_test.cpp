@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/comm/connect.h"
-#include "prunex/strategies/gradients/gradient_strategy.h"
+#include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/scaffold.h"
 
 namespace prunex::strategies {

@@ -19,7 +19,6 @@
 namespace prunex::train {
 namespace {
 
-using data::Partition;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;

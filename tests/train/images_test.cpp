@@ -9,7 +9,6 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
 #include "prunex/train/product.h"
 #include "small_network.h"

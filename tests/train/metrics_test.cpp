@@ -12,7 +12,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using testing::ElementsAre;
-using testing::ElementsAreArray;
 using testing::IsSubsetOf;
 
 std::vector<std::string> keys_of(const ordered_json& json) {

@@ -12,11 +12,15 @@
 namespace prunex::train {
 namespace {
 
+double drawn_share(double alpha, const BatchPlace& place) {
+  return draw_mix({.mixup = alpha}, place, 6, 8).image;
+}
+
 /// The largest distance between the draws' distribution and `cdf` (Kolmogorov and Smirnov).
 double distance(double alpha, const std::function<double(double)>& cdf) {
   constexpr int kDrawn = 20000;
   std::vector<double> drawn;
-  for (int step = 0; step < kDrawn; ++step) drawn.push_back(draw_beta(alpha, {.seed = 3, .step = step}));
+  for (int step = 0; step < kDrawn; ++step) drawn.push_back(drawn_share(alpha, {.seed = 3, .step = step}));
   std::sort(drawn.begin(), drawn.end());
   double largest = 0;
   for (int i = 0; i < kDrawn; ++i) {
@@ -35,7 +39,7 @@ TEST(Beta, HasItsDistribution) {
 TEST(Beta, OfTinyAlphasIsNearlyACoin) {
   int low = 0, high = 0;
   for (int step = 0; step < 1000; ++step) {
-    const double lambda = draw_beta(0.001, {.step = step});
+    const double lambda = drawn_share(0.001, {.step = step});
     ASSERT_TRUE(lambda >= 0 && lambda <= 1) << lambda;
     low += lambda < 0.01;
     high += lambda > 0.99;

@@ -60,7 +60,7 @@ void ExchangeBuffer::sum_in_node(bool alive) {
 void ExchangeBuffer::share_in_node(const ShardedCompaction& plan, TensorDict& tensors) {
   const TensorDict own = in_order_of(tensors, work_.tensors);
   if (ranks_.layout().ranks_here() == 1) {
-    for (auto& tensor : tensors) tensor.value().copy_(own[tensor.key()]);
+    copy(tensors, own);
     return;
   }
   packed_.resize_({plan.numel()});

@@ -109,69 +109,69 @@ int bits_of(Payload payload) {
   return payload == Payload::kInt1 ? 1 : 0;
 }
 
-void Codec::check(const at::Tensor& values, Extent extent, const at::Tensor& message) const {
-  TORCH_CHECK(values.numel() >= extent.size() && message.numel() >= bytes(extent), "[strategies] room for ",
-              values.numel(), " numbers and ", message.numel(), " bytes, wanted ", extent.size(), " and ",
-              bytes(extent));
+void Codec::check(const at::Tensor& values, EntryCounts counts, const at::Tensor& message) const {
+  TORCH_CHECK(values.numel() >= counts.size() && message.numel() >= bytes(counts), "[strategies] room for ",
+              values.numel(), " numbers and ", message.numel(), " bytes, wanted ", counts.size(), " and ",
+              bytes(counts));
 }
 
-void Codec::encode(const at::Tensor& values, Extent extent, const at::Tensor& bytes) const {
-  check(values, extent, bytes);
-  if (!values.is_cpu()) return encode_by_operations(payload_, values, extent, bytes);
-  encode(values.const_data_ptr<float>(), extent, bytes.mutable_data_ptr<uint8_t>());
+void Codec::encode(const at::Tensor& values, EntryCounts counts, const at::Tensor& bytes) const {
+  check(values, counts, bytes);
+  if (!values.is_cpu()) return encode_by_operations(payload_, values, counts, bytes);
+  encode(values.const_data_ptr<float>(), counts, bytes.mutable_data_ptr<uint8_t>());
 }
 
-void Codec::decode(const at::Tensor& bytes, Extent extent, const at::Tensor& values) const {
-  check(values, extent, bytes);
-  if (!values.is_cpu()) return decode_by_operations(payload_, bytes, extent, values);
-  decode(bytes.const_data_ptr<uint8_t>(), extent, values.mutable_data_ptr<float>());
+void Codec::decode(const at::Tensor& bytes, EntryCounts counts, const at::Tensor& values) const {
+  check(values, counts, bytes);
+  if (!values.is_cpu()) return decode_by_operations(payload_, bytes, counts, values);
+  decode(bytes.const_data_ptr<uint8_t>(), counts, values.mutable_data_ptr<float>());
 }
 
-int64_t Codec::bytes(Extent extent) const {
-  if (bits_of(payload_) == 0) return extent.size() * (payload_ == Payload::kFp32 ? 4 : 2);
-  const int64_t whole = extent.weights / kBlock, rest = extent.weights % kBlock;
+EntryCounts EntryCounts::part(comm::Range range) const {
+  const int64_t first = std::clamp<int64_t>(weights - range.begin, 0, range.size());
+  return {first, range.size() - first};
+}
+
+int64_t Codec::bytes(EntryCounts counts) const {
+  if (bits_of(payload_) == 0) return counts.size() * (payload_ == Payload::kFp32 ? 4 : 2);
+  const int64_t whole = counts.weights / kBlock, rest = counts.weights % kBlock;
   const int64_t scales = (whole + (rest > 0 ? 1 : 0)) * static_cast<int64_t>(sizeof(c10::BFloat16));
   return scales + whole * code_bytes(bits_of(payload_), kBlock) + code_bytes(bits_of(payload_), rest) +
-         2 * extent.vectors;
+         2 * counts.vectors;
 }
 
-void Codec::encode(const float* values, Extent extent, uint8_t* bytes) const {
-  if (payload_ == Payload::kFp32) return encode_as<float>(values, extent.size(), bytes);
-  if (payload_ == Payload::kBf16) return encode_as<c10::BFloat16>(values, extent.size(), bytes);
-  if (payload_ == Payload::kFp16) return encode_as<c10::Half>(values, extent.size(), bytes);
-  for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
-    bytes = encode_block(bits_of(payload_), values + begin, std::min(kBlock, extent.weights - begin), bytes);
+void Codec::encode(const float* values, EntryCounts counts, uint8_t* bytes) const {
+  if (payload_ == Payload::kFp32) return encode_as<float>(values, counts.size(), bytes);
+  if (payload_ == Payload::kBf16) return encode_as<c10::BFloat16>(values, counts.size(), bytes);
+  if (payload_ == Payload::kFp16) return encode_as<c10::Half>(values, counts.size(), bytes);
+  for (int64_t begin = 0; begin < counts.weights; begin += kBlock) {
+    bytes = encode_block(bits_of(payload_), values + begin, std::min(kBlock, counts.weights - begin), bytes);
   }
-  encode_as<c10::Half>(values + extent.weights, extent.vectors, bytes);
+  encode_as<c10::Half>(values + counts.weights, counts.vectors, bytes);
 }
 
-void Codec::decode(const uint8_t* bytes, Extent extent, float* values) const {
-  if (payload_ == Payload::kFp32) return decode_as<float>(bytes, extent.size(), values);
-  if (payload_ == Payload::kBf16) return decode_as<c10::BFloat16>(bytes, extent.size(), values);
-  if (payload_ == Payload::kFp16) return decode_as<c10::Half>(bytes, extent.size(), values);
-  for (int64_t begin = 0; begin < extent.weights; begin += kBlock) {
-    bytes = decode_block(bits_of(payload_), bytes, std::min(kBlock, extent.weights - begin), values + begin);
+void Codec::decode(const uint8_t* bytes, EntryCounts counts, float* values) const {
+  if (payload_ == Payload::kFp32) return decode_as<float>(bytes, counts.size(), values);
+  if (payload_ == Payload::kBf16) return decode_as<c10::BFloat16>(bytes, counts.size(), values);
+  if (payload_ == Payload::kFp16) return decode_as<c10::Half>(bytes, counts.size(), values);
+  for (int64_t begin = 0; begin < counts.weights; begin += kBlock) {
+    bytes = decode_block(bits_of(payload_), bytes, std::min(kBlock, counts.weights - begin), values + begin);
   }
-  decode_as<c10::Half>(bytes, extent.vectors, values + extent.weights);
+  decode_as<c10::Half>(bytes, counts.vectors, values + counts.weights);
 }
 
 namespace {
 
-Extent extent_of(comm::Range range, Extent whole) {
-  const int64_t weights = std::clamp<int64_t>(whole.weights - range.begin, 0, range.size());
-  return {weights, range.size() - weights};
-}
-
 /// Whose entries are whose, and where their bytes lie in a message of all shares.
 struct Shares {
   std::vector<comm::Range> entries, bytes;
-  std::vector<Extent> extents;
+  std::vector<EntryCounts> counts;
 
-  Shares(const Codec& codec, Extent whole, int ranks) : entries(comm::parts({0, whole.size()}, ranks)) {
+  Shares(const Codec& codec, EntryCounts whole, int ranks) : entries(comm::parts({0, whole.size()}, ranks)) {
     int64_t end = 0;
     for (const auto& range : entries) {
-      extents.push_back(extent_of(range, whole));
-      bytes.push_back({end, end + codec.bytes(extents.back())});
+      counts.push_back(whole.part(range));
+      bytes.push_back({end, end + codec.bytes(counts.back())});
       end = bytes.back().end;
     }
   }
@@ -179,12 +179,13 @@ struct Shares {
 
 class MeanExchange {
  public:
-  MeanExchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent, Feedback* feedback)
+  MeanExchange(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, EntryCounts counts,
+               Feedback* feedback)
       : group_(group),
         codec_(codec),
         buffer_(buffer),
         feedback_(feedback),
-        shares_(codec, extent, group.size()),
+        shares_(codec, counts, group.size()),
         message_(at::empty({shares_.bytes.back().end}, buffer.options().dtype(at::kByte))) {}
 
   void run() {
@@ -219,15 +220,15 @@ class MeanExchange {
 
   /// Writes a share's bytes; `left_out`, unless undefined, <- what they do not say.
   void encode(int owner, const at::Tensor& left_out) {
-    const auto extent = shares_.extents[static_cast<size_t>(owner)];
-    codec_.encode(entries(buffer_, owner), extent, bytes(owner));
+    const auto counts = shares_.counts[static_cast<size_t>(owner)];
+    codec_.encode(entries(buffer_, owner), counts, bytes(owner));
     if (!left_out.defined()) return;
     at::Tensor rest = entries(left_out, owner);
     decode(owner, rest);
     at::sub_out(rest, entries(buffer_, owner), rest);
   }
   void decode(int owner, const at::Tensor& values) const {
-    codec_.decode(bytes(owner), shares_.extents[static_cast<size_t>(owner)], values);
+    codec_.decode(bytes(owner), shares_.counts[static_cast<size_t>(owner)], values);
   }
 
   at::Tensor receive() {
@@ -247,7 +248,7 @@ class MeanExchange {
         sum.add_(share);
         continue;
       }
-      codec_.decode(received[rank], shares_.extents[me], theirs);
+      codec_.decode(received[rank], shares_.counts[me], theirs);
       sum.add_(theirs);
     }
     at::div_out(share, sum, at::scalar_tensor(group_.size(), sum.options()));
@@ -264,20 +265,14 @@ class MeanExchange {
 
 }  // namespace
 
-void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, Extent extent,
+void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& buffer, EntryCounts counts,
                      Feedback* feedback) {
   TORCH_CHECK(buffer.scalar_type() == at::kFloat && buffer.dim() == 1 && buffer.is_contiguous(),
               "[strategies] compressed mean of ", buffer.scalar_type(), " ", buffer.sizes());
-  TORCH_CHECK(buffer.numel() == extent.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
-              extent.size());
+  TORCH_CHECK(buffer.numel() == counts.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
+              counts.size());
   if (group.size() == 1 || buffer.numel() == 0) return;
-  MeanExchange(group, codec, buffer, extent, feedback).run();
-}
-
-int64_t compressed_mean_bytes(const Codec& codec, Extent extent, comm::Place place) {
-  const Shares shares(codec, extent, place.size);
-  const int64_t mine = shares.bytes[static_cast<size_t>(place.rank)].size();
-  return shares.bytes.back().end - mine + (place.size - 1) * mine;
+  MeanExchange(group, codec, buffer, counts, feedback).run();
 }
 
 }  // namespace prunex::strategies

@@ -36,8 +36,9 @@ void RailExchange::reduce_over_nodes(at::Tensor& part, comm::Reduce reduce) {
   groups_.site->all_gather_parts(part, shares);
 }
 
-void RailExchange::compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback* feedback) {
-  compressed_mean(*groups_.rail, codec, part, extent, feedback);
+void RailExchange::compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, EntryCounts counts,
+                                              Feedback* feedback) {
+  compressed_mean(*groups_.rail, codec, part, counts, feedback);
 }
 
 void RailExchange::unite_over_nodes(at::Tensor& buffer) {

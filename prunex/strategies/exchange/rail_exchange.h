@@ -12,19 +12,6 @@
 
 namespace prunex::strategies {
 
-enum class ExchangeForm {
-  kSharded,  ///< every local rank exchanges its shard with its peers on the other nodes
-  kLeader,   ///< the paper's leader-follower form: one shard, that of local rank 0
-  kFlat,     ///< one ring through all ranks that knows no nodes: sum_over_ranks alone
-};
-
-struct ExchangeOptions {
-  ExchangeForm form = ExchangeForm::kSharded;
-  /// How weights travel between nodes. Other than fp32: the change since the last z, rounded with error feedback, and
-  /// batch norm's statistics stay at home (re-estimate them before evaluation).
-  Payload payload = Payload::kFp32;
-};
-
 /// Two-level collectives on one-dimensional buffers. A buffer is divided in one part per local rank; those beyond the
 /// number of rails are empty. All calls are made by all ranks, in place; what all ranks hold afterwards is
 /// bit-identical.
@@ -51,7 +38,8 @@ class RailExchange {
   /// Along my rail: part <- its reduction over nodes. Nothing happens on a rank without a rail.
   void reduce_over_nodes(at::Tensor& part, comm::Reduce reduce = comm::Reduce::kSum);
   /// Along my rail: part <- about its mean over nodes, rounded as the codec says.
-  void compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, Extent extent, Feedback* feedback = nullptr);
+  void compressed_mean_over_nodes(const Codec& codec, at::Tensor& part, EntryCounts counts,
+                                  Feedback* feedback = nullptr);
   /// buffer, which is equal on all ranks of a node, <- its union over nodes.
   void unite_over_nodes(at::Tensor& buffer);
   /// buffer <- sum over all ranks.

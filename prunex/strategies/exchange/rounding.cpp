@@ -89,10 +89,10 @@ struct Sections {
 
 }  // namespace
 
-void encode_by_operations(Payload payload, const at::Tensor& values, Extent extent, const at::Tensor& bytes) {
+void encode_by_operations(Payload payload, const at::Tensor& values, EntryCounts counts, const at::Tensor& bytes) {
   const int bits = bits_of(payload);
   if (bits == 0) return void(bytes.copy_(as_bytes(values.to(float_type(payload)))));
-  const Sections place(bits, extent.weights);
+  const Sections place(bits, counts.weights);
   const int64_t whole = place.blocks * Codec::kBlock, whole_bytes = place.blocks * place.block_bytes;
   if (place.blocks > 0) {
     const at::Tensor blocks = values.narrow(0, 0, whole).view({place.blocks, Codec::kBlock});
@@ -102,15 +102,15 @@ void encode_by_operations(Payload payload, const at::Tensor& values, Extent exte
     const at::Tensor block = values.narrow(0, whole, place.rest).view({1, place.rest});
     bytes.narrow(0, whole_bytes, place.rest_bytes).copy_(encode_blocks(bits, block).flatten());
   }
-  if (extent.vectors == 0) return;
-  const at::Tensor vectors = values.narrow(0, extent.weights, extent.vectors);
-  bytes.narrow(0, whole_bytes + place.rest_bytes, 2 * extent.vectors).copy_(as_bytes(vectors.to(at::kHalf)));
+  if (counts.vectors == 0) return;
+  const at::Tensor vectors = values.narrow(0, counts.weights, counts.vectors);
+  bytes.narrow(0, whole_bytes + place.rest_bytes, 2 * counts.vectors).copy_(as_bytes(vectors.to(at::kHalf)));
 }
 
-void decode_by_operations(Payload payload, const at::Tensor& bytes, Extent extent, const at::Tensor& values) {
+void decode_by_operations(Payload payload, const at::Tensor& bytes, EntryCounts counts, const at::Tensor& values) {
   const int bits = bits_of(payload);
   if (bits == 0) return void(values.copy_(as_numbers(bytes, float_type(payload))));
-  const Sections place(bits, extent.weights);
+  const Sections place(bits, counts.weights);
   const int64_t whole = place.blocks * Codec::kBlock, whole_bytes = place.blocks * place.block_bytes;
   if (place.blocks > 0) {
     const at::Tensor blocks = bytes.narrow(0, 0, whole_bytes).view({place.blocks, place.block_bytes});
@@ -120,9 +120,9 @@ void decode_by_operations(Payload payload, const at::Tensor& bytes, Extent exten
     const at::Tensor block = bytes.narrow(0, whole_bytes, place.rest_bytes).view({1, place.rest_bytes});
     values.narrow(0, whole, place.rest).copy_(decode_blocks(bits, block, place.rest).flatten());
   }
-  if (extent.vectors == 0) return;
-  const at::Tensor vectors = bytes.narrow(0, whole_bytes + place.rest_bytes, 2 * extent.vectors);
-  values.narrow(0, extent.weights, extent.vectors).copy_(as_numbers(vectors, at::kHalf));
+  if (counts.vectors == 0) return;
+  const at::Tensor vectors = bytes.narrow(0, whole_bytes + place.rest_bytes, 2 * counts.vectors);
+  values.narrow(0, counts.weights, counts.vectors).copy_(as_numbers(vectors, at::kHalf));
 }
 
 }  // namespace prunex::strategies

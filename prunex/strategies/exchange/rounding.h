@@ -40,7 +40,7 @@ constexpr int64_t code_bytes(int bits, int64_t count) {
 }
 
 /// What Codec does on the CPU in loops, for tensors on any device: the same bytes, the same numbers.
-void encode_by_operations(Payload payload, const at::Tensor& values, Extent extent, const at::Tensor& bytes);
-void decode_by_operations(Payload payload, const at::Tensor& bytes, Extent extent, const at::Tensor& values);
+void encode_by_operations(Payload payload, const at::Tensor& values, EntryCounts counts, const at::Tensor& bytes);
+void decode_by_operations(Payload payload, const at::Tensor& bytes, EntryCounts counts, const at::Tensor& values);
 
 }  // namespace prunex::strategies

@@ -70,6 +70,60 @@ class Readiness {
   std::vector<std::vector<double>> shares_;  // by bucket, then step
 };
 
+/// Every parameter has its place in one bucket, in the memory order of the parameter. Buckets are filled from the last
+/// parameter on.
+class GradientBuckets {
+ public:
+  GradientBuckets(const TensorDict& params, const BucketSizes& sizes);
+
+  int count() const { return static_cast<int>(buffers_.size()); }
+  at::Tensor& buffer(int bucket) { return buffers_[static_cast<size_t>(bucket)]; }
+  /// Of the parameter's number in the dictionary.
+  int bucket_of(int64_t parameter) const { return places_[static_cast<size_t>(parameter)].bucket; }
+  /// Parameters in the bucket.
+  int members(int bucket) const { return members_[static_cast<size_t>(bucket)]; }
+  /// The parameter's place, in its shape and layout.
+  at::Tensor view(int64_t parameter) const;
+
+ private:
+  struct Place {
+    int bucket = 0;
+    comm::Range range;
+    std::vector<int64_t> sizes, strides;
+  };
+
+  std::vector<Place> places_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<int> members_;
+};
+
+GradientBuckets::GradientBuckets(const TensorDict& params, const BucketSizes& sizes) : places_(params.size()) {
+  std::vector<int64_t> lengths;
+  for (size_t i = params.size(); i-- > 0;) {
+    const at::Tensor& theta = params[i].value();
+    TORCH_CHECK(theta.is_non_overlapping_and_dense(), "[strategies] parameter ", params[i].key(), " has gaps");
+    const int64_t full =
+        (lengths.size() <= 1 ? sizes.first : sizes.others) / static_cast<int64_t>(theta.element_size());
+    if (lengths.empty() || lengths.back() >= full) {
+      lengths.push_back(0);
+      members_.push_back(0);
+    }
+    ++members_.back();
+    const int64_t begin = lengths.back();
+    lengths.back() += theta.numel();
+    places_[i] = {
+        static_cast<int>(lengths.size()) - 1, {begin, lengths.back()}, theta.sizes().vec(), theta.strides().vec()};
+  }
+  const auto like_gradients = params.front().value().options().requires_grad(false);
+  for (const int64_t length : lengths) buffers_.push_back(at::zeros({length}, like_gradients));
+}
+
+at::Tensor GradientBuckets::view(int64_t parameter) const {
+  const Place& place = places_[static_cast<size_t>(parameter)];
+  return comm::slice(buffers_[static_cast<size_t>(place.bucket)], place.range)
+      .as_strided(place.sizes, place.strides, place.range.begin);
+}
+
 class Ddp final : public GradientStrategy {
  public:
   Ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options)
@@ -211,33 +265,6 @@ std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, con
   check(options);
   expect_usable(replica.weights.params, options.exchange.payload);
   return std::make_unique<Ddp>(replica, ranks, options);
-}
-
-GradientBuckets::GradientBuckets(const TensorDict& params, const BucketSizes& sizes) : places_(params.size()) {
-  std::vector<int64_t> lengths;
-  for (size_t i = params.size(); i-- > 0;) {
-    const at::Tensor& theta = params[i].value();
-    TORCH_CHECK(theta.is_non_overlapping_and_dense(), "[strategies] parameter ", params[i].key(), " has gaps");
-    const int64_t full =
-        (lengths.size() <= 1 ? sizes.first : sizes.others) / static_cast<int64_t>(theta.element_size());
-    if (lengths.empty() || lengths.back() >= full) {
-      lengths.push_back(0);
-      members_.push_back(0);
-    }
-    ++members_.back();
-    const int64_t begin = lengths.back();
-    lengths.back() += theta.numel();
-    places_[i] = {
-        static_cast<int>(lengths.size()) - 1, {begin, lengths.back()}, theta.sizes().vec(), theta.strides().vec()};
-  }
-  const auto like_gradients = params.front().value().options().requires_grad(false);
-  for (const int64_t length : lengths) buffers_.push_back(at::zeros({length}, like_gradients));
-}
-
-at::Tensor GradientBuckets::view(int64_t parameter) const {
-  const Place& place = places_[static_cast<size_t>(parameter)];
-  return comm::slice(buffers_[static_cast<size_t>(place.bucket)], place.range)
-      .as_strided(place.sizes, place.strides, place.range.begin);
 }
 
 }  // namespace prunex::strategies

@@ -25,7 +25,7 @@ Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm:
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
   v_ = zeros_like(shards.rows(z_node_, mine()));
-  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1), shape()));
+  rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1), cluster()));
 }
 
 void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
@@ -118,7 +118,7 @@ void Duals::report(Exchange& exchange) const {
     exchange.rho1 += rho_[t].rho1 * share;
     exchange.rho2 += rho_[t].rho2 * share;
     exchange.converged =
-        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], shape(), options_.tolerance);
+        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], cluster(), options_.tolerance);
   }
 }
 
@@ -126,7 +126,7 @@ void Duals::adapt_penalties(const Exchange& exchange) {
   const auto next_steps = steps_of(exchange.index + 1);
   for (size_t t = 0; t < rho_.size(); ++t) {
     const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, exchange.index,
-                                           next_steps, shape());
+                                           next_steps, cluster());
     admm::rescale_dual(u_[names_[t]], rho_[t].rho1, next.rho1);
     if (at::Tensor* v = v_.find(names_[t])) admm::rescale_dual(*v, rho_[t].rho2, next.rho2);
     rho_[t] = next;

@@ -9,31 +9,10 @@
 #include "prunex/admm/updates.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/exchange/row_shards.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/strategies/strategy.h"
 
 namespace prunex::strategies {
-
-/// Where a rank's theta starts an outer iteration.
-enum class StartFrom {
-  kZ,      ///< from the global model: masks settle at any kappa
-  kTheta,  ///< from its own theta (the paper): with small kappa pruned units return through their duals
-};
-
-/// What happens to tensors outside every group (batch norm, biases, stem, classifier).
-enum class AuxTensors {
-  kAverage,  ///< plain mean over all ranks
-  kAdmm,     ///< duals and penalties like the rest; they lag
-};
-
-struct ConsensusOptions {
-  admm::PenaltyOptions penalty;  ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
-  double lambda = 0;             ///< weight decay inside Eq. 9
-  bool as_printed = false;       ///< Eq. 9 as the paper prints it
-  bool flat = false;             ///< flat consensus, the paper's "AR": one node that holds all ranks
-  StartFrom start_from = StartFrom::kZ;
-  AuxTensors aux = AuxTensors::kAverage;
-  double tolerance = 0;  ///< relative, of the residuals; 0: never stop early
-};
 
 /// One rank's share: u and the node's model are whole on every rank, v is kept of the rows of its shard alone. All
 /// tensors named `work` are whole; of them only the own shard's rows are read or written where `rows` are meant.
@@ -78,7 +57,7 @@ class Duals {
 
  private:
   int mine() const { return layout_.local_rank(); }
-  admm::Shape shape() const { return {layout_.nodes(), layout_.mean_node_size()}; }
+  admm::NodesAndRanks cluster() const { return {layout_.nodes(), layout_.mean_node_size()}; }
   void sum_norms(RailExchange& ranks);
   void report(Exchange& exchange) const;
   void adapt_penalties(const Exchange& exchange);

@@ -22,8 +22,8 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
   if (options_.overlap > 0) in_background_.emplace(ranks);
   at::NoGradGuard no_grad;
   start_equal(replica.weights, *ranks.world);
-  for (auto& z : z_.params) z.value().copy_(replica.weights.params[z.key()]);
-  for (auto& z : z_.buffers) z.value().copy_(replica.weights.buffers[z.key()]);
+  copy(z_.params, replica.weights.params);
+  copy(z_.buffers, replica.weights.buffers);
   if (options_.consensus.penalty.kappa > 0) make_duals();
   set_node_plan();
   set_terms();

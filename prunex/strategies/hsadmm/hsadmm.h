@@ -2,15 +2,75 @@
 // flat form are settings of it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "prunex/strategies/hsadmm/duals.h"
-#include "prunex/strategies/hsadmm/mask_consensus.h"
+#include "prunex/admm/residuals.h"
+#include "prunex/comm/hierarchy.h"
+#include "prunex/sparsity/projection.h"
+#include "prunex/strategies/exchange/payload.h"
+#include "prunex/strategies/strategy.h"
+#include "prunex/tensors.h"
 
 namespace prunex::strategies {
+
+enum class MaskRule {
+  kJoint,  ///< scores are summed over nodes, one common top-k: the same masks everywhere
+  kUnion,  ///< the paper: every node its own top-k; the global mask is their OR
+};
+
+/// Chooses masks from whole scores, double[size] per group: `progress` in (0, 1] of the way to the final ones. The same
+/// on every rank for the same scores.
+using UnitSelector = std::function<sparsity::Masks(const std::vector<at::Tensor>& scores, double progress)>;
+
+/// Scores the units of a whole model: double[size] per group, on the CPU; the highest survive. All ranks of `node` call
+/// together with the same parameters, without gradients; buffers may be each rank's own.
+using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
+
+/// Which scores decide the final masks.
+enum class FreezeMasks { kScores, kLastGlobal };
+
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+struct MaskOptions {
+  std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
+  sparsity::KeepSchedule keep;
+  MaskRule rule = MaskRule::kJoint;
+  UnitScorer score;                ///< null: squared norms, which need no rank to hold the whole candidate
+  UnitSelector select;             ///< null: of every group its share; else what the masks of all nodes together keep
+  int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
+  int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
+  FreezeMasks final = FreezeMasks::kScores;
+  bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
+};
+
+/// Where a rank's theta starts an outer iteration.
+enum class StartFrom {
+  kZ,      ///< from the global model: masks settle at any kappa
+  kTheta,  ///< from its own theta (the paper): with small kappa pruned units return through their duals
+};
+
+/// What happens to tensors outside every group (batch norm, biases, stem, classifier).
+enum class AuxTensors {
+  kAverage,  ///< plain mean over all ranks
+  kAdmm,     ///< duals and penalties like the rest; they lag
+};
+
+struct ConsensusOptions {
+  admm::PenaltyOptions penalty;  ///< penalty.kappa == 0 switches ADMM off: no duals, no proximal term
+  double lambda = 0;             ///< weight decay inside Eq. 9
+  bool as_printed = false;       ///< Eq. 9 as the paper prints it
+  bool flat = false;             ///< flat consensus, the paper's "AR": one node that holds all ranks
+  StartFrom start_from = StartFrom::kZ;
+  AuxTensors aux = AuxTensors::kAverage;
+  double tolerance = 0;  ///< relative, of the residuals; 0: never stop early
+};
 
 /// What an exchange is once the masks are final.
 enum class AfterFreeze {

@@ -7,7 +7,9 @@
 
 #include "prunex/strategies/exchange/background.h"
 #include "prunex/strategies/exchange/exchange_buffer.h"
+#include "prunex/strategies/hsadmm/duals.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
+#include "prunex/strategies/hsadmm/mask_consensus.h"
 
 namespace prunex::strategies {
 

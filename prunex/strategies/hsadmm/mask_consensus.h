@@ -2,46 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <vector>
 
 #include "prunex/sparsity/projection.h"
 #include "prunex/strategies/exchange/rail_exchange.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
 
 namespace prunex::strategies {
-
-enum class MaskRule {
-  kJoint,  ///< scores are summed over nodes, one common top-k: the same masks everywhere
-  kUnion,  ///< the paper: every node its own top-k; the global mask is their OR
-};
-
-/// Chooses masks from whole scores, double[size] per group: `progress` in (0, 1] of the way to the final ones. The same
-/// on every rank for the same scores.
-using UnitSelector = std::function<sparsity::Masks(const std::vector<at::Tensor>& scores, double progress)>;
-
-/// Scores the units of a whole model: double[size] per group, on the CPU; the highest survive. All ranks of `node` call
-/// together with the same parameters, without gradients; buffers may be each rank's own.
-using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
-
-/// Which scores decide the final masks.
-enum class FreezeMasks { kScores, kLastGlobal };
-
-inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-struct MaskOptions {
-  std::vector<sparsity::Group> groups;  ///< empty: nothing is pruned
-  sparsity::KeepSchedule keep;
-  MaskRule rule = MaskRule::kJoint;
-  UnitScorer score;                ///< null: squared norms, which need no rank to hold the whole candidate
-  UnitSelector select;             ///< null: of every group its share; else what the masks of all nodes together keep
-  int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
-  int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
-  FreezeMasks final = FreezeMasks::kScores;
-  bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
-};
 
 /// Keeps the node's and the global masks of all groups. Scores are double[size] per group, and a rank's share: their
 /// sum over the ranks of a node is what the node's candidate scores.

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,29 +16,12 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/strategies/dictionaries.h"
+#include "prunex/text/option.h"
 #include "prunex/train/images/division.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
-
-/// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
-uint64_t mixed(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 29);
-}
-
-uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().cpu().contiguous();
-  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
-  const size_t size = dense.nbytes();
-  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min(sizeof(word), size - at));
-    hash = mixed(hash, word);
-  }
-  return mixed(hash, size);
-}
 
 constexpr std::chrono::milliseconds kAnswersWithin{5'000};
 
@@ -168,30 +150,27 @@ std::string no_newcomers(const TrainOptions& options) {
 
 void check_elastic(const TrainOptions& options, const comm::Layout& layout) {
   if (!options.elastic) return;
-  const auto refuse = [](bool condition, const std::string& message) {
-    if (condition) throw std::invalid_argument(message);
-  };
   const bool divided = is_divided(options);
   if (!options.join.empty()) {
-    refuse(!can_join(options), "`join`: " + no_newcomers(options));
-    refuse(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
+    text::refuse_if(!can_join(options), "`join`: " + no_newcomers(options));
+    text::refuse_if(layout.nodes() != 1, fmt::format("`join`: got {}, wanted one node", comm::describe(layout)));
   }
   if (!takes_any_nodes(options)) {
     const comm::Layout wanted = shape_of(options);
-    refuse(layout.node_sizes != wanted.node_sizes || layout.sites != wanted.sites,
-           fmt::format("`nodes`, `ranks_per_node`, `sites`: got {}, the launcher started {}", comm::describe(wanted),
-                       comm::describe(layout)));
+    text::refuse_if(layout.node_sizes != wanted.node_sizes || layout.sites != wanted.sites,
+                    fmt::format("`nodes`, `ranks_per_node`, `sites`: got {}, the launcher started {}",
+                                comm::describe(wanted), comm::describe(layout)));
     return;
   }
-  refuse(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
-         fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
-                     comm::describe(layout)));
+  text::refuse_if(!layout.is_even() || layout.ranks_here() != options.ranks_per_node[0],
+                  fmt::format("`ranks_per_node`: got {}, the launcher started {}", options.ranks_per_node[0],
+                              comm::describe(layout)));
   if (!options.join.empty()) return;
-  refuse(layout.nodes() < options.min_nodes,
-         fmt::format("`min_nodes`: got {}, the launcher started {}", options.min_nodes, comm::describe(layout)));
-  refuse(divided && layout.nodes() > options.nodes,
-         fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
-                     comm::describe(layout)));
+  text::refuse_if(layout.nodes() < options.min_nodes, fmt::format("`min_nodes`: got {}, the launcher started {}",
+                                                                  options.min_nodes, comm::describe(layout)));
+  text::refuse_if(divided && layout.nodes() > options.nodes,
+                  fmt::format("`nodes`: got {}, which have images of their own; the launcher started {}", options.nodes,
+                              comm::describe(layout)));
 }
 
 namespace {
@@ -214,7 +193,7 @@ strategies::State own_copies(const strategies::State& state, const Weights& repl
 
 }  // namespace
 
-Before::Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
+ExchangeUndo::ExchangeUndo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
     : updates_(replica.updates), mean_(mean.copy()) {
   at::NoGradGuard no_grad;
   state_ = own_copies(strategy.state(), replica.weights);
@@ -222,7 +201,7 @@ Before::Before(const strategies::Strategy& strategy, const Replica& replica, con
   for (const auto& part : replica.optimizer) optimizer_.push_back(strategies::clones(part.value()));
 }
 
-void Before::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
+void ExchangeUndo::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
   at::NoGradGuard no_grad;
   strategies::restore(replica.weights.params, weights_.params, "");
   strategies::restore(replica.weights.buffers, weights_.buffers, "");
@@ -232,14 +211,6 @@ void Before::bring_back(strategies::Strategy& strategy, Replica& replica, Produc
   replica.updates = updates_;
   strategy.go_back(state_);
   mean = mean_.copy();
-}
-
-uint64_t hash_of(const TensorDict& params, const TensorDict& masks) {
-  uint64_t hash = 0;
-  for (const TensorDict* tensors : {&params, &masks}) {
-    for (const auto& item : *tensors) hash = mixed(hash, item.value());
-  }
-  return hash;
 }
 
 std::string to_json(const comm::Change& change, int64_t exchange) {

@@ -66,9 +66,9 @@ inline bool takes_any_nodes(const TrainOptions& options) {
 void check_elastic(const TrainOptions& options, const comm::Layout& layout);
 
 /// Everything that an exchange changes, copied before it.
-class Before {
+class ExchangeUndo {
  public:
-  Before(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean);
+  ExchangeUndo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean);
 
   /// Once the ranks that are left have connected anew.
   void bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const;
@@ -80,9 +80,6 @@ class Before {
   int64_t updates_;
   ProductMean mean_;
 };
-
-/// 64 bits of these contents, equal for equal ones in the same order.
-uint64_t hash_of(const TensorDict& params, const TensorDict& masks);
 
 /// One line of membership.jsonl. `exchange`: the last one that all have.
 std::string to_json(const comm::Change& change, int64_t exchange);

@@ -40,7 +40,7 @@ int64_t RankTrainer::go_back(int64_t transactions) {
   const int64_t step = transactions + 1 - summary_.exchanges;
   const auto begin = std::find_if(begins_.begin(), begins_.end(), [step](const auto& one) { return one.step == step; });
   TORCH_CHECK(begin != begins_.end(), "[train] no way back to step ", step);
-  begin->before.bring_back(*strategy_, network_.replica(), mean_);
+  begin->undo.bring_back(*strategy_, network_.replica(), mean_);
   cursor_ = begin->cursor;
   losses_ = begin->losses;
   loss_.reset();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "prunex/data/decode.h"
+#include "prunex/data/description.h"
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/data/pixels.h"

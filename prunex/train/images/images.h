@@ -7,6 +7,7 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 #include "prunex/data/load.h"
 #include "prunex/program/program.h"
 #include "prunex/train/options.h"

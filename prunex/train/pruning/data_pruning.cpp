@@ -10,7 +10,7 @@ namespace prunex::train {
 
 std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOptions& importance,
                                                    const std::vector<sparsity::Group>& groups,
-                                                   const program::Model& model, const Images& images,
+                                                   const program::Model& model, const ImageSource& images,
                                                    comm::Communicator& world) {
   TensorDict evidence;
   if (prune::needs_evidence(importance.criterion)) {
@@ -22,7 +22,7 @@ std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOption
 }
 
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
-                         int64_t steps, const Images& images, comm::Communicator& world) {
+                         int64_t steps, const ImageSource& images, comm::Communicator& world) {
   if (!prune::needs_evidence(importance.criterion)) {
     return pruner.prune(*prune::make_importance(importance, pruner.model().program.graph()), target, steps);
   }

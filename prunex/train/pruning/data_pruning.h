@@ -15,18 +15,18 @@
 namespace prunex::train {
 
 /// The images that criteria of importance see; asked for when one does.
-using Images = std::function<data::Dataset()>;
+using ImageSource = std::function<data::Dataset()>;
 
 /// Importance::score() by any criterion. Those that need evidence collect it from `images`, which is not called for the
 /// others. All ranks of `world` must call, with the same images; they score the same.
 std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOptions& importance,
                                                    const std::vector<sparsity::Group>& groups,
-                                                   const program::Model& model, const Images& images,
+                                                   const program::Model& model, const ImageSource& images,
                                                    comm::Communicator& world);
 
 /// Pruner::prune() likewise; evidence is collected anew in every step, from the network that is left then.
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
-                         int64_t steps, const Images& images, comm::Communicator& world);
+                         int64_t steps, const ImageSource& images, comm::Communicator& world);
 
 // What data says about weights, for the criteria of importance that ask for it.
 

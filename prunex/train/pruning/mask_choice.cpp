@@ -15,6 +15,7 @@
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -103,7 +104,7 @@ namespace {
 
 prune::PlanOptions plan_options(const TrainOptions& options) {
   prune::PlanOptions plan = options.pruning.plan;
-  plan.limits.round_to = options.round_to == kAutomatic ? prune::kHardwareMultiple : options.round_to;
+  plan.limits.round_to = multiple_of_units(options);
   return plan;
 }
 
@@ -174,7 +175,7 @@ bool has_shares_alone(const TrainOptions& options) {
          limits.ignore.empty();
 }
 
-void refuse(const std::string& option, const std::string& why) {
+[[noreturn]] void refuse_budget(const std::string& option, const std::string& why) {
   throw std::invalid_argument(
       fmt::format("{}: a budget for the whole network (`keep`, `scope`, `ignore`, `max_ratio`, "
                   "`layer_ratio`) {}",
@@ -187,9 +188,10 @@ strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vecto
                                    const channels::Analysis& analysis) {
   if (groups.empty() || has_shares_alone(options)) return nullptr;
   const std::string words = group_words(options);
-  if (words != "coupled" && words != "coupled-inner") refuse("`groups` " + words, "wants coupled or coupled-inner");
+  if (words != "coupled" && words != "coupled-inner")
+    refuse_budget("`groups` " + words, "wants coupled or coupled-inner");
   if (options.masks.rule != strategies::MaskRule::kJoint) {
-    refuse("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
+    refuse_budget("`mask_rule` union", "wants joint: the union of the nodes' masks would not meet it");
   }
   const auto plan = std::make_shared<const MaskPlan>(options, groups, analysis);
   return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };

@@ -8,7 +8,7 @@
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
-#include "prunex/strategies/hsadmm/mask_consensus.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/options.h"
 
 namespace prunex::train {

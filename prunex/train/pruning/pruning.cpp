@@ -91,7 +91,7 @@ bool ScheduledPruning::due(int64_t exchange) const {
 }
 
 sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
-                                    const std::optional<sparsity::Cut>& total, const Images& images,
+                                    const std::optional<sparsity::Cut>& total, const ImageSource& images,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
   if (!target_) {
@@ -104,7 +104,7 @@ sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now,
 }
 
 sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const channels::Analysis& analysis,
-                                            const Images& images, comm::Communicator& world) const {
+                                            const ImageSource& images, comm::Communicator& world) const {
   prune::Pruner pruner(now, analysis, options_.plan);
   prune_by_importance(pruner, importance_of(options_, seed_), *target_, options_.steps, images, world);
   return pruner.cut();
@@ -112,7 +112,7 @@ sparsity::Cut ScheduledPruning::cut_at_once(const program::Model& now, const cha
 
 /// So much of the way from the whole network to the target: shares, limits and costs count there.
 sparsity::Cut ScheduledPruning::cut_further(double progress, const program::Model& now,
-                                            const std::optional<sparsity::Cut>& total, const Images& images,
+                                            const std::optional<sparsity::Cut>& total, const ImageSource& images,
                                             comm::Communicator& world) const {
   const auto& groups = whole_->groups();
   const auto alive = alive_after(total, groups);

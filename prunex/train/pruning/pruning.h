@@ -46,13 +46,14 @@ class ScheduledPruning {
   /// What goes of `now`, which `analysis` is of: the network as the cuts before, together `total`, have left it.
   /// Collective.
   sparsity::Cut cut(int64_t exchange, const program::Model& now, const channels::Analysis& analysis,
-                    const std::optional<sparsity::Cut>& total, const Images& images, comm::Communicator& world) const;
+                    const std::optional<sparsity::Cut>& total, const ImageSource& images,
+                    comm::Communicator& world) const;
 
  private:
-  sparsity::Cut cut_at_once(const program::Model& now, const channels::Analysis& analysis, const Images& images,
+  sparsity::Cut cut_at_once(const program::Model& now, const channels::Analysis& analysis, const ImageSource& images,
                             comm::Communicator& world) const;
   sparsity::Cut cut_further(double progress, const program::Model& now, const std::optional<sparsity::Cut>& total,
-                            const Images& images, comm::Communicator& world) const;
+                            const ImageSource& images, comm::Communicator& world) const;
 
   ScheduledPruningOptions options_;
   uint64_t seed_;

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>

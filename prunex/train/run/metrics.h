@@ -9,7 +9,7 @@
 
 #include "prunex/comm/layout.h"
 #include "prunex/comm/traffic.h"
-#include "prunex/data/dataset.h"
+#include "prunex/data/description.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/product.h"
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "prunex/io/files.h"
 #include "prunex/say.h"

@@ -162,7 +162,7 @@ void tie_letter(Axes& axes, const Places::value_type& a, const Places::value_typ
 
 }  // namespace
 
-Product product_of(const Node& node) {
+Factors factors_of(const Node& node) {
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names) {
       if (node.find(name) != nullptr) return node.tensor(name);
@@ -180,7 +180,7 @@ void sum_over(Axes& axes, ValueId value, int64_t axis) {
 }
 
 void matmul_rule(Axes& axes, const Node& node) {
-  const auto [a, b, added] = product_of(node);
+  const auto [a, b, added] = factors_of(node);
   const ValueId output = node.outputs[0];
   if (axes.rank(a) < 2 || axes.rank(b) < 2) return axes.freeze_inputs(node, "with a vector has no rule");
   contract(axes, a, axes.rank(a) - 1, b, axes.rank(b) - 2);
