@@ -13,8 +13,8 @@ double capped(double rho, double cap) {
   return cap > 0 ? std::min(rho, cap) : rho;
 }
 
-Penalties capped(const Penalties& rho, const PenaltyOptions& options, const NodesAndRanks& cluster) {
-  return {capped(rho.rho1, options.rho1_max), cluster.nodes == 1 ? 0.0 : capped(rho.rho2, options.rho2_max)};
+Penalties capped(const Penalties& rho, const PenaltyOptions& options) {
+  return {capped(rho.rho1, options.rho1_max), capped(rho.rho2, options.rho2_max)};
 }
 
 /// The prox's pull per iteration is kappa whatever the step sizes; a tiny last step may not make rho explode.
@@ -22,7 +22,7 @@ Penalties kappa_rule(const PenaltyOptions& options, const StepSizes& steps, cons
   const double stable = options.rho1_max > 0 ? options.rho1_max : 0.05 / steps.largest;
   const double wanted = steps.sum > 0 ? options.kappa * (1 - steps.momentum) / steps.sum : stable;
   const double rho1 = std::min(wanted, stable);
-  return capped({rho1, options.rho2_ratio * cluster.ranks_per_node * rho1}, options, cluster);
+  return capped({rho1, options.rho2_ratio * cluster.ranks_per_node * rho1}, options);
 }
 
 double balanced(double rho, double primal, double dual, const PenaltyOptions& options) {
@@ -57,7 +57,7 @@ void check(const PenaltyOptions& options) {
 
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster) {
   if (options.rule == PenaltyRule::kKappa) return kappa_rule(options, steps, cluster);
-  return capped({options.rho1, options.rho2}, options, cluster);
+  return capped({options.rho1, options.rho2}, options);
 }
 
 Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
@@ -68,10 +68,10 @@ Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, co
       return kappa_rule(options, next_steps, cluster);
     case PenaltyRule::kResidual:
       return capped({balanced(now.rho1, residuals.r_intra, residuals.s_intra, options),
-                     balanced(now.rho2, residuals.r_inter, residuals.s_inter, options)},
-                    options, cluster);
+                     cluster.nodes == 1 ? now.rho2 : balanced(now.rho2, residuals.r_inter, residuals.s_inter, options)},
+                    options);
     case PenaltyRule::kGeometric:
-      return capped({now.rho1 * options.growth, now.rho2 * options.growth}, options, cluster);
+      return capped({now.rho1 * options.growth, now.rho2 * options.growth}, options);
     case PenaltyRule::kFixed:
       return now;
   }

@@ -84,7 +84,12 @@ struct StepSizes {
 /// Checks ranges; throws std::invalid_argument that names the option.
 void check(const PenaltyOptions& options);
 
-/// rho of the first iteration. On one node rho2 is 0.
+/// On a single node rho2 pulls nowhere: what Eq. 9 then has instead of it. The rules keep it for when there are more.
+inline Penalties in_force(const Penalties& rho, const NodesAndRanks& cluster) {
+  return {rho.rho1, cluster.nodes == 1 ? 0 : rho.rho2};
+}
+
+/// rho of the first iteration.
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster);
 
 /// rho of iteration k + 1 from that of iteration k and its residuals (of one tensor).

@@ -376,6 +376,15 @@ SafeTensors read_safetensors(const std::string& path) {
   return read(reader);
 }
 
+Metadata read_safetensors_metadata(const std::string& path) {
+  Reader reader(path);
+  const Header header = read_header(reader);
+  if (!header.json.contains(kMetadataName)) return {};
+  Metadata metadata = read_metadata(header.json[kMetadataName], reader);
+  take_checksums(metadata, reader);
+  return metadata;
+}
+
 SafeTensors parse_safetensors(std::string bytes, const std::string& name) {
   Reader reader(std::move(bytes), name);
   return read(reader);

@@ -26,6 +26,8 @@ void write_safetensors(const std::string& path, const TensorDict& tensors, const
 /// describes: the tensors must cover the data without gap or overlap; or if it has checksums and a byte has changed:
 /// the line names the tensor. The metadata is without the checksums.
 SafeTensors read_safetensors(const std::string& path);
+/// Its metadata, for which the header is read alone.
+Metadata read_safetensors_metadata(const std::string& path);
 
 /// The same in memory. `name`: what errors call it.
 std::string to_safetensors(const TensorDict& tensors, const Metadata& metadata = {});

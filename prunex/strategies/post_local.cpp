@@ -32,6 +32,9 @@ class PostLocal final : public Strategy {
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     now_->load(state, cut, replica);
   }
+  void note_loss() override {
+    if (now_) now_->note_loss();
+  }
   void go_back(const State& before) override {
     const bool behind_switch = before.global["progress"][0].item<int64_t>() < switch_after_;
     if (behind_switch && !(now_ && now_->in_step())) become(make_first_again_);

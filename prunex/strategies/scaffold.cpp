@@ -128,6 +128,7 @@ void Scaffold::update_controls() {
   clock_.end("intra", static_cast<size_t>(controls_.nbytes()));
   controls_.mean_over_nodes(c_, clock_);
   copy(c_, controls_.tensors());
+  if (rate_sum_ == 0) copy(c_node_, c_);  // it has no gradient of its own yet, and goes the way of all
   set_correction();
 }
 

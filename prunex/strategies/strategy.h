@@ -113,6 +113,8 @@ class Strategy {
   /// ranks have been made anew meanwhile, where they were, for the nodes that are left; what those that are gone had is
   /// gone. The replica is the caller's.
   virtual void go_back(const State& before) = 0;
+  /// Nodes are gone, and with them what only they had. On all ranks that are left, their groups made anew.
+  virtual void note_loss() {}
 };
 
 using StrategyMaker = std::function<std::unique_ptr<Strategy>(Replica&)>;

@@ -15,14 +15,14 @@
 namespace prunex::train {
 namespace {
 
-/// Numbers of the whole network that an exchange carries.
-strategies::EntryCounts counts_of(const Weights& weights, bool gradients) {
+/// Numbers of the whole network that an exchange carries: statistics, too, unless it carries gradients or is rounded.
+strategies::EntryCounts counts_of(const Weights& weights, bool params_alone) {
   strategies::EntryCounts counts;
   for (const auto& item : weights.params) {
     (item.value().dim() > 1 ? counts.weights : counts.vectors) += item.value().numel();
   }
   for (const auto& item : weights.buffers) {
-    if (!gradients && item.value().is_floating_point()) counts.vectors += item.value().numel();
+    if (!params_alone && item.value().is_floating_point()) counts.vectors += item.value().numel();
   }
   return counts;
 }
@@ -30,7 +30,7 @@ strategies::EntryCounts counts_of(const Weights& weights, bool gradients) {
 /// As a ring over the nodes sends it, like the exchanges' bound.
 int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
   const strategies::Codec codec(options.exchange.payload);
-  int64_t payload = codec.bytes(counts_of(weights, gradients));
+  int64_t payload = codec.bytes(counts_of(weights, gradients || codec.payload() != strategies::Payload::kFp32));
   if (facts_of(options.strategy).controls) payload += codec.bytes(counts_of(weights, true));  // as many as gradients
   return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
 }

@@ -128,12 +128,15 @@ void RankTrainer::end() {
     run_->write_trace();
     run_->finish();
   };
+  if (!elastic_) return work();
+  const ExchangeUndo undo(*strategy_, network_.replica(), mean_);
   for (;;) {
     try {
       return work();
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
       regroup();
+      undo.bring_back(*strategy_, network_.replica(), mean_);  // not all may have finished it
     }
   }
 }

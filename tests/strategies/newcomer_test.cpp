@@ -176,8 +176,10 @@ TEST(SlowNodes, AgreeOnTheMinimumOfAll) {
   });
 }
 
+enum class Goes { kOn, kBack, kOnFromAState };
+
 /// What a lost node's v has left the others with is forgotten where nothing is sent, and made good by Eq. 13 elsewhere.
-void expect_sum_of_duals_without_a_node(bool goes_back) {
+void expect_sum_of_duals_without_a_node(Goes goes) {
   const HsadmmOptions options = restless_options(MaskRule::kUnion);
   constexpr int64_t kBefore = 15;  // steps
   const auto others = comm::make_memory_store();
@@ -186,7 +188,7 @@ void expect_sum_of_duals_without_a_node(bool goes_back) {
     const int node = ranks.layout.rank;
     const SmallProblem problem(node);
     Replica replica = problem.initial_replica();
-    const auto strategy = make_hsadmm(replica, ranks, options);
+    auto strategy = make_hsadmm(replica, ranks, options);
     const auto train = [&](int64_t step) {
       problem.train(replica, strategy->local_terms(), step, step);
       strategy->after_update(replica, step);
@@ -199,7 +201,13 @@ void expect_sum_of_duals_without_a_node(bool goes_back) {
     const auto connect = ranks.connect_others;
     comm::Hierarchy left = connect({{1, 1}, node}, *others, std::chrono::minutes(1));
     std::swap(ranks, left);  // what the ranks had is open until all are done
-    if (goes_back) strategy->go_back(copy);
+    if (goes == Goes::kOnFromAState) {
+      strategy = make_hsadmm(replica, ranks, options);
+      strategy->load(copy, nullptr, replica);
+    } else {
+      strategy->note_loss();
+    }
+    if (goes == Goes::kBack) strategy->go_back(copy);
     for (int64_t step = kBefore + 1; step <= kBefore + options.local.steps; ++step) train(step);
     after[static_cast<size_t>(node)] = clones(strategy->state().rank);
     ranks.world->barrier();
@@ -213,10 +221,12 @@ void expect_sum_of_duals_without_a_node(bool goes_back) {
   EXPECT_GT(off, 0.01);
 }
 
-// A node is lost in an exchange, which is undone, or behind one that the others have.
+// A node is lost in an exchange, which is undone, or behind one that the others have, or between two parts of a run.
 TEST(LostNodes, LeaveTheSumOfTheOthersDualsAtZero) {
-  expect_sum_of_duals_without_a_node(true);
-  expect_sum_of_duals_without_a_node(false);
+  for (const Goes goes : {Goes::kBack, Goes::kOn, Goes::kOnFromAState}) {
+    SCOPED_TRACE(static_cast<int>(goes));
+    expect_sum_of_duals_without_a_node(goes);
+  }
 }
 
 }  // namespace

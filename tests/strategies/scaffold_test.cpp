@@ -206,6 +206,11 @@ TEST(Scaffold, WhoHasJustJoinedCountsForNothing) {
   const auto three = run_steps(comm::Layout::even(3, 2), scaffold(), {.steps = kScaffoldLocalSteps, .newcomers = 1});
   expect_equal_states(two[0].back(), three[0].back(), 1e-12);
   EXPECT_EQ(worst_gap(three[0].back().theta, three[5].back().theta), 0);
+  for (const auto& item : three[5].back().state) {
+    if (!item.key().starts_with("c/")) continue;
+    EXPECT_TRUE(three[5].back().state["c_node/" + item.key().substr(2)].equal(item.value())) << item.key();
+    EXPECT_GT(item.value().abs().max().item<double>(), 0) << item.key();
+  }
 }
 
 }  // namespace

@@ -248,6 +248,46 @@ TEST_F(Checkpointing, ThatHasFilesOfOtherRanksAloneIsLeftForThem) {
   });
 }
 
+/// Of `nodes` nodes of one rank each, on one disk.
+TEST_F(Checkpointing, OfAnElasticRunIsNotWholeWithoutTheShareOfANodeThatTookPart) {
+  const auto on = [&](int nodes, const auto& call) {
+    comm::run_ranks(nodes, 1, [&](comm::Hierarchy& ranks) {
+      Checkpoints checkpoints(scratch_.path(), kConfig, ranks, true);
+      call(checkpoints, ranks.layout.rank);
+    });
+  };
+  const auto save_by = [&](int nodes, int64_t exchange, double value) {
+    on(nodes, [&](Checkpoints& checkpoints, int rank) {
+      Checkpoint checkpoint = made_up(exchange);
+      checkpoint.product["w"].fill_(value);
+      checkpoint.rank["u/w"].fill_(value + rank);
+      EXPECT_EQ(checkpoints.save(checkpoint), std::nullopt);
+    });
+  };
+  /// The exchange that all go on from, and the last rank's own.
+  const auto load_by = [&](int nodes) {
+    std::pair<int64_t, double> loaded;
+    on(nodes, [&](Checkpoints& checkpoints, int rank) {
+      const Checkpoint checkpoint = checkpoints.load(0);
+      if (rank == nodes - 1) loaded = {checkpoint.exchange, checkpoint.rank["u/w"][0].item<double>()};
+    });
+    return loaded;
+  };
+  save_by(3, 10, 100);
+  save_by(3, 20, 200);
+  EXPECT_EQ(load_by(3), std::pair(int64_t{20}, 202.0));
+  EXPECT_EQ(load_by(2), std::pair(int64_t{20}, 201.0));
+  EXPECT_EQ(load_by(4), std::pair(int64_t{20}, 0.0));  // as one that has just joined
+  // a run that went on from 10 on two nodes; what the third had at 20 is of the run before
+  save_by(2, 20, 300);
+  EXPECT_EQ(load_by(3), std::pair(int64_t{20}, 0.0));
+  // all ranks were killed in the middle of a save
+  save_by(2, 30, 400);
+  fs::remove(file(30, "rank-1.safetensors"));
+  fs::remove(file(30, "node-1.safetensors"));
+  EXPECT_EQ(load_by(2), std::pair(int64_t{20}, 301.0));
+}
+
 TEST_F(Checkpointing, ADirectoryIsTakenThatHoldsMoreThanARunBeginsWith) {
   const auto is_taken = [&](const std::string& directory) {
     bool taken = false;

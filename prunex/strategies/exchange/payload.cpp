@@ -271,7 +271,15 @@ void compressed_mean(comm::Communicator& group, const Codec& codec, at::Tensor& 
               "[strategies] compressed mean of ", buffer.scalar_type(), " ", buffer.sizes());
   TORCH_CHECK(buffer.numel() == counts.size(), "[strategies] compressed mean of ", buffer.numel(), " entries, not ",
               counts.size());
-  if (group.size() == 1 || buffer.numel() == 0) return;
+  if (buffer.numel() == 0) return;
+  if (group.size() == 1) {  // the others are gone: what it owes them is its own
+    if (feedback == nullptr) return;
+    for (at::Tensor left : {feedback->sent, feedback->returned}) {
+      buffer.add_(left);
+      left.zero_();
+    }
+    return;
+  }
   MeanExchange(group, codec, buffer, counts, feedback).run();
 }
 

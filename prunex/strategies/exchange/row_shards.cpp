@@ -107,9 +107,10 @@ sparsity::Cut RowShards::rows(const sparsity::Cut& cut, int shard) const {
   sparsity::Cut result;
   for (const auto& [name, whole] : cut.tensors) {
     const auto known = first_rows_.find(name);
-    if (known == first_rows_.end() || whole.shape.empty()) continue;
+    if (known == first_rows_.end()) continue;
     const auto mine = range(name, shard);
     auto& own = result.tensors[name] = whole;
+    if (own.shape.empty()) own.shape.push_back(1);  // without dimensions it counts as one row
     own.shape[0] = mine.size();
     const auto kept = own.kept.find(0);
     if (kept == own.kept.end()) continue;

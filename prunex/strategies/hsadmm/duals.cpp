@@ -35,16 +35,15 @@ void Duals::update_candidate(const TensorDict& work, const TensorDict& z) {
   for (size_t t = 0; t < names_.size(); ++t) {
     at::Tensor* sum = sums.find(names_[t]);
     if (sum == nullptr) continue;
+    const auto [rho1, rho2] = rho(t);
     if (options_.as_printed) {
-      admm::update_node_candidate_as_printed(*sum, z_node_rows[names_[t]], v_[names_[t]], rho_[t].rho1, rho_[t].rho2,
+      admm::update_node_candidate_as_printed(*sum, z_node_rows[names_[t]], v_[names_[t]], rho1, rho2,
                                              options_.lambda / layout_.nodes());
       continue;
     }
-    admm::update_node_candidate(*sum, z_rows[names_[t]], v_[names_[t]],
-                                {.rho1 = rho_[t].rho1,
-                                 .rho2 = rho_[t].rho2 * ranks / layout_.mean_node_size(),
-                                 .ranks = ranks,
-                                 .lambda = options_.lambda});
+    admm::update_node_candidate(
+        *sum, z_rows[names_[t]], v_[names_[t]],
+        {.rho1 = rho1, .rho2 = rho2 * ranks / layout_.mean_node_size(), .ranks = ranks, .lambda = options_.lambda});
   }
 }
 
@@ -90,7 +89,7 @@ void Duals::note_z(const std::string& name, const at::Tensor& before, const at::
 void Duals::finish(RailExchange& ranks, Exchange& exchange) {
   reader_.read();
   std::vector<admm::Residuals> own;
-  for (size_t t = 0; t < norms_.size(); ++t) own.push_back(admm::residuals_of(norms_[t], rho_[t]));
+  for (size_t t = 0; t < norms_.size(); ++t) own.push_back(admm::residuals_of(norms_[t], rho(t)));
   exchange.own = admm::combined(own);
   sum_norms(ranks);
   report(exchange);
@@ -113,12 +112,12 @@ void Duals::report(Exchange& exchange) const {
   exchange.converged = tests_convergence() && !norms_.empty();
   const double share = 1.0 / static_cast<double>(norms_.size());
   for (size_t t = 0; t < norms_.size(); ++t) {
-    const auto residuals = admm::residuals_of(norms_[t], rho_[t]);
+    const auto residuals = admm::residuals_of(norms_[t], rho(t));
     exchange.residuals.emplace_back(names_[t], residuals);
-    exchange.rho1 += rho_[t].rho1 * share;
-    exchange.rho2 += rho_[t].rho2 * share;
+    exchange.rho1 += rho(t).rho1 * share;
+    exchange.rho2 += rho(t).rho2 * share;
     exchange.converged =
-        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho_[t], cluster(), options_.tolerance);
+        exchange.converged && admm::below_tolerance(norms_[t], residuals, rho(t), cluster(), options_.tolerance);
   }
 }
 

@@ -58,6 +58,7 @@ class Duals {
  private:
   int mine() const { return layout_.local_rank(); }
   admm::NodesAndRanks cluster() const { return {layout_.nodes(), layout_.mean_node_size()}; }
+  admm::Penalties rho(size_t t) const { return admm::in_force(rho_[t], cluster()); }
   void sum_norms(RailExchange& ranks);
   void report(Exchange& exchange) const;
   void adapt_penalties(const Exchange& exchange);
@@ -71,8 +72,8 @@ class Duals {
   std::vector<std::string> names_;
   double largest_rate_ = 0;  // learning rate of the whole run
   TensorDict u_, z_node_;
-  TensorDict v_;  // rows
-  std::vector<admm::Penalties> rho_;
+  TensorDict v_;                           // rows
+  std::vector<admm::Penalties> rho_;       // kept where they are not in force, too
   std::vector<admm::SquaredNorms> norms_;  // of this exchange: this rank's, then the sums over ranks
   admm::NormReader reader_;                // of those that are still on a device
 };

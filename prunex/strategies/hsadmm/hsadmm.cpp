@@ -16,7 +16,6 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
       ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
       masks_(options_.masks),
       k_(options_.local.exchanges_before),
-      nodes_(ranks_.layout().nodes()),
       z_{clones(replica.weights.params), clones(replica.weights.buffers)},
       work_(z_, options_.exchange, ranks_) {
   if (options_.overlap > 0) in_background_.emplace(ranks);
@@ -39,7 +38,6 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   if (flight_ && step == flight_->end) return land(replica);
   if (!ends_interval(step, options_.local.steps, options_.local.total_steps)) return {};
   ++k_;
-  lost_nodes_ |= ranks_.layout().nodes() < std::exchange(nodes_, ranks_.layout().nodes());
   clock_.restart();
   const bool averages = frozen_ && !duals_;
   if (averages && options_.lands_at(step) > step) {

@@ -33,6 +33,7 @@ State Hsadmm::state() const {
   masks_.save(state);
   state.global.insert("progress",
                       at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
+  state.global.insert("nodes", at::tensor({int64_t{ranks_.layout().nodes()}}, at::kLong));
   if (duals_) duals_->save(state);
   work_.save(state);
   return state;
@@ -76,6 +77,7 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   restore_progress(state);
   if (cut_before != nullptr) cut(*cut_before, replica);
   restore_tensors(state);
+  if (saved_numbers<int64_t, 1>(state.global, "nodes")[0] > ranks_.layout().nodes()) note_loss();
 }
 
 }  // namespace prunex::strategies

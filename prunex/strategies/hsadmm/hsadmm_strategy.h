@@ -26,6 +26,7 @@ class Hsadmm final : public Strategy {
   void cut(const sparsity::Cut& cut, Replica& replica) override;
   State state() const override;
   void go_back(const State& before) override;
+  void note_loss() override { lost_nodes_ = true; }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
 
  private:
@@ -67,8 +68,7 @@ class Hsadmm final : public Strategy {
   int64_t k_ = 0;
   bool frozen_ = false;
   bool is_cut_ = false;      // masks and groups are those of the network before
-  int nodes_ = 1;            // when the last exchange began
-  bool lost_nodes_ = false;  // since the last one that ended
+  bool lost_nodes_ = false;  // since the last exchange that ended
 
   Weights z_;
   TensorDict outer_;  // b of the outer step; empty before the first

@@ -72,6 +72,7 @@ void RankTrainer::admit() {
 
 /// The groups are others. A loss costs the local steps since the last exchange that counts.
 void RankTrainer::go_on(const comm::Change& change) {
+  if (!change.lost.empty()) strategy_->note_loss();
   moved_ = {};
   const bool counts = change.transactions > transactions_up_to(steps_made_);  // the exchange that is under way
   const int64_t exchange = summary_.exchanges + (counts ? 1 : 0);

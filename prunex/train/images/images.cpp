@@ -20,7 +20,7 @@ constexpr int kAllNodes = -1;
 
 std::optional<std::string> text_in_weights(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  const auto metadata = io::read_safetensors(path).metadata;
+  const auto metadata = io::read_safetensors_metadata(path);
   const auto found = metadata.find(data::kDescriptionName);
   return found == metadata.end() ? std::nullopt : std::optional(found->second);
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -15,8 +16,10 @@
 
 #include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/text/option.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/options.h"
+#include "prunex/train/over_ranks.h"
 
 namespace prunex::train {
 namespace {
@@ -25,6 +28,9 @@ namespace fs = std::filesystem;
 using strategies::State;
 
 constexpr int64_t kNone = 0;
+
+// Entries of metadata: what tells the files of one save from those of another, and of z how many nodes took part.
+constexpr const char *kSaved = "saved", *kNodes = "nodes";
 
 /// Exchanges with a folder of their own, ascending.
 std::vector<int64_t> exchanges_in(const std::string& directory) {
@@ -70,6 +76,18 @@ bool has_all_kinds(const std::string& folder) {
     if (name.ends_with(".safetensors")) kinds.insert(name.substr(0, name.find_first_of("-.")));
   }
   return kinds == std::set<std::string>{"node", "rank", "z"};
+}
+
+/// An entry of a file's metadata; "" if the file or the entry is missing, nothing if it is damaged.
+std::optional<std::string> entry_in(const std::string& path, const std::string& key) {
+  if (!fs::exists(path)) return "";
+  try {
+    const auto metadata = io::read_safetensors_metadata(path);
+    const auto found = metadata.find(key);
+    return found == metadata.end() ? "" : found->second;
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
 }
 
 /// Of a node that has just joined: z instead of what another rank had trained, the mean control variate instead of
@@ -137,14 +155,25 @@ std::string Checkpoints::rank_file(int64_t exchange, int rank) const {
 }
 
 bool Checkpoints::has_own(int64_t exchange) const {
-  const auto& layout = ranks_.layout;
-  return fs::exists(node_file(exchange, layout.node())) && fs::exists(rank_file(exchange, layout.rank));
+  return has_share(exchange, ranks_.layout.node(), ranks_.layout.rank);
+}
+
+/// Written with the z that is here: a run that went on from an earlier one may have left a folder of this name. A file
+/// that is damaged counts, so that load() names it.
+bool Checkpoints::has_share(int64_t exchange, int node, int rank) const {
+  const auto saved = entry_in(product_file(exchange), kSaved);
+  const auto is_of_it = [&](const std::string& path) {
+    const auto own = entry_in(path, kSaved);
+    return fs::exists(path) && (!own || !saved || *own == *saved);
+  };
+  return is_of_it(node_file(exchange, node)) && is_of_it(rank_file(exchange, rank));
 }
 
 std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const std::string& problem) {
   std::string why = problem;
+  const std::string saved = name_of_save(checkpoint.product);
   try {
-    if (why.empty()) write_files(checkpoint);
+    if (why.empty()) write_files(checkpoint, saved);
   } catch (const std::runtime_error& error) {
     why = error.what();
   }
@@ -161,6 +190,15 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
   }
   remove(checkpoint.exchange);
   return first ? why : "";
+}
+
+/// The same on all ranks, another one for another z.
+std::string Checkpoints::name_of_save(const TensorDict& product) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  const bool says = ranks_.layout.rank == 0;
+  at::Tensor hash = at::full({1}, says ? std::bit_cast<int64_t>(hash_of(product, TensorDict())) : kLeast, at::kLong);
+  ranks_.world->all_reduce(hash, comm::Reduce::kMax);
+  return fmt::format("{:016x}", std::bit_cast<uint64_t>(hash.item<int64_t>()));
 }
 
 /// `first`: whether this rank is the first that has one.
@@ -196,14 +234,15 @@ bool Checkpoints::is_taken() const {
   return !has_config() || fs::exists(directory_) || is_done(run);
 }
 
-void Checkpoints::write_files(const Checkpoint& checkpoint) const {
+void Checkpoints::write_files(const Checkpoint& checkpoint, const std::string& saved) const {
   const int64_t k = checkpoint.exchange;
   fs::create_directories(folder(k));
-  const io::Metadata metadata{{"config", config_}, {"exchange", std::to_string(k)}};
+  const io::Metadata metadata{{"config", config_}, {"exchange", std::to_string(k)}, {kSaved, saved}};
   if (ranks_.layout.local_rank() == 0) {
     io::Metadata with_progress = metadata;
     with_progress["structure"] = checkpoint.structure;
     with_progress["progress"] = checkpoint.progress;
+    with_progress[kNodes] = std::to_string(ranks_.layout.nodes());
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
     io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
     // resuming reads it on every machine, and the run's own is where rank 0 is
@@ -248,10 +287,14 @@ bool Checkpoints::is_whole(int64_t exchange) const {
   return has_all_kinds(folder(exchange));
 }
 
+/// A node that did not take part begins with what node 0 has; without the share of one that did, nothing is whole.
 bool Checkpoints::complete_here(int64_t exchange) const {
-  if (!fs::exists(product_file(exchange))) return false;
-  const bool others = fs::exists(node_file(exchange, 0)) && fs::exists(rank_file(exchange, ranks_.layout.local_rank()));
-  return has_own(exchange) || (elastic_ && others);
+  const std::string product = product_file(exchange);
+  if (!fs::exists(product)) return false;
+  if (has_own(exchange)) return true;
+  const std::string nodes = entry_in(product, kNodes).value_or("");
+  const bool took_part = text::number_in<int64_t>(nodes).value_or(0) > ranks_.layout.node();
+  return elastic_ && !took_part && has_share(exchange, 0, ranks_.layout.local_rank());
 }
 
 int64_t Checkpoints::newest_here(int64_t at_most) const {

@@ -37,8 +37,8 @@ const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& n
 class Checkpoints {
  public:
   /// `config`: the resolved options, as lines `name = value`; a run goes on only from a checkpoint with the same ones.
-  /// `elastic`: of any number of nodes. A rank without a share of its own begins as one that has just joined: with z,
-  /// and nothing of its own.
+  /// `elastic`: of any number of nodes. Ranks of a node that did not take part in it begin as of one that has just
+  /// joined: with z, and nothing of their own.
   Checkpoints(std::string run_directory, std::string config, comm::Hierarchy& ranks, bool elastic = false);
 
   /// Whether this machine has something else in the run's directory than what rank 0 of a run that begins puts there.
@@ -64,12 +64,14 @@ class Checkpoints {
   std::string node_file(int64_t exchange, int node) const;
   std::string rank_file(int64_t exchange, int rank) const;
   bool has_own(int64_t exchange) const;
+  bool has_share(int64_t exchange, int node, int rank) const;
   std::string product_file(int64_t exchange) const;
   void check_options() const;
   bool complete_here(int64_t exchange) const;
   int64_t newest_here(int64_t at_most) const;
   int64_t smallest(int64_t mine);
-  void write_files(const Checkpoint& checkpoint) const;
+  std::string name_of_save(const TensorDict& product);
+  void write_files(const Checkpoint& checkpoint, const std::string& saved) const;
   bool anyone_has(const std::string& problem, bool& first);
   bool is_whole(int64_t exchange) const;
   void remove(int64_t exchange) const;
