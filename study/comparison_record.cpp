@@ -124,11 +124,14 @@ void ComparisonRecord::forget(const std::string& name) {
   for (auto& [kind, entries] : entries_) {
     std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });
   }
+  forgotten_.insert(name);
 }
 
-void ComparisonRecord::remove(const std::string& name) {
-  forget(name);
-  fs::remove_all(fs::path(directory_) / name);
+void ComparisonRecord::remove_forgotten(const ordered_json& head) {
+  if (forgotten_.empty()) return;
+  for (const auto& name : forgotten_) fs::remove_all(fs::path(directory_) / name);
+  forgotten_.clear();
+  write(head);
 }
 
 void ComparisonRecord::remove(const Job& job) {
@@ -160,7 +163,7 @@ JobState ComparisonRecord::state_of(const Job& job) const {
 
 bool ComparisonRecord::is_stale(const Job& job) const {
   const auto* entry = find(job);
-  if (entry == nullptr) return fs::exists(path_of(job));
+  if (entry == nullptr) return !is_forgotten(job.name) && fs::exists(path_of(job));
   return entry->at("options") != options_json(job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
 }
 

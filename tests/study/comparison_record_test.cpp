@@ -200,6 +200,23 @@ TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
   EXPECT_TRUE(ComparisonRecord(scratch / "out").is_stale(job));
 }
 
+TEST(ComparisonRecord, WhatIsForgottenIsThereUntilItIsRemoved) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
+  ComparisonRecord record(scratch / "out");
+  finish(record, job, 0.4);
+  record.note(job, JobState::kDone);
+  record.write({{"version", "0"}});
+  record.forget("a");
+  EXPECT_EQ(record.state_of(job), JobState::kWaiting);
+  EXPECT_FALSE(record.is_stale(job));
+  EXPECT_TRUE(std::filesystem::exists(record.path_of(job)));
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kDone);
+  record.remove_forgotten({{"version", "0"}});
+  EXPECT_FALSE(std::filesystem::exists(record.path_of(job)));
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kWaiting);
+}
+
 TEST(ComparisonRecord, ABrokenFileIsRefused) {
   const Scratch scratch;
   write_text(scratch / "out/compare.json", "{\"runs\"");
