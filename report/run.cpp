@@ -136,6 +136,7 @@ constexpr Field<Summary, int64_t> kSummaryCounts[] = {
     {"samples", &Summary::samples},
     {"parameters_dense", &Summary::parameters_dense},
     {"parameters_compact", &Summary::parameters_compact},
+    {"macs_dense", &Summary::macs_dense},
     {"macs_compact", &Summary::macs_compact},
     {"inter_node_bytes", &Summary::inter_node_bytes},
     {"inter_node_bytes_bound", &Summary::inter_node_bytes_bound},

@@ -98,7 +98,8 @@ struct Summary {
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images
-  int64_t parameters_dense = 0, parameters_compact = 0, macs_compact = 0;
+  int64_t parameters_dense = 0, parameters_compact = 0;
+  int64_t macs_dense = 0, macs_compact = 0;  ///< of an image; dense: before cuts
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
   std::vector<std::string> gpus;  ///< names; empty where it computed on processors

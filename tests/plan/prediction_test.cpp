@@ -239,6 +239,12 @@ TEST(Recorded, SaysWhyNothingCanBeTold) {
   refused(old, "which bytes were gathered");
 }
 
+TEST(Recorded, NodesMayBeListedOneByOne) {
+  auto run = tests::recorded_run("diloco");
+  run.options["ranks-per-node"] = "1,1";
+  EXPECT_EQ(Taken(run).recorded.ranks, 2);
+}
+
 TEST(Prediction, OfPostLocalSgdKeepsItsInterval) {
   auto run = tests::recorded_run("local_sgd");
   run.options["local-after"] = "1";
