@@ -55,6 +55,7 @@ void check_usable(const report::Variant& variant) {
          "it begins with another run's network, whose time and bytes are in that run's record");
   refuse(run.nodes() < 2 || run.summary->inter_node_bytes == 0,
          "it ran on one node, which sends nothing: wanted a run of two nodes, which may be one machine (--nodes 2)");
+  refuse(run.has_unknown_preset, "its record does not say what its preset set: wanted its directory, or a new run");
   refuse(!has_equal_nodes(run), "its nodes had different numbers of ranks");
   refuse(run.summary->steps == 0 || run.summary->exchanges == 0 || run.summary->samples == 0,
          "its summary has no steps, exchanges or images");

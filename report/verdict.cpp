@@ -189,7 +189,8 @@ const Variant* reference(const Task& task) {
   for (const auto& variant : task.variants) {
     const Spread accuracy = over_seeds(variant, accuracy_of);
     const std::pair has{accuracy.count, accuracy.mean};
-    if (variant.strategy() != "ddp" || accuracy.count == 0 || has <= most) continue;
+    const bool is_ddp = variant.strategy() == "ddp" && !variant.is_later_stage();
+    if (!is_ddp || accuracy.count == 0 || has <= most) continue;
     best = &variant;
     most = has;
   }

@@ -15,6 +15,8 @@
 #include "prunex/io/files.h"
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
+#include "prunex/text/settings.h"
+#include "prunex/train/options.h"
 #include "report/run.h"
 
 namespace prunex::study {
@@ -83,6 +85,20 @@ ordered_json options_json(const Job& job) {
   for (const auto& [name, value] : job.options) options[name] = value;
   for (const auto& [key, run] : job.taken_from) options[key] = fs::path(run).parent_path().string();
   return options;
+}
+
+/// What the job's preset sets of the options that it does not say.
+ordered_json preset_json(const Job& job) {
+  train::TrainOptions options;
+  text::OptionList list = train::describe(options);
+  for (const auto& [name, value] : job.options) list.find(name)->set(text::word_of(value));
+  train::apply_preset(list, options);
+  ordered_json set = ordered_json::object();
+  for (const auto& option : list.all()) {
+    const std::string value = option.value.write ? option.value.write() : "";
+    if (!option.given && value != option.usual) set[option.name] = text::toml_of(value);
+  }
+  return set;
 }
 
 }  // namespace
@@ -210,6 +226,7 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   entry["state"] = name_of(state);
   if (!what.empty()) entry["error"] = what;
   entry["options"] = options_json(job);
+  if (job.options.contains("preset")) entry["preset_options"] = preset_json(job);
   if (const auto maker = maker_of(job, state); maker.is_object()) entry.update(maker);
   if (job.kind == JobKind::kTiming && !sitting_.empty()) entry["sitting"] = sitting_;
   if (state == JobState::kDone) {

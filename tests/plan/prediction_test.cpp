@@ -231,6 +231,9 @@ TEST(Recorded, SaysWhyNothingCanBeTold) {
   auto unfinished = tests::recorded_run("diloco");
   unfinished.summary.reset();
   refused(unfinished, "no run of it is finished");
+  auto preset = tests::recorded_run("diloco");
+  preset.has_unknown_preset = true;
+  refused(preset, "does not say what its preset set");
   auto uneven = tests::recorded_run("diloco");
   uneven.options["ranks-per-node"] = "2,1";
   refused(uneven, "different numbers of ranks");

@@ -237,6 +237,17 @@ TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   EXPECT_EQ(found.checks[0].measured, 5);
 }
 
+TEST(FindRuns, RecordsOlderThanTheirPresetsAreReadAndMarked) {
+  const Scratch scratch;
+  tests::write_text(scratch / "compare.json", R"({"runs": [{"name": "a", "directory": "a/0", "state": "done",
+    "options": {"preset": "\"slow-link\""}, "summary": {"accuracy": 0.25, "strategy": "diloco", "local_steps": 40}}],
+    "pilots": []})");
+  const auto run = find_runs({scratch.path()}).runs.at(0);
+  EXPECT_TRUE(run.has_unknown_preset);
+  EXPECT_EQ(run.option("strategy"), "diloco");
+  EXPECT_EQ(run.option("local-steps"), "40");
+}
+
 // A comparison goes on elsewhere: of some runs the directory is there, with every option in config.toml, of others the
 // record alone, with those of the comparison's file.
 TEST(FindRuns, RecordedAndPresentRunsOfOneNameAreOneVariant) {

@@ -83,6 +83,14 @@ TEST(Verdict, WhatBeginsWithAnotherRunsNetworkDoesNotCompete) {
   EXPECT_THAT(runs.verdict().at(1), HasSubstr("first"));
 }
 
+TEST(Verdict, WhatBeginsWithAnotherRunsNetworkIsNoReference) {
+  Runs runs;
+  runs.add("ddp", "ddp", {0.80});
+  runs.add("second", "ddp", {0.90}, 10);
+  runs.of("second").declared = {{"model-of", "ddp"}, {"strategy", "ddp"}};
+  EXPECT_EQ(reference(runs.task())->name, "ddp");
+}
+
 TEST(Verdict, OfOneSeedIsDoubted) {
   Runs runs;
   runs.add("ddp", "ddp", {0.80});
