@@ -102,7 +102,8 @@ Section section_of(const Task& task, const std::string& folder) {
           "pairs "
           "of equal seeds where there are two or more, holds 0; each pair by itself. Bytes: counted, sent by one node, "
           "per training image; times fewer than averaging fp32 gradients in every one of the same steps "
-          "(inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and exchanges on the runs' "
+          "(inter_node_bytes_ddp). Seconds (s), of the whole run, at a bandwidth: computed. Measured: training and "
+          "exchanges on the runs' "
           "own machine. Parameters and multiply-accumulates (MACs): of the product. A line before a name is the one in "
           "the plots, at most six of which have colours.",
       .differences = difference_figure(task),

@@ -111,6 +111,16 @@ TEST(Verdict, CountsBytesAndParametersAgainstTheNextAndAgainstDdp) {
   EXPECT_EQ(verdict.at(3), "Smallest network: least, 40 parameters (accuracy 60 %), 2.5 times smaller than ddp.");
 }
 
+TEST(Verdict, TimesAreThoseOfAnImage) {
+  Runs runs;  // 10 s for 100 images and for 20
+  runs.add("ddp", "ddp", {0.8});
+  runs.add("short", "hsadmm", {0.3});
+  runs.of("short").summary->samples = 20;
+  EXPECT_THAT(runs.verdict().at(2), HasSubstr("100 Mbit/s, computed: ddp, 100 ms per image"));
+  for (const char* name : {"ddp", "short"}) runs.of(name).summary->inter_node_bytes = 0;
+  EXPECT_THAT(runs.verdict().at(1), HasSubstr("Shortest measured training: ddp, 100 ms per image"));
+}
+
 TEST(Verdict, OfEqualCountsNamesOneAndCountsTheOthers) {
   Runs runs;
   for (const char* name : {"a", "b", "c"}) runs.add(name, name, {0.8});
