@@ -98,6 +98,7 @@ class Finder {
       if (found.runs[i].name != name) continue;
       found.runs[i].timed = timed;
       found.runs[i].sitting = word(entry, "sitting");
+      found.runs[i].timed_on = word(entry, "processor");
     }
   }
 

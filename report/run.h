@@ -147,6 +147,7 @@ struct Run {
   std::string processor, commit;  ///< likewise
   std::string prunex, libtorch;   ///< versions, likewise
   std::string sitting;            ///< when `timed` was measured, with all that was timed then
+  std::string timed_on;           ///< the processor of `timed`
   /// config.toml, completed from what a comparison's file says; the network is the one with which the first of runs
   /// began that took over each other's.
   std::map<std::string, std::string> options;
