@@ -184,11 +184,25 @@ std::string end_caveat(const Plan& plan) {
 }
 
 std::string seconds_caveat(const Plan& plan) {
-  if (!plan.options.seconds_per_step) return "";
-  return fmt::format(
-      "Steps take {} where they were measured at another speed; what a cut saves, and exchanges in the nodes, are "
-      "scaled alike.",
-      seconds_text(*plan.options.seconds_per_step));
+  const auto& seconds = plan.options.seconds_per_step;
+  if (!seconds && !plan.images_per_second) return "";
+  std::vector<std::string> smaller, unknown;
+  for (const auto& run : plan.recorded) {
+    const auto is_dense = begins_dense(run, run.seeds.front());
+    if (!is_dense) unknown.push_back(run.name);
+    if (is_dense == false || (is_dense && run.macs < plan.macs)) smaller.push_back(run.name);
+  }
+  std::string text = seconds
+                         ? fmt::format("Steps take {}", seconds_text(*seconds))
+                         : fmt::format("A rank takes {} images per second", report::plain(*plan.images_per_second, 4));
+  text +=
+      " with the whole network, where they were measured at another speed; what a cut saves, and exchanges in the "
+      "nodes, are scaled alike.";
+  for (const auto& more : {listed("By multiply-accumulates, since they began with a smaller network", smaller),
+                           listed("Their records do not say of which network their steps were", unknown)}) {
+    if (!more.empty()) text += " " + more;
+  }
+  return text;
 }
 
 std::string network_caveat(const Plan& plan) {

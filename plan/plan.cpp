@@ -67,8 +67,20 @@ void take_measured(Plan& plan) {
     plan.network_gap = network.gap;
   }
   if (!options.gpu_kit.empty()) {
-    const Recorded& run = plan.recorded.front();
-    options.seconds_per_step = options.batch_size.value_or(run.batch) / read_gpu_rate(options.gpu_kit, run.model);
+    plan.images_per_second = read_gpu_rate(options.gpu_kit, plan.recorded.front().model);
+  }
+}
+
+/// Seconds of a step say nothing while it is open of how many images.
+void refuse_unlike_batches(const Plan& plan) {
+  if (!plan.options.seconds_per_step || plan.options.batch_size) return;
+  const double first = std::round(plan.recorded.front().batch);
+  for (const auto& run : plan.recorded) {
+    if (std::round(run.batch) == first) continue;
+    throw std::invalid_argument(
+        fmt::format("`seconds_per_step`: got runs of {} and {} images per rank and step, wanted `batch_size`, which "
+                    "says of how many",
+                    first, std::round(run.batch)));
   }
 }
 
@@ -130,6 +142,8 @@ class RowMaker {
       }
       return kAll;
     });
+    reaching.range.low = std::min(reaching.range.low, reaching.seconds);
+    reaching.range.high = std::max(reaching.range.high, reaching.seconds);
     return reaching;
   }
 
@@ -137,17 +151,21 @@ class RowMaker {
   const Cluster& cluster_;
 };
 
-Setting base_setting(const PlanOptions& options, const Recorded& recorded) {
+Setting base_setting(const Plan& plan, const Recorded& recorded) {
+  const PlanOptions& options = plan.options;
   Setting setting = as_recorded(recorded);
   setting.batch = options.batch_size.value_or(setting.batch);
   setting.seconds_per_step = options.seconds_per_step;
+  if (plan.images_per_second) setting.seconds_per_step = setting.batch / *plan.images_per_second;
+  if (setting.seconds_per_step && recorded.macs > 0) *setting.seconds_per_step *= recorded.macs / plan.macs;
   setting.counts_overhead = options.overhead;
   return setting;
 }
 
 /// As recorded first, then every interval with every payload that the strategy has.
-std::vector<Setting> settings_of(const PlanOptions& options, const Recorded& recorded) {
-  const Setting base = base_setting(options, recorded);
+std::vector<Setting> settings_of(const Plan& plan, const Recorded& recorded) {
+  const PlanOptions& options = plan.options;
+  const Setting base = base_setting(plan, recorded);
   std::set<double> intervals{recorded.local_steps};
   if (!recorded.sends_gradients && !recorded.changes_what_it_sends) {
     intervals.insert(options.local_steps.begin(), options.local_steps.end());
@@ -182,6 +200,18 @@ void refuse_without_effect(const Plan& plan) {
                      [&](const Row& row) { return row.setting.payload == payload; })) {
       throw std::invalid_argument(fmt::format("`payload`: got {}, which no recorded strategy has", payload));
     }
+  }
+  const auto is_new = [&plan](auto of_setting, auto of_run) {
+    return std::any_of(plan.rows.begin(), plan.rows.end(),
+                       [&](const Row& row) { return row.setting.*of_setting != plan.of(row).*of_run; });
+  };
+  if (!plan.options.local_steps.empty() && !is_new(&Setting::local_steps, &Recorded::local_steps)) {
+    throw std::invalid_argument(fmt::format("`local_steps`: got {}, with which all that exchange weights were recorded",
+                                            plan.options.local_steps.front()));
+  }
+  if (!plan.options.payloads.empty() && !is_new(&Setting::payload, &Recorded::payload)) {
+    throw std::invalid_argument(
+        fmt::format("`payload`: got {}, in which all were recorded that have it", plan.options.payloads.front()));
   }
 }
 
@@ -271,12 +301,14 @@ Plan make_plan(const std::vector<report::Run>& runs, const PlanOptions& options)
   const auto [title, variants] = choose(tasks, options.only);
   Plan plan{.options = options, .task = title};
   take_apart_all(plan, variants);
+  refuse_unlike_batches(plan);
   take_measured(plan);
+  for (const auto& run : plan.recorded) plan.macs = std::max(plan.macs, run.macs);
   plan.network = make_network(plan.options.cluster);
   plan.target = options.accuracy ? *options.accuracy : best_that_all_reach(plan.recorded);
   const RowMaker maker(plan);
   for (size_t i = 0; i < plan.recorded.size(); ++i) {
-    for (const auto& setting : settings_of(plan.options, plan.recorded[i])) plan.rows.push_back(maker.make(i, setting));
+    for (const auto& setting : settings_of(plan, plan.recorded[i])) plan.rows.push_back(maker.make(i, setting));
   }
   refuse_without_effect(plan);
   sort_rows(plan.rows);

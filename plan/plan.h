@@ -19,18 +19,18 @@ struct PlanOptions {
   std::vector<double> local_steps;         ///< further intervals, of what exchanges weights
   std::vector<std::string> payloads;       ///< further payloads
   std::optional<double> batch_size;        ///< images per rank and step; else as recorded
-  std::optional<double> seconds_per_step;  ///< of the dense network with that batch; else as recorded
+  std::optional<double> seconds_per_step;  ///< of the largest recorded network with that batch; else as recorded
   std::string network;             ///< a file of `prunex bench all_reduce --json` in place of link, latency and goodput
   std::string gpu_kit;             ///< gpu-kit/results/3-speed.txt in place of seconds per step
   bool overhead = false;           ///< Setting::counts_overhead
   std::optional<double> accuracy;  ///< 0 to 1; else the best that all runs reach
 };
 
-/// Seconds until an accuracy.
+/// Seconds until an accuracy, which the mean curve of the seeds has.
 struct Reaching {
   double images = 0, seconds = 0;
-  report::Interval
-      range;         ///< over the seeds, widened by the scatter of timings; a seed that never gets there: its whole run
+  /// Over the mean curve and the seeds, widened by the scatter of timings; a seed that never gets there: its whole run.
+  report::Interval range;
   size_t seeds = 0;  ///< that get there
 };
 
@@ -65,15 +65,17 @@ struct Plan {
   std::string task;                        ///< network and data set
   std::shared_ptr<const Network> network;  ///< of the cluster
   std::vector<Recorded> recorded;
-  std::vector<std::string> left_out;  ///< "NAME: why"
-  double target = 0;                  ///< accuracy
-  std::vector<Row> rows;              ///< those with an accuracy first, by seconds to it
-  std::optional<size_t> recommended;  ///< of rows
-  std::vector<std::string> advice;    ///< sentences, the most important first
-  std::vector<std::string> caveats;   ///< what is assumed, and what is not known
-  double network_gap = 0;             ///< relative, of measured messages; widens ranges
-  Scaling weak;                       ///< the batch of every rank stays
-  Scaling strong;                     ///< the images of a step stay, as recorded, divided among the ranks
+  std::vector<std::string> left_out;        ///< "NAME: why"
+  double target = 0;                        ///< accuracy
+  std::vector<Row> rows;                    ///< those with an accuracy first, by seconds to it
+  std::optional<size_t> recommended;        ///< of rows
+  std::vector<std::string> advice;          ///< sentences, the most important first
+  std::vector<std::string> caveats;         ///< what is assumed, and what is not known
+  double network_gap = 0;                   ///< relative, of measured messages; widens ranges
+  double macs = 0;                          ///< of an image, of the largest recorded network; 0 where no record says
+  std::optional<double> images_per_second;  ///< of a rank with that network, where `gpu_kit` says it
+  Scaling weak;                             ///< the batch of every rank stays
+  Scaling strong;                           ///< the images of a step stay, as recorded, divided among the ranks
 
   const Recorded& of(const Row& row) const { return recorded[row.recorded]; }
   double cost(double seconds) const;  ///< of all nodes

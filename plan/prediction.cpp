@@ -18,8 +18,8 @@ double seconds_of(comm::Form form, double bytes, double count, const Network& ne
 
 class Predictor {
  public:
-  /// `first_step`: seconds that a step took at first, on the machine where this seed was recorded.
-  Predictor(const Recorded& recorded, double first_step, const Setting& setting, const Cluster& cluster,
+  /// `dense_step`: seconds of a step of the dense network, on the machine where this seed was recorded.
+  Predictor(const Recorded& recorded, double dense_step, const Setting& setting, const Cluster& cluster,
             const Network& network)
       : recorded_(recorded), setting_(setting), cluster_(cluster), network_(network) {
     const auto ratio = payload_ratio(recorded, setting.payload);
@@ -35,7 +35,7 @@ class Predictor {
     if (setting.payload != "fp32") form_ = comm::Form::kDirect;
     if (setting.payload == "fp32" && recorded.payload != "fp32") form_ = comm::Form::kSharded;
     if (setting.seconds_per_step) {
-      speed_ = *setting.seconds_per_step / (first_step * setting.batch / recorded.batch);
+      speed_ = *setting.seconds_per_step / (dense_step * setting.batch / recorded.batch);
     }
     rank_share_ = recorded.knows_no_nodes ? cluster.ranks_per_node : 1;
   }
@@ -101,7 +101,7 @@ Setting as_recorded(const Recorded& recorded) {
 
 Prediction predict(const Recorded& recorded, const RecordedSeed& seed, const Setting& setting, const Cluster& cluster,
                    const Network& network, double images) {
-  const Predictor predictor(recorded, seed.stretches.front().step_seconds, setting, cluster, network);
+  const Predictor predictor(recorded, dense_step_seconds(recorded, seed), setting, cluster, network);
   Prediction sum;
   for (const auto& stretch : seed.stretches) {
     predictor.add(sum, stretch, std::min(images, stretch.images));

@@ -13,8 +13,8 @@ struct Setting {
   double local_steps = 0;
   std::string payload;
   double batch = 0;  ///< images per rank and step
-  /// Seconds of a step of the dense network with this batch, where not as recorded: what was measured after a cut, and
-  /// in exchanges, is scaled alike.
+  /// Seconds of a step of the run's dense network with this batch, where not as recorded: what was measured after a
+  /// cut, and in exchanges, is scaled alike.
   std::optional<double> seconds_per_step;
   /// Whether what exchanges took between nodes where they were recorded is added to the wire: right where those nodes
   /// were one machine.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 
 namespace prunex::plan {
@@ -33,6 +35,14 @@ comm::Form form_of(const Run& run, const std::string& payload) {
   return form == "leader" ? comm::Form::kLeader : comm::Form::kSharded;
 }
 
+/// Of `ranks-per-node`, which may be a list.
+bool has_equal_nodes(const Run& run) {
+  std::set<int64_t> counts;
+  std::istringstream list(run.option("ranks-per-node"));
+  for (std::string one; std::getline(list, one, ',');) counts.insert(std::atoll(one.c_str()));
+  return counts.size() <= 1;
+}
+
 void refuse(bool condition, const std::string& why) {
   if (condition) throw std::invalid_argument(why);
 }
@@ -45,7 +55,8 @@ void check_usable(const report::Variant& variant) {
          "it begins with another run's network, whose time and bytes are in that run's record");
   refuse(run.nodes() < 2 || run.summary->inter_node_bytes == 0,
          "it ran on one node, which sends nothing: wanted a run of two nodes, which may be one machine (--nodes 2)");
-  refuse(run.option("ranks-per-node").find(',') != std::string::npos, "its nodes had different numbers of ranks");
+  refuse(run.has_unknown_preset, "its record does not say what its preset set: wanted its directory, or a new run");
+  refuse(!has_equal_nodes(run), "its nodes had different numbers of ranks");
   refuse(run.summary->steps == 0 || run.summary->exchanges == 0 || run.summary->samples == 0,
          "its summary has no steps, exchanges or images");
   refuse(run.option("strategy") == "top_k" && !run.summary->messages.gathered_bytes,
@@ -102,6 +113,7 @@ std::vector<Stretch> equal_stretches(const Run& run, const Recorded& recorded) {
                   .step_seconds = usual.local / steps,
                   .work_seconds = usual.work / exchanges,
                   .inter_seconds = usual.inter / exchanges};
+  if (summary.macs_dense == summary.macs_compact) stretch.macs = static_cast<double>(summary.macs_dense);
   Payloads(recorded, run)
       .set(stretch, static_cast<double>(summary.inter_node_bytes), recorded.sends_gradients ? steps : exchanges);
   return std::vector<Stretch>(static_cast<size_t>(summary.exchanges), stretch);
@@ -123,7 +135,8 @@ std::vector<Stretch> stretches_of(const Run& run, const Recorded& recorded) {
     stretches.push_back({.images = seen,
                          .step_seconds = usual[i].local / taken,
                          .work_seconds = usual[i].work,
-                         .inter_seconds = usual[i].inter});
+                         .inter_seconds = usual[i].inter,
+                         .macs = static_cast<double>(exchange.macs)});
     payloads.set(stretches.back(), static_cast<double>(exchange.inter_node_bytes),
                  recorded.sends_gradients ? taken : 1);
   }
@@ -193,6 +206,7 @@ void read_setting(Recorded& recorded, const Run& run) {
   recorded.knows_no_nodes = recorded.strategy == "hsadmm_flat";
   recorded.changes_what_it_sends = is_on(run, "local-after");
   recorded.numbers = static_cast<double>(summary.parameters_dense);
+  recorded.macs = static_cast<double>(summary.macs_dense);
   const double per_number = 4 * comm::node_bytes(comm::Form::kSharded, 1, {recorded.nodes, 1});
   recorded.statistics = std::max(
       0.0, static_cast<double>(summary.inter_node_bytes_dense) / static_cast<double>(summary.exchanges) / per_number -
@@ -234,6 +248,7 @@ Recorded take_apart(const report::Variant& variant) {
   for (const Run* run : runs) {
     recorded.seeds.push_back({stretches_of(*run, recorded), accuracies_of(*run), timing_scatter(*run)});
     accuracies.push_back(run->summary->accuracy);
+    for (const auto& stretch : recorded.seeds.back().stretches) recorded.macs = std::max(recorded.macs, stretch.macs);
   }
   recorded.accuracy = report::spread_of(accuracies);
   return recorded;
@@ -245,6 +260,16 @@ std::optional<double> payload_ratio(const Recorded& recorded, const std::string&
   const auto ours = dense_bytes(recorded, payload), theirs = dense_bytes(recorded, recorded.payload);
   if (!ours || !theirs) return std::nullopt;
   return *ours / *theirs;
+}
+
+std::optional<bool> begins_dense(const Recorded& recorded, const RecordedSeed& seed) {
+  const double macs = seed.stretches.front().macs;
+  return macs > 0 ? std::optional(macs == recorded.macs) : std::nullopt;
+}
+
+double dense_step_seconds(const Recorded& recorded, const RecordedSeed& seed) {
+  const Stretch& first = seed.stretches.front();
+  return first.macs > 0 ? first.step_seconds * recorded.macs / first.macs : first.step_seconds;
 }
 
 std::optional<double> images_to(const Recorded& recorded, double target) {

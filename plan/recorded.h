@@ -18,6 +18,7 @@ struct Stretch {
   double step_seconds = 0;   ///< of a local step, at the usual speed
   double work_seconds = 0;   ///< of an exchange, in the nodes
   double inter_seconds = 0;  ///< of an exchange, between nodes where it was recorded
+  double macs = 0;           ///< of an image, of the network of its steps; 0 where the record does not say
   double reduced = 0;        ///< bytes per rank that an exchange, or a step where gradients are sent, sums up
   double gathered = 0;       ///< bytes of every rank that all get, likewise
 };
@@ -51,6 +52,7 @@ struct Recorded {
   Operations operations;
   std::vector<report::Bucket> buckets;  ///< bytes as shares of all; empty unless gradients leave while backward runs
   double numbers = 0, statistics = 0;   ///< parameters, and running means and variances, of the dense network
+  double macs = 0;                      ///< of an image, of the dense network; 0 where the record does not say
   std::vector<RecordedSeed> seeds;
   std::optional<report::Spread> accuracy;
 };
@@ -61,6 +63,12 @@ Recorded take_apart(const report::Variant& variant);
 /// Bytes of a message in this payload to those in the recorded one, by the count of numbers with one dimension
 /// (docs/strategies.md, "Rounded payloads"). Nothing if the strategy does not have the payload.
 std::optional<double> payload_ratio(const Recorded& recorded, const std::string& payload);
+
+/// Whether the seed's first steps were of the dense network; nothing where the record does not say.
+std::optional<bool> begins_dense(const Recorded& recorded, const RecordedSeed& seed);
+/// Seconds of a step of the dense network where the seed was recorded: of its first steps, by multiply-accumulates
+/// where those were of a smaller one.
+double dense_step_seconds(const Recorded& recorded, const RecordedSeed& seed);
 
 /// The images at which the mean accuracy over the seeds first is `target` or more; nothing if it never is.
 std::optional<double> images_to(const Recorded& recorded, double target);

@@ -108,7 +108,7 @@ Figure pareto_figure(const Task& task) {
   std::vector<Point> points;
   for (const auto& series : plot.series) points.push_back(series.points[0]);
   Figure figure = figure_of("pareto", "Accuracy against bytes per image", {plot});
-  if (points.empty()) return figure;
+  if (figure.is_empty()) return figure;
   auto& table = figure.tables[0];
   for (auto& row : table.rows) row.push_back("no");
   table.columns.push_back({"on the front", {}});
@@ -135,7 +135,7 @@ std::optional<double> share_kept(const Run& run) {
 Figure kept_figure(const Task& task) {
   Plot plot = marks_of(task, {"share of units kept", Unit::kShare}, share_kept);
   Figure figure = figure_of("kept", "Accuracy against kept share", {plot});
-  if (plot.series.empty()) return figure;
+  if (figure.is_empty()) return figure;
   join_families(task, plot);
   draw_instead(figure, plot);
   figure.text = "Units of the groups alive at the end. A line joins runs that differ only in what they keep.";
@@ -188,7 +188,7 @@ Figure nodes_figure(const Task& task) {
 }  // namespace
 
 std::optional<double> bytes_per_sample(const Run& run) {
-  if (!run.summary || run.summary->samples == 0 || run.summary->inter_node_bytes == 0) return std::nullopt;
+  if (!run.summary || run.summary->samples <= 0 || run.summary->inter_node_bytes <= 0) return std::nullopt;
   return static_cast<double>(run.summary->inter_node_bytes) / static_cast<double>(run.summary->samples);
 }
 

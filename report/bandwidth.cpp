@@ -34,53 +34,64 @@ std::optional<double> crossing_within(const Cost& a, const Cost& b, Interval mbi
 
 struct Priced {
   const Variant* variant;
-  Cost cost;
+  Cost cost;      ///< of the whole run
+  Cost of_image;  ///< on average: runs may be of different length
 };
+
+Cost per_image(Cost cost, const Run& run) {
+  const auto images = static_cast<double>(std::max<int64_t>(1, run.summary->samples));
+  for (double Cost::*part : {&Cost::local, &Cost::exchange, &Cost::bytes, &Cost::messages}) cost.*part /= images;
+  return cost;
+}
 
 std::vector<Priced> priced(const Task& task) {
   std::vector<Priced> all;
   for (const auto& variant : task.variants) {
-    if (const auto cost = cost_of(variant)) all.push_back({&variant, *cost});
+    const auto cost = cost_of(variant);
+    if (cost) all.push_back({&variant, *cost, per_image(*cost, *variant.finished().front())});
   }
   return all;
 }
 
 Figure time_figure(const std::vector<Priced>& all) {
   Plot plot{{"link of a node, each way", Unit::kMbit, ScaleKind::kLog},
-            {"computed seconds of the run", Unit::kSeconds, ScaleKind::kLog},
+            {"computed seconds per image", Unit::kSeconds, ScaleKind::kLog},
             {},
             {}};
-  for (const auto& [variant, cost] : all) {
+  for (const auto& [variant, cost, of_image] : all) {
     Series series{variant->name, variant->style, {}, true, true};
     std::vector<Cost> of_seeds;
-    for (const Run* run : variant->finished()) of_seeds.push_back(cost_of(*run));
+    for (const Run* run : variant->finished()) of_seeds.push_back(per_image(cost_of(*run), *run));
     for (const double mbit : usual_bandwidths()) {
       std::vector<double> seconds;
       for (const auto& of_seed : of_seeds) seconds.push_back(seconds_at(of_seed, mbit));
-      series.points.push_back({mbit, seconds_at(cost, mbit), whisker(spread_of(seconds))});
+      series.points.push_back({mbit, seconds_at(of_image, mbit), whisker(spread_of(seconds))});
     }
     plot.series.push_back(std::move(series));
   }
   return figure_of(
       "bandwidth", "Time at a bandwidth (computed)", {plot},
       "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
-      "the link and 0.1 ms per message. ddp sends while it computes: only the longer of both counts, which is kind to "
+      "the link and 0.1 ms per message, over the images that all ranks saw. ddp sends while it computes: only the "
+      "longer of both counts, which is kind to "
       "it. Of the mean over seeds; band: lowest to highest seed.");
 }
 
 Figure front_figure(const Task& task, const std::vector<Priced>& all) {
   Figure figure{.id = "front", .title = "On the Pareto front at a bandwidth (computed)"};
   figure.text =
-      "●: no other run has at least the accuracy (mean over seeds) in less computed time. Columns: the link of a node.";
+      "●: no other run has at least the accuracy (mean over seeds) in less computed time of the whole run. Columns: "
+      "the "
+      "link of a node.";
   Table table{{{"run", {}}, {.name = "accuracy", .right = true}}, {}};
   for (const double mbit : usual_bandwidths()) table.columns.push_back({format(mbit, Unit::kMbit), {}});
-  for (const auto& [variant, cost] : all) {
+  for (const auto& [variant, cost, of_image] : all) {
     const Spread accuracy = over_seeds(*variant, accuracy_of);
     table.rows.push_back({variant->name, percent(accuracy.mean, accuracy.half_width)});
   }
   for (const double mbit : usual_bandwidths()) {
     std::vector<Point> points;
-    for (const auto& [variant, cost] : all) {
+    for (const auto& [variant, cost, of_image] : all) {
       points.push_back({seconds_at(cost, mbit), over_seeds(*variant, accuracy_of).mean, std::nullopt});
     }
     for (auto& row : table.rows) row.push_back(" ");
@@ -104,8 +115,8 @@ bool is_ours(const Variant& variant) {
 
 std::string where(const Priced& ours, const Priced& rival) {
   const Interval all{1, 1e6};
-  const auto points = crossings(ours.cost, rival.cost, all);
-  const bool first = seconds_at(ours.cost, all.low) < seconds_at(rival.cost, all.low);
+  const auto points = crossings(ours.of_image, rival.of_image, all);
+  const bool first = seconds_at(ours.of_image, all.low) < seconds_at(rival.of_image, all.low);
   if (points.empty()) return first ? "everywhere" : "nowhere";
   std::string text = first ? "below " : "above ";
   for (size_t i = 0; i < points.size(); ++i) {
@@ -127,8 +138,8 @@ Figure crossing_figure(const std::vector<Priced>& all) {
   }
   Figure figure{.id = "crossings", .title = "Cross-over points (computed)"};
   figure.text =
-      "Where the run of the column needs less time than the rival of the row, from 1 Mbit/s to 1 Tbit/s, by the same "
-      "computation. Accuracy is not looked at here.";
+      "Where the run of the column needs less time per image than the rival of the row, from 1 Mbit/s to 1 Tbit/s, by "
+      "the same computation. Accuracy is not looked at here.";
   Table table{{{"faster than", {}}}, {}};
   for (const Priced* ours : columns) table.columns.push_back({ours->variant->name, {}});
   for (const auto& rival : all) {

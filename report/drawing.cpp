@@ -12,6 +12,7 @@ namespace prunex::report {
 namespace {
 
 constexpr int kSteps = 5;
+constexpr int kFewDigits = 3;
 constexpr double kMost = 1e300;  // beyond it the width of a range might not be finite
 constexpr double kMostLogTicks = 8;
 
@@ -80,6 +81,15 @@ Range range_of(const Axis& axis, const std::vector<double>& values, double size)
   if (axis.from_zero && axis.scale == ScaleKind::kLinear) range.add(0);
   for (const double value : values) range.add(value / size);
   return range;
+}
+
+/// Significant digits that ticks need: of the largest, down to those of the distance between two.
+int digits_of(const std::vector<double>& ticks) {
+  const double largest = std::max(std::abs(ticks.front()), std::abs(ticks.back()));
+  const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : largest;
+  if (largest == 0 || step == 0) return kFewDigits;
+  const auto place = [](double value) { return static_cast<int>(std::floor(std::log10(value) + 1e-9)); };
+  return std::max(kFewDigits, 1 + place(largest) - place(step));
 }
 
 std::string coordinates(const std::vector<Pixel>& points) {
@@ -153,10 +163,11 @@ std::vector<AxisScale::Tick> AxisScale::ticks() const {
   std::vector<Tick> ticks;
   for (const double mark : axis_.marks) ticks.push_back({position(mark), format(mark, axis_.unit)});
   if (!ticks.empty()) return ticks;
+  const int digits = axis_.scale == ScaleKind::kLinear ? digits_of(scale_.ticks()) : kFewDigits;
   for (const double tick : scale_.ticks()) {
     const bool one_unit = axis_.unit == Unit::kSeconds || !suffix_.empty();
-    const std::string text = tick == 0 && axis_.unit != Unit::kShare ? "0" : plain(tick, 3) + suffix_;
-    ticks.push_back({scale_.position(tick), one_unit ? text : format(tick, axis_.unit)});
+    const std::string text = tick == 0 && axis_.unit != Unit::kShare ? "0" : plain(tick, digits) + suffix_;
+    ticks.push_back({scale_.position(tick), one_unit ? text : format(tick, axis_.unit, digits)});
   }
   return ticks;
 }

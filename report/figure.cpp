@@ -18,9 +18,14 @@ Column column_of(const Axis& axis) {
   return {axis.label, axis.unit};
 }
 
-/// Those with points.
-std::vector<Series> drawable(std::vector<Series> series) {
-  std::erase_if(series, [](const Series& one) { return one.points.empty(); });
+/// Those with a point that the axes can show.
+std::vector<Series> drawable(const Plot& plot) {
+  const Range x(plot.x.scale), y(plot.y.scale);
+  std::vector<Series> series = plot.series;
+  std::erase_if(series, [&](const Series& one) {
+    return std::none_of(one.points.begin(), one.points.end(),
+                        [&](const Point& point) { return x.shows(point.x) && y.shows(point.y); });
+  });
   return series;
 }
 
@@ -102,7 +107,7 @@ Table table_of(const Bars& bars) {
 }  // namespace
 
 Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots, const std::string& text) {
-  for (auto& plot : plots) plot.series = drawable(std::move(plot.series));
+  for (auto& plot : plots) plot.series = drawable(plot);
   std::erase_if(plots, [](const Plot& plot) { return plot.series.empty(); });
   if (plots.empty()) return {.id = id, .title = title, .text = text, .missing = kNoData};
   take_free_colours(plots);

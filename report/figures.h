@@ -35,8 +35,9 @@ struct Figure {
   bool is_empty() const { return drawings.empty() && tables.empty(); }
 };
 
-/// Plots below each other as a figure: one legend and a table per plot, of the series that have points. Where
-/// there is a colour for everyone, or nobody has one, series in grey take those that are free. `text` explains it.
+/// Plots below each other as a figure: one legend and a table per plot, of the series with points that the axes can
+/// show. Where there is a colour for everyone, or nobody has one, series in grey take those that are free. `text`
+/// explains it.
 Figure figure_of(const std::string& id, const std::string& title, std::vector<Plot> plots,
                  const std::string& text = "");
 /// Bars as a figure.

@@ -98,6 +98,7 @@ class Finder {
       if (found.runs[i].name != name) continue;
       found.runs[i].timed = timed;
       found.runs[i].sitting = word(entry, "sitting");
+      found.runs[i].timed_on = word(entry, "processor");
     }
   }
 
@@ -124,8 +125,11 @@ class Finder {
     if ((!is_there && !entry.contains("summary")) || !is_new(path)) return;
     Run run = is_there ? read_run(path) : recorded_run(directory, entry);
     run.name = required<std::string>(entry, "name");
-    run.declared = declared_options(entry);
+    run.declared = options_under("options", entry);
     run.options.insert(run.declared.begin(), run.declared.end());
+    const auto of_preset = options_under("preset_options", entry);
+    run.options.insert(of_preset.begin(), of_preset.end());
+    run.has_unknown_preset = !is_there && run.declared.contains("preset") && !entry.contains("preset_options");
     run.processor = word(entry, "processor");
     run.commit = word(entry, "commit");
     run.prunex = word(part(entry, "versions"), "prunex");

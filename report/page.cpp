@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "report/drawing.h"
 #include "report/report.h"
@@ -161,6 +162,18 @@ std::string maker_of(const Run& run) {
   return machine.empty() ? text : text + ", on " + machine;
 }
 
+bool is_timed_elsewhere(const Run& run) {
+  return !run.timed_on.empty() && run.timed_on != run.processor;
+}
+
+/// "timed 2026-01-02 10:00 UTC on AMD EPYC".
+std::string timing_of(const Run& run) {
+  if (run.timed.empty() && run.sitting.empty()) return "seconds from the runs themselves";
+  std::string text = "timed";
+  if (!run.sitting.empty()) text += " " + run.sitting;
+  return is_timed_elsewhere(run) ? text + " on " + run.timed_on : text;
+}
+
 void add_if_several(std::vector<std::string>& lines, const Groups& groups) {
   for (const auto& [what, names] : groups) {
     if (groups.size() > 1) lines.push_back(what + ": " + list_of(names));
@@ -215,13 +228,15 @@ std::vector<std::string> take_missing(std::vector<Chapter>& chapters) {
 }
 
 std::vector<std::string> missing_of(const Task& task) {
-  std::vector<std::string> lines, unfinished, single;
+  std::vector<std::string> lines, unfinished, repeated, single;
   for (const auto& variant : task.variants) {
-    const size_t done = variant.finished().size(), all = variant.runs.size();
+    const size_t done = variant.finished().size(), all = variant.seeds();
+    for (const Run* run : variant.repeated()) repeated.push_back(run->directory);
     if (done < all) unfinished.push_back(fmt::format("{} ({} of {})", variant.name, all - done, all));
     if (done == 1) single.push_back(variant.name);
   }
   add(lines, "not finished", unfinished);
+  add(lines, "left out, the same options and seed again", repeated);
   add(lines, "one finished seed, so no interval", single);
   if (reference(task) == nullptr && task.variants.size() > 1) {
     lines.emplace_back("points against ddp: wanted a finished run of ddp");
@@ -231,15 +246,19 @@ std::vector<std::string> missing_of(const Task& task) {
 
 std::vector<std::string> origins_of(const std::vector<Run>& runs) {
   std::vector<std::string> lines;
-  Groups makers, sittings;
-  std::set<std::string> timed;
+  Groups makers, timings;
+  std::set<std::pair<std::string, std::string>> seen;
+  const bool some_elsewhere = std::any_of(runs.begin(), runs.end(), is_timed_elsewhere);
   for (const Run& run : runs) {
     const std::string name = run.name.empty() ? run.directory : run.name;
     makers[maker_of(run)].push_back(run.name.empty() ? name : fmt::format("{} seed {}", name, run.option("seed")));
-    if (!run.sitting.empty() && timed.insert(name).second) sittings["timed " + run.sitting].push_back(name);
+    const std::string timing = timing_of(run);
+    if (seen.emplace(timing, name).second) timings[timing].push_back(name);
   }
   add_if_several(lines, makers);
-  add_if_several(lines, sittings);
+  if (timings.size() > 1 || some_elsewhere) {
+    for (const auto& [what, names] : timings) add(lines, what, names);
+  }
   return lines;
 }
 

@@ -62,10 +62,12 @@ std::string link_to(const std::string& directory, const std::string& folder);
 /// Takes the figures out that have nothing to show; a line for every reason says which.
 std::vector<std::string> take_missing(std::vector<Chapter>& chapters);
 
-/// Of a task: runs that are not finished, intervals that one seed does not give, the ddp to hold others against.
+/// Of a task: runs that are not finished, or of a seed that is there, intervals that one seed does not give, the ddp to
+/// hold others against.
 std::vector<std::string> missing_of(const Task& task);
 
-/// Which runs are of which build and machine, and timed in which sitting: a line for each, if there are several.
+/// Which runs are of which build and machine, and timed in which sitting, or not: a line for each, if there are
+/// several, or timings of another processor than their runs.
 std::vector<std::string> origins_of(const std::vector<Run>& runs);
 
 /// Of comparisons: runs that failed or have not begun.

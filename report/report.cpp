@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -54,7 +55,7 @@ std::string setup_of(const Task& task) {
   std::set<std::string> layouts, machines;
   std::set<size_t> counts;
   for (const auto& variant : task.variants) {
-    counts.insert(variant.runs.size());
+    counts.insert(variant.seeds());
     for (const Run* run : variant.runs) {
       layouts.insert(layout_of(*run));
       machines.insert(run->machine());
@@ -78,9 +79,11 @@ Table own_options_table(const Task& task) {
 Table runs_table(const Task& task, const std::string& folder) {
   Table table{{{"run", {}}, {.name = "seed", .right = true}, {"state", {}}, {"commit", {}}, {"directory", {}}}, {}};
   for (const auto& variant : task.variants) {
+    const auto repeated = variant.repeated();
     for (const Run* run : variant.runs) {
-      const auto state =
-          run->summary ? "finished" : fmt::format("{}, not finished", count_of(run->exchanges.size(), "exchange"));
+      std::string state = fmt::format("{}, not finished", count_of(run->exchanges.size(), "exchange"));
+      if (run->summary) state = "finished";
+      if (std::find(repeated.begin(), repeated.end(), run) != repeated.end()) state += ", the same seed again";
       Cell directory(run->directory);
       directory.link = link_to(run->directory, folder);
       table.rows.push_back({variant.name, run->option("seed"), state, run->commit, directory});
@@ -102,7 +105,8 @@ Section section_of(const Task& task, const std::string& folder) {
           "pairs "
           "of equal seeds where there are two or more, holds 0; each pair by itself. Bytes: counted, sent by one node, "
           "per training image; times fewer than averaging fp32 gradients in every one of the same steps "
-          "(inter_node_bytes_ddp). Seconds (s) at a bandwidth: computed. Measured: training and exchanges on the runs' "
+          "(inter_node_bytes_ddp). Seconds (s), of the whole run, at a bandwidth: computed. Measured: training and "
+          "exchanges on the runs' "
           "own machine. Parameters and multiply-accumulates (MACs): of the product. A line before a name is the one in "
           "the plots, at most six of which have colours.",
       .differences = difference_figure(task),

@@ -122,7 +122,8 @@ std::string option_text(const json& value) {
 
 std::map<std::string, std::string> summary_options(const json& object) {
   std::map<std::string, std::string> options;
-  for (const std::string name : {"strategy", "model", "dataset", "seed", "nodes", "ranks-per-node", "sites"}) {
+  for (const std::string name :
+       {"strategy", "model", "dataset", "seed", "nodes", "ranks-per-node", "sites", "local-steps"}) {
     std::string key = name;
     std::replace(key.begin(), key.end(), '-', '_');
     if (auto text = option_text(part(object, key.c_str())); !text.empty()) options[name] = std::move(text);
@@ -136,6 +137,7 @@ constexpr Field<Summary, int64_t> kSummaryCounts[] = {
     {"samples", &Summary::samples},
     {"parameters_dense", &Summary::parameters_dense},
     {"parameters_compact", &Summary::parameters_compact},
+    {"macs_dense", &Summary::macs_dense},
     {"macs_compact", &Summary::macs_compact},
     {"inter_node_bytes", &Summary::inter_node_bytes},
     {"inter_node_bytes_bound", &Summary::inter_node_bytes_bound},
@@ -354,10 +356,10 @@ bool is_summary(const json& object) {
   }
 }
 
-std::map<std::string, std::string> declared_options(const json& entry) {
+std::map<std::string, std::string> options_under(const char* key, const json& entry) {
   std::map<std::string, std::string> options;
-  const json declared = part(entry, "options");
-  within("options", [&] {
+  const json declared = part(entry, key);
+  within(key, [&] {
     for (const auto& [name, value] : declared.items()) {
       options[name] = text::word_of(required<std::string>(declared, name.c_str()));
     }

@@ -89,7 +89,8 @@ struct NodeData {
 
 /// summary.json.
 struct Summary {
-  /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites.
+  /// What it ran with, by the options' names: strategy, model, dataset, seed, nodes, ranks-per-node, sites,
+  /// local-steps.
   std::map<std::string, std::string> options;
   std::string version;           ///< of prunex
   bool sends_gradients = false;  ///< in every step; else weights in every exchange
@@ -98,7 +99,8 @@ struct Summary {
   int64_t exchanges = 0, steps = 0, samples = 0;
   double accuracy = 0;
   std::vector<NodeData> nodes;  ///< empty where all have all images
-  int64_t parameters_dense = 0, parameters_compact = 0, macs_compact = 0;
+  int64_t parameters_dense = 0, parameters_compact = 0;
+  int64_t macs_dense = 0, macs_compact = 0;  ///< of an image; dense: before cuts
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
   std::vector<std::string> gpus;  ///< names; empty where it computed on processors
@@ -145,11 +147,13 @@ struct Run {
   std::string processor, commit;  ///< likewise
   std::string prunex, libtorch;   ///< versions, likewise
   std::string sitting;            ///< when `timed` was measured, with all that was timed then
+  std::string timed_on;           ///< the processor of `timed`
   /// config.toml, completed from what a comparison's file says; the network is the one with which the first of runs
   /// began that took over each other's.
   std::map<std::string, std::string> options;
   /// What a comparison's file says of the run, for telling its runs apart; empty outside of comparisons.
   std::map<std::string, std::string> declared;
+  bool has_unknown_preset = false;  ///< a preset set options that nothing names
   std::vector<Exchange> exchanges;
   std::vector<Exchange> timed;     ///< of a short run of the same options with the machine to itself; mostly empty
   std::optional<Summary> summary;  ///< absent while the run is not finished, and where its accuracy cannot be read
@@ -190,9 +194,9 @@ Run read_run(const std::string& directory);
 /// Whether this is the summary.json of a finished run: it has an accuracy, and what else it has is of the right type.
 bool is_summary(const nlohmann::json& object);
 
-/// The options of an entry of compare.json; empty if it has none. This and the next throw std::invalid_argument that
-/// says where in the entry something is missing or of another type.
-std::map<std::string, std::string> declared_options(const nlohmann::json& entry);
+/// The options that an entry of compare.json has under a key; empty if it has none. This and the next throw
+/// std::invalid_argument that says where in the entry something is missing or of another type.
+std::map<std::string, std::string> options_under(const char* key, const nlohmann::json& entry);
 /// A run of which only its entry in COMPARISON/compare.json is left: summary, exchanges, kept units. A broken summary
 /// is named in `problems`.
 Run recorded_run(const std::string& comparison, const nlohmann::json& entry);

@@ -85,14 +85,13 @@ std::vector<Cell> row_of(const Variant& variant, const Variant* ddp) {
   const auto done = variant.finished().size();
   Cell name(variant.name);
   name.style = variant.style;
-  std::vector<Cell> row{name,
-                        done == variant.runs.size()
-                            ? std::to_string(done)
-                            : std::to_string(done) + " of " + std::to_string(variant.runs.size()),
-                        accuracy_cell(variant),
-                        points_cell(variant, ddp),
-                        mean_of(variant, bytes_per_sample),
-                        mean_of(variant, factor)};
+  std::vector<Cell> row{
+      name,
+      done == variant.seeds() ? std::to_string(done) : std::to_string(done) + " of " + std::to_string(variant.seeds()),
+      accuracy_cell(variant),
+      points_cell(variant, ddp),
+      mean_of(variant, bytes_per_sample),
+      mean_of(variant, factor)};
   const auto cost = cost_of(variant);
   for (const double mbit : kBandwidths) row.push_back(cost ? Cell(seconds_at(*cost, mbit)) : Cell());
   row.push_back(mean_of(variant, [](const Run& run) { return training_seconds(run.summary->seconds); }));

@@ -31,8 +31,37 @@ const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},
     {"model", ""},   {"width", "1"}, {"norm", "batch"},    {"partition", "iid"}};
 
+/// Finished runs: the first of every seed, and the others.
+std::pair<std::vector<const Run*>, std::vector<const Run*>> by_repetition(const std::vector<const Run*>& runs) {
+  std::vector<const Run*> first, further;
+  std::set<std::string> seeds;
+  for (const Run* run : runs) {
+    if (!run->summary) continue;
+    const std::string seed = run->option("seed");
+    const bool is_first = seed.empty() || seeds.insert(seed).second;
+    (is_first ? first : further).push_back(run);
+  }
+  return {first, further};
+}
+
+/// What the run was told.
+const Options& told(const Run& run) {
+  return run.declared.empty() ? run.options : run.declared;
+}
+
+/// Whether a value names a folder for each node.
+bool is_by_node(const std::string& value) {
+  return value.find("{node}") != std::string::npos;
+}
+
+/// `data-dir` where it names a folder for each node; else empty.
+std::string folders_by_node(const Run& run) {
+  const auto found = told(run).find("data-dir");
+  return found != told(run).end() && is_by_node(found->second) ? found->second : "";
+}
+
 std::string task_key(const Run& run) {
-  std::string key;
+  std::string key = folders_by_node(run) + "\n";
   for (const auto& [name, usual] : kTask) {
     const auto value = run.option(name);
     key += (value.empty() ? usual : value) + "\n";
@@ -54,6 +83,7 @@ std::string title_of(const Run& run) {
   if (const auto partition = run.option("partition"); !partition.empty() && partition != "iid") {
     title += ", partition " + partition;
   }
+  if (const auto folders = folders_by_node(run); !folders.empty()) title += " in " + folders;
   return title;
 }
 
@@ -149,13 +179,11 @@ std::string words_of(Options options) {
 }  // namespace
 
 std::vector<const Run*> Variant::finished() const {
-  std::vector<const Run*> done;
-  std::set<std::string> seeds;
-  for (const Run* run : runs) {
-    const std::string seed = run->option("seed");
-    if (run->summary && (seed.empty() || seeds.insert(seed).second)) done.push_back(run);
-  }
-  return done;
+  return by_repetition(runs).first;
+}
+
+std::vector<const Run*> Variant::repeated() const {
+  return by_repetition(runs).second;
 }
 
 bool Variant::is_later_stage() const {
@@ -163,8 +191,10 @@ bool Variant::is_later_stage() const {
 }
 
 Options identity(const Run& run) {
-  Options options = run.declared.empty() ? run.options : run.declared;
-  std::erase_if(options, [](const auto& option) { return kNotIdentity.contains(option.first); });
+  Options options = told(run);
+  std::erase_if(options, [](const auto& option) {
+    return kNotIdentity.contains(option.first) && !(option.first == "data-dir" && is_by_node(option.second));
+  });
   if (options.empty()) options = {{"directory", run.directory}};
   return options;
 }

@@ -22,13 +22,18 @@ struct Variant {
   std::vector<const Run*> runs;
 
   const Run& first() const { return *runs.front(); }
+  /// One of every seed.
   std::vector<const Run*> finished() const;
+  /// The further finished runs of seeds, which count nowhere.
+  std::vector<const Run*> repeated() const;
+  /// Runs that count once they have finished.
+  size_t seeds() const { return runs.size() - repeated().size(); }
   /// Whether its runs begin with another run's network: what that one took and sent is not in their records.
   bool is_later_stage() const;
   std::string strategy() const { return first().option("strategy"); }
 };
 
-/// One data set and one network: what is drawn in one plot.
+/// One data set, whose nodes may have folders of their own, and one network: what is drawn in one plot.
 struct Task {
   std::string title;
   std::vector<Variant> variants;
@@ -38,7 +43,8 @@ struct Task {
 /// Names a comparison's variants as it does, others by the options on which they differ. Runs must outlive the result.
 std::vector<Task> tasks_of(const std::vector<Run>& runs);
 
-/// Options of which a variant is made: not the seed, nor where files are and how much is printed.
+/// Options of which a variant is made: not the seed, nor where files are, if all nodes read the same, and how much is
+/// printed.
 std::map<std::string, std::string> identity(const Run& run);
 
 /// A quantity of finished runs over the seeds; runs for which it is nothing are left out.

@@ -183,11 +183,19 @@ std::map<std::string, std::string> beside_layout(const Run& run) {
   return options;
 }
 
+/// A rate of a layout.
+struct Measured {
+  const Variant* variant;
+  Point point;  // x: ranks
+
+  std::string option(const std::string& name) const { return variant->first().option(name); }
+};
+
 /// Runs that differ in their layouts.
 struct Family {
   const Run& first;
   std::map<std::string, std::string> options;
-  Series series;
+  std::vector<Measured> members;
 
   /// Options that a layout has no use for, as one node has none for --partition, are not among those of its runs.
   bool takes(const Run& run) const {
@@ -202,8 +210,8 @@ struct Family {
   }
 };
 
-/// Rates by number of ranks, of families that ran with several.
-std::vector<Series> rates(const Task& task) {
+/// Members that differ only in their layouts and in what may change with them.
+std::vector<Family> families_of(const Task& task) {
   std::vector<const Variant*> variants;
   for (const auto& variant : task.variants) variants.push_back(&variant);
   std::stable_sort(variants.begin(), variants.end(), [](const Variant* a, const Variant* b) {
@@ -214,20 +222,55 @@ std::vector<Series> rates(const Task& task) {
     const Spread rate = over_seeds(*variant, images_per_second);
     if (rate.count == 0) continue;
     const Run& run = variant->first();
-    const Point point{static_cast<double>(run.ranks()), rate.mean, Interval{rate.low, rate.high}};
+    const Measured member{variant, {static_cast<double>(run.ranks()), rate.mean, Interval{rate.low, rate.high}}};
     bool taken = false;
     for (auto& family : families) {
       if (!family.takes(run)) continue;
-      family.series.points.push_back(point);
+      family.members.push_back(member);
       taken = true;
     }
-    if (!taken) families.push_back({run, beside_layout(run), {variant->name, variant->style, {point}, true, true}});
+    if (!taken) families.push_back({run, beside_layout(run), {member}});
   }
+  return families;
+}
+
+/// Where members of as many ranks differ in an option, those of each value by themselves; of what is left, the first of
+/// every number of ranks.
+std::vector<std::vector<Measured>> split(const std::vector<Measured>& members) {
+  for (const char* option : {"lr", "local-steps", "batch-size", "ranks-per-node", "sites", "threads"}) {
+    std::map<double, std::set<std::string>> values;
+    std::map<std::string, std::vector<Measured>> parts;
+    for (const auto& member : members) {
+      values[member.point.x].insert(member.option(option));
+      parts[member.option(option)].push_back(member);
+    }
+    if (std::all_of(values.begin(), values.end(), [](const auto& of_count) { return of_count.second.size() == 1; })) {
+      continue;
+    }
+    std::vector<std::vector<Measured>> all;
+    for (const auto& [value, part] : parts) {
+      for (auto& one : split(part)) all.push_back(std::move(one));
+    }
+    return all;
+  }
+  std::map<double, Measured> one_each;
+  for (const auto& member : members) one_each.emplace(member.point.x, member);
+  std::vector<Measured> kept;
+  for (const auto& [count, member] : one_each) kept.push_back(member);
+  return {kept};
+}
+
+/// Rates by number of ranks, of families that ran with several.
+std::vector<Series> rates(const Task& task) {
   std::vector<Series> series;
-  for (auto& family : families) {
-    auto& points = family.series.points;
-    std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
-    if (points.front().x < points.back().x) series.push_back(std::move(family.series));
+  for (const auto& family : families_of(task)) {
+    for (const auto& members : split(family.members)) {
+      if (members.size() < 2) continue;
+      const Variant& largest = *members.back().variant;
+      Series one{largest.name, largest.style, {}, true, true};
+      for (const auto& member : members) one.points.push_back(member.point);
+      series.push_back(std::move(one));
+    }
   }
   return series;
 }
@@ -259,7 +302,8 @@ Figure scaling_figure(const Task& task) {
   return figure_of(
       "scaling", "Scaling", {Plot{ranks, rate, series, {}}, Plot{ranks, share, efficiency, {}}},
       "Above: training images per second of all ranks, evaluation not in the time. Below: per rank, against the "
-      "smallest layout.");
+      "smallest layout. A line has one run of every number of ranks: where several have learning rates, intervals or "
+      "batches of their own, those that agree in them.");
 }
 
 }  // namespace

@@ -26,14 +26,18 @@ struct Contest {
   bool is_accuracy() const { return more_is_better; }
 };
 
+// Seconds are those of an image: runs may be of different length.
+
 std::optional<double> priced_seconds(const Run& run) {
   const Cost cost = cost_of(run);
-  return cost.bytes > 0 ? std::optional(seconds_at(cost, kUsualMbit)) : std::nullopt;
+  if (cost.bytes == 0 || run.summary->samples == 0) return std::nullopt;
+  return seconds_at(cost, kUsualMbit) / static_cast<double>(run.summary->samples);
 }
 
 std::optional<double> measured_seconds(const Run& run) {
   const double seconds = training_seconds(run.summary->seconds);
-  return seconds > 0 ? std::optional(seconds) : std::nullopt;
+  if (seconds <= 0 || run.summary->samples == 0) return std::nullopt;
+  return seconds / static_cast<double>(run.summary->samples);
 }
 
 std::optional<double> parameters(const Run& run) {
@@ -48,7 +52,7 @@ std::vector<Contest> contests_of(const Task& task) {
                "Shortest measured training",
                measured_seconds,
                false,
-               "",
+               " per image",
                "times as fast as",
                false,
                Unit::kSeconds};
@@ -189,7 +193,8 @@ const Variant* reference(const Task& task) {
   for (const auto& variant : task.variants) {
     const Spread accuracy = over_seeds(variant, accuracy_of);
     const std::pair has{accuracy.count, accuracy.mean};
-    if (variant.strategy() != "ddp" || accuracy.count == 0 || has <= most) continue;
+    const bool is_ddp = variant.strategy() == "ddp" && !variant.is_later_stage();
+    if (!is_ddp || accuracy.count == 0 || has <= most) continue;
     best = &variant;
     most = has;
   }

@@ -47,7 +47,7 @@ std::vector<std::string> verdict_of(const Task& task);
 /// at something, the ddp that others are held against, then by accuracy one of every strategy, then any.
 void arrange(Task& task);
 
-/// The ddp with the best accuracy; null if there is none.
+/// The ddp of most seeds, among these the one with the best accuracy; null if there is none. Not a later stage.
 const Variant* reference(const Task& task);
 
 /// A difference of shares: "+0.3 ± 1.2" points.

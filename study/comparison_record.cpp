@@ -15,6 +15,8 @@
 #include "prunex/io/files.h"
 #include "prunex/text/json.h"
 #include "prunex/text/read_file.h"
+#include "prunex/text/settings.h"
+#include "prunex/train/options.h"
 #include "report/run.h"
 
 namespace prunex::study {
@@ -85,6 +87,20 @@ ordered_json options_json(const Job& job) {
   return options;
 }
 
+/// What the job's preset sets of the options that it does not say.
+ordered_json preset_json(const Job& job) {
+  train::TrainOptions options;
+  text::OptionList list = train::describe(options);
+  for (const auto& [name, value] : job.options) list.find(name)->set(text::word_of(value));
+  train::apply_preset(list, options);
+  ordered_json set = ordered_json::object();
+  for (const auto& option : list.all()) {
+    const std::string value = option.value.write ? option.value.write() : "";
+    if (!option.given && value != option.usual) set[option.name] = text::toml_of(value);
+  }
+  return set;
+}
+
 }  // namespace
 
 ComparisonRecord::ComparisonRecord(std::string directory, ordered_json made_by)
@@ -124,11 +140,14 @@ void ComparisonRecord::forget(const std::string& name) {
   for (auto& [kind, entries] : entries_) {
     std::erase_if(entries, [&](const ordered_json& entry) { return entry.value("name", "") == name; });
   }
+  forgotten_.insert(name);
 }
 
-void ComparisonRecord::remove(const std::string& name) {
-  forget(name);
-  fs::remove_all(fs::path(directory_) / name);
+void ComparisonRecord::remove_forgotten(const ordered_json& head) {
+  if (forgotten_.empty()) return;
+  for (const auto& name : forgotten_) fs::remove_all(fs::path(directory_) / name);
+  forgotten_.clear();
+  write(head);
 }
 
 void ComparisonRecord::remove(const Job& job) {
@@ -160,7 +179,7 @@ JobState ComparisonRecord::state_of(const Job& job) const {
 
 bool ComparisonRecord::is_stale(const Job& job) const {
   const auto* entry = find(job);
-  if (entry == nullptr) return fs::exists(path_of(job));
+  if (entry == nullptr) return !is_forgotten(job.name) && fs::exists(path_of(job));
   return entry->at("options") != options_json(job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
 }
 
@@ -207,6 +226,7 @@ void ComparisonRecord::note(const Job& job, JobState state, const std::string& w
   entry["state"] = name_of(state);
   if (!what.empty()) entry["error"] = what;
   entry["options"] = options_json(job);
+  if (job.options.contains("preset")) entry["preset_options"] = preset_json(job);
   if (const auto maker = maker_of(job, state); maker.is_object()) entry.update(maker);
   if (job.kind == JobKind::kTiming && !sitting_.empty()) entry["sitting"] = sitting_;
   if (state == JobState::kDone) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,12 @@ class ComparisonRecord {
   void claim();
   /// Whether something was done of the runs of a name.
   bool knows(const std::string& name) const;
-  /// As if nothing had been done of them.
+  /// As if nothing had been done of the runs of a name; what their directories hold stays until remove_forgotten().
   void forget(const std::string& name);
-  /// The same, and removes their directories.
-  void remove(const std::string& name);
-  /// Of one job.
+  bool is_forgotten(const std::string& name) const { return forgotten_.contains(name); }
+  /// Removes those directories, then writes compare.json.
+  void remove_forgotten(const nlohmann::ordered_json& head);
+  /// As if nothing had been done of a job: its directory is removed.
   void remove(const Job& job);
 
   /// Whether it is finished, with these options, in this place or another: then its summary is here. A job that was
@@ -68,6 +70,7 @@ class ComparisonRecord {
   std::string directory_;
   nlohmann::ordered_json made_by_;
   std::string sitting_;
+  std::set<std::string> forgotten_;  ///< names
   std::optional<io::DirectoryLock> lock_;
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };

@@ -43,6 +43,7 @@ void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerO
 
 /// Whether the other run of `file.key` has ended and left it.
 bool is_there(const ComparisonRecord& record, const Job& job, const RunFile& file) {
+  if (record.is_forgotten(fs::path(job.taken_from.at(file.key)).parent_path())) return false;
   const fs::path path = path_for(job, file, record.directory());
   return fs::exists(path.parent_path() / "summary.json") && fs::exists(path);
 }
@@ -147,8 +148,8 @@ bool reads_data_dir(const Job& job) {
 std::vector<std::string> words_of(const ComparisonRecord& record, const Job& job, const RunnerOptions& options,
                                   bool resume) {
   const std::string path = record.path_of(job);
-  if (resume) return {"prunex", "train", "--resume", path, "--log", "json"};
-  std::vector<std::string> words{"prunex", "train", "--config", path + ".toml", "--run-dir", path, "--log", "json"};
+  std::vector<std::string> words{"prunex", "train", "--resume", path, "--log", "json"};
+  if (!resume) words = {"prunex", "train", "--config", path + ".toml", "--run-dir", path, "--log", "json"};
   add_data_dir(words, job, options);
   return words;
 }

@@ -36,13 +36,6 @@ double load_of_a_second() {
   return all > 0 ? std::clamp(others / all, 0.0, 1.0) : 0;
 }
 
-/// Whether there is nothing to do.
-bool are_of_one_sitting(const ComparisonRecord& record, const std::vector<Job>& timings) {
-  return std::all_of(timings.begin(), timings.end(), [&](const Job& job) {
-    return record.state_of(job) == JobState::kDone && record.sitting_of(job) == record.sitting_of(timings.front());
-  });
-}
-
 std::string refusal(const Job& job, double load, double most) {
   return fmt::format(
       "compare: `time_exchanges`: other processes keep {:.0f} % of the processors busy before '{}', wanted at most "
@@ -68,6 +61,12 @@ double load_of_others(double most) {
   double least = 1;
   for (int i = 0; i < kTries && least > most; ++i) least = std::min(least, load_of_a_second());
   return least;
+}
+
+bool are_of_one_sitting(const ComparisonRecord& record, const std::vector<Job>& timings) {
+  return std::all_of(timings.begin(), timings.end(), [&](const Job& job) {
+    return record.state_of(job) == JobState::kDone && record.sitting_of(job) == record.sitting_of(timings.front());
+  });
 }
 
 SittingOutcome run_sitting(ComparisonRecord& record, const std::vector<Job>& timings, RunnerOptions runner,

@@ -33,7 +33,10 @@ struct SittingOutcome {
   std::string busy;  ///< why the machine was refused; empty if it was not
 };
 
-/// Runs `timings` one after the other, all of them anew unless all are done and of one sitting, so that their seconds
+/// Whether all are done, and of one sitting: then there is nothing to do.
+bool are_of_one_sitting(const ComparisonRecord& record, const std::vector<Job>& timings);
+
+/// Runs `timings` one after the other, all of them anew unless are_of_one_sitting, so that their seconds
 /// are of one machine in one state. A busy machine ends it.
 SittingOutcome run_sitting(ComparisonRecord& record, const std::vector<Job>& timings, RunnerOptions runner,
                            const nlohmann::ordered_json& head, const SittingOptions& options);

@@ -90,5 +90,53 @@ TEST_F(Measured, RatesAreThoseOfTheKit) {
   EXPECT_NEAR(make_plan({tests::recorded_run("diloco")}, options).rows.front().whole.compute, 15, 1e-9);
 }
 
+/// A second run with twice the images in a step.
+std::vector<report::Run> of_two_batches() {
+  std::vector<report::Run> runs{tests::recorded_run("diloco"), tests::recorded_run("ddp")};
+  for (auto& exchange : runs[1].exchanges) exchange.samples *= 2;
+  runs[1].summary->samples *= 2;
+  return runs;
+}
+
+// 8 or 16 images at 16 a second; 40 steps, of which half at half the time
+TEST_F(Measured, RatesHoldForEveryBatch) {
+  PlanOptions options;
+  options.gpu_kit = write("net: prunex 16 samples/s, 1");
+  const Plan plan = make_plan(of_two_batches(), options);
+  for (const auto& row : plan.rows) {
+    EXPECT_NEAR(row.whole.compute, (plan.of(row).strategy == "ddp" ? 1 : 0.5) * (20 + 10), 1e-9);
+  }
+  EXPECT_THAT(plan.caveats, Contains(HasSubstr("A rank takes 16 images per second")));
+}
+
+TEST_F(Measured, SecondsOfAStepAreOfOneBatch) {
+  PlanOptions options;
+  options.seconds_per_step = 1;
+  EXPECT_THAT([&] { make_plan(of_two_batches(), options); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("`seconds_per_step`: got runs of 8 and 16 images per rank and step, wanted `batch_size`")));
+  options.batch_size = 16;
+  const Plan plan = make_plan(of_two_batches(), options);
+  for (const auto& row : plan.rows) {  // 20 or 40 steps
+    EXPECT_NEAR(row.whole.compute, (plan.of(row).strategy == "ddp" ? 2 : 1) * (10 * 1 + 10 * 0.5), 1e-9);
+  }
+}
+
+// The others' 1000 multiply-accumulates take 1 s: what began with 500, or is of 500, takes half.
+TEST_F(Measured, SecondsOfAStepAreOfTheWholeNetwork) {
+  std::vector<report::Run> runs{tests::recorded_run("cut"), tests::recorded_run("small"), tests::recorded_run("ddp")};
+  for (size_t i : {0, 1}) {
+    for (auto& exchange : runs[i].exchanges) exchange.macs = 500;
+  }
+  for (auto& run : runs) run.summary->macs_dense = run.option("strategy") == "small" ? 500 : 1000;
+  PlanOptions options;
+  options.seconds_per_step = 1;
+  const Plan plan = make_plan(runs, options);
+  for (const auto& row : plan.rows) {
+    EXPECT_NEAR(row.whole.compute, plan.of(row).strategy == "ddp" ? 30 : 20, 1e-9) << plan.of(row).name;
+  }
+  EXPECT_THAT(plan.caveats, Contains(HasSubstr("since they began with a smaller network: ")));
+}
+
 }  // namespace
 }  // namespace prunex::plan

@@ -118,6 +118,21 @@ TEST(Plan, RangesGoOverSeedsAndTheScatterOfTimings) {
   EXPECT_NEAR(row.reaching->range.high, row.range.high, 1e-9);
 }
 
+// Each seed has 0.75 early, by chance; their mean has it at the end.
+TEST(Plan, RangesHoldTheTimeThatTheyAreOf) {
+  std::vector<report::Run> runs{tests::recorded_run("diloco"), tests::recorded_run("diloco")};
+  runs[0].exchanges[0].accuracy = 0.75;
+  runs[1].exchanges[1].accuracy = 0.75;
+  runs[1].options["seed"] = "1";
+  PlanOptions options = options_of(2);
+  options.accuracy = 0.75;
+  const Plan plan = make_plan(runs, options);
+  const Reaching& reaching = *plan.rows.front().reaching;
+  EXPECT_NEAR(reaching.seconds, 60 + 4 * (0.5 + 0.8), 1e-9);
+  EXPECT_NEAR(reaching.range.low, 20 + 0.5 + 0.8, 1e-9);
+  EXPECT_GE(reaching.range.high, reaching.seconds);
+}
+
 TEST(Plan, PredictsOtherIntervalsAndPayloadsWithoutAnAccuracy) {
   PlanOptions options = options_of(2);
   options.local_steps = {5, 10};
@@ -143,6 +158,11 @@ TEST(Plan, RefusesWhatHasNoEffect) {
   options = options_of(2);
   options.payloads = {"int2"};
   refused(options, ddp, "`payload`: got int2, which no recorded strategy has");
+  options.payloads = {"fp32"};
+  refused(options, two_runs(), "`payload`: got fp32, in which all were recorded that have it");
+  options = options_of(2);
+  options.local_steps = {10};
+  refused(options, two_runs(), "`local_steps`: got 10, with which all that exchange weights were recorded");
   options = options_of(2);
   options.only = "x*";
   refused(options, ddp, "`only`: got 'x*', which fits no run");

@@ -231,12 +231,21 @@ TEST(Recorded, SaysWhyNothingCanBeTold) {
   auto unfinished = tests::recorded_run("diloco");
   unfinished.summary.reset();
   refused(unfinished, "no run of it is finished");
+  auto preset = tests::recorded_run("diloco");
+  preset.has_unknown_preset = true;
+  refused(preset, "does not say what its preset set");
   auto uneven = tests::recorded_run("diloco");
   uneven.options["ranks-per-node"] = "2,1";
   refused(uneven, "different numbers of ranks");
   auto old = tests::recorded_run("top_k", true);
   old.summary->messages.gathered_bytes.reset();
   refused(old, "which bytes were gathered");
+}
+
+TEST(Recorded, NodesMayBeListedOneByOne) {
+  auto run = tests::recorded_run("diloco");
+  run.options["ranks-per-node"] = "1,1";
+  EXPECT_EQ(Taken(run).recorded.ranks, 2);
 }
 
 TEST(Prediction, OfPostLocalSgdKeepsItsInterval) {

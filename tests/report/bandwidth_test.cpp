@@ -113,6 +113,22 @@ TEST(Crossings, ABentLineMayBeCrossedTwice) {
   EXPECT_THAT(crossings(bent, straight, {1, 1e6}), ElementsAre(DoubleNear(20.0 / 3, 1e-6), DoubleNear(15, 1e-6)));
 }
 
+/// Of runs of 100 and 400 images: 2 and 3 s of local steps in every 100.
+TEST(BandwidthFigures, CompareRunsOfDifferentLengthByTheImage) {
+  std::vector<report::Run> runs{run_with(0, 2 - 0.06), run_with(0, 12 - 0.06, "ddp")};
+  for (size_t i : {0, 1}) {
+    runs[i].summary->seconds.intra = runs[i].summary->seconds.project = runs[i].summary->seconds.dual = 0.02;
+    runs[i].summary->samples = i == 0 ? 100 : 400;
+    runs[i].summary->inter_node_bytes = 1;
+    runs[i].summary->messages.between_nodes = runs[i].summary->messages.direct.emplace(1);
+  }
+  const auto figures = bandwidth_figures(tasks_of(runs).at(0));
+  const auto seconds = [&](size_t row) { return figures.at(0).tables.at(0).rows.at(row).at(2).number.value(); };
+  EXPECT_NEAR(seconds(0), 0.02, 1e-5);
+  EXPECT_NEAR(seconds(usual_bandwidths().size()), 0.03, 1e-5);
+  EXPECT_EQ(figures.at(2).tables.at(0).rows.at(1).at(1).word, "everywhere");
+}
+
 TEST(ParetoFront, HoldsWhatNothingBeats) {
   const std::vector<Point> points{{5, 0.9, {}}, {1, 0.5, {}}, {2, 0.4, {}}, {3, 0.9, {}}, {4, 0.95, {}}, {3, 0.8, {}}};
   EXPECT_THAT(pareto_front(points), ElementsAre(1, 3, 4));

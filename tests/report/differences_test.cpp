@@ -83,6 +83,31 @@ TEST(Origins, EndThePageWithBuildsMachinesAndSittingsThatDiffer) {
   EXPECT_THAT(html, HasSubstr("<li>timed monday: a</li>\n<li>timed tuesday: b</li>"));
 }
 
+TEST(Origins, TellRunsWithoutATimingAndTimingsOfAnotherProcessor) {
+  const Scratch scratch;
+  const auto record = [&](const std::string& timings) {
+    std::string runs;
+    for (const char* name : {"a", "b"}) {
+      runs +=
+          fmt::format(R"({}{{"name": "{}", "directory": "{}/3", "processor": "Xeon", "summary": {{"accuracy": 1}}}})",
+                      runs.empty() ? "" : ", ", name, name);
+    }
+    write_text(scratch / "runs/compare.json",
+               R"({"pilots": [], "runs": [)" + runs + R"(], "timings": [)" + timings + "]}");
+    return make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).html;
+  };
+  const auto timing = [](const std::string& name, const std::string& processor) {
+    return fmt::format(R"({{"name": "{}", "exchanges": {{"count": 0}}, "sitting": "monday", "processor": "{}"}})", name,
+                       processor);
+  };
+  const std::string title = "<h3>Different builds, machines or sittings</h3>\n<ul>";
+  EXPECT_THAT(record(timing("a", "Xeon") + ", " + timing("b", "Xeon")), Not(HasSubstr(title)));
+  EXPECT_THAT(record(timing("a", "Xeon")),
+              HasSubstr(title + "<li>seconds from the runs themselves: b</li>\n<li>timed monday: a</li>"));
+  EXPECT_THAT(record(timing("a", "EPYC") + ", " + timing("b", "EPYC")),
+              HasSubstr(title + "<li>timed monday on EPYC: a, b</li>"));
+}
+
 TEST(Origins, NameGpusBesideTheProcessor) {
   const Scratch scratch;
   write_text(scratch / "runs/compare.json", R"({"pilots": [], "runs": [{"name": "a", "directory": "a/3",

@@ -71,6 +71,18 @@ TEST(Axis, TicksOfATimeAreInOneUnit) {
   EXPECT_NEAR(scale.position(3000), 50, 1e-9);
 }
 
+TEST(Axis, TicksHaveTheDecimalsOfTheirDistance) {
+  const auto texts_of = [](const AxisScale& scale) {
+    std::vector<std::string> texts;
+    for (const auto& tick : scale.ticks()) texts.push_back(tick.text);
+    return texts;
+  };
+  EXPECT_THAT(texts_of(AxisScale({"accuracy", Unit::kShare}, {0.9112, 0.9121}, 0, 100)),
+              ElementsAre("91.12 %", "91.14 %", "91.16 %", "91.18 %", "91.2 %", "91.22 %"));
+  EXPECT_THAT(texts_of(AxisScale({"parameters"}, {1000.1, 1000.9}, 0, 100)),
+              ElementsAre("1000", "1000.2", "1000.4", "1000.6", "1000.8", "1001"));
+}
+
 TEST(Axis, MarksReplaceRoundTicks) {
   const AxisScale scale({"ranks", Unit::kNumber, ScaleKind::kLog, false, {2, 4, 8}}, {2, 4, 8}, 0, 100);
   ASSERT_EQ(scale.ticks().size(), 3U);

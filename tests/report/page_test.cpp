@@ -185,6 +185,18 @@ TEST(Page, SaysWhatIsMissingWhereARunHoldsNothing) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
+TEST(Page, OfOneNodeHasNoFigureOfWhatItSent) {
+  const Scratch scratch;
+  RunFiles run;
+  run.options["nodes"] = "1";
+  run.inter_node_bytes = 0;
+  write_run(scratch / "runs/a", run);
+  const auto html = report_of(scratch);
+  EXPECT_THAT(html, Not(HasSubstr("<figure id=\"accuracy-bytes")));
+  EXPECT_THAT(html,
+              testing::ContainsRegex("<li>Accuracy against bytes[^<]*: no run holds the data for this figure</li>"));
+}
+
 TEST(Page, LinesWithoutTheirFieldsAreNoErrors) {
   const Scratch scratch;
   write_text(scratch / "runs/a/metrics.jsonl", "{}\n{\"exchange\": 2, \"seconds\": null, \"loss\": null}\n");

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,6 +53,37 @@ TEST(Scaling, BeginsAtOneNodeWhichHasNoPartition) {
   run.options["payload"] = "\"int2\"";
   write_run(scratch / "runs/c", run);
   EXPECT_EQ(efficiencies_of(scratch).size(), 2) << "both begin at the one node";
+}
+
+TEST(Scaling, HasOneRunOfEveryNumberOfRanks) {
+  const Scratch scratch;
+  RunFiles run;
+  for (const auto& [name, nodes, rate] : std::vector<std::array<const char*, 3>>{
+           {"a", "2", "0.1"}, {"b", "2", "0.2"}, {"c", "4", "0.1"}, {"d", "4", "0.2"}, {"e", "8", "0.2"}}) {
+    run.options["nodes"] = nodes;
+    run.options["lr"] = rate;
+    write_run(scratch / (std::string("runs/") + name), run);
+  }
+  std::vector<size_t> sizes;
+  for (const auto& [name, line] : efficiencies_of(scratch)) sizes.push_back(line.size());
+  EXPECT_THAT(sizes, testing::UnorderedElementsAre(2, 3));
+}
+
+TEST(Scaling, KeepsALineWhoseRateGrowsWithItsRanks) {
+  const Scratch scratch;
+  RunFiles run;
+  for (const char* nodes : {"2", "4"}) {
+    run.options["nodes"] = nodes;
+    run.options["lr"] = std::string("0.") + nodes;
+    write_run(scratch / (std::string("runs/") + nodes), run);
+  }
+  run.options["ranks-per-node"] = "2";  // four ranks, too
+  run.options["nodes"] = "2";
+  run.options["lr"] = "0.4";
+  write_run(scratch / "runs/pairs", run);
+  const auto lines = efficiencies_of(scratch);
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_THAT(lines.begin()->second, SizeIs(2));
 }
 
 TEST(Scaling, JoinsNoRunsThatDifferInMoreThanTheirLayout) {

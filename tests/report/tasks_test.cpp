@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "report/figures.h"
+#include "report/page.h"
 #include "report/report.h"
 #include "report/verdict.h"
 #include "tests/report/run_files.h"
@@ -51,6 +52,37 @@ TEST(Study, WhereFilesAreAndHowOftenIsEvaluatedDoesNotMatter) {
   write_run(scratch / "b", other);
   const auto runs = find_runs({scratch.path()}).runs;
   EXPECT_THAT(tasks_of(runs)[0].variants, SizeIs(1));
+}
+
+TEST(Study, FoldersOfNodesAreAnotherTask) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("data-dir", "\"images\""));
+  write_run(scratch / "b", with("data-dir", "\"images/{node}\""));
+  write_run(scratch / "c", with("data-dir", "\"others/{node}\""));
+  const auto runs = find_runs({scratch.path()}).runs;
+  const auto tasks = tasks_of(runs);
+  ASSERT_THAT(tasks, SizeIs(3));
+  EXPECT_EQ(tasks[1].title, "resnet8 on synthetic in images/{node}");
+  EXPECT_THAT(shared_command(tasks[1]), HasSubstr("--data-dir 'images/{node}'"));
+}
+
+TEST(Study, ASeedThatIsThereTwiceCountsOnce) {
+  const Scratch scratch;
+  for (const char* name : {"a", "again", "b"}) write_run(scratch / name, with("seed", name[0] == 'a' ? "0" : "1"));
+  RunFiles unfinished = with("seed", "2");
+  unfinished.finished = false;
+  write_run(scratch / "c", unfinished);
+  const auto runs = find_runs({scratch.path()}).runs;
+  const auto tasks = tasks_of(runs);
+  const Variant& variant = tasks.at(0).variants.at(0);
+  EXPECT_THAT(variant.finished(), SizeIs(2));
+  ASSERT_THAT(variant.repeated(), SizeIs(1));
+  EXPECT_EQ(variant.repeated()[0]->directory, scratch / "again");
+  EXPECT_EQ(variant.seeds(), 3);
+  const auto missing = missing_of(tasks[0]);
+  EXPECT_THAT(missing, testing::Contains("not finished: hsadmm (1 of 3)"));
+  EXPECT_THAT(missing, testing::Contains("left out, the same options and seed again: " + (scratch / "again")));
+  EXPECT_EQ(summary_table(tasks[0]).rows[0][1].word, "2 of 3");
 }
 
 TEST(Study, AnotherNetworkOrDataSetIsAnotherTask) {
@@ -235,6 +267,17 @@ TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   EXPECT_FALSE(found.pilots[1].accuracy);
   ASSERT_THAT(found.checks, SizeIs(1));
   EXPECT_EQ(found.checks[0].measured, 5);
+}
+
+TEST(FindRuns, RecordsOlderThanTheirPresetsAreReadAndMarked) {
+  const Scratch scratch;
+  tests::write_text(scratch / "compare.json", R"({"runs": [{"name": "a", "directory": "a/0", "state": "done",
+    "options": {"preset": "\"slow-link\""}, "summary": {"accuracy": 0.25, "strategy": "diloco", "local_steps": 40}}],
+    "pilots": []})");
+  const auto run = find_runs({scratch.path()}).runs.at(0);
+  EXPECT_TRUE(run.has_unknown_preset);
+  EXPECT_EQ(run.option("strategy"), "diloco");
+  EXPECT_EQ(run.option("local-steps"), "40");
 }
 
 // A comparison goes on elsewhere: of some runs the directory is there, with every option in config.toml, of others the

@@ -83,6 +83,14 @@ TEST(Verdict, WhatBeginsWithAnotherRunsNetworkDoesNotCompete) {
   EXPECT_THAT(runs.verdict().at(1), HasSubstr("first"));
 }
 
+TEST(Verdict, WhatBeginsWithAnotherRunsNetworkIsNoReference) {
+  Runs runs;
+  runs.add("ddp", "ddp", {0.80});
+  runs.add("second", "ddp", {0.90}, 10);
+  runs.of("second").declared = {{"model-of", "ddp"}, {"strategy", "ddp"}};
+  EXPECT_EQ(reference(runs.task())->name, "ddp");
+}
+
 TEST(Verdict, OfOneSeedIsDoubted) {
   Runs runs;
   runs.add("ddp", "ddp", {0.80});
@@ -101,6 +109,16 @@ TEST(Verdict, CountsBytesAndParametersAgainstTheNextAndAgainstDdp) {
             "Fewest bytes between nodes: least, 10 B per image (accuracy 60 %), 3 times fewer than the next, middle, "
             "60 times fewer than ddp.");
   EXPECT_EQ(verdict.at(3), "Smallest network: least, 40 parameters (accuracy 60 %), 2.5 times smaller than ddp.");
+}
+
+TEST(Verdict, TimesAreThoseOfAnImage) {
+  Runs runs;  // 10 s for 100 images and for 20
+  runs.add("ddp", "ddp", {0.8});
+  runs.add("short", "hsadmm", {0.3});
+  runs.of("short").summary->samples = 20;
+  EXPECT_THAT(runs.verdict().at(2), HasSubstr("100 Mbit/s, computed: ddp, 100 ms per image"));
+  for (const char* name : {"ddp", "short"}) runs.of(name).summary->inter_node_bytes = 0;
+  EXPECT_THAT(runs.verdict().at(1), HasSubstr("Shortest measured training: ddp, 100 ms per image"));
 }
 
 TEST(Verdict, OfEqualCountsNamesOneAndCountsTheOthers) {

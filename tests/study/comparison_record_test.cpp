@@ -193,11 +193,45 @@ TEST(ComparisonRecord, KeepsTheExchangesOfRunsAndTimingsForTheReport) {
   EXPECT_DOUBLE_EQ(report::usual_seconds(runs[0]).local, 4 * 1);  // the run's own took 4 x 2
 }
 
+/// prunex/train/options/presets.cpp: DiLoCo in 2 bits, every 40 steps where the run says nothing else.
+TEST(ComparisonRecord, NamesWhatAPresetSets) {
+  const Scratch scratch;
+  ComparisonRecord record(scratch / "out");
+  const Job job{
+      .name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}, {"local-steps", "20"}}};
+  tests::write_run(record.path_of(job), {});
+  record.note(job, JobState::kDone);
+  record.write({{"version", "0"}});
+  std::filesystem::remove_all(scratch / "out/a");
+  const auto run = report::find_runs({scratch / "out"}).runs.at(0);
+  EXPECT_FALSE(run.has_unknown_preset);
+  EXPECT_EQ(run.option("payload"), "int2");
+  EXPECT_EQ(run.option("local-steps"), "20");
+  EXPECT_FALSE(run.declared.contains("payload"));
+}
+
 TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
   const Scratch scratch;
   const Job job{.name = "a", .seed = 3, .directory = "a/3"};
   std::filesystem::create_directories(scratch / "out/a/3");
   EXPECT_TRUE(ComparisonRecord(scratch / "out").is_stale(job));
+}
+
+TEST(ComparisonRecord, WhatIsForgottenIsThereUntilItIsRemoved) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
+  ComparisonRecord record(scratch / "out");
+  finish(record, job, 0.4);
+  record.note(job, JobState::kDone);
+  record.write({{"version", "0"}});
+  record.forget("a");
+  EXPECT_EQ(record.state_of(job), JobState::kWaiting);
+  EXPECT_FALSE(record.is_stale(job));
+  EXPECT_TRUE(std::filesystem::exists(record.path_of(job)));
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kDone);
+  record.remove_forgotten({{"version", "0"}});
+  EXPECT_FALSE(std::filesystem::exists(record.path_of(job)));
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kWaiting);
 }
 
 TEST(ComparisonRecord, ABrokenFileIsRefused) {

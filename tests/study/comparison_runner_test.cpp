@@ -1,6 +1,7 @@
 // What prunex compare knows of its runs. The lines are such as prunex train --log json writes: docs/use.md.
 #include "study/comparison_runner.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,6 +36,13 @@ TEST(ComparisonRunner, HandsTheFolderToRunsThatReadOne) {
   EXPECT_TRUE(reads_data_dir(job));
   EXPECT_FALSE(reads_data_dir({.name = "a", .directory = "a/0"}));
   EXPECT_FALSE(reads_data_dir({.name = "a", .directory = "a/0", .options = {{"dataset", "\"x.safetensors\""}}}));
+}
+
+TEST(ComparisonRunner, HandsTheFolderToRunsThatGoOn) {
+  const ComparisonRecord record("out");
+  const Job job{.name = "a", .directory = "a/0", .options = {{"dataset", "\"cifar100\""}}};
+  EXPECT_THAT(words_of(record, job, {.data_dir = "data"}, true),
+              testing::ElementsAre("prunex", "train", "--resume", "out/a/0", "--log", "json", "--data-dir", "data"));
 }
 
 /// Every run of the comparisons and examples that are shipped; those of comparisons cut short, too.

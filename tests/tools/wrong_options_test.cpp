@@ -106,6 +106,19 @@ TEST(UsageErrors, OfInterfacesAreNamedOfASingleRankToo) {
   refused(with(words, {"--interface", "abc"}), {"--interface: got abc, no such interface; wanted one of "});
 }
 
+TEST(UsageErrors, OfOneNodeAreThoseOfWhatItWouldSend) {
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{{"--link", "100"},
+                                                                                      {"--latency", "1"},
+                                                                                      {"--goodput", "1"},
+                                                                                      {"--network", "n.json"},
+                                                                                      {"--other-flows", "1"}}) {
+    refused(with(command_line("plan"), {"--nodes", "1", option, value}),
+            {option + ": one of --nodes sends nothing, wanted two or more"});
+  }
+  refused({"bench", "all_reduce", "--ranks-per-node", "2", "--line-rate", "100"},
+          {"--line-rate: one node sends nothing over its interface: wanted --nodes 2 or more"});
+}
+
 TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {
   const auto parsed = app();
   EXPECT_THROW(parsed->parse("graph --model none.pt2"), std::exception);

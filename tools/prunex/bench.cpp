@@ -32,7 +32,6 @@ struct BenchCommand {
   bool check = true;
   double line_rate = 0;  // Mbit/s
   std::string json;
-  bool quiet = false;
   train::RankOptions ranks;
 };
 
@@ -135,7 +134,7 @@ struct Expected {
 };
 
 Expected expected(const BenchCommand& command, const Result& result, const comm::Layout& layout) {
-  if (command.line_rate <= 0 || layout.nodes() == 1) return {};
+  if (command.line_rate == 0) return {};
   const comm::ClusterShape shape{layout.nodes(), layout.ranks_here()};
   const double link = command.line_rate * report::kBytesPerMbit;
   const auto bytes = static_cast<double>(result.bytes);
@@ -163,7 +162,13 @@ void print_line(const Result& result, const Expected& expected, int world_size) 
   std::fflush(stdout);
 }
 
+void refuse_idle_rate(const BenchCommand& command, int nodes) {
+  if (command.line_rate == 0 || nodes > 1) return;
+  throw std::invalid_argument("`line_rate`: one node sends nothing over its interface: wanted `nodes` 2 or more");
+}
+
 int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
+  refuse_idle_rate(command, ranks.layout.nodes());
   const int64_t least = bytes_of("b", command.least), most = bytes_of("e", command.most);
   const bool prints = ranks.layout.rank == 0;
   AllReduceBench bench(command, ranks);
@@ -200,6 +205,7 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   const auto options = connect_options(command.ranks);
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
+  if (!environment) refuse_idle_rate(command, command.nodes);
   if (!environment) launch::expect_room_for(shape);
   if ((environment ? environment->world_size : shape.world_size()) == 1) {
     throw std::invalid_argument("bench: one rank sends nothing: wanted `nodes` 2 or `ranks_per_node` 2, or more");
@@ -233,7 +239,6 @@ text::OptionList describe(BenchCommand& command) {
            "of a node's interface, Mbit/s: adds bound and model");
   train::describe_links(list, command.ranks);
   list.add("json", text::text_value(command.json), "write the results to this file");
-  list.add("quiet", text::flag(command.quiet), "only results");
   return list;
 }
 

@@ -125,19 +125,37 @@ std::vector<Job> ready_jobs(const Comparison& comparison, const ComparisonRecord
   return jobs_of(comparison, [&](const NamedRun& run) { return record.rate_of(run, pilots); });
 }
 
-/// What the jobs would be, those that wait for a pilot last.
-void print_plan(const Comparison& comparison, const ComparisonRecord& record, const RunnerOptions& options) {
-  std::vector<Job> jobs = pilots_of(comparison);
-  const auto ready = ready_jobs(comparison, record);
-  jobs.insert(jobs.end(), ready.begin(), ready.end());
+void print_line(bool done, const std::string& title, const std::string& command) {
+  fmt::print("{:<8} {:<32} {}\n", done ? "done" : "to do", title, command);
+}
+
+void print_jobs(const std::vector<Job>& jobs, const ComparisonRecord& record, const RunnerOptions& options) {
   for (const auto& job : jobs) {
-    const bool done = record.state_of(job) == JobState::kDone;
     std::string command;
     for (const auto& word : words_of(record, job, options, false)) command += (command.empty() ? "" : " ") + word;
-    fmt::print("{:<8} {:<32} {}\n", done ? "done" : "to do", job.title(), command);
+    print_line(record.state_of(job) == JobState::kDone, job.title(), command);
   }
-  if (const auto later = count_jobs(comparison) - jobs.size())
-    fmt::print("{} more when their pilots have ended\n", later);
+}
+
+/// What the jobs would be, then the timings and the points, those that wait for a pilot last.
+void print_plan(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
+  const auto pilots = pilots_of(comparison), ready = ready_jobs(comparison, record), first = first_seeds_of(ready);
+  print_jobs(pilots, record, command.runner);
+  print_jobs(ready, record, command.runner);
+  if (command.time_exchanges) {
+    const auto timings = timings_of(first, *command.time_exchanges);
+    const bool done = are_of_one_sitting(record, timings);
+    for (const auto& job : timings) print_line(done, job.title(), "");
+  }
+  for (const auto& job : first) {
+    for (const double mbit : command.verify.mbit) {
+      print_line(false, fmt::format("{} at {} Mbit/s", job.title(), mbit), command.verify.script);
+    }
+  }
+  const size_t of_each = (command.time_exchanges ? 1 : 0) + command.verify.mbit.size();
+  const size_t later =
+      count_jobs(comparison) - pilots.size() - ready.size() + of_each * (comparison.runs.size() - first.size());
+  if (later > 0) fmt::print("{} more when their pilots have ended\n", later);
 }
 
 /// Runs whose pilots have all failed cannot be started.
@@ -226,12 +244,14 @@ Outcome run_all(const CompareCommand& command, Comparison& comparison, Compariso
   return {failures + runner.failures(), runner.interrupted_by(), {}};
 }
 
+nlohmann::ordered_json head_of(const CompareCommand& command, const Build& build) {
+  return {{"file", command.file},   {"command", command.line},        {"version", kVersion},
+          {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
+}
+
 /// All runs, then all timings if they are asked for.
-Outcome run_and_time(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record) {
-  const Build build = this_build();
-  const nlohmann::ordered_json head{
-      {"file", command.file},   {"command", command.line},        {"version", kVersion},
-      {"commit", build.commit}, {"dirty", !build.is_committed()}, {"host", study::describe_host()}};
+Outcome run_and_time(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record,
+                     const nlohmann::ordered_json& head) {
   const Outcome outcome = run_all(command, comparison, record, head);
   if (!command.time_exchanges || outcome.signal != 0) return outcome;
   const auto timings = timings_of(first_seeds_of(ready_jobs(comparison, record)), *command.time_exchanges);
@@ -252,36 +272,28 @@ void refuse_idle_folder(const CompareCommand& command, const Comparison& compari
       fmt::format("compare: `data_dir`: got {}, no run of {} reads it", command.runner.data_dir, command.file));
 }
 
-int run_compare(const CompareCommand& command) {
-  const Comparison all = read(command);
-  refuse_idle_folder(command, all);
-  Comparison comparison = picked(command, all);
-  const Build build = this_build();
-  ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
-                                                  {"commit", build.commit},
-                                                  {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
-  const auto again = names_again(command, all, comparison, record);
-  if (command.dry_run) {
-    for (const auto& name : again) record.forget(name);
-    comparison = widened(comparison, record);
-    for (const auto& job : jobs_to_check(command, comparison, record)) check_options_of(record, job);
-    print_plan(comparison, record, command.runner);
-    return 0;
-  }
-  if (!build.is_committed() && !command.dirty) {
-    throw std::invalid_argument(fmt::format(
-        "compare: this build is of {}: results come from a commit that others can build; `dirty` allows it",
-        build.commit == "unknown" ? "no known commit" : "files that were changed since commit " + build.commit));
-  }
-  if (!command.verify.mbit.empty()) check_cluster(command.verify);
-  record.claim();
-  for (const auto& name : again) record.remove(name);
-  comparison = widened(comparison, record);
+void refuse_changed_build(const CompareCommand& command, const Build& build) {
+  if (build.is_committed() || command.dirty) return;
+  throw std::invalid_argument(fmt::format(
+      "compare: this build is of {}: results come from a commit that others can build; `dirty` allows it",
+      build.commit == "unknown" ? "no known commit" : "files that were changed since commit " + build.commit));
+}
+
+/// Results that are of something else, and what no run could do.
+void refuse_before_start(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
   refuse_stale(record, pilots_of(comparison));
   refuse_stale(record, ready_jobs(comparison, record));
-  // whether each could start, before the first of them does: its options, its data
-  for (const auto& job : jobs_to_check(command, comparison, record)) check_job(record, job, command.runner);
-  const Outcome outcome = run_and_time(command, comparison, record);
+  for (const auto& job : jobs_to_check(command, comparison, record)) {
+    if (command.dry_run) {
+      check_options_of(record, job);
+    } else {
+      check_job(record, job, command.runner);
+    }
+  }
+}
+
+int conclude(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record,
+             const Outcome& outcome) {
   fmt::print("{}", write_report(command, record));
   if (outcome.signal != 0) {
     say(fmt::format("prunex: compare: interrupted by signal {}; the same command goes on from here\n", outcome.signal));
@@ -302,6 +314,30 @@ int run_compare(const CompareCommand& command) {
                                          report::count_of(outcome.failures, "run"), directory_of(command)));
   }
   return 0;
+}
+
+int run_compare(const CompareCommand& command) {
+  const Comparison all = read(command);
+  refuse_idle_folder(command, all);
+  Comparison comparison = picked(command, all);
+  const Build build = this_build();
+  if (!command.dry_run) refuse_changed_build(command, build);
+  ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
+                                                  {"commit", build.commit},
+                                                  {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
+  for (const auto& name : names_again(command, all, comparison, record)) record.forget(name);
+  comparison = widened(comparison, record);
+  if (!command.verify.mbit.empty()) check_cluster(command.verify);
+  if (!command.dry_run) record.claim();
+  refuse_before_start(command, comparison, record);
+  if (command.dry_run) {
+    print_plan(command, comparison, record);
+    return 0;
+  }
+  const auto head = head_of(command, build);
+  record.remove_forgotten(head);
+  const Outcome outcome = run_and_time(command, comparison, record, head);
+  return conclude(command, comparison, record, outcome);
 }
 
 text::OptionList describe(CompareCommand& command) {

@@ -9,6 +9,7 @@
 #include "prunex/comm/layout.h"
 #include "prunex/io/files.h"
 #include "prunex/say.h"
+#include "report/format.h"
 #include "report/report.h"
 #include "report/tasks.h"
 #include "tools/prunex/commands.h"
@@ -53,7 +54,7 @@ int run_plan(const PlanCommand& command) {
   report::refuse_record("`json`", command.json, findings);
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {
-      if (!command.quiet) say(fmt::format("prunex: plan: {}\n", problem));
+      if (!command.quiet) say(fmt::format("prunex: plan: {}\n", report::cleaned(problem)));
     }
   }
   const auto plan = plan::make_plan(findings.runs, command.options);
@@ -72,17 +73,19 @@ void describe_cluster(text::OptionList& list, plan::PlanOptions& options) {
   const auto count = text::between(1, comm::kMostRanks);
   list.add("nodes", number(cluster.nodes, count), "machines");
   list.add("ranks-per-node", number(cluster.ranks_per_node, count), "processes, or GPUs, of each");
+  const text::Condition sends{
+      "`nodes`", [&cluster] { return cluster.nodes > 1 ? "" : "one of `nodes` sends nothing, wanted two or more"; }};
   const text::Condition not_measured{"no `network`",
                                      [&options] { return options.network.empty() ? "" : "`network` says it"; }};
   list.add("link", text::numbers(cluster.link, "MBIT,MBIT", text::above_zero()),
            "Mbit/s, each way, of a node; or a list, node by node, the last of which holds for the rest",
-           {not_measured});
+           {sends, not_measured});
   list.add("latency", number(cluster.latency, text::at_least(0)), "milliseconds of a message between nodes",
-           {not_measured});
+           {sends, not_measured});
   list.add("goodput", number(cluster.goodput, text::share()), "share of a link that the headers of TCP/IP leave",
-           {not_measured});
+           {sends, not_measured});
   list.add("network", text::text_value(options.network, "FILE.json"),
-           "what `prunex bench all_reduce --json` measured, in place of link and latency");
+           "what `prunex bench all_reduce --json` measured, in place of link and latency", {sends});
   list.add("memory", number(cluster.memory, text::above_zero()), "GB/s that a rank adds up or copies in its node");
   list.add("sites", number(cluster.sites, count), "equal shares of the nodes, each behind one link");
   const text::Condition several{
@@ -92,7 +95,7 @@ void describe_cluster(text::OptionList& list, plan::PlanOptions& options) {
   list.add("site-latency", number(cluster.site_latency, text::at_least(0)), "milliseconds of a message between sites",
            {several});
   list.add("other-flows", number(cluster.other_flows, text::between(0, 1000)),
-           "connections of others, both ways, that share every link between sites, or else every node's");
+           "connections of others, both ways, that share every link between sites, or else every node's", {sends});
   list.add("engine",
            text::choice(cluster.engine, {{"auto", plan::Engine::kAuto},
                                          {"closed-form", plan::Engine::kClosedForm},
