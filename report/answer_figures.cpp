@@ -107,8 +107,7 @@ Figure answers_figure(const Task& task) {
   figure.tables = {std::move(table)};
   figure.text =
       "Test images of a class, row by row, and what the network that shipped takes them for, in percent of the row; "
-      "the "
-      "diagonal is right. The table has the pairs that are mixed up most often.";
+      "the diagonal is right. The table has the pairs that are mixed up most often.";
   return figure;
 }
 

@@ -73,16 +73,14 @@ Figure time_figure(const std::vector<Priced>& all) {
       "bandwidth", "Time at a bandwidth (computed)", {plot},
       "Computed, not measured: measured seconds of local steps and of the work in the nodes, plus counted bytes over "
       "the link and 0.1 ms per message, over the images that all ranks saw. ddp sends while it computes: only the "
-      "longer of both counts, which is kind to "
-      "it. Of the mean over seeds; band: lowest to highest seed.");
+      "longer of both counts, which is kind to it. Of the mean over seeds; band: lowest to highest seed.");
 }
 
 Figure front_figure(const Task& task, const std::vector<Priced>& all) {
   Figure figure{.id = "front", .title = "On the Pareto front at a bandwidth (computed)"};
   figure.text =
       "●: no other run has at least the accuracy (mean over seeds) in less computed time of the whole run. Columns: "
-      "the "
-      "link of a node.";
+      "the link of a node.";
   Table table{{{"run", {}}, {.name = "accuracy", .right = true}}, {}};
   for (const double mbit : usual_bandwidths()) table.columns.push_back({format(mbit, Unit::kMbit), {}});
   for (const auto& [variant, cost, of_image] : all) {

@@ -100,10 +100,9 @@ Section section_of(const Task& task, const std::string& folder) {
       .summary = summary_table(task),
       .note =
           "Most accurate first. Accuracy: of the consensus model on the test images, mean over finished seeds ± half "
-          "the "
-          "95 % confidence interval (Student's t). No difference shown: the 95 % interval of the difference, over "
-          "pairs "
-          "of equal seeds where there are two or more, holds 0; each pair by itself. Bytes: counted, sent by one node, "
+          "the 95 % confidence interval (Student's t). No difference shown: the 95 % interval of the difference, over "
+          "pairs of equal seeds where there are two or more, holds 0; each pair by itself. Bytes: counted, sent by one "
+          "node, "
           "per training image; times fewer than averaging fp32 gradients in every one of the same steps "
           "(inter_node_bytes_ddp). Seconds (s), of the whole run, at a bandwidth: computed. Measured: training and "
           "exchanges on the runs' "

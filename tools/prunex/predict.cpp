@@ -204,8 +204,7 @@ text::OptionList describe(PredictCommand& command) {
   list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
   list.add("input", text::text_value(command.input),
            "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised; or an image file, or a folder "
-           "of "
-           "them: 'files' in the metadata of `output` names them in order")
+           "of them: 'files' in the metadata of `output` names them in order")
       .must();
   list.add("output", text::text_value(command.output),
            "FILE.safetensors to write, with 'output', and 'output_1', 'output_2' of further outputs")

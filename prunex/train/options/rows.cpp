@@ -250,8 +250,7 @@ void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
   list.add("dataset", dataset_value(data.dataset, use),
            "built-in or CIFAR images, a file with images and labels, a folder DIR/train/CLASS/*.jpg, "
            "DIR/val/CLASS/*.jpg, "
-           "or "
-           "shards-{0000..0099}.tar")
+           "or shards-{0000..0099}.tar")
       .basic();
   list.add("test", text::text_value(data.test),
            "test set as `dataset` is one: FILE.safetensors, DIR/CLASS/*.jpg, SHARDS.tar",
