@@ -10,6 +10,7 @@
 #include <csignal>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -79,31 +80,35 @@ class Starter {
   // Asks after every rank whether to start more.
   using GoesOn = std::function<bool()>;
 
-  void start_all(std::list<Rank>& ranks, const GoesOn& goes_on) { start(options_.shape, 0, words_, ranks, goes_on); }
+  void start_all(std::list<Rank>& ranks, const GoesOn& goes_on) {
+    start(options_.shape, 0, words_, all_meet_at_, ranks, goes_on);
+  }
 
   // Ranks of one node, numbered as before, as a run of their own.
   void start_again(int node, std::list<Rank>& ranks, const GoesOn& goes_on) {
     comm::Layout alone{.node_sizes = {options_.shape.node_sizes[static_cast<size_t>(node)]}};
     std::vector<std::string> words = words_;
     words.insert(words.end(), options_.words_to_join.begin(), options_.words_to_join.end());
-    start(alone, options_.shape.first_rank(node), words, ranks, goes_on);
+    start(alone, options_.shape.first_rank(node), words, nodes_meet_at_[node], ranks, goes_on);
   }
 
  private:
-  void start(comm::Layout layout, int first, const std::vector<std::string>& words, std::list<Rank>& ranks,
-             const GoesOn& goes_on) {
+  using Store = std::unique_ptr<comm::StoreServer>;
+
+  void start(comm::Layout layout, int first, const std::vector<std::string>& words, Store& store,
+             std::list<Rank>& ranks, const GoesOn& goes_on) {
     const auto secret = comm::random_secret();
-    stores_.push_back(std::make_unique<comm::StoreServer>(
-        comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)}));
+    store.reset();  // of those who were started before, and have ended
+    store = std::make_unique<comm::StoreServer>(
+        comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)});
     for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
       const int number = first + layout.rank;
-      const ProcessOptions process{
-          .words = words,
-          .environment = environment_of(layout, options_.threads, stores_.back()->port(), secret),
-          .blocked = signals_.previous(),
-          .dies_by = SIGKILL,
-          .keeps_output = true,
-          .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
+      const ProcessOptions process{.words = words,
+                                   .environment = environment_of(layout, options_.threads, store->port(), secret),
+                                   .blocked = signals_.previous(),
+                                   .dies_by = SIGKILL,
+                                   .keeps_output = true,
+                                   .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
       ranks.push_back({number, Process(fmt::format("rank {}", number), process)});
       if (!goes_on()) return;
     }
@@ -112,7 +117,8 @@ class Starter {
   const LaunchOptions& options_;
   const std::vector<std::string> words_;
   const BlockedSignals& signals_;
-  std::vector<std::unique_ptr<comm::StoreServer>> stores_;
+  Store all_meet_at_;
+  std::map<int, Store> nodes_meet_at_;  // of nodes that were started again
 };
 
 // When a node of an elastic run comes back.
@@ -156,6 +162,9 @@ class Supervisor {
     handle_signals();
     return interrupted_by_ != 0;
   }
+
+  // Whether the others go on without a rank that fails.
+  bool outlives() const { return elastic_ && !ends_early_; }
 
   int64_t running() const {
     return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.reaped; });
@@ -206,23 +215,31 @@ class Supervisor {
     rank.reaped = true;
     const int status = rank.process.status();
     read_errors(rank);
+    if (elastic_ && ended_on_request(status) && interrupted_by_ == 0) {  // its node leaves, and the others go on
+      left_ = WEXITSTATUS(status);
+      returns_[static_cast<size_t>(node_of(rank))].stays_away = true;
+      return;
+    }
     if (ended_on_request(status)) stopped_ = WEXITSTATUS(status);
     if (status == 0 || ended_on_request(status)) {
       if (!done_at_) done_at_ = Clock::now();
       return;
     }
+    if (failures_.empty()) {
+      failed_at_ = Clock::now();
+      ends_early_ = elastic_ && starter_.options().has_begun && !starter_.options().has_begun();
+    }
     const bool is_first = !returns_[static_cast<size_t>(node_of(rank))].failed_at;
-    if (elastic_ && WIFSIGNALED(status) && interrupted_by_ == 0 && is_first) {
+    if (outlives() && WIFSIGNALED(status) && interrupted_by_ == 0 && is_first) {
       say(fmt::format("prunex: rank {} was killed by signal {}{}\n", rank.number, WTERMSIG(status),
                       on_node(rank.number)));
     }
-    if (elastic_) lose(node_of(rank));
-    if (failures_.empty()) failed_at_ = Clock::now();
+    if (outlives()) lose(node_of(rank));
     if (!terminated_at_) failures_.push_back({rank.number, status});
   }
 
   void end_others() {
-    if (elastic_) return end_stragglers();
+    if (outlives()) return end_stragglers();
     if (failures_.empty()) return;
     const auto now = Clock::now();
     const bool decided = blame(reason()) > 0 || now - failed_at_ >= kUntilReason;
@@ -241,7 +258,8 @@ class Supervisor {
 
   // A node that others outlive joins them again.
   void bring_back() {
-    if (starter_.options().words_to_join.empty() || done_at_ || interrupted_by_ != 0 || failures_.empty()) return;
+    if (starter_.options().words_to_join.empty() || done_at_ || interrupted_by_ != 0) return;
+    if (failures_.empty() || !outlives()) return;
     for (int node = 0; node < shape_.nodes(); ++node) {
       Return& back = returns_[static_cast<size_t>(node)];
       if (back.failed_at && !back.stays_away && Clock::now() >= back.due) start_again(node, back);
@@ -258,9 +276,10 @@ class Supervisor {
     const auto now = Clock::now();
     back.failed_at = now;
     back.soon = now - back.started_at < kSoon ? back.soon + 1 : 0;
-    back.stays_away = back.soon >= kMostSoonFailures;
+    const bool left = back.stays_away;
+    back.stays_away = left || back.soon >= kMostSoonFailures;
     back.due = back.soon > 0 ? now + kFirstPause * (1 << (back.soon - 1)) : now;
-    if (back.stays_away && !starter_.options().words_to_join.empty()) {
+    if (back.stays_away && !left && !starter_.options().words_to_join.empty()) {
       say(fmt::format("prunex: node {} fails as soon as it has started: it stays away\n", node));
     }
   }
@@ -294,9 +313,9 @@ class Supervisor {
   int conclude() {
     if (failures_.empty() || (elastic_ && done_at_)) {
       lines_.show_all();
-      return stopped_;
+      return done_at_ ? stopped_ : left_;
     }
-    const auto failure = elastic_ ? failures_.back() : reason();
+    const auto failure = outlives() ? failures_.back() : reason();
     lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
@@ -323,7 +342,7 @@ class Supervisor {
   void report(const Failure& failure, const std::string& what) const {
     const auto others = ranks_.size() - 1;
     const auto end =
-        elastic_ ? "none is left" : fmt::format("ended the other {} rank{}", others, others == 1 ? "" : "s");
+        outlives() ? "none is left" : fmt::format("ended the other {} rank{}", others, others == 1 ? "" : "s");
     say(fmt::format("prunex: rank {} {}{}; {}\n", failure.rank, what, on_node(failure.rank), end));
   }
 
@@ -346,7 +365,9 @@ class Supervisor {
   std::optional<Clock::time_point> done_at_;  // of the first rank that ended well
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
-  int stopped_ = 0;  // the status of ranks that ended in good order because they were asked to
+  bool ends_early_ = false;  // an elastic run that has not begun ends with its first rank, as any other
+  int stopped_ = 0;          // the status of ranks that ended in good order because they were asked to
+  int left_ = 0;             // of those whose node left the others
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The local launcher: the ranks of a run as processes on this machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct LaunchOptions {
   /// Of an elastic run: words behind the others with which the ranks of a lost node start again, as a run of that node
   /// alone; none: it stays away.
   std::vector<std::string> words_to_join = {};
+  /// Of an elastic run: whether it has come so far that it outlives ranks; none: from the start on.
+  std::function<bool()> has_begun = {};
   comm::Privacy privacy = {};  ///< theirs, which they learn as this process did
 };
 

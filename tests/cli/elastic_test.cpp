@@ -242,6 +242,20 @@ TEST_F(Elastic, AFirstNodeThatWasSilentFindsThatTheOthersWentOn) {
   EXPECT_EQ(training.finish().status, 128 + SIGTERM);
 }
 
+/// As across a network that was away for a while: who looks for the majority joins those who are there again.
+TEST_F(Elastic, AMajorityThatWasSilentIsFoundAgain) {
+  Running training(scratch_.path(), endless_elastic_run({"--nodes", "3"}));
+  ASSERT_TRUE(training.wait_for("exchange 3/"));
+  const auto ranks = training.children();
+  for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGSTOP);
+  ASSERT_TRUE(training.wait_for("looking for them for 60 s"));
+  for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGCONT);
+  EXPECT_TRUE(training.wait_for("3 go on after"));
+  kill(training.pid(), SIGTERM);
+  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+  for (const json& change : lines_of("membership.jsonl")) EXPECT_THAT(change.at("lost"), testing::IsEmpty());
+}
+
 TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
   const Result result = run_and(SIGSTOP, {{3, 3}}, {"--nodes", "3", "--ranks-per-node", "2"});
   EXPECT_EQ(result.status, 0) << result.errors;

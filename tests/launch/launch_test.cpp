@@ -178,6 +178,14 @@ TEST(Launch, ReturnsTheStatusOfRanksThatEndedOnRequest) {
   expect_ends("end on request", 128 + SIGINT, HasSubstr("goes on\n"));
 }
 
+TEST(Launch, ANodeThatLeavesAnElasticRunEndsNeitherTheOthersNorTheirResult) {
+  expect_ends("a node leaves", 0, HasSubstr("done\n"));
+}
+
+TEST(Launch, AnElasticRunThatHasNotBegunEndsWithARankThatFails) {
+  expect_ends("elastic, never join", 1, "[rank 3] driver: no such disk\n");
+}
+
 TEST(Launch, AnInterruptWhileRanksAreStartedEndsTheStart) {
   expect_ends("interrupted", 128 + SIGTERM, "prunex: interrupted by signal 15; ended 1 rank\n");
 }

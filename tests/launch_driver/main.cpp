@@ -58,6 +58,22 @@ void interrupt_launcher(bool is_rank) {
   if (!is_rank) kill(getpid(), SIGTERM);
 }
 
+void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) {
+  options.elastic = behaviour == "a node leaves" || behaviour == "elastic, never join";
+  if (behaviour == "elastic, never join") {
+    options.words_to_join = {"--join"};
+    options.has_begun = [] { return false; };
+  }
+}
+
+/// Node 1 ends as if it had been asked to; the other one for longer than those are waited for who lag behind the end.
+int leave_as_node(int node) {
+  if (node == 1) return 128 + SIGTERM;
+  std::this_thread::sleep_for(std::chrono::seconds(11));
+  fmt::print(stderr, "done\n");
+  return 0;
+}
+
 /// As CUDA does in a process that looks for GPUs: it would take signals that are not blocked.
 void start_thread() {
   std::thread([] { std::this_thread::sleep_for(std::chrono::minutes(10)); }).detach();
@@ -72,9 +88,13 @@ int main(int, char** argv) {
     if (!environment) {
       const launch::BlockedSignals signals = launch::signals_of_launcher();
       start_thread();
-      return launch::launch_ranks({.shape = comm::Layout::even(2, 2), .threads = 3}, launch::words_of(argv), signals);
+      launch::LaunchOptions options{.shape = comm::Layout::even(2, 2), .threads = 3};
+      make_elastic(argv[1], options);
+      return launch::launch_ranks(options, launch::words_of(argv), signals);
     }
-    if (argv[1] == std::string("never join") && environment->rank == 3) throw std::runtime_error("no such disk");
+    if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
+    if (std::string(argv[1]).ends_with("never join") && environment->rank == 3)
+      throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);
     run_rank(argv[1], hierarchy);
     return argv[1] == std::string("end on request") ? 128 + SIGINT : 0;

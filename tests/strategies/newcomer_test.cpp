@@ -176,7 +176,8 @@ TEST(SlowNodes, AgreeOnTheMinimumOfAll) {
   });
 }
 
-enum class Goes { kOn, kBack, kOnFromAState };
+/// From a state: that of the run with all nodes, or one that those who are left have saved before their next exchange.
+enum class Goes { kOn, kBack, kOnFromAState, kOnFromALaterState };
 
 /// What a lost node's v has left the others with is forgotten where nothing is sent, and made good by Eq. 13 elsewhere.
 void expect_sum_of_duals_without_a_node(Goes goes) {
@@ -196,12 +197,13 @@ void expect_sum_of_duals_without_a_node(Goes goes) {
     for (int64_t step = 1; step <= kBefore; ++step) train(step);
     if (node == 2) return;
     const State state = strategy->state();
-    const State copy{clones(state.global), clones(state.node), clones(state.rank)};
+    State copy{clones(state.global), clones(state.node), clones(state.rank)};
     before[static_cast<size_t>(node)] = copy.rank;
+    if (goes == Goes::kOnFromALaterState) copy.global["nodes"].copy_(at::tensor({2, 1}, at::kLong));
     const auto connect = ranks.connect_others;
     comm::Hierarchy left = connect({{1, 1}, node}, *others, std::chrono::minutes(1));
     std::swap(ranks, left);  // what the ranks had is open until all are done
-    if (goes == Goes::kOnFromAState) {
+    if (goes == Goes::kOnFromAState || goes == Goes::kOnFromALaterState) {
       strategy = make_hsadmm(replica, ranks, options);
       strategy->load(copy, nullptr, replica);
     } else {
@@ -223,7 +225,7 @@ void expect_sum_of_duals_without_a_node(Goes goes) {
 
 // A node is lost in an exchange, which is undone, or behind one that the others have, or between two parts of a run.
 TEST(LostNodes, LeaveTheSumOfTheOthersDualsAtZero) {
-  for (const Goes goes : {Goes::kBack, Goes::kOn, Goes::kOnFromAState}) {
+  for (const Goes goes : {Goes::kBack, Goes::kOn, Goes::kOnFromAState, Goes::kOnFromALaterState}) {
     SCOPED_TRACE(static_cast<int>(goes));
     expect_sum_of_duals_without_a_node(goes);
   }

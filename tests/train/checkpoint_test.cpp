@@ -288,6 +288,30 @@ TEST_F(Checkpointing, OfAnElasticRunIsNotWholeWithoutTheShareOfANodeThatTookPart
   EXPECT_EQ(load_by(2), std::pair(int64_t{20}, 301.0));
 }
 
+/// Machines with disks of their own: all ranks were killed when one had saved again what the run had saved before.
+TEST_F(Checkpointing, OfTwoSavesOfOneExchangeIsNone) {
+  const auto each = [&](const auto& call) {
+    comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+      const std::string disk = scratch_ / std::to_string(ranks.layout.rank);
+      fs::create_directory(disk);
+      Checkpoints checkpoints(disk, kConfig, ranks);
+      call(checkpoints, ranks.layout.rank);
+    });
+  };
+  for (const int64_t exchange : {10, 20}) {
+    each([&](Checkpoints& checkpoints, int) { EXPECT_EQ(checkpoints.save(made_up(exchange)), std::nullopt); });
+  }
+  fs::rename(scratch_ / "0/checkpoint/20", scratch_ / "before");
+  each([&](Checkpoints& checkpoints, int) {
+    Checkpoint again = made_up(20);
+    again.product["w"].fill_(99);
+    EXPECT_EQ(checkpoints.save(again), std::nullopt);
+  });
+  fs::remove_all(scratch_ / "0/checkpoint/20");
+  fs::rename(scratch_ / "before", scratch_ / "0/checkpoint/20");
+  each([&](Checkpoints& checkpoints, int) { EXPECT_EQ(checkpoints.load(0).exchange, 10); });
+}
+
 TEST_F(Checkpointing, ADirectoryIsTakenThatHoldsMoreThanARunBeginsWith) {
   const auto is_taken = [&](const std::string& directory) {
     bool taken = false;

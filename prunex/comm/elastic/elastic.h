@@ -145,7 +145,7 @@ class Elastic {
   int leader(const Missing& missing) const;
   Decision seek();
   std::optional<Decision> follow(int node, Missing& missing);
-  Decision lead(Missing& missing);
+  std::optional<Decision> lead(Missing& missing);
   Decision decided(const Verdict& verdict);
   Endpoint open_store(const Roster& roster, int newcomers = 0);
   Hierarchy connect_in(const Decision& decision) const;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -34,23 +36,29 @@ class Elastic::Inquiries {
   /// Whether somebody has gone on without this node.
   bool is_out() const { return is_out_; }
 
-  void ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
+  /// Returns those of which every rank has come or answers.
+  std::vector<int> ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
+    std::vector<int> there;
     for (const int node : nodes) {
+      bool all = true;
       for (int i = 0; i < of_.ranks_of_[static_cast<size_t>(node)]; ++i) {
         const bool came =
             std::any_of(here.begin(), here.end(), [&](const Report& r) { return r.node == node && r.local_rank == i; });
-        if (!came) ask(node, i);
+        if (!came) all = ask(node, i) && all;
       }
+      if (all) there.push_back(node);
     }
+    return there;
   }
 
  private:
-  void ask(int node, int local_rank) {
+  bool ask(int node, int local_rank) {
     const auto presence =
         calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)], of_.patience_with(node));
     if (presence == Presence::kEnded) missing_.dead.insert(node);
     if (presence == Presence::kSilent) missing_.silent.insert(node);
     if (presence == Presence::kWentOn) is_out_ = true;
+    return presence == Presence::kThere;
   }
 
   const Elastic& of_;
@@ -86,7 +94,10 @@ class Elastic::Escort {
     Missing missing;
     Inquiries others(of_, missing);
     while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
-      others.ask(roster_.nodes, {});
+      try {
+        others.ask(roster_.nodes, {});
+      } catch (const std::system_error&) {  // no thread to ask with: later
+      }
       if (over_after(kAskEvery)) return;
     }
     of_.store_.reset();
@@ -192,8 +203,9 @@ Elastic::Decision Elastic::seek() {
   Missing missing;
   for (;;) {
     const int node = leader(missing);
-    if (node == node_ && local_rank_ == 0) return lead(missing);
-    if (const auto decision = follow(node, missing)) return *decision;
+    const bool leads = node == node_ && local_rank_ == 0;
+    if (const auto decision = leads ? lead(missing) : follow(node, missing)) return *decision;
+    if (leads) continue;  // a lower node is there again
     if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
     throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
   }
@@ -217,9 +229,11 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   }
 }
 
-/// As the first rank of the lowest node: waits for all who live, decides, tells them.
-Elastic::Decision Elastic::lead(Missing& missing) {
+/// As the first rank of the lowest node: waits for all who live, decides, tells them. Nothing if it is not the lowest
+/// any more: one that had been silent is there again.
+std::optional<Elastic::Decision> Elastic::lead(Missing& missing) {
   Inquiries others(*this, missing);
+  std::set<int> late;  // they are there, and do not come
   const auto begin = Clock::now();
   constexpr auto kNever = Clock::time_point::max();
   auto gives_up = kNever;
@@ -246,6 +260,7 @@ Elastic::Decision Elastic::lead(Missing& missing) {
         gives_up = kNever;
         if (Clock::now() - begin > options_.timeout) {
           missing.silent.insert(verdict.waiting.begin(), verdict.waiting.end());
+          late.insert(verdict.waiting.begin(), verdict.waiting.end());
         }
         others.ask(verdict.waiting, here);
         break;
@@ -259,8 +274,12 @@ Elastic::Decision Elastic::lead(Missing& missing) {
               fmt::format("[comm] {}: gave up after {} s", verdict.why, options_.patience.count() / 1000));
         }
         const std::vector<int> silent(missing.silent.begin(), missing.silent.end());
-        others.ask(silent, here);
-        break;
+        for (const int node : others.ask(silent, here)) {
+          if (late.count(node) == 0) missing.silent.erase(node);
+        }
+        if (leader(missing) == node_) break;
+        door_->dismiss();
+        return std::nullopt;
     }
   }
 }

@@ -33,7 +33,7 @@ State Hsadmm::state() const {
   masks_.save(state);
   state.global.insert("progress",
                       at::tensor({k_, int64_t{frozen_}, int64_t{duals_.has_value()}, masks_.stable()}, at::kLong));
-  state.global.insert("nodes", at::tensor({int64_t{ranks_.layout().nodes()}}, at::kLong));
+  state.global.insert("nodes", at::tensor({int64_t{ranks_.layout().nodes()}, int64_t{lost_nodes_}}, at::kLong));
   if (duals_) duals_->save(state);
   work_.save(state);
   return state;
@@ -44,6 +44,7 @@ void Hsadmm::go_back(const State& before) {
   at::NoGradGuard no_grad;
   restore_progress(before);
   restore_tensors(before);
+  if (saved_numbers<int64_t, 2>(before.global, "nodes")[1] != 0) note_loss();
 }
 
 /// Where the run is, and its masks, unless they are those of the network before a cut.
@@ -77,7 +78,8 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   restore_progress(state);
   if (cut_before != nullptr) cut(*cut_before, replica);
   restore_tensors(state);
-  if (saved_numbers<int64_t, 1>(state.global, "nodes")[0] > ranks_.layout().nodes()) note_loss();
+  const auto [nodes, has_lost] = saved_numbers<int64_t, 2>(state.global, "nodes");
+  if (has_lost != 0 || nodes > ranks_.layout().nodes()) note_loss();
 }
 
 }  // namespace prunex::strategies

@@ -77,6 +77,11 @@ bool is_done(const std::string& run_directory) {
   return fs::exists(run_directory + "/summary.json") && !fs::exists(run_directory + "/" + kDoorsFile);
 }
 
+bool has_begun(const std::string& run_directory) {
+  namespace fs = std::filesystem;
+  return fs::exists(run_directory + "/summary.json") || fs::exists(run_directory + "/" + kDoorsFile);
+}
+
 std::optional<comm::Endpoint> entrance_in(const std::string& join) {
   return std::filesystem::is_directory(join) ? std::nullopt : comm::endpoint_in(join);
 }

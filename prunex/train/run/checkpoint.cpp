@@ -311,6 +311,24 @@ int64_t Checkpoints::smallest(int64_t mine) {
   return -negative.item<int64_t>();
 }
 
+/// The newest one, up to that exchange, of one save that all ranks have.
+int64_t Checkpoints::newest_of_all(int64_t at_most) {
+  int64_t k = at_most;
+  for (int64_t before = -1; k != before;) {
+    before = k;
+    k = smallest(newest_here(k));
+  }
+  return k == kNone || is_of_one_save(k) ? k : newest_of_all(k - 1);
+}
+
+/// What is on one machine may be of another save than what is on the next. A damaged file says nothing.
+bool Checkpoints::is_of_one_save(int64_t exchange) {
+  const auto saved = entry_in(product_file(exchange), kSaved);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto name = saved ? static_cast<int64_t>(std::strtoull(saved->c_str(), nullptr, 16) >> 1) : kMost;
+  return smallest(name) >= -smallest(saved ? -name : kMost);
+}
+
 /// Before looking for files: of another layout there are none.
 void Checkpoints::check_options() const {
   const auto saved = saved_config();
@@ -329,11 +347,7 @@ void expect_checkpoint(const std::string& run_directory, int64_t exchange) {
 Checkpoint Checkpoints::load(int64_t exchange) {
   check_options();
   remove_leftovers();
-  int64_t k = exchange != 0 ? exchange : std::numeric_limits<int64_t>::max();
-  for (int64_t before = -1; k != before;) {  // until all ranks have the same newest one
-    before = k;
-    k = smallest(newest_here(k));
-  }
+  const int64_t k = newest_of_all(exchange != 0 ? exchange : std::numeric_limits<int64_t>::max());
   if (k == kNone || (exchange != 0 && k != exchange)) refuse_without_checkpoint(directory_, exchange, k);
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));

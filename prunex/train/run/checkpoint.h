@@ -69,6 +69,8 @@ class Checkpoints {
   void check_options() const;
   bool complete_here(int64_t exchange) const;
   int64_t newest_here(int64_t at_most) const;
+  int64_t newest_of_all(int64_t at_most);
+  bool is_of_one_save(int64_t exchange);
   int64_t smallest(int64_t mine);
   std::string name_of_save(const TensorDict& product);
   void write_files(const Checkpoint& checkpoint, const std::string& saved) const;

@@ -238,6 +238,14 @@ void Run::open_record(const Summary& summary, int64_t exchanges, const char* pre
   progress_->start(directory_, precision);
 }
 
+/// Who had it is gone, or stands still and is waited for no longer.
+void Run::take_over_lock() {
+  try {
+    if (!lock_) lock_.emplace(directory_, "prunex train");
+  } catch (const std::runtime_error&) {
+  }
+}
+
 /// Who wrote it before may have been lost before the last line.
 void Run::take_over_record(const Summary& summary, int64_t exchanges, const char* precision) {
   const bool again = last_ && last_->exchange.index == summary.exchanges;
@@ -256,6 +264,7 @@ void Run::go_on(const comm::Change& change, int64_t exchange, const Summary& sum
       io::create_run_directory(directory_);
       io::write_file_atomically(directory_ + "/config.toml", config_);
     }
+    take_over_lock();
     take_over_record(summary, exchanges, precision);
   }
   metrics_file_->append(change, exchange);

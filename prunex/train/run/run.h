@@ -169,6 +169,7 @@ class Run {
   void open_directory(const std::string& config);
   void expect_no_other_run();
   void open_record(const Summary& summary, int64_t exchanges, const char* precision);
+  void take_over_lock();
   void take_over_record(const Summary& summary, int64_t exchanges, const char* precision);
 
   const TrainOptions& options_;
