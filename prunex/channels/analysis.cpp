@@ -199,6 +199,46 @@ class Collector {
   std::vector<int32_t> removable_;  // per group
 };
 
+/// What the removable groups are besides their slices.
+class Traits {
+ public:
+  Traits(const Axes& axes, const std::vector<int32_t>& removable_of, size_t count)
+      : axes_(axes), removable_of_(removable_of), unmaskable(count), summed(count) {
+    for (size_t root = 0; root < removable_of.size(); ++root) {
+      if (removable_of[root] < 0 || !axes.units().is_summed(static_cast<Unit>(root))) continue;
+      summed[static_cast<size_t>(removable_of[root])] = true;
+    }
+    for (const Node& node : axes.graph().nodes) {
+      const ValueId weight = is_layer(operation_of(node.target).weights) ? node.tensor("weight") : kNoValue;
+      if (weight != kNoValue && !axes.is_weight(weight))
+        note(node, weight, false, "has a weight that zeros make others of");
+      const bool divides = node.target.starts_with("aten::div");
+      if (divides && node.tensor("other") != kNoValue) note(node, node.tensor("other"), true, "divides by zeros");
+    }
+  }
+
+ private:
+  /// Groups whose zeros are zero in the value, if that is bad, or else not.
+  void note(const Node& node, ValueId value, bool is_bad, const char* what) {
+    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
+      const Labels labels = axes_.peek(value, axis);
+      if (labels == nullptr || vanishes(axes_, value, labels) != is_bad) continue;
+      for (const Unit unit : *labels) {
+        const int32_t group = unit == kFixed ? -1 : removable_of_[static_cast<size_t>(axes_.units().find(unit))];
+        if (group < 0 || !unmaskable[static_cast<size_t>(group)].empty()) continue;
+        unmaskable[static_cast<size_t>(group)] = fmt::format("{} {}", program::describe(axes_.graph(), node), what);
+      }
+    }
+  }
+
+  const Axes& axes_;
+  const std::vector<int32_t>& removable_of_;
+
+ public:
+  std::vector<std::string> unmaskable;
+  std::vector<bool> summed;
+};
+
 /// Recorded shapes are what a file says: rules look positions up by them.
 void apply_rule(Rule rule, Axes& axes, const Node& node) {
   try {
@@ -304,6 +344,9 @@ struct Analysis::State {
     for (const DependencyGroup& group : groups) {
       if (group.prunable) removable.push_back({.name = group.name, .slices = group.slices, .size = group.size});
     }
+    Traits traits(axes, removable_of, removable.size());
+    unmaskable = std::move(traits.unmaskable);
+    summed = std::move(traits.summed);
   }
 
   std::shared_ptr<const Graph> graph;
@@ -312,7 +355,9 @@ struct Analysis::State {
   WeightRoles roles;
   std::vector<DependencyGroup> groups;
   std::vector<sparsity::Group> removable;
-  std::vector<int32_t> removable_of;  // by the root of each set of units
+  std::vector<int32_t> removable_of;    // by the root of each set of units
+  std::vector<std::string> unmaskable;  // of removable
+  std::vector<bool> summed;             // likewise
 };
 
 Analysis::Analysis(const program::Program& program, GroupOptions options) {
@@ -345,6 +390,14 @@ const std::vector<sparsity::Group>& Analysis::removable() const {
 
 int32_t Analysis::removable_of(Unit unit) const {
   return unit == kFixed ? -1 : state_->removable_of[state_->axes.units().find(unit)];
+}
+
+const std::string& Analysis::unmaskable(size_t removable) const {
+  return state_->unmaskable.at(removable);
+}
+
+bool Analysis::is_summed(size_t removable) const {
+  return state_->summed.at(removable);
 }
 
 const WeightRoles& Analysis::roles() const {

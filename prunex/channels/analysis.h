@@ -55,6 +55,10 @@ class Analysis {
   const std::vector<sparsity::Group>& removable() const;
   /// Position in removable() of the group that a unit belongs to; -1: none.
   int32_t removable_of(Unit unit) const;
+  /// Of a removable group, why zeros in its parameters would not do what a cut does; "" if they would.
+  const std::string& unmaskable(size_t removable) const;
+  /// Whether something other than a weight adds up over its units, as a sum or a product of activations does.
+  bool is_summed(size_t removable) const;
 
   const WeightRoles& roles() const;
   /// Nothing: the tensor is no parameter.

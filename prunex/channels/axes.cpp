@@ -57,6 +57,7 @@ void Units::unite(Unit a, Unit b, int32_t reason) {
   parents_[b] = a;
   sets_[a].size += sets_[b].size;
   sets_[a].head |= sets_[b].head;
+  sets_[a].summed |= sets_[b].summed;
   keep_first(sets_[a].frozen, sets_[b].frozen);
   keep_first(sets_[a].blurred, sets_[b].blurred);
 }
@@ -71,6 +72,10 @@ void Units::blur(Unit unit, int32_t reason) {
 
 void Units::mark_head(Unit unit) {
   if (unit != kFixed) sets_[find(unit)].head = true;
+}
+
+void Units::mark_summed(Unit unit) {
+  if (unit != kFixed) sets_[find(unit)].summed = true;
 }
 
 Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
@@ -275,6 +280,11 @@ void Axes::take_statistics(const Labels& labels, const std::string& how) {
 void Axes::mark_heads(const Labels& labels) {
   if (labels == nullptr) return;
   for (Unit unit : *labels) units_.mark_head(unit);
+}
+
+void Axes::mark_summed(const Labels& labels) {
+  if (labels == nullptr) return;
+  for (Unit unit : *labels) units_.mark_summed(unit);
 }
 
 size_t Axes::choose(const Node& node, int64_t axis, size_t candidates) const {

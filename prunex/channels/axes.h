@@ -51,11 +51,14 @@ class Units {
   void blur(Unit unit, int32_t reason);
   /// The set of `unit` is a head of attention.
   void mark_head(Unit unit);
+  /// Something other than a weight adds up over the set of `unit`.
+  void mark_summed(Unit unit);
   /// Of the set of `unit`; kFree: it may be removed.
   int32_t reason(Unit unit) const { return sets_[find(unit)].frozen; }
   /// Of the set of `unit`; kFree: others stay exactly as they were.
   int32_t blur(Unit unit) const { return sets_[find(unit)].blurred; }
   bool is_head(Unit unit) const { return sets_[find(unit)].head; }
+  bool is_summed(Unit unit) const { return sets_[find(unit)].summed; }
   int64_t size() const { return static_cast<int64_t>(parents_.size()); }
 
  private:
@@ -63,7 +66,7 @@ class Units {
     int32_t size = 1;
     int32_t frozen = kFree;
     int32_t blurred = kFree;
-    bool head = false;
+    bool head = false, summed = false;
   };
 
   mutable std::vector<Unit> parents_;
@@ -148,6 +151,7 @@ class Axes {
   /// results nothing takes changes none.
   void take_statistics(const Labels& labels, const std::string& how);
   void mark_heads(const Labels& labels);
+  void mark_summed(const Labels& labels);
   /// Which of several output axes carries the units of `axis`.
   size_t choose(const Node& node, int64_t axis, size_t candidates) const;
   void note_split(Split split) { splits_.push_back(std::move(split)); }

@@ -78,9 +78,15 @@ class Vanishing {
                            : last  ? axes_.rank(value) - 1
                                    : 1;
     const bool own = by_axes || last ? lie_behind(value, behind) : lie_on(value, behind);
-    if (own) return node.tensor("weight") != kNoValue;
+    if (own) return is_zero(node, "weight") && (node.tensor("bias") == kNoValue || is_zero(node, "bias"));
     const bool keeps_zero = by_axes || kind == WeightKind::kLinear || kind == WeightKind::kConvolution;
     return keeps_zero && node.tensor("bias") == kNoValue && (*this)(input);
+  }
+
+  /// A weight that is computed need not be.
+  bool is_zero(const Node& node, const char* weight) {
+    const ValueId value = node.tensor(weight);
+    return value != kNoValue && (axes_.is_weight(value) || (*this)(value));
   }
 
   bool carries(ValueId value, int64_t axis) const {
@@ -107,14 +113,19 @@ class Vanishing {
   std::unordered_map<ValueId, bool> known_;
 };
 
+}  // namespace
+
 bool vanishes(const Axes& axes, ValueId value, const Labels& labels) {
   return Vanishing(axes, labels)(value);
 }
+
+namespace {
 
 /// Ties two axes that are contracted.
 void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) {
   if (axes.is_weight(a) && !axes.is_weight(b)) return contract(axes, b, axis_b, a, axis_a);
   const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
+  if (!axes.is_weight(a) && !axes.is_weight(b)) axes.mark_summed(labels);
   if (labels != nullptr && !vanishes(axes, a, labels) && !vanishes(axes, b, labels))
     axes.take_statistics(labels, kSums);
 }
@@ -176,6 +187,7 @@ Factors factors_of(const Node& node) {
 
 void sum_over(Axes& axes, ValueId value, int64_t axis) {
   const Labels labels = axes.labels(value, axis);
+  axes.mark_summed(labels);
   if (labels != nullptr && !vanishes(axes, value, labels)) axes.take_statistics(labels, kSums);
 }
 
@@ -213,7 +225,12 @@ void einsum_rule(Axes& axes, const Node& node) {
   }
   const std::string result = equation.substr(arrow + 2);
   std::map<char, Places> letters = places(equation.substr(0, arrow), tensor_inputs(axes.graph(), node));
-  for (const auto& [letter, places] : letters) {
+  for (auto& [letter, places] : letters) {
+    const auto is_whole = [&](const Places::value_type& place) {
+      return axes.extent(place.first, place.second) != program::Extent{1};
+    };
+    const auto copied = std::stable_partition(places.begin(), places.end(), is_whole);  // of extent 1, beside others
+    if (copied != places.begin()) places.erase(copied, places.end());
     const bool summed = result.find(letter) == std::string::npos;
     if (summed && places.size() == 1) sum_over(axes, places[0].first, places[0].second);
     for (size_t i = 1; i < places.size(); ++i) tie_letter(axes, places[0], places[i], summed);

@@ -144,6 +144,7 @@ const Operation kOperations[] = {
      .weights = WeightKind::kRecurrent},
     {.names = "_weight_norm",
      .rule = weight_norm_rule,
+     .zero = Zero::kFirst,
      .lacks = "a direction's size says nothing of its layer's outputs"},
     {.names = "prelu",
      .rule = prelu_rule,

@@ -122,6 +122,8 @@ void attention_rule(Axes& axes, const Node& node);
 void rewrite_scale(Node& node, const Remains& remains);
 /// einsum: axes of one letter are one.
 void einsum_rule(Axes& axes, const Node& node);
+/// Whether zeros in all weights on which the units of `labels` lie make them zero in the value. False is always safe.
+bool vanishes(const Axes& axes, ValueId value, const Labels& labels);
 /// The axis is summed over: statistics, unless removed units add nothing.
 void sum_over(Axes& axes, ValueId value, int64_t axis);
 

@@ -95,13 +95,16 @@ at::Tensor alive_units(const Group& group, const sparsity::Supports& supports, c
   return alive;
 }
 
-/// Features that products of activations alone read, such as those of queries and keys, add nothing once all that makes
-/// them is masked: an analysis freezes those of which that is not so.
-at::Tensor units_read(const Group& group, const channels::Analysis& analysis, const sparsity::Supports& supports) {
-  at::Tensor alive = alive_units(group, supports,
-                                 [&](const Slice& slice) { return is_read(analysis.role(slice.tensor), slice.axis); });
-  if (!alive.defined()) {
-    alive = alive_units(group, supports, [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr; });
+/// Features that are added up without a weight, such as those of queries and keys, add nothing once all that makes them
+/// is masked: an analysis freezes those of which that is not so.
+at::Tensor units_read(const Group& group, bool is_summed, const channels::Analysis& analysis,
+                      const sparsity::Supports& supports) {
+  const auto reads = [&](const Slice& slice) { return is_read(analysis.role(slice.tensor), slice.axis); };
+  at::Tensor alive = alive_units(group, supports, reads);
+  if (is_summed || !alive.defined()) {
+    const auto makes = [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr && !reads(slice); };
+    const at::Tensor made = alive_units(group, supports, makes);
+    alive = !alive.defined() ? made : !made.defined() ? alive : alive.logical_or(made);
   }
   if (!alive.defined()) return at::ones({group.size}, at::kBool);
   if (!alive.any().item<bool>()) alive[0] = true;
@@ -179,7 +182,10 @@ std::vector<UnitScores> score_alive(const Importance& importance, const std::vec
 
 Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports) {
   Masks alive;
-  for (const Group& group : analysis.removable()) alive.insert(group.name, units_read(group, analysis, supports));
+  const auto& groups = analysis.removable();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    alive.insert(groups[i].name, units_read(groups[i], analysis.is_summed(i), analysis, supports));
+  }
   return alive;
 }
 

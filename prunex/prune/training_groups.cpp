@@ -184,18 +184,42 @@ std::vector<Group> independent(const Choice& choice, const std::vector<Layer>& l
   return groups;
 }
 
+/// Directions of weight norm, with the axis that has a length for each: where the length is 0 there is nothing to mask,
+/// and a direction of 0 has none.
+std::set<std::pair<std::string, int64_t>> directions(const Graph& graph) {
+  std::set<std::pair<std::string, int64_t>> all;
+  for (const Node& node : graph.nodes) {
+    if (node.target != "aten::_weight_norm") continue;
+    const program::Value& value = graph.values.at(node.tensor("v"));
+    const auto rank = static_cast<int64_t>(value.shape.size());
+    all.emplace(graph.owner(value.weight), program::from_front(node.integer("dim", 0), rank));
+  }
+  return all;
+}
+
+std::map<std::string, size_t> positions_by_name(const std::vector<Group>& groups) {
+  std::map<std::string, size_t> positions;
+  for (size_t i = 0; i < groups.size(); ++i) positions.emplace(groups[i].name, i);
+  return positions;
+}
+
 std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& choice, int64_t round_to) {
   const bool streams = choice.kind == "coupled";
+  const auto unmasked = directions(analysis.graph());
+  const auto position = positions_by_name(analysis.removable());
   std::vector<Group> groups;
   for (const DependencyGroup& dependency : analysis.groups()) {
     if (!dependency.prunable || (dependency.kind == GroupKind::kStream && !streams)) continue;
+    if (!analysis.unmaskable(position.at(dependency.name)).empty()) continue;
     const int64_t multiple = multiple_of(dependency, analysis, round_to);
     Group group{.name = dependency.name,
                 .slices = {},
                 .size = dependency.size,
                 .keep = sparsity::rounded_share(dependency.size, choice.keep, multiple)};
     std::copy_if(dependency.slices.begin(), dependency.slices.end(), std::back_inserter(group.slices),
-                 [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr; });
+                 [&](const Slice& slice) {
+                   return analysis.role(slice.tensor) != nullptr && !unmasked.contains({slice.tensor, slice.axis});
+                 });
     const auto inner = [](const Slice& slice) { return slice.axis > sparsity::kChannels; };
     if (std::none_of(group.slices.begin(), group.slices.end(), inner)) groups.push_back(std::move(group));
   }

@@ -183,6 +183,95 @@ TEST(UnitsAbove, AGroupOnNoLayersWeightsStaysWhole) {
   EXPECT_TRUE(units_above(analysis, model.weights, 1e9)[group].all().item<bool>());
 }
 
+/// a (6) is read by a convolution, and summed over.
+Model summed() {
+  Builder net(0);
+  const ValueId x = net.relu(net.conv2d("stem", net.input("x", {2, 8, 8}), {.out = 4}));
+  const ValueId y = net.relu(net.conv2d("a", x, {.out = 6}));
+  const ValueId sum = net.call("aten::sum.dim_IntList",
+                               {Builder::tensor("self", y), {.name = "dim", .literal = std::vector<int64_t>{1}}},
+                               {net.shape(y)[0], net.shape(y)[2], net.shape(y)[3]});
+  const ValueId read = net.linear("fc", net.mean(net.conv2d("c", y, {.out = 5}), {2, 3}), {.out = 3});
+  return std::move(net).finish(net.add(read, net.linear("d", net.flatten(sum), {.out = 3})));
+}
+
+// What makes a unit is alive, and its sum counts.
+TEST(Removable, UnitsThatAreSummedOverStayUntilWhatMakesThemIsMasked) {
+  EXPECT_EQ(alive(expect_exact("channel", {{"channel:c", {0, 3}}}, summed()), "a").size(), 6u);
+  EXPECT_EQ(alive(expect_exact("coupled", {{"a", {0, 3}}}, summed()), "a"), (std::vector<int64_t>{1, 2, 4, 5}));
+}
+
+/// Of two linear layers: what their weights, or what is left of features, are made of.
+Model computed(const std::string& how) {
+  program::Graph graph;
+  Weights weights;
+  const auto value = [&](const std::string& name, program::Role role, program::Shape shape) {
+    graph.values.push_back({.name = name, .role = role, .weight = name, .shape = std::move(shape)});
+    return static_cast<ValueId>(graph.values.size() - 1);
+  };
+  const auto weight = [&](const std::string& name, std::vector<int64_t> sizes) {
+    weights.params.insert(name, waves(sizes).add(1.5));
+    program::Shape shape;
+    for (const int64_t size : sizes) shape.push_back({size});
+    return value(name, program::Role::kParameter, shape);
+  };
+  const auto call = [&](const std::string& target, std::vector<program::Argument> arguments, program::Shape shape) {
+    const ValueId output = value("v" + std::to_string(graph.values.size()), program::Role::kComputed, std::move(shape));
+    graph.nodes.push_back({.target = target, .arguments = std::move(arguments), .outputs = {output}});
+    return output;
+  };
+  graph.inputs = {value("x", program::Role::kInput, {{1, true}, {3}})};
+  ValueId a = weight("a", {4, 3});
+  if (how == "aten::_weight_norm") {
+    a = call(how, {Builder::tensor("v", a), Builder::tensor("g", weight("g", {4, 1}))}, {{4}, {3}});
+  } else if (how != "aten::div.Tensor") {
+    a = call(how, {Builder::tensor("self", a)}, {{4}, {3}});
+  }
+  ValueId y = call("aten::linear", {Builder::tensor("input", 0), Builder::tensor("weight", a)}, {{1, true}, {4}});
+  if (how == "aten::div.Tensor") {
+    y = call(how, {Builder::tensor("self", y), Builder::tensor("other", weight("scale", {4}))}, {{1, true}, {4}});
+  }
+  const ValueId b = weight("b", {2, 4});
+  graph.outputs = {call("aten::linear", {Builder::tensor("input", y), Builder::tensor("weight", b)}, {{1, true}, {2}})};
+  return {program::Program(std::move(graph)), std::move(weights)};
+}
+
+// Where zeros in parameters would not be zeros in the features, or would divide them, there are no masks.
+TEST(Masks, LeaveOutWhatZerosInParametersWouldNotRemove) {
+  for (const char* how : {"aten::relu", "aten::_weight_norm"}) {
+    const Model model = computed(how);
+    const channels::Analysis analysis(model.program);
+    ASSERT_EQ(analysis.removable().size(), 1u) << how;
+    EXPECT_EQ(analysis.unmaskable(0), "") << how;
+    const Removable removable =
+        expect_exact("coupled", {{analysis.removable()[0].name, {1, 2}}}, model, {waves({2, 3})});
+    EXPECT_EQ(alive(removable, removable.groups[0].name), (std::vector<int64_t>{0, 3})) << how;
+  }
+  for (const char* how : {"aten::softplus", "aten::exp", "aten::div.Tensor"}) {
+    const Model model = computed(how);
+    const channels::Analysis analysis(model.program);
+    ASSERT_EQ(analysis.removable().size(), 1u) << how << ": a cut takes them";
+    EXPECT_NE(analysis.unmaskable(0).find(how == std::string("aten::div.Tensor") ? "divides by zeros" : "weight"),
+              std::string::npos)
+        << how;
+    EXPECT_TRUE(training_groups(analysis, "coupled", 0.5).empty()) << how;
+  }
+}
+
+// The gate has one position for all channels, which it leaves as they are.
+TEST(Removable, ChannelsThatAnEinsumMeetsWithASinglePosition) {
+  Builder net(0);
+  const ValueId x = net.input("x", {3});
+  const ValueId y = net.linear("a", x, {.out = 6}), gate = net.linear("gate", x, {.out = 1});
+  const ValueId gated = net.call("aten::einsum",
+                                 {{.name = "equation", .literal = std::string("bc,bc->bc")},
+                                  {.name = "tensors", .kind = program::Argument::Kind::kValues, .values = {gate, y}}},
+                                 net.shape(y));
+  const Model model = std::move(net).finish(net.linear("fc", gated, {.out = 2}));
+  EXPECT_EQ(alive(expect_exact("coupled", {{"a", {0, 3}}}, model, {waves({2, 3})}), "a"),
+            (std::vector<int64_t>{1, 2, 4, 5}));
+}
+
 TEST(Removable, AGroupThatNobodyReadsKeepsOneUnit) {
   EXPECT_EQ(alive(expect_exact("channel", {{"channel:b", {0, 1, 2, 3, 4, 5}}}), "a").size(), 1u);
 }
