@@ -15,7 +15,8 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     except TypeError:
         number = None
     if number is None or number < least:
-        raise ValueError(f"`{name}`: got {value!r}, wanted {'a whole number, ' if number is None else ''}{least} or more")
+        kind = "a whole number, " if number is None else ""
+        raise ValueError(f"`{name}`: got {value!r}, wanted {kind}{least} or more")
     return number
 
 

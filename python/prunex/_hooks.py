@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import datetime
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -75,8 +76,9 @@ class Hook:
                             for of, state in kept.items()]}
 
     def load_state_dict(self, state: Mapping[str, Any], module: nn.Module) -> None:
-        """Of a hook with the same options; what it has kept itself goes. A bucket goes on with what was saved of it once
-        DistributedDataParallel makes it of the same parameters again, which is after its first step. Collective."""
+        """Of a hook with the same options; what it has kept itself goes. A bucket goes on with what was saved of it
+        once DistributedDataParallel makes it of the same parameters again, which is after its first step.
+        Collective."""
         _ranks.expect_saved(state, {"settings", "of_rank", "nodes", "buckets"}, self._settings(), "hook")
         self._ranks.expect_place(state)
         ids = {name: p for p, name in _names_of(module).items()}
@@ -167,5 +169,6 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
             "ranks_per_node": ranks_per_node, "timeout": timeout}
     _ranks.expect_equal({name: str(value) for name, value in said.items()}, process_group)
     ranks = _ranks.join(process_group, ranks_per_node, timeout)
-    ranks.warn_of(payload)
+    for doubt in ranks.doubts_of(payload):
+        warnings.warn(doubt, stacklevel=2)
     return Hook(ranks, process_group, payload, None if density is None else (density, dgc, momentum, warmup_steps))

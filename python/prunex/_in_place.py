@@ -49,8 +49,8 @@ def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
 
 def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimizer: torch.optim.Optimizer | None,
          trains: bool) -> Callable[[], None]:
-    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as does
-    one that no longer runs in training mode. trains: it did."""
+    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as
+    does one that no longer runs in training mode. trains: it did."""
     arguments = _modules.like(_modules.arguments_of(example))
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
 
@@ -88,5 +88,5 @@ def _inflexible(module: nn.Module, network: library.Network, example: Any, train
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:
     some = ", ".join(whole[:3]) + (f" and {len(whole) - 3} others" if len(whole) > 3 else "")
-    return (f"the code of {type(module).__name__} does not follow cuts of {some}, which stay whole; an exported program "
-            "can lose them, too")
+    return (f"the code of {type(module).__name__} does not follow cuts of {some}, which stay whole; an exported "
+            "program can lose them, too")

@@ -65,8 +65,8 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bo
     if len(others) == len(own):
         raise ValueError("`optimizer`: it moves no parameter of the model")
     if whole and others:
-        raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves all "
-                         "that requires gradients")
+        raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves "
+                         "all that requires gradients")
 
 
 def moved_elsewhere(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -77,8 +77,8 @@ def moved_elsewhere(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 def expect_followable(optimizer: torch.optim.Optimizer) -> None:
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("`optimizer`: got LBFGS, which keeps its parameters and their history by itself: no mask, cut or "
-                         "pull reaches them")
+        raise ValueError("`optimizer`: got LBFGS, which keeps its parameters and their history by itself: no mask, cut "
+                         "or pull reaches them")
 
 
 def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -180,8 +180,8 @@ def _repeats(tensor: Tensor) -> bool:
 
 
 def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
-    """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads. Buffers
-    and the states of random numbers stay."""
+    """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads.
+    Buffers and the states of random numbers stay."""
     cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
     own = [b for b in model.buffers() if not _repeats(b)]
     with _mode(model, True), _restored(own), torch.no_grad(), torch.random.fork_rng(cuda):

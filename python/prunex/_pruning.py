@@ -7,7 +7,7 @@ import io
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ def _file_of(model: Model, example: Any) -> tuple[bytes, str, bool]:
             raise ValueError("`example`: got none; a module wants inputs that it can be exported with")
         return _modules.exported(_modules.plain(model), example), "the exported module", True
     if not isinstance(model, (ExportedProgram, str, os.PathLike)):
-        raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module, an exported program or the path "
-                         "of a .pt2")
+        raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module, an exported program or the "
+                         "path of a .pt2")
     if example is not None:
         raise ValueError("`example`: an exported program carries its own inputs")
     if isinstance(model, ExportedProgram):
@@ -162,54 +162,48 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
     if cut is not None:
-        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=ratio, macs=macs, parameters=parameters,
-                         speed_up=speed_up)
+        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=ratio, macs=macs,
+                         parameters=parameters, speed_up=speed_up)
     target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
     steps, seed = _arguments.whole("steps", steps), _arguments.whole("seed", seed, least=0)
-    round_to = _arguments.whole("round_to", round_to)
-    max_ratio, shares = _arguments.number("max_ratio", max_ratio, most=1), _shares(layer_ratio)
-    if not isinstance(importance, str) and not callable(importance):
-        raise ValueError(f"`importance`: got {importance!r}, wanted a name or a function")
+    _expect_sense(importance, scope, normalizer, steps=(steps, 1), evidence=(evidence, None),
+                  reduction=(reduction, None))
     module = _module_of(model, optimizer)
-    if normalizer is not None and scope == "local":
-        raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
+    limits = _limits(round_to, max_ratio, layer_ratio, _patterns(ignore, module))
     file, name, own = _file_of(model, example)
-    network = library.Network(file, name, own, heads, statistics)
-    patterns, tensors = _patterns(ignore, module), _tensors(model, module, file)
-    if isinstance(importance, str):
-        proof = _evidence(importance, tensors, evidence, steps)
-    else:
-        _expect_unset(steps=(steps, 1), evidence=(evidence, None), reduction=(reduction, None),
-                      normalizer=(normalizer, None))
-        scores = _scores_by(importance, network, tensors)
+    network, tensors = library.Network(file, name, own, heads, statistics), _tensors(model, module, file)
+    named = importance if isinstance(importance, str) else ""
+    grounds = (_scores_by(importance, network, tensors) if callable(importance)
+               else _evidence(importance, tensors, evidence, steps))
 
     def plan(whole: list[str]) -> library.PrunedNetwork:
-        """With these groups left as they are."""
-        limits = library.Limits(round_to, max_ratio, shares,
-                                patterns + [glob.escape(group) for group in whole])
-        choice = library.Choice(target, value, importance if isinstance(importance, str) else "", reduction, normalizer,
-                                scope, limits, steps, seed)
-        try:
-            return network.prune(choice, proof) if isinstance(importance, str) else network.prune_by(choice, scores)
-        except ValueError as error:
-            stay = [(group.name, group.kind, group.reason) for group in network.groups() if not group.prunable]
-            raise ValueError(f"{error}{_said_of(stay)}" if "are left, wanted" in str(error) else str(error)) from None
+        choice = library.Choice(target, value, named, reduction, normalizer, scope, limits(whole), steps, seed)
+        return _planned(network, choice, grounds)
 
     if module is None:
-        result = plan([])
-        pruned = _report(_program_of(result), result, [])
+        pruned = _report(_program_of(result := plan([])), result, [])
     else:
-        result, whole = _in_place.cut_what_follows(module, network, plan, example, optimizer)
-        pruned = _report(module, result, whole)
-    if result.cut.empty():
-        stay = [(group["group"], group["kind"], group["reason"]) for group in pruned.groups if group["reason"]]
-        warnings.warn(f"prune: nothing was cut{_said_of(stay)}", stacklevel=2)
+        pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizer))
+    if pruned.cut.empty():
+        warnings.warn(f"prune: nothing was cut{_said_of((g['group'], g['kind'], g['reason']) for g in pruned.groups)}",
+                      stacklevel=2)
     return pruned
 
 
-def _said_of(stay: Sequence[tuple[str, str, str]]) -> str:
-    """Why groups stay, of (name, kind, reason); the model's input and output always do."""
-    whys = [f"{name}: {reason}" for name, kind, reason in stay if kind not in ("input", "output")]
+def _planned(network: library.Network, choice: library.Choice,
+             grounds: dict[str, Tensor] | list[list[float]]) -> library.PrunedNetwork:
+    """grounds: evidence by tensor, for an importance that has a name, or the scores of one that has none."""
+    try:
+        return network.prune(choice, grounds) if isinstance(grounds, dict) else network.prune_by(choice, grounds)
+    except ValueError as error:
+        out_of_reach = "are left, wanted" in str(error)
+        why = _said_of((group.name, group.kind, group.reason) for group in network.groups()) if out_of_reach else ""
+        raise ValueError(f"{error}{why}") from None
+
+
+def _said_of(groups: Iterable[tuple[str, str, str]]) -> str:
+    """Why some stay, of (name, kind, reason); the model's input and output always do."""
+    whys = [f"{name}: {reason}" for name, kind, reason in groups if reason and kind not in ("input", "output")]
     return f" ({'; '.join(whys[:3])}{'; …' if len(whys) > 3 else ''})" if whys else ""
 
 
@@ -247,11 +241,28 @@ def _the_one(**targets: float | None) -> tuple[str, float]:
     return given[0]
 
 
-def _shares(layer_ratio: Mapping[str, float] | None) -> list[tuple[str, float]]:
+def _expect_sense(importance: str | Scorer, scope: str, normalizer: str | None, **for_names: tuple[Any, Any]) -> None:
+    """for_names: what goes with importances that have a name, and what it is unless told."""
+    if not isinstance(importance, str) and not callable(importance):
+        raise ValueError(f"`importance`: got {importance!r}, wanted a name or a function")
+    if normalizer is not None and scope == "local":
+        raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
+    if isinstance(importance, str):
+        return
+    for option, (value, usual) in {**for_names, "normalizer": (normalizer, None)}.items():
+        if value != usual:
+            raise ValueError(f"`{option}`: has no effect beside an `importance` of one's own")
+
+
+def _limits(round_to: int, max_ratio: float, layer_ratio: Mapping[str, float] | None,
+            ignored: list[str]) -> Callable[[list[str]], library.Limits]:
+    """Of a plan that leaves groups of these names as they are."""
     if not isinstance(layer_ratio or {}, Mapping) or not all(isinstance(name, str) for name in layer_ratio or {}):
         raise ValueError(f"`layer_ratio`: got {layer_ratio!r}, wanted a dictionary of shares by layers' names")
-    return [(name, _arguments.number(f"layer_ratio` of `{name}", share, most=1))
-            for name, share in (layer_ratio or {}).items()]
+    shares = [(name, _arguments.number(f"layer_ratio` of `{name}", share, most=1))
+              for name, share in (layer_ratio or {}).items()]
+    multiple, largest = _arguments.whole("round_to", round_to), _arguments.number("max_ratio", max_ratio, most=1)
+    return lambda whole: library.Limits(multiple, largest, shares, ignored + [glob.escape(name) for name in whole])
 
 
 def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork, whole: list[str]) -> Pruned:
@@ -259,12 +270,6 @@ def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork, w
                  for group in result.groups]
     return Pruned(model=model, parameters=(result.before[0], result.after[0]),
                   macs=(result.before[1], result.after[1]), groups=decisions, layers=result.layers, cut=result.cut)
-
-
-def _expect_unset(**options: tuple[Any, Any]) -> None:
-    for option, (value, usual) in options.items():
-        if value != usual:
-            raise ValueError(f"`{option}`: has no effect beside an `importance` of one's own")
 
 
 def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> list[str]:

@@ -4,7 +4,6 @@ import datetime
 import itertools
 import os
 import socket
-import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ def _all_of(process_group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     if not isinstance(group, dist.ProcessGroup):
         outside = group is dist.GroupMember.NON_GROUP_MEMBER
         got = "that of other ranks: this one is no member" if outside else f"a {type(group).__name__}"
-        raise ValueError(f"`process_group`: got {got}, wanted a torch.distributed.ProcessGroup with this rank in it, as "
-                         "new_group() and DeviceMesh.get_group() return")
+        raise ValueError(f"`process_group`: got {got}, wanted a torch.distributed.ProcessGroup with this rank in it, "
+                         "as new_group() and DeviceMesh.get_group() return")
     return group
 
 
@@ -98,7 +97,8 @@ class _Groups:
             "backend": dist.get_backend_config(group) if _serves_cpu(group) else "cpu:gloo,cuda:nccl",
             "timeout": datetime.timedelta(seconds=timeout + 60)}  # ours names the rank that is missing before
         # torch.distributed names groups by how many were made: all ranks make all of them, in one order. Of a part of
-        # the ranks only members may make one, and the name counts what a rank is in: as much on all after some of its own
+        # the ranks only members may make one, and the name counts what a rank is in: as much on all after some of
+        # its own
         self._of_all = dist.get_world_size(group) == dist.get_world_size()
         if not self._of_all:
             counts = gathered(len(dist.distributed_c10d._world.pg_names), group)
@@ -176,11 +176,12 @@ class Ranks(library.Ranks):
             raise ValueError(f"state_dict: it was saved on nodes of {state['nodes']} ranks, these are of "
                              f"{self.node_sizes}")
 
-    def warn_of(self, payload: str | None) -> None:
-        """Where it has no effect."""
-        if payload not in (None, "fp32") and len(self.node_sizes) == 1 and self.node_sizes[0] > 1:
-            warnings.warn(f"`payload`: got {payload}, which is for what crosses nodes, and all {self.node_sizes[0]} "
-                          "ranks are on one; `ranks_per_node=1` takes each for a node", stacklevel=4)
+    def doubts_of(self, payload: str | None) -> list[str]:
+        """That it has no effect, where it has none."""
+        if payload in (None, "fp32") or len(self.node_sizes) > 1 or self.node_sizes[0] == 1:
+            return []
+        return [f"`payload`: got {payload}, which is for what crosses nodes, and all {self.node_sizes[0]} ranks are on "
+                "one; `ranks_per_node=1` takes each for a node"]
 
 
 def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, timeout: float) -> Ranks:
@@ -191,8 +192,8 @@ def join(process_group: dist.ProcessGroup | None, ranks_per_node: int | None, ti
             raise ValueError(f"`process_group`: got a {type(process_group).__name__}, and torch.distributed is not "
                              "initialized: call torch.distributed.init_process_group first")
         if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ:
-            raise ValueError(f"torch.distributed: this is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, which "
-                             "know nothing of each other: call torch.distributed.init_process_group first")
+            raise ValueError(f"torch.distributed: this is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, "
+                             "which know nothing of each other: call torch.distributed.init_process_group first")
         if ranks_per_node not in (None, 1):
             raise ValueError(f"`ranks_per_node`: got {ranks_per_node}, this process is alone: "
                              "call torch.distributed.init_process_group first")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import functools
-import math
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from prunex import _arguments, _modules, _ranks
+from prunex import _arguments, _before_exchange, _modules, _pull, _ranks
 from prunex._library import library
 
 if TYPE_CHECKING:
@@ -26,28 +25,6 @@ Exchange = library.Exchange
 
 # Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
 _in_context: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.WeakKeyDictionary()
-
-
-def _largest(optimizer: torch.optim.Optimizer, setting: str) -> float:
-    """Of the groups of parameters: what is stable at the largest rate and momentum is so at others."""
-    return max(float(group[setting]) for group in optimizer.param_groups)
-
-
-def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimizer: torch.optim.Optimizer,
-                    total_steps: int) -> list[float]:
-    if learning_rate is None:
-        rates = [_largest(optimizer, "lr")]
-    elif not callable(learning_rate):
-        rates = [_arguments.number("learning_rate", learning_rate)]
-    elif total_steps == 0:
-        raise ValueError("`learning_rate`: got a function of the step, which wants `total_steps`")
-    else:
-        rates = [float(learning_rate(step)) for step in range(1, total_steps + 1)]
-    if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or max(rates) == 0:
-        of_now = ", which the optimizer has now" if learning_rate is None else ""
-        raise ValueError(f"`learning_rate`: got {rates[0]}{of_now}; the pull of ADMM wants the rates to come, as a "
-                         "number or a function of the step")
-    return rates
 
 
 def _in_words_of_loops(message: str) -> str:
@@ -83,6 +60,16 @@ def _warn_of_steps_outside(strategy: _Strategy) -> torch.utils.hooks.RemovableHa
 
 class _Strategy:
     _name = ""
+    _pulls = False  # weights towards an anchor, as hard as the learning rates let it
+    _masks_unless_told = False  # what `groups` means by "auto"
+
+    _synced = 0  # the step of the last exchange
+    _cut: library.Cut | None = None
+    _masked = False
+    _follows = True  # the module's code can do without what goes
+    _handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
+    _entered = False
+    _finished = False
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
                  total_steps: int | None = None, example: Any = None,
@@ -101,90 +88,92 @@ class _Strategy:
         options: as the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`,
         `keep="macs=0.5"`, `outer_lr=1`, …
 
-        Raises ValueError that names the option, what was got and what was wanted; in the loop, RuntimeError if a rank is
-        lost, FloatingPointError before an exchange of numbers that are not finite.
+        Raises ValueError that names the option, what was got and what was wanted; in the loop, RuntimeError if a rank
+        is lost, FloatingPointError before an exchange of numbers that are not finite.
         """
         if total_steps is None and options.get("overlap"):
             raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
         self.model = _modules.plain(model, ": a strategy takes the place of averaging gradients in every step, which "
                                            "prunex.comm_hook makes smaller")
         self.optimizer = optimizer
-        sync_every, timeout = _arguments.whole("sync_every", sync_every), _arguments.seconds(timeout)
-        if total_steps is not None:
-            total_steps = _arguments.whole("total_steps", total_steps)
-        words = {name: _arguments.word(name, value) for name, value in options.items()}
-        self._wants_all = self._name == "hsadmm" or example is not None
-        _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
-        _modules.expect_exchangeable(self.model)
-        self.sync_every = sync_every
-        self.total_steps = total_steps
+        self.sync_every, timeout = _arguments.whole("sync_every", sync_every), _arguments.seconds(timeout)
+        self.total_steps = None if total_steps is None else _arguments.whole("total_steps", total_steps)
         self.step = 0
         """Optimizer steps so far."""
         self.exchange: Exchange | None = None
         """What the last exchange did."""
-        self._synced = 0  # the step of the last exchange
-        self._cut: library.Cut | None = None
-        self._masked = False
-        self._follows = True  # the module's code can do without what goes
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self._entered = False
+        self._example, self._process_group = example, process_group
+        self._options = {name: _arguments.word(name, value) for name, value in options.items()}
+        self._wants_all = self._pulls or example is not None
+        _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
+        _modules.expect_exchangeable(self.model)
+        self._has_masks = self._check_masks()
+        self._pull = self._pull_of(learning_rate)
         program = None if example is None else _modules.exported(self.model, example)
-        self._example = example
-        groups = options.get("groups", "auto")
-        self._has_masks = program is not None and groups != "none"
-        if program is not None and groups == "auto" and self._name != "hsadmm":
-            raise ValueError(f"`example`: {self._name} masks nothing without `groups`")
-        if learning_rate is not None and self._name != "hsadmm":
-            raise ValueError(f"`learning_rate`: {self._name} has no pull that follows it")
-        if program is None and (groups not in ("auto", "none") or (groups == "auto" and self._name == "hsadmm")):
-            raise ValueError("`example`: got none; masks want inputs of the model, to find which channels live and die "
-                             "together")
-        if program is not None and total_steps is None and ({"prune_end", "freeze_after"} - options.keys()):
-            raise ValueError("`total_steps`: got none; masks want it, or `prune_end` and `freeze_after`")
-        if total_steps is None and self._name == "hsadmm":
-            raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
-        steps = total_steps or 0
-        sums = isinstance(optimizer, torch.optim.SGD)
-        pulls = self._name == "hsadmm"
-        if pulls and any(group.get("maximize") for group in optimizer.param_groups):
-            raise ValueError("`optimizer`: got one that maximizes, which would push away from the anchor")
-        self._pulls_apart = pulls and not sums
-        self._pulls_in_gradient = pulls and sums
-        rates = _learning_rates(learning_rate, optimizer, steps) if pulls else [1.0]
-        self._told = rates[0] if pulls and learning_rate is None else math.inf
-        momentum = _largest(optimizer, "momentum") if sums else 0.0
-        self._settings = {"strategy": self._name, "sync_every": str(sync_every), **words}
-        if self._has_masks or pulls or options.get("overlap"):
-            self._settings["total_steps"] = str(total_steps)
-        if pulls:
-            self._settings["learning_rate"] = f"{rates[0]} … {rates[-1]} ({hash(tuple(rates)):x})"
-            self._settings["the optimizer's momentum"] = str(momentum)
-        _ranks.expect_equal({**self._settings, "total_steps": str(total_steps), "example": str(example is not None),
-                             "ranks_per_node": str(ranks_per_node), "timeout": str(timeout)}, process_group)
+        self._settings = self._settings_of_run()
+        _ranks.expect_equal({**self._settings, "total_steps": str(self.total_steps),
+                             "example": str(example is not None), "ranks_per_node": str(ranks_per_node),
+                             "timeout": str(timeout)}, process_group)
         self._ranks = _ranks.join(process_group, ranks_per_node, timeout)
-        self._make: Callable[[], library.Strategy] | None = functools.partial(  # until the loop begins
-            _made, self._name, self.model, list(words.items()), sync_every, steps, momentum, rates, self._ranks, program)
+        self._make: Callable[[], library.Strategy] | None = self._maker(program)  # until the loop begins
         self._strategy = self._make()
-        self._finished = False
-        self._ranks.warn_of(words.get("payload"))
-        self._overlap = int(words.get("overlap", 0))
-        self._waits_at = total_steps if self._overlap else None
-        self._process_group = process_group
+        self._overlap = int(self._options.get("overlap", 0))
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
-        if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(process_group):
-            warnings.warn("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
-                          'init_process_group("cpu:gloo,cuda:nccl")', stacklevel=2)
-        for doubt in self._strategy.doubts():
-            warnings.warn(_in_words_of_loops(doubt), stacklevel=2)
-        if others := _modules.moved_elsewhere(self.model, optimizer):
-            warnings.warn(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has them, so "
-                          "they differ between ranks; wanted one module that holds them all", stacklevel=2)
+        for doubt in self._doubts():
+            warnings.warn(doubt, stacklevel=2)
         self._outside = _warn_of_steps_outside(self)
 
+    def _check_masks(self) -> bool:
+        """Whether there will be masks. Raises ValueError unless they have what they want."""
+        groups, has_example = self._options.get("groups", "auto"), self._example is not None
+        wanted = self._masks_unless_told if groups == "auto" else groups != "none"
+        if has_example and groups == "auto" and not wanted:
+            raise ValueError(f"`example`: {self._name} masks nothing without `groups`")
+        if wanted and not has_example:
+            raise ValueError("`example`: got none; masks want inputs of the model, to find which channels live and die "
+                             "together")
+        if has_example and self.total_steps is None and ({"prune_end", "freeze_after"} - self._options.keys()):
+            raise ValueError("`total_steps`: got none; masks want it, or `prune_end` and `freeze_after`")
+        return wanted
+
+    def _pull_of(self, learning_rate: float | Callable[[int], float] | None) -> _pull.Pull | None:
+        if not self._pulls and learning_rate is not None:
+            raise ValueError(f"`learning_rate`: {self._name} has no pull that follows it")
+        if not self._pulls:
+            return None
+        if self.total_steps is None:
+            raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
+        return _pull.Pull(self.optimizer, learning_rate, self.total_steps)
+
+    def _settings_of_run(self) -> dict[str, str]:
+        """What a state goes on under: the same on all ranks and where it is loaded."""
+        settings = {"strategy": self._name, "sync_every": str(self.sync_every), **self._options}
+        if self._has_masks or self._pulls or settings.get("overlap", "0") != "0":
+            settings["total_steps"] = str(self.total_steps)
+        return settings if self._pull is None else settings | self._pull.settings()
+
+    def _maker(self, program: bytes | None) -> Callable[[], library.Strategy]:
+        """Of a strategy that begins from the weights which the module has then."""
+        rates = [1.0] if self._pull is None else self._pull.rates
+        return functools.partial(_made, self._name, self.model, list(self._options.items()), self.sync_every,
+                                 self.total_steps or 0, _pull.momentum_of(self.optimizer), rates, self._ranks, program)
+
+    def _doubts(self) -> list[str]:
+        """What may be other than was meant."""
+        doubts = self._ranks.doubts_of(self._options.get("payload"))
+        if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(self._process_group):
+            doubts.append("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
+                          'init_process_group("cpu:gloo,cuda:nccl")')
+        doubts += map(_in_words_of_loops, self._strategy.doubts())
+        if others := _modules.moved_elsewhere(self.model, self.optimizer):
+            doubts.append(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has "
+                          "them, so they differ between ranks; wanted one module that holds them all")
+        return doubts
+
     def __repr__(self) -> str:
-        return (f"<prunex.{type(self).__name__} of {type(self.model).__name__}: every {self.sync_every} steps, after step "
-                f"{self.step}>")
+        return (f"<prunex.{type(self).__name__} of {type(self.model).__name__}: every {self.sync_every} steps, after "
+                f"step {self.step}>")
 
     def __enter__(self) -> Self:
         if (other := _in_context.get(self.optimizer)) is not None:
@@ -198,8 +187,8 @@ class _Strategy:
         return self
 
     def _begin(self) -> None:
-        """What the module has become since the strategy was made, by load_state_dict() say, is what it begins from; after
-        the end of a training there is no more beginning. Collective."""
+        """What the module has become since the strategy was made, by load_state_dict() say, is what it begins from;
+        after the end of a training there is no more beginning. Collective."""
         if self._make is None and not self._finished:
             return
         params, buffers = self._strategy.product()
@@ -209,8 +198,8 @@ class _Strategy:
         changed = not _are_equal(own, params) or not _are_equal(own_buffers, buffers)
         changed = any(_ranks.gathered(changed, self._process_group))
         if self._make is None and changed:
-            raise ValueError("`model`: its weights were changed after the end of the training, which a strategy would take "
-                             f"for a step of its own; wanted a new {type(self).__name__}")
+            raise ValueError("`model`: its weights were changed after the end of the training, which a strategy would "
+                             f"take for a step of its own; wanted a new {type(self).__name__}")
         if self._make is not None and changed:
             self._strategy = self._make()
         self._make = None
@@ -246,16 +235,11 @@ class _Strategy:
 
     def _before_update(self) -> None:
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
-            raise ValueError("`optimizer`: its step() is recorded in a CUDA graph, whose replays would exchange nothing; "
-                             "wanted forward and backward in the graph, step() behind it")
-        if math.isfinite(self._told) and (rate := _largest(self.optimizer, "lr")) > 1.01 * self._told:
-            warnings.warn(f"`learning_rate`: the optimizer's has grown from {self._told:g} to {rate:g}, so ADMM pulls "
-                          "too hard; wanted the rates to come, as a number or a function of the step", stacklevel=4)
-            self._told = math.inf
-        if self._pulls_in_gradient and getattr(self.optimizer, "grad_scale", None) is not None:
-            raise ValueError("`optimizer`: got a fused one whose gradients are still scaled, wanted "
-                             "`scaler.unscale_(optimizer)` before `scaler.step(optimizer)`")
-        rates = _modules.learning_rates(self.model, self.optimizer) if self._pulls_apart else None
+            raise ValueError("`optimizer`: its step() is recorded in a CUDA graph, whose replays would exchange "
+                             "nothing; wanted forward and backward in the graph, step() behind it")
+        if self._pull is not None and (doubt := self._pull.doubt()):
+            warnings.warn(doubt, stacklevel=4)
+        rates = None if self._pull is None else self._pull.rates_beside(self.model)
         self._strategy.before_update(rates)
 
     def _after_update(self) -> None:
@@ -275,31 +259,9 @@ class _Strategy:
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
 
-    def _meet(self, ends: bool) -> tuple[int, bool]:
-        """Before an exchange: the ranks are as far, or all at the end of their loops. Returns how many intervals have
-        begun, and whether any rank has steps to exchange; raises ValueError on all ranks otherwise, FloatingPointError if
-        one has numbers that are not finite."""
-        news = self.step > self._synced
-        everyone = self._ranks.gathered([self.step, ends, news, self._infinite() if news else 0])
-        if not all(ended for _, ended, *_ in everyone) and len({(step, ended) for step, ended, *_ in everyone}) > 1:
-            said = [f"rank {rank} {'ends its loop' if ended else 'exchanges'} after step {step}"
-                    for rank, (step, ended, *_) in enumerate(everyone)]
-            other = next(said[rank] for rank, far in enumerate(everyone) if far[:2] != everyone[0][:2])
-            raise ValueError(f"`optimizer`: {said[0]}, {other}; wanted equally many steps on all ranks, on batches as a "
-                             "DistributedSampler deals them out")
-        for rank, (step, _, _, place) in enumerate(everyone):
-            if place > 0:
-                name = list(_modules.averaged(self.model))[place - 1]
-                raise FloatingPointError(f"`model`: {name} of rank {rank} has numbers that are not finite after step {step}, "
-                                         "which an exchange would give to all ranks")
-        return max(-(-step // self.sync_every) for step, *_ in everyone), any(news for _, _, news, _ in everyone)
-
-    def _infinite(self) -> int:
-        """The first tensor among those that are averaged, from 1, that is not finite; 0: there is none."""
-        tensors = {i: t.detach() for i, t in enumerate(_modules.averaged(self.model).values(), 1) if t.numel() > 0}
-        norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors.values()], math.inf)
-        bad = (~torch.stack([norm.double() for norm in norms]).isfinite()).nonzero()
-        return list(tensors)[int(bad[0])] if len(bad) > 0 else 0
+    def _meet(self, ends: bool) -> list[_before_exchange.Standing]:
+        """Before an exchange: where every rank stands."""
+        return _before_exchange.meet(self._ranks, self.model, self.step, ends, has_news=self.step > self._synced)
 
     def _on_its_way(self) -> int:
         """The step after which the exchange began that runs beside the loop (`overlap`); 0: there is none."""
@@ -307,22 +269,11 @@ class _Strategy:
         return begun if self._synced < begun else 0
 
     def _look_again(self) -> None:
-        """The module's tensors may be other objects by now, but none of another name, size or type."""
-        (params, buffers), (own, own_buffers) = self._strategy.product(), _modules.weights(self.model)
-        for name in sorted(params.keys() ^ own.keys()):
-            has = "has lost" if name in params else "has got"
-            raise ValueError(f"`model`: {name} {has} `requires_grad` in the loop; a strategy exchanges what was trained "
-                             "when it was made")
-        for name in sorted(buffers.keys() ^ own_buffers.keys()):
-            raise ValueError(f"`model`: the buffer {name} has {'gone' if name in buffers else 'come'} in the loop")
-        tensors = own | own_buffers
-        for name, was in (params | buffers).items():
-            now = tensors[name]
-            if (now.shape, now.dtype) != (was.shape, was.dtype):
-                raise ValueError(f"`model`: {name} is {now.dtype} {list(now.shape)}, it was {was.dtype} "
-                                 f"{list(was.shape)} when the strategy was made")
+        """The module's tensors may be other objects by now."""
+        own = _modules.weights(self.model)
+        _before_exchange.expect_same_tensors(self._strategy.product(), own)
         _modules.expect_trained(self.model, self.optimizer, whole=self._wants_all)
-        self._strategy.set_weights(own, own_buffers)
+        self._strategy.set_weights(*own)
 
     def _mask_optimizer(self) -> None:
         self._masked = True
@@ -337,9 +288,11 @@ class _Strategy:
         self._look_again()
         if (on_its_way := self._on_its_way()) and self.total_steps is not None:
             self._note(self._strategy.after_update(min(on_its_way + self._overlap, self.total_steps - 1)))
-        intervals, exchanges = self._meet(ends=True)
-        if exchanges:
-            self._note(self._strategy.after_update(self._waits_at or intervals * self.sync_every))
+        everyone = self._meet(ends=True)
+        if any(rank.has_news for rank in everyone):
+            intervals = max(-(-rank.step // self.sync_every) for rank in everyone)
+            end = self.total_steps if self._overlap else None
+            self._note(self._strategy.after_update(end or intervals * self.sync_every))
         self._strategy.finish()
         _modules.copy_weights(self.model, *self._strategy.product())
         self._finished = True
@@ -369,8 +322,8 @@ class _Strategy:
     def cut(self) -> library.Cut | None:
         """Makes module, optimizer state and strategy physically smaller, in place, once the masks are final: from the
         next step on computing, memory and messages are those of the small network. Call it on all ranks after the same
-        exchange. The module's parameters are new objects afterwards. None before the masks are final, if nothing can go,
-        or, with a warning, if the module's own code does not follow: it trains on with masks then. Calls after the
+        exchange. The module's parameters are new objects afterwards. None before the masks are final, if nothing can
+        go, or, with a warning, if the module's own code does not follow: it trains on with masks then. Calls after the
         first do nothing, nor does one while an exchange is on its way (`overlap`)."""
         if not self._has_masks:
             raise ValueError("cut: there are no masks, wanted `example` and `groups`")
@@ -408,13 +361,14 @@ class _Strategy:
             with _modules.holding(self.model, values):
                 return _modules.evaluated(self.model, arguments)
 
-        return _modules.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments, wanted,
-                                    trains)
+        return _modules.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
+                                    wanted, trains)
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
         after an exchange. Every rank has its own."""
-        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()} for part in self._strategy.state())
+        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()}
+                                for part in self._strategy.state())
         return {"settings": dict(self._settings), "step": self.step, "synced": self._synced, "masked": self._masked,
                 "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
                 "cut": None if self._cut is None else self._cut.values()}
@@ -500,3 +454,5 @@ class HSADMM(_Strategy):
     """
 
     _name = "hsadmm"
+    _pulls = True
+    _masks_unless_told = True

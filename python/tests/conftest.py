@@ -39,9 +39,9 @@ def _all_on(ranks: int) -> subprocess.CompletedProcess[str]:
 def passed():
     """Whether a case of ranks.py has; all of so many ranks run under one torchrun."""
 
-    def look(ranks: int, *case: str) -> None:
+    def look(ranks: int, case: str) -> None:
         done = _all_on(ranks)
-        if f"passed {' '.join(case)}\n" not in done.stdout:
+        if f"passed {case}\n" not in done.stdout:
             pytest.fail(f"{case} on {ranks} ranks:\n{done.stdout}\n{done.stderr[-6000:]}")
 
     return look

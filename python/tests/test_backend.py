@@ -24,7 +24,8 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch/__init__.py").touch()
         (tmp_path / "torch-2.dist-info").mkdir()
-        (tmp_path / "torch-2.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        (tmp_path / "torch-2.dist-info/METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         return tmp_path / "torch"
 

@@ -3,13 +3,12 @@
 import pytest
 
 import prunex
-from ranks import CASES
+from on_ranks import hooks
 
 
-@pytest.mark.parametrize("ranks, case", [(ranks, case) for ranks, cases in CASES.items() for case in cases
-                                         if case[0].startswith("hook")], ids=str)
+@pytest.mark.parametrize("ranks, case", hooks.CASES)
 def test_on_ranks(passed, ranks, case):
-    passed(ranks, *case)
+    passed(ranks, case)
 
 
 @pytest.mark.parametrize("options, message", [

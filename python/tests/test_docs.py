@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 import prunex
-from ranks import small_network
+from training import small_network
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,8 +69,8 @@ def test_the_diff_is_the_example_that_stands_beside_it():
     assert len(added) == 4
     for line in added[:3]:
         assert line in example
-    assert re.search(r"prunex\.DiLoCo\(net, optimizer, sync_every=50, payload=\"int2\", outer_lr=1, outer_momentum=0\.5",
-                     added[3]) and added[3].split("prunex.")[1].split(")")[0] in example
+    assert re.search(r"prunex\.DiLoCo\(net, optimizer, sync_every=50, payload=\"int2\", outer_lr=1, "
+                     r"outer_momentum=0\.5", added[3]) and added[3].split("prunex.")[1].split(")")[0] in example
 
 
 @pytest.mark.parametrize("method", ["ddp", "diloco", "hsadmm"])

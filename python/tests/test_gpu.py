@@ -11,21 +11,20 @@ import torchvision
 from torch import nn
 
 import prunex
-from ranks import CASES, batch, small_network
-from test_pruning import CASES as NETWORKS
-from test_pruning import case
+from layer_cases import CASES as NETWORKS
+from layer_cases import case
+from ranks import CASES
+from training import batch, small_network
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-ON_RANKS = [("gloo", ranks, case) for ranks, cases in CASES.items() for case in cases]
-ON_RANKS += [("nccl", 2, case) for case in CASES[2]]
+ON_RANKS = [("gloo", ranks, case) for ranks, case in CASES] + [("nccl", 2, case) for ranks, case in CASES if ranks == 2]
 
 
-@pytest.mark.parametrize("backend, ranks, case", ON_RANKS, ids=lambda value: "-".join(value)
-                         if isinstance(value, tuple) else str(value))
+@pytest.mark.parametrize("backend, ranks, case", ON_RANKS)
 def test_on_ranks(torchrun, monkeypatch, backend, ranks, case):
     monkeypatch.setenv("PRUNEX_TEST_DEVICE", "cuda")
     monkeypatch.setenv("PRUNEX_TEST_BACKEND", backend)
-    done = torchrun(ranks, *case)
+    done = torchrun(ranks, *case.split())
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ranks import COMMAND, LIKE_THE_COMMAND, classifier
+from on_ranks.command_loop import COMMAND, LIKE_THE_COMMAND, classifier
 
 NAMES = {"LocalSGD": "local_sgd", "DiLoCo": "diloco", "HSADMM": "hsadmm"}
 

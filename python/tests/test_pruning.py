@@ -1,8 +1,7 @@
-"""groups, prune and sparsify: modules in place, exported programs, files."""
+"""prune: modules in place, exported programs and files lose the units that matter least."""
 
 import copy
 import pickle
-import sys
 import warnings
 from pathlib import Path
 
@@ -12,12 +11,10 @@ import torchvision
 from torch import nn
 
 import prunex
-from ranks import OPTIMIZERS, Shuffled, batch, small_network, train_step
+from layer_cases import CASES, case
+from training import batch, small_network
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/data/prune"))
-import axis_cases, convolution_cases, sequence_cases, shape_cases  # noqa: E401, E402, F401
-from layers import CASES  # noqa: E402
 
 X = batch(0, 0)[0]
 
@@ -27,7 +24,6 @@ def outputs(net, inputs):
         result = net(*inputs)
     return [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
 
-
 # What the code of these does not follow: attention that knows its width, numbers of channels written into forward().
 STAY_PARTLY_WHOLE = {
     "timm_attention_qkv_unbind", "mha_residual", "mha_with_weights", "mha_cross", "encoder_layer", "split_sizes",
@@ -35,15 +31,6 @@ STAY_PARTLY_WHOLE = {
     "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply", "squeeze_of_several",
     "sum_of_what_a_view_has_rectified", "other_names", "written_into",
     "split_at_positions"}
-
-
-def case(name):
-    net, inputs = CASES[name]
-    torch.manual_seed(0)
-    net = copy.deepcopy(net)
-    for weight in net.parameters():
-        weight.data.uniform_(-0.7, 0.7)
-    return net, tuple(inputs)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,23 +103,6 @@ def test_layers_lose_groups_or_keep_them():
     assert (pruned.model[1].groups, pruned.model[1].in_channels, pruned.model[1].out_channels) == (1, 1, 1)
 
 
-def test_parameters_keep_what_hangs_on_them():
-    net = small_network()
-    seen = []
-    for p in net.parameters():
-        p.decays = p.dim() > 1
-    net[0].weight.register_hook(lambda gradient: seen.append(gradient.shape))
-    net[3].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.shape))
-    net(X).square().sum().backward()
-    gradient = net[0].weight.grad.clone()
-    pruned = prunex.prune(net, X, ratio=0.5)
-    assert all(p.decays == (p.dim() > 1) for p in net.parameters())
-    assert torch.equal(net[0].weight.grad, pruned.cut.apply("0.weight", gradient))
-    seen.clear()
-    net(X).square().sum().backward()
-    assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
-
-
 def test_a_cut_that_hits_zeros_changes_nothing():
     net = small_network().eval()
     with torch.no_grad():
@@ -143,41 +113,6 @@ def test_a_cut_that_hits_zeros_changes_nothing():
     pruned = prunex.prune(net, X, ratio=0.25, ignore=["3"])
     assert pruned.cut.kept()["0.weight"] == {0: [0, 1, 3, 4, 6, 7]}
     torch.testing.assert_close(outputs(net, (X,)), want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_code_that_does_not_follow_is_noticed_whatever_the_example(scale):
-    torch.manual_seed(0)
-    net = Shuffled()
-    with torch.no_grad():
-        for part in net.head.parameters():
-            part *= scale
-    with pytest.warns(UserWarning, match="does not follow cuts of a"):
-        prunex.prune(net, torch.zeros(2, 4), ratio=0.5)
-    assert net.a.weight.shape == (8, 4)
-
-
-def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
-    net = small_network()
-    optimizer = torch.optim.Adafactor(net.parameters())
-    train_step(net, optimizer, 0, 1)
-    prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
-    train_step(net, optimizer, 0, 2)
-    assert net[0].out_channels == 4
-
-
-def test_an_interrupt_leaves_the_module_whole(monkeypatch):
-    net = small_network()
-    evaluated = prunex._modules.evaluated
-
-    def interrupted(*arguments):
-        evaluated(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(prunex._modules, "evaluated", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        prunex.prune(net, X, ratio=0.5)
-    assert net[0].out_channels == 8 and net[0].weight.shape[0] == 8
 
 
 def test_the_weakest_units_go():
@@ -226,19 +161,6 @@ def test_taylor_looks_at_the_gradients_that_are_there():
     assert again.cut.kept()["8.weight"][1] == kept
 
 
-def test_the_optimizer_follows():
-    net = small_network()
-    optimizer = OPTIMIZERS["adamw"](net.parameters())
-    train_step(net, optimizer, 0, 1)
-    moment = optimizer.state[net[0].weight]["exp_avg"].clone()
-    pruned = prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
-    kept = pruned.cut.kept()["0.weight"][0]
-    assert torch.equal(optimizer.state[net[0].weight]["exp_avg"], moment[kept])
-    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in net.parameters()}
-    assert len(optimizer.state) == len(list(net.parameters()))
-    train_step(net, optimizer, 0, 2)
-
-
 def test_modules_and_names_may_be_ignored():
     for ignore in (["0"], [small_network()]):
         net = small_network()
@@ -249,31 +171,6 @@ def test_modules_and_names_may_be_ignored():
         prunex.prune(small_network(), X, ratio=0.5, ignore=[nn.Linear(2, 2)])
     with pytest.raises(ValueError, match="`ignore`: got '0', wanted a list"):
         prunex.prune(small_network(), X, ratio=0.5, ignore="0")
-
-
-def test_a_module_that_cannot_be_cut_so_far_stays_as_it_was():
-    net = small_network()
-    optimizer = OPTIMIZERS["adamw"](net.parameters())
-    train_step(net, optimizer, 0, 1)
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    params = [id(p) for p in net.parameters()]
-    with pytest.raises(ValueError, match="wanted 2 at most"):
-        prunex.prune(net, X, macs=2, optimizer=optimizer)
-
-    class Wide(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = net
-
-        def forward(self, x):
-            return self.inner[1](self.inner[0](x)).view(x.shape[0], 8, -1).mean(2)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prunex.prune(Wide(), X, ratio=0.5, optimizer=optimizer)
-    assert [id(p) for p in net.parameters()] == params
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    assert net[0].out_channels == 8 and len(optimizer.state) == len(params)
 
 
 @pytest.mark.parametrize("options, message", [
@@ -291,7 +188,8 @@ def test_a_module_that_cannot_be_cut_so_far_stays_as_it_was():
     ({"ratio": 0.5, "evidence": {}}, "`evidence`: l2 looks at none"),
     ({"ratio": 0.5, "importance": "hessian", "evidence": {}}, "`evidence`: got {}, wanted tensors by"),
     ({"ratio": 0.5, "importance": "hessian", "evidence": {"module.0.weight": X}}, "module.0.weight is no parameter"),
-    ({"ratio": 0.5, "importance": "hessian", "evidence": {"0.weight": X}}, "got [6, 3, 8, 8] for 0.weight, wanted [8, 3,"),
+    ({"ratio": 0.5, "importance": "hessian", "evidence": {"0.weight": X}},
+     "got [6, 3, 8, 8] for 0.weight, wanted [8, 3,"),
     ({"macs": "50%"}, "`macs`: got '50%', wanted 0 or more"),
     ({"ratio": 0.5, "round_to": 2.0}, "`round_to`: got 2.0, wanted a whole number"),
     ({"ratio": 0.5, "round_to": 0}, "`round_to`: got 0, wanted 1 or more"),
@@ -313,97 +211,6 @@ def test_options_without_sense_are_refused_by_name(options, message):
 def test_what_is_no_network_is_refused(model):
     with pytest.raises(ValueError, match="`model`: got a .*, wanted a torch.nn.Module"):
         prunex.prune(model, X, ratio=0.5)
-
-
-class Auxiliary(nn.Module):
-    """With a head that no exported graph has."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3)
-        self.aux, self.norm = nn.Conv2d(16, 4, 1), nn.BatchNorm2d(16)
-
-    def forward(self, x):
-        y = self.a(x).relu()
-        out = self.c(self.norm(self.b(y)).relu())
-        return (out, self.aux(y)) if self.training else out
-
-
-def test_what_only_trains_keeps_what_it_reads():
-    net = Auxiliary()
-    mean, state = net.norm.running_mean.clone(), torch.get_rng_state()
-    with pytest.warns(UserWarning, match="does not follow cuts of a, which stay whole"):
-        prunex.prune(net, X, ratio=0.5)
-    assert (net.a.out_channels, net.b.out_channels, net.norm.num_features) == (16, 8, 8)
-    assert net.training and net.norm.running_mean.equal(mean[:8] if mean[0] == 0 else mean)
-    assert torch.get_rng_state().equal(state)
-    assert [out.shape[1] for out in net(X)] == [4, 4]
-
-
-class Attention(nn.Module):
-    """Heads of eight features, whatever the width; its branch hardly counts at the start."""
-
-    def __init__(self, scale):
-        super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
-        self.scale = nn.Parameter(torch.full((32,), scale))
-        for weight in self.parameters():
-            if weight.dim() > 1:
-                nn.init.normal_(weight, 0, 0.02)
-
-    def forward(self, x):
-        q, k, v = (layer(x).unflatten(2, (-1, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v))
-        return x + self.scale * self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-4])
-def test_a_branch_that_hardly_counts_is_looked_at_as_closely(scale):
-    net = Attention(scale)
-    with pytest.warns(UserWarning, match="does not follow cuts of"):
-        prunex.prune(net, torch.randn(2, 5, 32), ratio=0.5)
-    assert net.q.out_features == 32
-
-
-def test_tied_weights_are_checked_with_others_too():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
-            self.b.weight = self.a.weight
-
-        def forward(self, x):
-            return self.c(torch.relu(self.a(x)) + torch.relu(self.b(x)))
-
-    net = Tied()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        prunex.prune(net, torch.randn(2, 8), ratio=0.5)
-    assert net.a.weight is net.b.weight and net.a.out_features == net.b.out_features == 4
-
-
-class Differences(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(15, 4)
-
-    def forward(self, x, mask=None):
-        return self.c(torch.diff(self.b(self.a(x).relu())))
-
-
-def test_operations_without_a_rule_keep_what_they_touch():
-    net, inputs = Differences(), (torch.randn(2, 8), None)
-    reasons = {group.name: group.reason for group in prunex.groups(net, inputs)}
-    assert reasons["a"] == "" and "aten::diff (node diff) has no rule" in reasons["b"]
-    assert "<prunex.Group a: 16 units, inner>" in repr(prunex.groups(net, inputs))
-    prunex.prune(net, inputs, ratio=0.5)
-    assert (net.a.out_features, net.b.out_features) == (8, 16)
-    assert net(*inputs).shape == (2, 4)
-
-
-def test_files_may_not_hold_what_modules_may(tmp_path):
-    torch.export.save(torch.export.export(Differences(), (torch.randn(2, 8),)), tmp_path / "net.pt2")
-    with pytest.raises(ValueError, match="is not among the operations that a program from a file may hold"):
-        prunex.groups(tmp_path / "net.pt2")
 
 
 @pytest.mark.parametrize("name", ["resnet", "grouped"])
@@ -436,83 +243,3 @@ def test_nothing_to_cut_is_said_with_reasons():
         prunex.prune(net, torch.randn(2, 4), macs=0.5)
     with pytest.warns(UserWarning, match="nothing was cut .0: aten::layer_norm"):
         prunex.prune(net, torch.randn(2, 4), ratio=0.5)
-
-
-@pytest.mark.parametrize("options, message", [
-    ({"penalty": "l7"}, "`penalty`: got 'l7', wanted one of bn_scale, "),
-    ({"penalty": "none"}, "`penalty`: got 'none'"),
-    ({"strength": float("nan")}, "`strength`: got nan"),
-    ({"strength": -1}, "`strength`: got -1"),
-    ({"growth": -1}, "`growth`: got -1"),
-])
-def test_penalties_without_sense_are_refused_by_name(options, message):
-    with pytest.raises(ValueError) as error:
-        prunex.sparsify(small_network(), X, **options)
-    assert message in str(error.value)
-    with pytest.raises(ValueError, match="`penalty`: the network has no batch norm"):
-        prunex.sparsify(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)), X, "bn_scale")
-    with pytest.raises(ValueError, match="`factor`: got nan"):
-        prunex.sparsify(small_network(), X)(float("nan"))
-
-
-def test_groups_know_where_their_units_lie():
-    groups = {group.name: group for group in prunex.groups(small_network(), X)}
-    inner = groups["0"]
-    assert (inner.size, inner.kind, inner.prunable) == (8, "inner", True)
-    assert {(s.tensor, s.axis) for s in inner.slices} >= {("0.weight", 0), ("1.weight", 0), ("3.weight", 1)}
-    assert any(not group.prunable and group.reason for group in groups.values())
-    with pytest.raises(ValueError, match="`example`: got none"):
-        prunex.groups(small_network())
-    with pytest.raises(ValueError, match="`example`: an exported program carries its own"):
-        prunex.groups(torch.export.export(small_network(), (X,)), X)
-
-
-def test_penalties_are_added_to_gradients():
-    net = small_network()
-    penalties = prunex.sparsify(net, X, "group_lasso", strength=0.1)
-    images, labels = batch(0, 1)
-    nn.functional.cross_entropy(net(images), labels).backward()
-    before = net[3].weight.grad.clone()
-    penalties()
-    # group lasso (arXiv 1901.09290): strength w / |unit|, of the unit's rows and of the units that it reads
-    added = net[3].weight.grad - before
-    assert (added * net[3].weight > 0).all() and not torch.equal(added, torch.zeros_like(added))
-    penalties(factor=0.0)
-    torch.testing.assert_close(net[3].weight.grad, before + added)
-    with pytest.raises(ValueError, match="`strength`: got none"):
-        prunex.sparsify(net, X, "group_lasso")
-    with pytest.raises(ValueError, match="`penalty`: got 'none'"):
-        prunex.sparsify(net, X, "none")
-
-
-def test_sparse_training_shrinks_what_goes():
-    torch.manual_seed(0)
-    net, plain = small_network(), small_network()
-    penalties = prunex.sparsify(net, X, "group_norm", strength=0.06)
-    for model in (net, plain):
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        for step in range(1, 31):
-            images, labels = batch(0, step)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            if model is net:
-                penalties()
-            optimizer.step()
-            if model is net and step % 10 == 0:
-                penalties.refresh()
-
-    def weakest(model):
-        norms = model[3].weight.flatten(1).norm(dim=1).sort().values
-        return (norms[:8].sum() / norms[8:].sum()).item()
-
-    assert weakest(net) < 0.7 * weakest(plain)
-
-
-def test_penalties_of_a_network_that_was_pruned_since_are_refused():
-    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    x = torch.randn(3, 4)
-    penalties = prunex.sparsify(net, x, strength=0.1)
-    prunex.prune(net, x, ratio=0.5)
-    net(x).square().mean().backward()
-    with pytest.raises(ValueError, match="they were made before it was pruned"):
-        penalties()

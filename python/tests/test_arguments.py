@@ -1,0 +1,99 @@
+"""What a strategy is made of: what has no sense is refused by name, what may be a mistake is warned of."""
+
+import pytest
+import torch
+from torch import nn
+
+import prunex
+from training import OPTIMIZERS, admm, batch, diloco, small_network
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"payload": "int3"}, "`payload`: got 'int3', wanted one of fp32"),
+    ({"paylod": "int2"}, "`paylod`: no option of a strategy; did you mean 'payload'"),
+    ({"sync_every": 0}, "`sync_every`: got 0, wanted 1 or more"),
+    ({"sync_every": 2.0}, "`sync_every`: got 2.0, wanted a whole number, 1 or more"),
+    ({"total_steps": True}, "`total_steps`: got True, wanted a whole number, 1 or more"),
+    ({"payload": None}, "`payload`: got None, wanted a word, a number"),
+    ({"timeout": 0}, "`timeout`: got 0, wanted seconds above 0"),
+    ({"timeout": float("inf")}, "`timeout`: got inf, wanted seconds above 0"),
+    ({"timeout": "soon"}, "`timeout`: got 'soon', wanted seconds above 0"),
+    ({"outer_momentum": 1.5}, "`outer_momentum`: got 1.5"),
+    ({"kappa": 0.3}, "`kappa`: diloco has no duals"),
+    ({"groups": "coupled"}, "`example`: got none"),
+    ({"groups": "coupled", "example": torch.zeros(1, 3, 8, 8)}, "`total_steps`: got none"),
+    ({"total_steps": 0}, "`total_steps`: got 0"),
+    ({"overlap": 2}, "`overlap`: wants `total_steps`"),
+    ({"learning_rate": 0.1}, "`learning_rate`: diloco has no pull"),
+    ({"example": torch.zeros(1, 3, 8, 8), "total_steps": 100}, "`example`: diloco masks nothing without `groups`"),
+    ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
+    ({"local_after": 2}, "`local_after`: no option of a strategy"),
+    ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
+    ({"example": torch.zeros(1, 2, 8, 8), "groups": "coupled", "total_steps": 100}, "`model`: torch.export cannot"),
+])
+def test_options_without_sense_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        diloco(**options)
+    assert message in str(error.value)
+
+
+def test_messages_have_the_names_of_the_loop():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ValueError, match="`overlap`.*`sync_every`"):
+        prunex.LocalSGD(net, optimizer, 10, total_steps=100, overlap=12)
+
+
+def test_what_cannot_be_trained_is_refused():
+    net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: got a list, wanted a torch.optim.Optimizer"):
+        prunex.DiLoCo(net, [])
+    with pytest.raises(ValueError, match="`model`: got a function, wanted a torch.nn.Module"):
+        prunex.DiLoCo(batch, OPTIMIZERS["sgd"](net.parameters()))
+    with pytest.raises(ValueError, match="`optimizer`: it moves no parameter of the model"):
+        prunex.DiLoCo(net, OPTIMIZERS["sgd"](small_network().parameters()))
+    half = small_network(torch.bfloat16)
+    with pytest.raises(ValueError, match="0.weight is torch.bfloat16, wanted torch.float32"):
+        prunex.DiLoCo(half, OPTIMIZERS["sgd"](half.parameters()))
+    for name, buffer, message in [("low", torch.ones(4).bfloat16(), "low is torch.bfloat16, wanted torch.float32"),
+                                  ("wide", torch.ones(1).expand(4), "wide is an expanded view")]:
+        other = small_network()
+        other.register_buffer(name, buffer)
+        with pytest.raises(ValueError, match=message):
+            prunex.DiLoCo(other, OPTIMIZERS["sgd"](other.parameters()))
+    with pytest.raises(ValueError, match="`example`: got none"):
+        prunex.HSADMM(net, OPTIMIZERS["sgd"](net.parameters()))
+    for p in net.parameters():
+        p.requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameter requires gradients"):
+        prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
+
+
+def test_wide_numbers_are_not_rounded():
+    net = small_network(torch.float64)
+    with pytest.raises(ValueError, match="`payload`: got int8; parameter 0.weight is of float64"):
+        prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), payload="int8")
+
+
+def test_an_optimizer_that_no_mask_reaches_is_refused():
+    net = small_network()
+    optimizer = torch.optim.LBFGS(net.parameters())
+    prunex.LocalSGD(net, optimizer)
+    with pytest.raises(ValueError, match="`optimizer`: got LBFGS"):
+        admm(net, optimizer)
+    with pytest.raises(ValueError, match="`optimizer`: got LBFGS"):
+        prunex.prune(net, batch(0, 0)[0], ratio=0.5, optimizer=optimizer)
+
+
+def test_masks_want_one_optimizer_of_all():
+    net = small_network()
+    half = torch.optim.SGD(net[0].parameters(), 0.05)
+    prunex.DiLoCo(net, half)
+    with pytest.raises(ValueError, match="`optimizer`: it does not move 1.weight; with masks one optimizer is wanted"):
+        prunex.DiLoCo(net, half, total_steps=40, example=batch(0, 0)[0], groups="coupled")
+
+
+def test_parameters_that_no_exchange_has_are_warned_of():
+    net, temperature = small_network(), nn.Parameter(torch.ones(1))
+    with pytest.warns(UserWarning, match="`optimizer`: it also moves 1 parameters that are not of `model`"):
+        prunex.LocalSGD(net, torch.optim.SGD([*net.parameters(), temperature], 0.1), 2)

@@ -1,0 +1,168 @@
+"""Modules that are cut in place: what goes along, and what their code does not follow."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import prunex
+from training import OPTIMIZERS, Shuffled, batch, small_network, train_step
+
+X = batch(0, 0)[0]
+
+
+def test_parameters_keep_what_hangs_on_them():
+    net = small_network()
+    seen = []
+    for p in net.parameters():
+        p.decays = p.dim() > 1
+    net[0].weight.register_hook(lambda gradient: seen.append(gradient.shape))
+    net[3].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.shape))
+    net(X).square().sum().backward()
+    gradient = net[0].weight.grad.clone()
+    pruned = prunex.prune(net, X, ratio=0.5)
+    assert all(p.decays == (p.dim() > 1) for p in net.parameters())
+    assert torch.equal(net[0].weight.grad, pruned.cut.apply("0.weight", gradient))
+    seen.clear()
+    net(X).square().sum().backward()
+    assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
+
+
+def test_the_optimizer_follows():
+    net = small_network()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    train_step(net, optimizer, 0, 1)
+    moment = optimizer.state[net[0].weight]["exp_avg"].clone()
+    pruned = prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    kept = pruned.cut.kept()["0.weight"][0]
+    assert torch.equal(optimizer.state[net[0].weight]["exp_avg"], moment[kept])
+    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in net.parameters()}
+    assert len(optimizer.state) == len(list(net.parameters()))
+    train_step(net, optimizer, 0, 2)
+
+
+def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
+    net = small_network()
+    optimizer = torch.optim.Adafactor(net.parameters())
+    train_step(net, optimizer, 0, 1)
+    prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    train_step(net, optimizer, 0, 2)
+    assert net[0].out_channels == 4
+
+
+def test_an_interrupt_leaves_the_module_whole(monkeypatch):
+    net = small_network()
+    evaluated = prunex._modules.evaluated
+
+    def interrupted(*arguments):
+        evaluated(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prunex._modules, "evaluated", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prunex.prune(net, X, ratio=0.5)
+    assert net[0].out_channels == 8 and net[0].weight.shape[0] == 8
+
+
+def test_a_module_that_cannot_be_cut_so_far_stays_as_it_was():
+    net = small_network()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    train_step(net, optimizer, 0, 1)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    params = [id(p) for p in net.parameters()]
+    with pytest.raises(ValueError, match="wanted 2 at most"):
+        prunex.prune(net, X, macs=2, optimizer=optimizer)
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net
+
+        def forward(self, x):
+            return self.inner[1](self.inner[0](x)).view(x.shape[0], 8, -1).mean(2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prunex.prune(Wide(), X, ratio=0.5, optimizer=optimizer)
+    assert [id(p) for p in net.parameters()] == params
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert net[0].out_channels == 8 and len(optimizer.state) == len(params)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_code_that_does_not_follow_is_noticed_whatever_the_example(scale):
+    torch.manual_seed(0)
+    net = Shuffled()
+    with torch.no_grad():
+        for part in net.head.parameters():
+            part *= scale
+    with pytest.warns(UserWarning, match="does not follow cuts of a"):
+        prunex.prune(net, torch.zeros(2, 4), ratio=0.5)
+    assert net.a.weight.shape == (8, 4)
+
+
+class Auxiliary(nn.Module):
+    """With a head that no exported graph has."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3)
+        self.aux, self.norm = nn.Conv2d(16, 4, 1), nn.BatchNorm2d(16)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        out = self.c(self.norm(self.b(y)).relu())
+        return (out, self.aux(y)) if self.training else out
+
+
+def test_what_only_trains_keeps_what_it_reads():
+    net = Auxiliary()
+    mean, state = net.norm.running_mean.clone(), torch.get_rng_state()
+    with pytest.warns(UserWarning, match="does not follow cuts of a, which stay whole"):
+        prunex.prune(net, X, ratio=0.5)
+    assert (net.a.out_channels, net.b.out_channels, net.norm.num_features) == (16, 8, 8)
+    assert net.training and net.norm.running_mean.equal(mean[:8] if mean[0] == 0 else mean)
+    assert torch.get_rng_state().equal(state)
+    assert [out.shape[1] for out in net(X)] == [4, 4]
+
+
+class Attention(nn.Module):
+    """Heads of eight features, whatever the width; its branch hardly counts at the start."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+        self.scale = nn.Parameter(torch.full((32,), scale))
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, 0, 0.02)
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(2, (-1, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return x + self.scale * self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_branch_that_hardly_counts_is_looked_at_as_closely(scale):
+    net = Attention(scale)
+    with pytest.warns(UserWarning, match="does not follow cuts of"):
+        prunex.prune(net, torch.randn(2, 5, 32), ratio=0.5)
+    assert net.q.out_features == 32
+
+
+def test_tied_weights_are_checked_with_others_too():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.c(torch.relu(self.a(x)) + torch.relu(self.b(x)))
+
+    net = Tied()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prunex.prune(net, torch.randn(2, 8), ratio=0.5)
+    assert net.a.weight is net.b.weight and net.a.out_features == net.b.out_features == 4

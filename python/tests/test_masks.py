@@ -1,0 +1,110 @@
+"""Networks that are pruned while they train: their masks, and the cuts that follow."""
+
+import pytest
+import torch
+from torch import nn
+
+import prunex
+from on_ranks import masks
+from training import OPTIMIZERS, Shuffled, admm, batch, small_network, train_step
+
+
+@pytest.mark.parametrize("ranks, case", masks.CASES)
+def test_on_ranks(passed, ranks, case):
+    passed(ranks, case)
+
+
+def test_a_process_alone_prunes_while_it_trains():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.HSADMM(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled",
+                       round_to=1) as training:
+        for step in range(1, 41):
+            train_step(net, optimizer, 0, step)
+            training.cut()
+    assert net[0].out_channels == 4 and training.sent_bytes == 0
+
+
+def test_a_loop_of_several_contexts_goes_on_after_a_cut():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    training = admm(net, optimizer)
+    for epoch in range(3):
+        with training:
+            for step in range(1, 6):
+                train_step(net, optimizer, 0, 5 * epoch + step)
+        training.cut()
+    assert net[0].out_channels == int(training.masks()["0"].sum()) < 8
+
+
+def test_masks_that_the_end_makes_final_can_be_cut():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with admm(net, optimizer) as training:
+        for step in range(1, 19):
+            train_step(net, optimizer, 0, step)
+        assert training.cut() is None
+    alive = int(training.masks()["0"].sum())
+    assert training.cut() is not None and net[0].out_channels == alive < 8
+
+
+def test_a_cut_waits_for_an_exchange_on_its_way():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.DiLoCo(net, optimizer, 4, total_steps=80, example=batch(0, 0)[0], groups="coupled", round_to=1,
+                       overlap=2) as training:
+        for step in range(1, 81):
+            train_step(net, optimizer, 0, step)
+            if step == 61:
+                assert training.cut() is None and net[0].out_channels == 8
+            if step == 63:
+                assert training.cut() is not None
+    assert net[0].out_channels == 4
+
+
+def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():
+    net = Shuffled()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    x = torch.randn(8, 4)
+    with prunex.HSADMM(net, optimizer, 2, total_steps=40, example=x, round_to=1) as training:
+        for _ in range(40):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            if training.exchange is not None and training.exchange.frozen:
+                break
+        with pytest.warns(UserWarning, match="cut: the code of Shuffled does not follow .other outputs"):
+            assert training.cut() is None
+        assert training.cut() is None
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    assert net.a.weight.shape == (8, 4)
+    masks = training.masks()
+    alive = torch.cat([masks["a"], masks["a[4]"]])
+    assert torch.equal(net.a.weight.abs().sum(1) > 0, alive) and 0 < alive.sum() < 8
+
+
+def test_a_cut_leaves_what_only_trains():
+    class WithHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+            self.aux = nn.Linear(16, 2)
+
+        def forward(self, x):
+            y = self.a(x).relu()
+            out = self.c(self.b(y).relu())
+            return out + self.aux(y) if self.training else out
+
+    torch.manual_seed(0)
+    net, x = WithHead(), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with pytest.warns(UserWarning, match="does not follow .in training mode"):
+        with prunex.HSADMM(net, optimizer, 5, total_steps=60, example=x, keep=0.5) as strategy:
+            for _ in range(60):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+                strategy.cut()
+    assert net.a.out_features == 16

@@ -1,0 +1,50 @@
+"""ADMM's pull beside learning rates and gradients as they come."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+from training import OPTIMIZERS, admm, batch, small_network, train_step
+
+
+def test_a_schedule_that_begins_low_is_refused_or_warned_of():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 20)
+    with pytest.raises(ValueError, match="`learning_rate`: got 0.0, which the optimizer has now; the pull of ADMM"):
+        admm(net, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.001
+    with admm(net, optimizer):
+        train_step(net, optimizer, 0, 1)
+        optimizer.param_groups[0]["lr"] = 0.05
+        with pytest.warns(UserWarning, match="has grown from 0.001 to 0.05"):
+            train_step(net, optimizer, 0, 2)
+        train_step(net, optimizer, 0, 3)
+
+
+@pytest.mark.parametrize("slow_first", [True, False])
+def test_the_pull_suits_the_largest_rate_of_groups(slow_first):
+    net = small_network()
+    rates = (1e-5, 1e-2) if slow_first else (1e-2, 1e-5)
+    optimizer = torch.optim.SGD([{"params": net[:3].parameters(), "lr": rates[0]},
+                                 {"params": net[3:].parameters(), "lr": rates[1]}])
+    with admm(net, optimizer):
+        for step in range(1, 31):
+            train_step(net, optimizer, 0, step)
+    assert all(float(p.detach().abs().max()) < 2 for p in net.parameters())
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_gradients_that_a_scaler_leaves_scaled_are_refused(unscaled):
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.05, fused=True)
+    refused = pytest.raises(ValueError, match="wanted `scaler.unscale_")
+    with contextlib.nullcontext() if unscaled else refused, admm(net, optimizer):
+        images, labels = batch(0, 1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(nn.functional.cross_entropy(net(images), labels)).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)

@@ -1,0 +1,78 @@
+"""sparsify: penalties that drive whole units towards zero."""
+
+import pytest
+import torch
+from torch import nn
+
+import prunex
+from training import batch, small_network
+
+X = batch(0, 0)[0]
+
+
+def test_penalties_are_added_to_gradients():
+    net = small_network()
+    penalties = prunex.sparsify(net, X, "group_lasso", strength=0.1)
+    images, labels = batch(0, 1)
+    nn.functional.cross_entropy(net(images), labels).backward()
+    before = net[3].weight.grad.clone()
+    penalties()
+    # group lasso (arXiv 1901.09290): strength w / |unit|, of the unit's rows and of the units that it reads
+    added = net[3].weight.grad - before
+    assert (added * net[3].weight > 0).all() and not torch.equal(added, torch.zeros_like(added))
+    penalties(factor=0.0)
+    torch.testing.assert_close(net[3].weight.grad, before + added)
+    with pytest.raises(ValueError, match="`strength`: got none"):
+        prunex.sparsify(net, X, "group_lasso")
+    with pytest.raises(ValueError, match="`penalty`: got 'none'"):
+        prunex.sparsify(net, X, "none")
+
+
+def test_sparse_training_shrinks_what_goes():
+    torch.manual_seed(0)
+    net, plain = small_network(), small_network()
+    penalties = prunex.sparsify(net, X, "group_norm", strength=0.06)
+    for model in (net, plain):
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        for step in range(1, 31):
+            images, labels = batch(0, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            if model is net:
+                penalties()
+            optimizer.step()
+            if model is net and step % 10 == 0:
+                penalties.refresh()
+
+    def weakest(model):
+        norms = model[3].weight.flatten(1).norm(dim=1).sort().values
+        return (norms[:8].sum() / norms[8:].sum()).item()
+
+    assert weakest(net) < 0.7 * weakest(plain)
+
+
+def test_penalties_of_a_network_that_was_pruned_since_are_refused():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    x = torch.randn(3, 4)
+    penalties = prunex.sparsify(net, x, strength=0.1)
+    prunex.prune(net, x, ratio=0.5)
+    net(x).square().mean().backward()
+    with pytest.raises(ValueError, match="they were made before it was pruned"):
+        penalties()
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"penalty": "l7"}, "`penalty`: got 'l7', wanted one of bn_scale, "),
+    ({"penalty": "none"}, "`penalty`: got 'none'"),
+    ({"strength": float("nan")}, "`strength`: got nan"),
+    ({"strength": -1}, "`strength`: got -1"),
+    ({"growth": -1}, "`growth`: got -1"),
+])
+def test_penalties_without_sense_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        prunex.sparsify(small_network(), X, **options)
+    assert message in str(error.value)
+    with pytest.raises(ValueError, match="`penalty`: the network has no batch norm"):
+        prunex.sparsify(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)), X, "bn_scale")
+    with pytest.raises(ValueError, match="`factor`: got nan"):
+        prunex.sparsify(small_network(), X)(float("nan"))

@@ -1,0 +1,59 @@
+"""Small networks, batches and optimizers that the tests train with. PRUNEX_TEST_DEVICE: where, by default the CPU."""
+
+import os
+
+import torch
+from torch import nn
+
+import prunex
+
+DEVICE = os.environ.get("PRUNEX_TEST_DEVICE", "cpu")
+
+
+def small_network(dtype=torch.float32):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+                         nn.Conv2d(8, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+                         nn.Flatten(), nn.Linear(16, 5)).to(DEVICE, dtype)
+
+
+class Shuffled(nn.Module):
+    """Its code knows the width of its first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.head(self.b(torch.cat([y[:, 4:], y[:, :4]], 1).relu()).relu())
+
+
+def batch(rank, step, dtype=torch.float32):
+    draws = torch.Generator().manual_seed(1000 * rank + step)
+    images, labels = torch.randn(6, 3, 8, 8, generator=draws, dtype=dtype), torch.randint(5, (6,), generator=draws)
+    return images.to(DEVICE), labels.to(DEVICE)
+
+
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, 0.05, momentum=0.9, weight_decay=1e-3),
+    "adamw": lambda params: torch.optim.AdamW(params, 0.01),
+    "adagrad": lambda params: torch.optim.Adagrad(params, 0.02),
+}
+
+
+def train_step(net, optimizer, rank, step, dtype=torch.float32):
+    images, labels = batch(rank, step, dtype)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(images), labels).backward()
+    optimizer.step()
+
+
+def diloco(**options):
+    net = small_network()
+    return prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), **options)
+
+
+def admm(net, optimizer, **options):
+    return prunex.HSADMM(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled",
+                         round_to=1, **options)
