@@ -255,7 +255,7 @@ class _Strategy:
         if exchange is None:
             return
         self.exchange = exchange
-        self._synced = self.step - exchange.overlapped
+        self._synced = self._on_its_way() or self.step
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
 

@@ -25,6 +25,17 @@ def test_exchanges_on_their_way_end_with_the_loop(by_hand, case):
         assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("steps, exchanges", [(7, 2), (8, 2), (9, 3)])
+def test_nothing_new_is_not_exchanged(steps, exchanges):
+    """The exchange of step 8 lands with the loop's end."""
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.DiLoCo(net, optimizer, sync_every=4, total_steps=40, overlap=2) as training:
+        for step in range(1, steps + 1):
+            train_step(net, optimizer, 0, step)
+    assert training.exchange.index == exchanges
+
+
 def test_hooks_end_with_the_context():
     net = small_network()
     optimizer = OPTIMIZERS["sgd"](net.parameters())
