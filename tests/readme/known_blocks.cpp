@@ -111,6 +111,7 @@ std::vector<KnownBlock> blocks_of_measurements() {
       {.file = "docs/performance.md", .start = "python bench/", .why_not = "measures for minutes"},
       {.file = "docs/performance.md", .start = "bench/time_to_accuracy", .why_not = "hours; tests/cli has its sums"},
       {.file = "docs/results.md", .start = "prunex compare", .why_not = "days"},
+      {.file = "docs/results.md", .start = "bench/sparse_training.py", .why_not = "hours"},
       {.file = "docs/results.md",
        .start = "prunex train",
        .changes = {{"--dataset cifar10 --data-dir data --model resnet20", "--samples 640 --model resnet8"},
