@@ -203,19 +203,23 @@ class Collector {
 class Traits {
  public:
   Traits(const Axes& axes, const std::vector<int32_t>& removable_of, size_t count)
-      : axes_(axes), removable_of_(removable_of), unmaskable(count), summed(count) {
+      : unmaskable(count), summed(count), axes_(axes), removable_of_(removable_of) {
     for (size_t root = 0; root < removable_of.size(); ++root) {
       if (removable_of[root] < 0 || !axes.units().is_summed(static_cast<Unit>(root))) continue;
       summed[static_cast<size_t>(removable_of[root])] = true;
     }
     for (const Node& node : axes.graph().nodes) {
       const ValueId weight = is_layer(operation_of(node.target).weights) ? node.tensor("weight") : kNoValue;
-      if (weight != kNoValue && !axes.is_weight(weight))
-        note(node, weight, false, "has a weight that zeros make others of");
+      if (weight != kNoValue && !axes.is_weight(weight)) {
+        note(node, weight, false, "has a weight that is not 0 where the parameters are that it is made of");
+      }
       const bool divides = node.target.starts_with("aten::div");
-      if (divides && node.tensor("other") != kNoValue) note(node, node.tensor("other"), true, "divides by zeros");
+      if (divides && node.tensor("other") != kNoValue) note(node, node.tensor("other"), true, "would divide by 0");
     }
   }
+
+  std::vector<std::string> unmaskable;
+  std::vector<bool> summed;
 
  private:
   /// Groups whose zeros are zero in the value, if that is bad, or else not.
@@ -233,10 +237,6 @@ class Traits {
 
   const Axes& axes_;
   const std::vector<int32_t>& removable_of_;
-
- public:
-  std::vector<std::string> unmaskable;
-  std::vector<bool> summed;
 };
 
 /// Recorded shapes are what a file says: rules look positions up by them.
@@ -347,6 +347,13 @@ struct Analysis::State {
     Traits traits(axes, removable_of, removable.size());
     unmaskable = std::move(traits.unmaskable);
     summed = std::move(traits.summed);
+    for (size_t i = 0; i < removable.size(); ++i) {
+      for (const sparsity::Slice& slice : removable[i].slices) {
+        const bool can_mask = slice.axis <= sparsity::kChannels || !roles.contains(slice.tensor);
+        if (can_mask || !unmaskable[i].empty()) continue;
+        unmaskable[i] = fmt::format("{} has them on axis {}, where there are no masks", slice.tensor, slice.axis);
+      }
+    }
   }
 
   std::shared_ptr<const Graph> graph;

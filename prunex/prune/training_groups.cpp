@@ -203,13 +203,16 @@ std::map<std::string, size_t> positions_by_name(const std::vector<Group>& groups
   return positions;
 }
 
+bool is_of_kind(const DependencyGroup& group, const std::string& kind) {
+  return group.prunable && (group.kind != GroupKind::kStream || kind == "coupled");
+}
+
 std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& choice, int64_t round_to) {
-  const bool streams = choice.kind == "coupled";
   const auto unmasked = directions(analysis.graph());
   const auto position = positions_by_name(analysis.removable());
   std::vector<Group> groups;
   for (const DependencyGroup& dependency : analysis.groups()) {
-    if (!dependency.prunable || (dependency.kind == GroupKind::kStream && !streams)) continue;
+    if (!is_of_kind(dependency, choice.kind)) continue;
     if (!analysis.unmaskable(position.at(dependency.name)).empty()) continue;
     const int64_t multiple = multiple_of(dependency, analysis, round_to);
     Group group{.name = dependency.name,
@@ -220,13 +223,27 @@ std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& cho
                  [&](const Slice& slice) {
                    return analysis.role(slice.tensor) != nullptr && !unmasked.contains({slice.tensor, slice.axis});
                  });
-    const auto inner = [](const Slice& slice) { return slice.axis > sparsity::kChannels; };
-    if (std::none_of(group.slices.begin(), group.slices.end(), inner)) groups.push_back(std::move(group));
+    groups.push_back(std::move(group));
   }
   return groups;
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> unmaskable_groups(const channels::Analysis& analysis,
+                                                                   const std::string& words) {
+  const auto position = positions_by_name(analysis.removable());
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Choice& choice : parse(words, 1)) {
+    if (!choice.kind.starts_with("coupled")) continue;
+    for (const DependencyGroup& dependency : analysis.groups()) {
+      if (!is_of_kind(dependency, choice.kind)) continue;
+      const std::string& why = analysis.unmaskable(position.at(dependency.name));
+      if (!why.empty()) all.emplace_back(dependency.name, why);
+    }
+  }
+  return all;
+}
 
 std::vector<Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
                                    int64_t round_to) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prunex/channels/analysis.h"
@@ -23,5 +24,10 @@ namespace prunex::prune {
 /// keeps it exact.
 std::vector<sparsity::Group> training_groups(const channels::Analysis& analysis, const std::string& words, double keep,
                                              int64_t round_to = 1);
+
+/// Coupled groups of those kinds that are left out: a cut could take them, but masks would not be that cut. By name,
+/// with why.
+std::vector<std::pair<std::string, std::string>> unmaskable_groups(const channels::Analysis& analysis,
+                                                                   const std::string& words);
 
 }  // namespace prunex::prune

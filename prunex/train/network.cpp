@@ -181,7 +181,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   channels::Analysis analysis(model.program, {.heads = options.heads});
   if (options.heads) expect_heads(analysis, source);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};
-  if (group_words(options).starts_with("coupled")) remarks.push_back(mask_remark(analysis, source));
+  remarks.push_back(mask_remark(analysis, group_words(options), source));
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");

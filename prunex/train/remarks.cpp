@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
+#include "prunex/prune/training_groups.h"
 #include "prunex/train/device.h"
 
 namespace prunex::train {
@@ -208,17 +209,12 @@ std::string nothing_to_cut(const channels::Analysis& analysis, const std::string
   return fmt::format("{}: nothing can be cut: all its channels are the input's or the output's", source);
 }
 
-std::string mask_remark(const channels::Analysis& analysis, const std::string& source) {
+std::string mask_remark(const channels::Analysis& analysis, const std::string& words, const std::string& source) {
   std::vector<std::string> left_out;
-  std::string why;
-  for (size_t i = 0; i < analysis.removable().size(); ++i) {
-    const std::string& reason = analysis.unmaskable(i);
-    if (reason.empty()) continue;
-    left_out.push_back(analysis.removable()[i].name);
-    if (why.empty()) why = reason;
-  }
-  if (left_out.empty()) return "";
-  return fmt::format("{}: masks leave out {}: {}", source, some_of(left_out), why);
+  const auto groups = prune::unmaskable_groups(analysis, words);
+  for (const auto& [name, why] : groups) left_out.push_back(name);
+  if (groups.empty()) return "";
+  return fmt::format("{}: masks leave out {}: {}", source, some_of(left_out), groups.front().second);
 }
 
 std::vector<std::string> transport_remarks(const comm::Hierarchy& ranks) {

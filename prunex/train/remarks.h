@@ -20,8 +20,9 @@ void expect_heads(const channels::Analysis& analysis, const std::string& source)
 /// Why no channel of the network can be cut; empty if one can.
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
 
-/// Which groups masks leave out that a cut could take, and why the first; empty if none.
-std::string mask_remark(const channels::Analysis& analysis, const std::string& source);
+/// Which of the groups that `words` name masks leave out though a cut could take them, and why the first; empty if
+/// none.
+std::string mask_remark(const channels::Analysis& analysis, const std::string& words, const std::string& source);
 
 /// The same results by a slower way.
 std::vector<std::string> transport_remarks(const comm::Hierarchy& ranks);
