@@ -272,14 +272,13 @@ class Supervisor {
     for (const Rank& rank : ranks_) {
       if (node_of(rank) == node) rank.process.signal(SIGKILL);
     }
-    if (back.failed_at) return;
+    if (back.failed_at || back.stays_away) return;  // it has failed, or left
     const auto now = Clock::now();
     back.failed_at = now;
     back.soon = now - back.started_at < kSoon ? back.soon + 1 : 0;
-    const bool left = back.stays_away;
-    back.stays_away = left || back.soon >= kMostSoonFailures;
+    back.stays_away = back.soon >= kMostSoonFailures;
     back.due = back.soon > 0 ? now + kFirstPause * (1 << (back.soon - 1)) : now;
-    if (back.stays_away && !left && !starter_.options().words_to_join.empty()) {
+    if (back.stays_away && !starter_.options().words_to_join.empty()) {
       say(fmt::format("prunex: node {} fails as soon as it has started: it stays away\n", node));
     }
   }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "prunex/channels/masking.h"
 #include "prunex/channels/operations.h"
 
 namespace prunex::channels {
@@ -199,46 +200,6 @@ class Collector {
   std::vector<int32_t> removable_;  // per group
 };
 
-/// What the removable groups are besides their slices.
-class Traits {
- public:
-  Traits(const Axes& axes, const std::vector<int32_t>& removable_of, size_t count)
-      : unmaskable(count), summed(count), axes_(axes), removable_of_(removable_of) {
-    for (size_t root = 0; root < removable_of.size(); ++root) {
-      if (removable_of[root] < 0 || !axes.units().is_summed(static_cast<Unit>(root))) continue;
-      summed[static_cast<size_t>(removable_of[root])] = true;
-    }
-    for (const Node& node : axes.graph().nodes) {
-      const ValueId weight = is_layer(operation_of(node.target).weights) ? node.tensor("weight") : kNoValue;
-      if (weight != kNoValue && !axes.is_weight(weight)) {
-        note(node, weight, false, "has a weight that is not 0 where the parameters are that it is made of");
-      }
-      const bool divides = node.target.starts_with("aten::div");
-      if (divides && node.tensor("other") != kNoValue) note(node, node.tensor("other"), true, "would divide by 0");
-    }
-  }
-
-  std::vector<std::string> unmaskable;
-  std::vector<bool> summed;
-
- private:
-  /// Groups whose zeros are zero in the value, if that is bad, or else not.
-  void note(const Node& node, ValueId value, bool is_bad, const char* what) {
-    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
-      const Labels labels = axes_.peek(value, axis);
-      if (labels == nullptr || vanishes(axes_, value, labels) != is_bad) continue;
-      for (const Unit unit : *labels) {
-        const int32_t group = unit == kFixed ? -1 : removable_of_[static_cast<size_t>(axes_.units().find(unit))];
-        if (group < 0 || !unmaskable[static_cast<size_t>(group)].empty()) continue;
-        unmaskable[static_cast<size_t>(group)] = fmt::format("{} {}", program::describe(axes_.graph(), node), what);
-      }
-    }
-  }
-
-  const Axes& axes_;
-  const std::vector<int32_t>& removable_of_;
-};
-
 /// Recorded shapes are what a file says: rules look positions up by them.
 void apply_rule(Rule rule, Axes& axes, const Node& node) {
   try {
@@ -269,7 +230,7 @@ Axes apply_rules(const Graph& graph, GroupOptions options, const Choices& choice
 /// How well a candidate carries the units of a split.
 int merit(const Axes& axes, const Split& split) {
   const auto& labels = *split.labels;
-  const auto is_head = [&](Unit unit) { return unit != kFixed && axes.units().is_head(unit); };
+  const auto is_head = [&](Unit unit) { return unit != kFixed && axes.units().has(unit, Mark::kHead); };
   const auto is_frozen = [&](Unit unit) { return unit == kFixed || axes.units().reason(unit) != kFree; };
   if (std::all_of(labels.begin(), labels.end(), is_frozen)) return 0;
   return std::any_of(labels.begin(), labels.end(), is_head) == axes.options().heads ? 2 : 1;
@@ -341,18 +302,9 @@ struct Analysis::State {
     Collector collector(axes);
     groups = collector.collect();
     removable_of = collector.removable_of();
+    note_masking(axes, roles, removable_of, groups);
     for (const DependencyGroup& group : groups) {
       if (group.prunable) removable.push_back({.name = group.name, .slices = group.slices, .size = group.size});
-    }
-    Traits traits(axes, removable_of, removable.size());
-    unmaskable = std::move(traits.unmaskable);
-    summed = std::move(traits.summed);
-    for (size_t i = 0; i < removable.size(); ++i) {
-      for (const sparsity::Slice& slice : removable[i].slices) {
-        const bool can_mask = slice.axis <= sparsity::kChannels || !roles.contains(slice.tensor);
-        if (can_mask || !unmaskable[i].empty()) continue;
-        unmaskable[i] = fmt::format("{} has them on axis {}, where there are no masks", slice.tensor, slice.axis);
-      }
     }
   }
 
@@ -362,9 +314,7 @@ struct Analysis::State {
   WeightRoles roles;
   std::vector<DependencyGroup> groups;
   std::vector<sparsity::Group> removable;
-  std::vector<int32_t> removable_of;    // by the root of each set of units
-  std::vector<std::string> unmaskable;  // of removable
-  std::vector<bool> summed;             // likewise
+  std::vector<int32_t> removable_of;  // by the root of each set of units
 };
 
 Analysis::Analysis(const program::Program& program, GroupOptions options) {
@@ -397,14 +347,6 @@ const std::vector<sparsity::Group>& Analysis::removable() const {
 
 int32_t Analysis::removable_of(Unit unit) const {
   return unit == kFixed ? -1 : state_->removable_of[state_->axes.units().find(unit)];
-}
-
-const std::string& Analysis::unmaskable(size_t removable) const {
-  return state_->unmaskable.at(removable);
-}
-
-bool Analysis::is_summed(size_t removable) const {
-  return state_->summed.at(removable);
 }
 
 const WeightRoles& Analysis::roles() const {

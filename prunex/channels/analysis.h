@@ -29,8 +29,10 @@ struct DependencyGroup {
   int64_t size = 0;  ///< units
   GroupKind kind = GroupKind::kInner;
   bool prunable = false;
-  std::string reason;                   ///< why not prunable
-  std::string inexact;                  ///< which statistics change with its units; empty: none
+  std::string reason;        ///< why not prunable
+  std::string inexact;       ///< which statistics change with its units; empty: none
+  std::string unmaskable{};  ///< why zeros in its parameters would not do what a cut does; empty: they would
+  bool summed = false;       ///< something other than a weight adds up over its units: a sum, queries with keys
   std::vector<sparsity::Slice> slices;  ///< parameters and buffers, by name
 };
 
@@ -55,10 +57,6 @@ class Analysis {
   const std::vector<sparsity::Group>& removable() const;
   /// Position in removable() of the group that a unit belongs to; -1: none.
   int32_t removable_of(Unit unit) const;
-  /// Of a removable group, why zeros in its parameters would not do what a cut does; "" if they would.
-  const std::string& unmaskable(size_t removable) const;
-  /// Whether something other than a weight adds up over its units, as a sum or a product of activations does.
-  bool is_summed(size_t removable) const;
 
   const WeightRoles& roles() const;
   /// Nothing: the tensor is no parameter.

@@ -56,8 +56,7 @@ void Units::unite(Unit a, Unit b, int32_t reason) {
   if (sets_[a].size < sets_[b].size) std::swap(a, b);
   parents_[b] = a;
   sets_[a].size += sets_[b].size;
-  sets_[a].head |= sets_[b].head;
-  sets_[a].summed |= sets_[b].summed;
+  sets_[a].marks |= sets_[b].marks;
   keep_first(sets_[a].frozen, sets_[b].frozen);
   keep_first(sets_[a].blurred, sets_[b].blurred);
 }
@@ -70,12 +69,8 @@ void Units::blur(Unit unit, int32_t reason) {
   if (unit != kFixed) keep_first(sets_[find(unit)].blurred, reason);
 }
 
-void Units::mark_head(Unit unit) {
-  if (unit != kFixed) sets_[find(unit)].head = true;
-}
-
-void Units::mark_summed(Unit unit) {
-  if (unit != kFixed) sets_[find(unit)].summed = true;
+void Units::mark(Unit unit, Mark mark) {
+  if (unit != kFixed) sets_[find(unit)].marks |= static_cast<uint8_t>(mark);
 }
 
 Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
@@ -277,14 +272,9 @@ void Axes::take_statistics(const Labels& labels, const std::string& how) {
   for (Unit unit : *labels) units_.blur(unit, reason);
 }
 
-void Axes::mark_heads(const Labels& labels) {
+void Axes::mark(const Labels& labels, Mark mark) {
   if (labels == nullptr) return;
-  for (Unit unit : *labels) units_.mark_head(unit);
-}
-
-void Axes::mark_summed(const Labels& labels) {
-  if (labels == nullptr) return;
-  for (Unit unit : *labels) units_.mark_summed(unit);
+  for (Unit unit : *labels) units_.mark(unit, mark);
 }
 
 size_t Axes::choose(const Node& node, int64_t axis, size_t candidates) const {

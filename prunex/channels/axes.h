@@ -37,6 +37,12 @@ using Unit = int32_t;
 inline constexpr Unit kFixed = -1;    ///< a position that can never be removed
 inline constexpr int32_t kFree = -1;  ///< no reason against removal
 
+/// Of a set of units.
+enum class Mark : uint8_t {
+  kHead = 1,    ///< a head of attention
+  kSummed = 2,  ///< something other than a weight adds up over it
+};
+
 /// Union by size with path halving: near-linear in the number of units and ties.
 class Units {
  public:
@@ -49,16 +55,12 @@ class Units {
   void freeze(Unit unit, int32_t reason);
   /// Removing the set of `unit` changes statistics of others; the smallest reason counts.
   void blur(Unit unit, int32_t reason);
-  /// The set of `unit` is a head of attention.
-  void mark_head(Unit unit);
-  /// Something other than a weight adds up over the set of `unit`.
-  void mark_summed(Unit unit);
+  void mark(Unit unit, Mark mark);
   /// Of the set of `unit`; kFree: it may be removed.
   int32_t reason(Unit unit) const { return sets_[find(unit)].frozen; }
   /// Of the set of `unit`; kFree: others stay exactly as they were.
   int32_t blur(Unit unit) const { return sets_[find(unit)].blurred; }
-  bool is_head(Unit unit) const { return sets_[find(unit)].head; }
-  bool is_summed(Unit unit) const { return sets_[find(unit)].summed; }
+  bool has(Unit unit, Mark mark) const { return (sets_[find(unit)].marks & static_cast<uint8_t>(mark)) != 0; }
   int64_t size() const { return static_cast<int64_t>(parents_.size()); }
 
  private:
@@ -66,7 +68,7 @@ class Units {
     int32_t size = 1;
     int32_t frozen = kFree;
     int32_t blurred = kFree;
-    bool head = false, summed = false;
+    uint8_t marks = 0;  // Mark
   };
 
   mutable std::vector<Unit> parents_;
@@ -150,8 +152,7 @@ class Axes {
   /// Statistics are taken over the axis: frozen, or noted if the options allow to change them. An operation whose
   /// results nothing takes changes none.
   void take_statistics(const Labels& labels, const std::string& how);
-  void mark_heads(const Labels& labels);
-  void mark_summed(const Labels& labels);
+  void mark(const Labels& labels, Mark mark);
   /// Which of several output axes carries the units of `axis`.
   size_t choose(const Node& node, int64_t axis, size_t candidates) const;
   void note_split(Split split) { splits_.push_back(std::move(split)); }

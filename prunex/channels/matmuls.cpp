@@ -125,7 +125,7 @@ namespace {
 void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) {
   if (axes.is_weight(a) && !axes.is_weight(b)) return contract(axes, b, axis_b, a, axis_a);
   const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
-  if (!axes.is_weight(a) && !axes.is_weight(b)) axes.mark_summed(labels);
+  if (!axes.is_weight(a) && !axes.is_weight(b)) axes.mark(labels, Mark::kSummed);
   if (labels != nullptr && !vanishes(axes, a, labels) && !vanishes(axes, b, labels))
     axes.take_statistics(labels, kSums);
 }
@@ -134,7 +134,7 @@ void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) 
 void pass_heads(Axes& axes, const std::vector<ValueId>& factors, ValueId output) {
   for (int64_t axis = 0; axis < axes.rank(output) - 2; ++axis) {
     const Labels labels = broadcast(axes, factors, output, axis);
-    axes.mark_heads(labels);
+    axes.mark(labels, Mark::kHead);
     axes.set(output, axis, labels);
   }
 }
@@ -187,7 +187,7 @@ Factors factors_of(const Node& node) {
 
 void sum_over(Axes& axes, ValueId value, int64_t axis) {
   const Labels labels = axes.labels(value, axis);
-  axes.mark_summed(labels);
+  axes.mark(labels, Mark::kSummed);
   if (labels != nullptr && !vanishes(axes, value, labels)) axes.take_statistics(labels, kSums);
 }
 

@@ -9,6 +9,7 @@
 namespace prunex::prune {
 namespace {
 
+using channels::DependencyGroup;
 using sparsity::Cut;
 using sparsity::Group;
 using sparsity::Masks;
@@ -80,7 +81,7 @@ at::Tensor alive_positions(const Slice& slice, const sparsity::Supports& support
 
 /// bool per unit: whether any weight that `counts` is alive in one of its slices; undefined: none counts.
 template <class Counts>
-at::Tensor alive_units(const Group& group, const sparsity::Supports& supports, const Counts& counts) {
+at::Tensor alive_units(const DependencyGroup& group, const sparsity::Supports& supports, const Counts& counts) {
   at::Tensor alive;
   for (const Slice& slice : group.slices) {
     if (!counts(slice)) continue;
@@ -97,11 +98,11 @@ at::Tensor alive_units(const Group& group, const sparsity::Supports& supports, c
 
 /// Features that are added up without a weight, such as those of queries and keys, add nothing once all that makes them
 /// is masked: an analysis freezes those of which that is not so.
-at::Tensor units_read(const Group& group, bool is_summed, const channels::Analysis& analysis,
+at::Tensor units_read(const DependencyGroup& group, const channels::Analysis& analysis,
                       const sparsity::Supports& supports) {
   const auto reads = [&](const Slice& slice) { return is_read(analysis.role(slice.tensor), slice.axis); };
   at::Tensor alive = alive_units(group, supports, reads);
-  if (is_summed || !alive.defined()) {
+  if (group.summed || !alive.defined()) {
     const auto makes = [&](const Slice& slice) { return analysis.role(slice.tensor) != nullptr && !reads(slice); };
     const at::Tensor made = alive_units(group, supports, makes);
     alive = !alive.defined() ? made : !made.defined() ? alive : alive.logical_or(made);
@@ -182,9 +183,8 @@ std::vector<UnitScores> score_alive(const Importance& importance, const std::vec
 
 Masks units_read(const channels::Analysis& analysis, const sparsity::Supports& supports) {
   Masks alive;
-  const auto& groups = analysis.removable();
-  for (size_t i = 0; i < groups.size(); ++i) {
-    alive.insert(groups[i].name, units_read(groups[i], analysis.is_summed(i), analysis, supports));
+  for (const DependencyGroup& group : analysis.groups()) {
+    if (group.prunable) alive.insert(group.name, units_read(group, analysis, supports));
   }
   return alive;
 }

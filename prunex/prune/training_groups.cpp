@@ -197,23 +197,15 @@ std::set<std::pair<std::string, int64_t>> directions(const Graph& graph) {
   return all;
 }
 
-std::map<std::string, size_t> positions_by_name(const std::vector<Group>& groups) {
-  std::map<std::string, size_t> positions;
-  for (size_t i = 0; i < groups.size(); ++i) positions.emplace(groups[i].name, i);
-  return positions;
-}
-
 bool is_of_kind(const DependencyGroup& group, const std::string& kind) {
   return group.prunable && (group.kind != GroupKind::kStream || kind == "coupled");
 }
 
 std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& choice, int64_t round_to) {
   const auto unmasked = directions(analysis.graph());
-  const auto position = positions_by_name(analysis.removable());
   std::vector<Group> groups;
   for (const DependencyGroup& dependency : analysis.groups()) {
-    if (!is_of_kind(dependency, choice.kind)) continue;
-    if (!analysis.unmaskable(position.at(dependency.name)).empty()) continue;
+    if (!is_of_kind(dependency, choice.kind) || !dependency.unmaskable.empty()) continue;
     const int64_t multiple = multiple_of(dependency, analysis, round_to);
     Group group{.name = dependency.name,
                 .slices = {},
@@ -232,14 +224,12 @@ std::vector<Group> coupled(const channels::Analysis& analysis, const Choice& cho
 
 std::vector<std::pair<std::string, std::string>> unmaskable_groups(const channels::Analysis& analysis,
                                                                    const std::string& words) {
-  const auto position = positions_by_name(analysis.removable());
   std::vector<std::pair<std::string, std::string>> all;
   for (const Choice& choice : parse(words, 1)) {
     if (!choice.kind.starts_with("coupled")) continue;
     for (const DependencyGroup& dependency : analysis.groups()) {
-      if (!is_of_kind(dependency, choice.kind)) continue;
-      const std::string& why = analysis.unmaskable(position.at(dependency.name));
-      if (!why.empty()) all.emplace_back(dependency.name, why);
+      if (!is_of_kind(dependency, choice.kind) || dependency.unmaskable.empty()) continue;
+      all.emplace_back(dependency.name, dependency.unmaskable);
     }
   }
   return all;

@@ -132,37 +132,49 @@ TEST(Removable, FeaturesOfKeysStayWithTheirQueries) {
   EXPECT_EQ(alive(expect_exact("filter", {{"filter:q", {1, 5}}}, model, {waves({2, 5, 6})}), "k").size(), 4u);
 }
 
-/// x @ a, then relu, then @ b: parameters without a layer of their own; or @ relu(a), @ relu(b), no parameters at all.
-Model products(bool computed = false) {
-  program::Graph graph;
-  Weights weights;
-  const auto value = [&](const std::string& name, program::Role role, program::Shape shape) {
+/// A graph of calls, without layers.
+struct Calls {
+  ValueId value(const std::string& name, program::Role role, program::Shape shape) {
     graph.values.push_back({.name = name, .role = role, .weight = name, .shape = std::move(shape)});
     return static_cast<ValueId>(graph.values.size() - 1);
-  };
-  const auto weight = [&](const std::string& name, int64_t rows, int64_t columns) {
-    const at::Tensor values = at::linspace(-1, 1, rows * columns).sin().reshape({rows, columns});
-    weights.params.insert(name, values);
-    return value(name, program::Role::kParameter, {{rows}, {columns}});
-  };
-  const auto call = [&](const std::string& target, std::vector<program::Argument> arguments, int64_t columns) {
-    const ValueId output =
-        value("v" + std::to_string(graph.values.size()), program::Role::kComputed, {{1, true}, {columns}});
+  }
+  ValueId input(program::Shape shape) {
+    graph.inputs = {value("x", program::Role::kInput, std::move(shape))};
+    return graph.inputs[0];
+  }
+  ValueId weight(const std::string& name, const at::Tensor& tensor) {
+    weights.params.insert(name, tensor);
+    program::Shape shape;
+    for (const int64_t size : tensor.sizes()) shape.push_back({size});
+    return value(name, program::Role::kParameter, shape);
+  }
+  ValueId call(const std::string& target, std::vector<program::Argument> arguments, program::Shape shape) {
+    const ValueId output = value("v" + std::to_string(graph.values.size()), program::Role::kComputed, std::move(shape));
     graph.nodes.push_back({.target = target, .arguments = std::move(arguments), .outputs = {output}});
     return output;
-  };
-  graph.inputs = {value("x", program::Role::kInput, {{1, true}, {3}})};
-  ValueId a = weight("a", 3, 4), b = weight("b", 4, 2);
-  if (computed) {
-    a = call("aten::relu", {Builder::tensor("self", a)}, 4);
-    b = call("aten::relu", {Builder::tensor("self", b)}, 2);
-    graph.values[a].shape[0] = {3, false};
-    graph.values[b].shape[0] = {4, false};
   }
-  ValueId y = call("aten::mm", {Builder::tensor("self", 0), Builder::tensor("mat2", a)}, 4);
-  y = call("aten::relu", {Builder::tensor("self", y)}, 4);
-  graph.outputs = {call("aten::mm", {Builder::tensor("self", y), Builder::tensor("mat2", b)}, 2)};
-  return {program::Program(std::move(graph)), std::move(weights)};
+  Model finish(ValueId output) && {
+    graph.outputs = {output};
+    return {program::Program(std::move(graph)), std::move(weights)};
+  }
+
+  program::Graph graph;
+  Weights weights;
+};
+
+/// x @ a, then relu, then @ b: parameters without a layer of their own; or @ relu(a), @ relu(b), no parameters at all.
+Model products(bool computed = false) {
+  Calls net;
+  const ValueId x = net.input({{1, true}, {3}});
+  ValueId a = net.weight("a", waves({3, 4})), b = net.weight("b", waves({4, 2}));
+  if (computed) {
+    a = net.call("aten::relu", {Builder::tensor("self", a)}, {{3}, {4}});
+    b = net.call("aten::relu", {Builder::tensor("self", b)}, {{4}, {2}});
+  }
+  ValueId y = net.call("aten::mm", {Builder::tensor("self", x), Builder::tensor("mat2", a)}, {{1, true}, {4}});
+  y = net.call("aten::relu", {Builder::tensor("self", y)}, {{1, true}, {4}});
+  y = net.call("aten::mm", {Builder::tensor("self", y), Builder::tensor("mat2", b)}, {{1, true}, {2}});
+  return std::move(net).finish(y);
 }
 
 TEST(UnitsAbove, OfProductsWithBareParametersAreFoundByTheirWeights) {
@@ -203,43 +215,28 @@ TEST(Removable, UnitsThatAreSummedOverStayUntilWhatMakesThemIsMasked) {
 
 /// Of two linear layers: what their weights, or what is left of features, are made of.
 Model computed(const std::string& how) {
-  program::Graph graph;
-  Weights weights;
-  const auto value = [&](const std::string& name, program::Role role, program::Shape shape) {
-    graph.values.push_back({.name = name, .role = role, .weight = name, .shape = std::move(shape)});
-    return static_cast<ValueId>(graph.values.size() - 1);
-  };
-  const auto weight = [&](const std::string& name, std::vector<int64_t> sizes) {
-    weights.params.insert(name, waves(sizes).add(1.5));
-    program::Shape shape;
-    for (const int64_t size : sizes) shape.push_back({size});
-    return value(name, program::Role::kParameter, shape);
-  };
-  const auto call = [&](const std::string& target, std::vector<program::Argument> arguments, program::Shape shape) {
-    const ValueId output = value("v" + std::to_string(graph.values.size()), program::Role::kComputed, std::move(shape));
-    graph.nodes.push_back({.target = target, .arguments = std::move(arguments), .outputs = {output}});
-    return output;
-  };
-  const bool of_words = how == "aten::add.Tensor";
+  const bool of_words = how == "aten::add.Tensor", divides = how == "aten::div.Tensor";
   const auto features = [&](int64_t count) {
     return of_words ? program::Shape{{1, true}, {5}, {count}} : program::Shape{{1, true}, {count}};
   };
-  graph.inputs = {value("x", program::Role::kInput, features(3))};
-  ValueId a = weight("a", {4, 3});
+  const auto numbers = [](at::IntArrayRef sizes) { return waves(sizes).add(1.5); };
+  Calls net;
+  const ValueId x = net.input(features(3));
+  ValueId a = net.weight("a", numbers({4, 3}));
   if (how == "aten::_weight_norm") {
-    a = call(how, {Builder::tensor("v", a), Builder::tensor("g", weight("g", {4, 1}))}, {{4}, {3}});
-  } else if (how != "aten::div.Tensor" && !of_words) {
-    a = call(how, {Builder::tensor("self", a)}, {{4}, {3}});
+    const ValueId length = net.weight("g", numbers({4, 1}));
+    a = net.call(how, {Builder::tensor("v", a), Builder::tensor("g", length)}, {{4}, {3}});
+  } else if (!of_words && !divides) {
+    a = net.call(how, {Builder::tensor("self", a)}, {{4}, {3}});
   }
-  ValueId y = call("aten::linear", {Builder::tensor("input", 0), Builder::tensor("weight", a)}, features(4));
-  if (how == "aten::div.Tensor") {
-    y = call(how, {Builder::tensor("self", y), Builder::tensor("other", weight("scale", {4}))}, features(4));
-  } else if (of_words) {
-    y = call(how, {Builder::tensor("self", y), Builder::tensor("other", weight("places", {1, 5, 4}))}, features(4));
+  ValueId y = net.call("aten::linear", {Builder::tensor("input", x), Builder::tensor("weight", a)}, features(4));
+  if (of_words || divides) {
+    const ValueId other = of_words ? net.weight("places", numbers({1, 5, 4})) : net.weight("scale", numbers({4}));
+    y = net.call(how, {Builder::tensor("self", y), Builder::tensor("other", other)}, features(4));
   }
-  const ValueId b = weight("b", {2, 4});
-  graph.outputs = {call("aten::linear", {Builder::tensor("input", y), Builder::tensor("weight", b)}, features(2))};
-  return {program::Program(std::move(graph)), std::move(weights)};
+  const ValueId b = net.weight("b", numbers({2, 4}));
+  y = net.call("aten::linear", {Builder::tensor("input", y), Builder::tensor("weight", b)}, features(2));
+  return std::move(net).finish(y);
 }
 
 // Where zeros in parameters would not be zeros in the features, or would divide them, there are no masks.
@@ -248,7 +245,7 @@ TEST(Masks, LeaveOutWhatZerosInParametersWouldNotRemove) {
     const Model model = computed(how);
     const channels::Analysis analysis(model.program);
     ASSERT_EQ(analysis.removable().size(), 1u) << how;
-    EXPECT_EQ(analysis.unmaskable(0), "") << how;
+    EXPECT_TRUE(unmaskable_groups(analysis, "coupled").empty()) << how;
     const Removable removable =
         expect_exact("coupled", {{analysis.removable()[0].name, {1, 2}}}, model, {waves({2, 3})});
     EXPECT_EQ(alive(removable, removable.groups[0].name), (std::vector<int64_t>{0, 3})) << how;
