@@ -11,6 +11,7 @@
 #include "prunex/text/option.h"
 #include "prunex/text/read_file.h"
 #include "prunex/text/toml.h"
+#include "prunex/train/options.h"
 
 namespace prunex::study {
 namespace {
@@ -154,9 +155,7 @@ class Reader {
     if (const auto* other = table->get("like")) take_over(*other, *table, run);
     std::set<std::string_view> own = {"name", "like", "rates", "seeds"};
     for (const auto& file : kRunFiles) own.insert(file.key);
-    for (auto& [name, value] : options_of(*table, own)) {
-      run.options[name] = value;
-    }
+    lay_over(run.options, options_of(*table, own));
     if (const auto* rates = table->get("rates")) {
       run.widens = rates->is_string();
       run.rates = run.widens ? doublings(*rates, **rates->as_string()) : numbers(*rates, "rates");
@@ -276,7 +275,7 @@ std::vector<Job> pilots_of(const Comparison& comparison) {
               .rate = rate,
               .directory = fmt::format("{}/pilot-{}", run.name, rate),
               .options = run.options};
-      for (const auto& [name, value] : comparison.pilot) job.options[name] = value;
+      lay_over(job.options, comparison.pilot);
       job.options["lr"] = fmt::format("{}", rate);
       if (comparison.pilot_seeds.empty()) jobs.push_back(job);
       for (const int64_t seed : comparison.pilot_seeds) {
@@ -309,6 +308,16 @@ std::vector<Job> jobs_of(const Comparison& comparison,
     }
   }
   return jobs;
+}
+
+void lay_over(OptionValues& options, const OptionValues& over) {
+  train::TrainOptions train_options;
+  text::OptionList known = train::describe(train_options);
+  for (const auto& [name, value] : over) {
+    const text::Option* option = known.find(name);
+    if (option != nullptr && !over.contains(option->alternative)) options.erase(option->alternative);
+    options[name] = value;
+  }
 }
 
 std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {

@@ -80,6 +80,8 @@ std::vector<Job> jobs_of(const Comparison& comparison,
 
 /// The first job of every name.
 std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
+/// Sets what `over` says, which wins over what `options` say in other words: `exchanges` over `epochs`.
+void lay_over(OptionValues& options, const OptionValues& over);
 /// Options of a run of so many exchanges, without warm-up. In the later half masks are final, and what cuts to a target
 /// leave is trained; one that begins with its cut has it after the first exchange. Phases of their own are not there.
 OptionValues cut_short(OptionValues options, int64_t exchanges);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <stdexcept>
 
 #include "prunex/text/one_line.h"
@@ -95,6 +96,10 @@ Option* OptionList::find(const std::string& name) {
 }
 
 void OptionList::apply(std::string_view file, const std::string& source, const std::string& owner) {
+  std::set<std::string> settled;
+  for (const auto& option : options_) {
+    if (option.given) settled.insert({option.name, option.alternative});
+  }
   for (const auto& setting : read_settings(file, source)) {
     try {
       Option* option = find(setting.name);
@@ -113,7 +118,7 @@ void OptionList::apply(std::string_view file, const std::string& source, const s
       if (option->value.is_flag && setting.kind != SettingKind::kSwitch) {
         named(option->name, [&] { refuse_value(one_line(setting.value), "true or false, without quotes"); });
       }
-      if (option->given) continue;
+      if (settled.contains(option->name)) continue;
       option->set(setting.value);
       option->is_kept = option->value.write() == option->usual;
     } catch (const std::invalid_argument& error) {

@@ -39,7 +39,8 @@ struct Option {
   std::string help;
   std::string usual = {};                  ///< the value when the list was made
   std::vector<Condition> conditions = {};  ///< all of them
-  char letter = 0;                         ///< -b
+  std::string alternative = {};  ///< an option that says the same otherwise: a file says neither where one is given
+  char letter = 0;               ///< -b
   bool is_positional = false;
   bool required = false;
   bool is_basic = false;    ///< one that people use: help shows it first
@@ -54,6 +55,7 @@ struct Option {
   Option& resumable() { return may_differ = true, *this; }
   /// What a result does not depend on.
   Option& circumstance() { return may_differ = true, is_identity = false, *this; }
+  Option& instead_of(std::string other) { return alternative = std::move(other), *this; }
   Option& must() { return required = true, *this; }
   Option& positional() { return is_positional = true, *this; }
   Option& short_form(char c) { return letter = c, *this; }
@@ -78,8 +80,8 @@ class OptionList {
   std::vector<Option>& all() { return options_; }
   const std::vector<Option>& all() const { return options_; }
 
-  /// Takes what the lines `name = value` of a file say for options that were not given yet. `owner`: whose options
-  /// these are. Throws std::invalid_argument that names `source` and line.
+  /// Takes what the lines `name = value` of a file say for options that were not given yet, nor were their
+  /// alternatives. `owner`: whose options these are. Throws std::invalid_argument that names `source` and line.
   void apply(std::string_view file, const std::string& source, const std::string& owner);
   /// Every option that has an effect, a value and a place in files, as it is now.
   std::string configuration() const;

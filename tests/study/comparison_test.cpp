@@ -137,6 +137,21 @@ lr = 0.2
   EXPECT_EQ(comparison.runs[3].options.at("strategy"), "\"ddp\"");
 }
 
+TEST(Comparison, ARunThatSaysTheSameOtherwiseHasNothingLeftOfIt) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, std::string(kFile) + R"([[run]]
+name = "third"
+like = "first"
+exchanges = 4
+rates = [0.1]
+)");
+  EXPECT_THAT(comparison.runs[2].options, ElementsAre(Pair("dataset", "\"synthetic\""), Pair("exchanges", "4"),
+                                                      Pair("strategy", "\"ddp\""), Pair("width", "1.1")));
+  const OptionValues pilot = pilots_of(comparison)[2].options;
+  EXPECT_EQ(pilot.at("epochs"), "1");
+  EXPECT_FALSE(pilot.contains("exchanges"));
+}
+
 TEST(Comparison, RatesWinOverTheRateOfARunThatItIsLike) {
   const Scratch scratch;
   const auto comparison = read(scratch, R"([pilot]

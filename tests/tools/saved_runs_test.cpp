@@ -1,4 +1,5 @@
 // Command lines beside what a run was started with: what differs is refused before anything starts.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "prunex/train/options.h"
@@ -8,6 +9,9 @@
 
 namespace prunex::tools {
 namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// A folder with the configuration of a short run on few images.
 class SavedRun : public testing::Test {
@@ -58,7 +62,33 @@ TEST_F(SavedRun, IsCheckedForSomethingToGoOnFrom) {
   refused(check, {"--resume: got " + run_ + ", a run that is finished"});
 }
 
-TEST(Config, IsOneFile) {
+class Config : public testing::Test {
+ protected:
+  /// Of train, with a file of that text.
+  Result of(const std::string& text, const Words& words = {}) {
+    tests::write_text(scratch_ / "c.toml", text);
+    return run(with({"train", "--dataset", "synthetic", "--config", scratch_ / "c.toml", "--check"}, words));
+  }
+
+ private:
+  tests::Scratch scratch_;
+};
+
+TEST_F(Config, IsOverruledByWhatTheCommandLineSaysInOtherWords) {
+  EXPECT_THAT(of("exchanges = 4\n").output, HasSubstr("200 steps"));
+  EXPECT_THAT(of("exchanges = 4\n", {"--epochs", "2"}).output, HasSubstr("156 steps"));
+  EXPECT_THAT(of("epochs = 3\n", {"--exchanges", "5"}).output, HasSubstr("250 steps"));
+  EXPECT_THAT(of("warmup-epochs = 0.5\n", {"--warmup-steps", "5"}).errors, IsEmpty());
+  EXPECT_THAT(of("prune-below = 0.001\n", {"--strategy", "diloco", "--prune-to", "macs=0.5"}).errors, IsEmpty());
+}
+
+TEST_F(Config, SaysHowLongTheRunIsOnce) {
+  EXPECT_THAT(of("epochs = 3\nexchanges = 4\n").errors, HasSubstr("epochs: --exchanges says how long the run is"));
+  EXPECT_THAT(of("", {"--epochs", "10", "--exchanges", "4"}).errors,
+              HasSubstr("--epochs: --exchanges says how long the run is"));
+}
+
+TEST_F(Config, IsOneFile) {
   refused({"train", "--config", "a.toml", "--config", "b.toml"}, {"--config: got it 2 times, wanted it once"});
 }
 

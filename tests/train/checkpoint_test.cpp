@@ -16,6 +16,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/train/elastic/handover.h"
 #include "prunex/train/trainer.h"
 #include "tests/full_disk.h"
 #include "tests/scratch.h"

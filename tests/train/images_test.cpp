@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
+#include "prunex/train/elastic/handover.h"
 #include "prunex/train/product.h"
 #include "small_network.h"
 #include "tests/scratch.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "prunex/say.h"
+#include "prunex/train/elastic/handover.h"
 #include "prunex/train/rank_trainer.h"
 
 namespace prunex::train {

@@ -77,9 +77,12 @@ void describe_batches_and_rates(OptionList& list, TrainOptions& o) {
   list.add("lr-milestones", text::numbers(o.milestones, "EPOCHS", text::above_zero()),
            "epochs after each of which the learning rate is multiplied: 30,60,80", {milestones});
   list.add("lr-gamma", number(o.milestone_factor, text::above_zero()), "what it is multiplied by", {milestones});
-  list.add("warmup-epochs", number(o.warmup_epochs, text::at_least(0)), "linear rise to the peak").basic();
+  list.add("warmup-epochs", number(o.warmup_epochs, text::at_least(0)), "linear rise to the peak")
+      .instead_of("warmup-steps")
+      .basic();
   list.add("warmup-steps", number(o.warmup_steps, text::at_least(0)), "the same, counted in steps",
-           {{"`warmup_epochs` 0", [&o] { return o.warmup_epochs > 0 ? "`warmup_epochs` says how many" : ""; }}});
+           {{"`warmup_epochs` 0", [&o] { return o.warmup_epochs > 0 ? "`warmup_epochs` says how many" : ""; }}})
+      .instead_of("warmup-epochs");
   list.add("label-smoothing", number(o.label_smoothing, between(0, 1)), "of the loss of training");
   list.add("teacher", text::one_of(o.teacher, {kNoTeacher, kWholeTeacher}, ".pt2"),
            "a trained network whose answers are learned, too; whole: this one as it was before its first cut");

@@ -147,9 +147,13 @@ void describe_network(OptionList& list, TrainOptions& o) {
 
 void describe_local_training(OptionList& list, TrainOptions& o) {
   list.topic("Local training");
-  list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together").basic();
+  list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together",
+           {{"`exchanges` 0", [&o] { return o.exchanges == 0 ? "" : "`exchanges` says how long the run is"; }}})
+      .instead_of("exchanges")
+      .basic();
   list.add("exchanges", number(o.exchanges, between(0, kMostExchanges)),
-           "instead of `epochs`: exactly so many exchanges; 0 = off");
+           "instead of `epochs`: exactly so many exchanges; 0 = off")
+      .instead_of("epochs");
   list.add("local-steps", number(o.local_steps, between(1, kMostExchanges)), "optimizer steps between exchanges (H)")
       .basic();
   list.add("batch-size", number(o.batch_size, text::at_least(1)), "images per rank and step").basic();

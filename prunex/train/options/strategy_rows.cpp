@@ -198,9 +198,11 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
   auto& limits = pruning.plan.limits;
   list.topic("Pruning by importance");
   list.add("prune-to", text::text_value(pruning.target),
-           "ratio=R, macs=M, parameters=P or speed-up=X, as prunex prune has them");
+           "ratio=R, macs=M, parameters=P or speed-up=X, as prunex prune has them")
+      .instead_of("prune-below");
   list.add("prune-below", number(pruning.below, text::at_least(0)),
-           "instead: units whose weights are all smaller, all through training");
+           "instead: units whose weights are all smaller, all through training")
+      .instead_of("prune-to");
   list.add("prune-steps", number(pruning.steps, between(1, kMostExchanges)), "cuts to the target", {with.target()});
   list.add("prune-every", number(pruning.every, between(0, kMostExchanges)),
            "exchanges between cuts; 0: all steps after one exchange",

@@ -93,19 +93,6 @@ void check_same_options(const std::string& saved, const std::string& config, con
 /// Throws std::invalid_argument if nothing is seen here that a run could go on from: Checkpoints::load() would.
 void expect_checkpoint(const std::string& run_directory, int64_t exchange);
 
-/// What a node that joins a run goes on from.
-struct Handover {
-  Checkpoint checkpoint;  ///< as of a rank without a share of its own
-  std::string run_directory;
-};
-
-/// As bytes on a node's first rank, without what is a node's or a rank's own, of which only names and sizes are told;
-/// and back, as the rank that has that place in `node`. `config`: the resolved options; taken over by a run with the
-/// same ones only. Collective over the node. Throws std::invalid_argument for other options, std::runtime_error for
-/// bytes that are damaged.
-std::string to_bytes(const Handover& handover, const std::string& config, comm::Communicator& node);
-Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node);
-
 /// The strategy's state by role, and the replica's parameters and optimizer: a rank's own, unless replicas are in step.
 /// Buffers are not in it: between exchanges they are z's.
 void store_state(Checkpoint& checkpoint, const strategies::Strategy& strategy, const Replica& replica);
