@@ -230,12 +230,13 @@ class PythonStep:
     """The same local step in PyTorch: eager, compiled, or one CUDA graph."""
 
     def __init__(self, case, form):
-        import networks
         import torch
+
+        from eager import make
         network, side, self.batch, precision, self.steps = case
         torch.backends.cuda.matmul.allow_tf32 = True  # as convolutions are by default
         self.torch, self.bf16 = torch, precision == "bf16"
-        self.model = getattr(networks, network)().cuda().to(memory_format=torch.channels_last)
+        self.model = make(network, side).cuda().to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
         images = torch.randn(self.batch, 3, side, side, device="cuda")
         self.images = images.to(memory_format=torch.channels_last)

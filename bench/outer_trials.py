@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from batches import read_cifar10
-from networks import resnet8
+from eager import make
 from pytorch_accuracy import accuracy, augmented, normalised, with_initial_weights
 
 IMAGES, BATCH, EPOCHS, RATE, BLOCK = 16000, 32, 8, 0.2, 128
@@ -216,7 +216,7 @@ def local_step(model, images, labels):
 
 def train(options, seed, images, labels):
     torch.manual_seed(seed)
-    models = [with_initial_weights(resnet8())]
+    models = [with_initial_weights(make("resnet8"))]
     models.append(copy.deepcopy(models[0]))
     optimizers = [torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, weight_decay=5e-4) for model in models]
     exchange, kept, coins, fixed = Exchange(models, options), [], torch.randint(2, (len(images),)), False

@@ -3,7 +3,7 @@ import time
 
 import torch
 
-from networks import resnet18, resnet20
+from eager import make
 
 torch.set_num_threads(1)
 
@@ -20,5 +20,5 @@ def measure(model, size, steps):
     return min(times)
 
 
-print(f"resnet20 {measure(resnet20(), 8, 20) * 1e3:.3f} ms")
-print(f"resnet18 {measure(resnet18(), 32, 3) * 1e3:.3f} ms")
+print(f"resnet20 {measure(make('resnet20'), 8, 20) * 1e3:.3f} ms")
+print(f"resnet18 {measure(make('resnet18'), 32, 3) * 1e3:.3f} ms")

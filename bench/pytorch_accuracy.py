@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from batches import MEAN, STD, read_cifar10
-from networks import resnet20
+from eager import make
 
 BATCH = 128
 
@@ -86,7 +86,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
-    model = with_initial_weights(resnet20())
+    model = with_initial_weights(make("resnet20"))
     images, labels = read_cifar10(options.data_dir)
     train(model, normalised(images), torch.from_numpy(labels), options.epochs)
     images, labels = read_cifar10(options.data_dir, ["test_batch.bin"])

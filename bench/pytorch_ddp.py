@@ -37,10 +37,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn.parallel import DistributedDataParallel
 
 import batches
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "../tests/models"))
-from eager import make  # noqa: E402
+from eager import make
 
 RANKS, SEED, MOMENTUM, DECAY = 2, 1, 0.9, 5e-4
 POWERSGD_RANK, POWERSGD_START, LEAST_SHRINKAGE = 2, 2, 2

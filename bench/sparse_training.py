@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from batches import read_cifar10
-from networks import resnet20
+from eager import make
 from pytorch_accuracy import BATCH, accuracy, normalised, train
 
 SPEED_UP, SPARSE_RATE, FINETUNE_RATE = 2.11, 0.1, 0.05
@@ -82,23 +82,6 @@ def of_prunex(options, seed, method, weights):
             "macs": summary["macs_compact"], "parameters": summary["parameters_compact"]}
 
 
-def weights_of(path):
-    """A state dict of networks.resnet20 from prunex's names."""
-    from safetensors.torch import load_file
-
-    names = {"conv1": "0", "bn1": "1"}
-    for stage in range(3):
-        names |= {f"layer{stage + 1}.{block}": str(3 + 3 * stage + block) for block in range(3)}
-
-    def translated(name):
-        for ours, theirs in names.items():
-            if name.startswith(ours + "."):
-                return theirs + name[len(ours):]
-        return name.replace("fc.", "14.")
-
-    return {translated(name): tensor for name, tensor in load_file(path).items()}
-
-
 def pruner_of(method, model, image):
     import torch_pruning as tp
 
@@ -116,6 +99,7 @@ def pruner_of(method, model, image):
 
 def of_torch_pruning(options, seed, method, weights):
     import torch_pruning as tp
+    from safetensors.torch import load_file
 
     warnings.filterwarnings("ignore")
     torch.manual_seed(seed)
@@ -125,8 +109,8 @@ def of_torch_pruning(options, seed, method, weights):
     images, labels = normalised(pixels[:count]).to(options.device), torch.from_numpy(labels[:count]).to(options.device)
     test_pixels, test_labels = read_cifar10(options.data_dir, ["test_batch.bin"])
     test = normalised(test_pixels).to(options.device), torch.from_numpy(test_labels).to(options.device)
-    model, image = resnet20(), images[:1]
-    missing, unknown = model.load_state_dict(weights_of(weights), strict=False)
+    model, image = make("resnet20"), images[:1]
+    missing, unknown = model.load_state_dict(load_file(weights), strict=False)
     assert not unknown and all(name.endswith("num_batches_tracked") for name in missing), (missing, unknown)
     model = model.to(options.device, memory_format=torch.channels_last)
     result = {"loaded": accuracy(model, *test)}

@@ -83,10 +83,11 @@ class PythonLoop:
     """The step in eager PyTorch, its inputs ready in memory."""
 
     def __init__(self, network, bf16, optimizer):
-        import networks
         import torch
+
+        from eager import make
         self.torch, self.bf16 = torch, bf16
-        self.model = getattr(networks, network)().to(memory_format=torch.channels_last)
+        self.model = make(network).to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=MOMENTUM, weight_decay=DECAY,
                                          **optimizer)
         batch = NETWORKS[network]

@@ -13,7 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from networks import resnet8
+from eager import make
 
 PORT = 29501
 SECONDS = timedelta(seconds=5)
@@ -41,7 +41,7 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = resnet8()
+    model = make("resnet8")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
     def state_dict():

@@ -1,12 +1,14 @@
-"""reference.py NAME NORM FOLDER: torchvision's network with the weights of FOLDER/model.pt2.
+"""reference.py NAME NORM FOLDER: PyTorch's network with the weights of FOLDER/model.pt2.
 
 Checks that the state dicts list the same tensors, and writes expected.pt: the input `x`, `eval`, and of one training
 step (seed 7, loss = the mean square of the logits) `train`, `grad.PARAMETER` and `buffer.NAME`, thinned out."""
+import os
 import sys
 
 import torch
 
-from eager import make
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))
+from eager import make  # noqa: E402
 
 
 def thin(tensor):

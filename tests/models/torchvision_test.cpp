@@ -36,7 +36,7 @@ struct Case {
 
 class BuiltIn : public testing::TestWithParam<Case> {};
 
-TEST_P(BuiltIn, EqualsTorchvisionsNamesOutputsAndGradients) {
+TEST_P(BuiltIn, EqualsPyTorchsNamesOutputsAndGradients) {
   at::set_num_threads(1);
   const auto& [name, size, norm] = GetParam();
   const tests::Scratch folder;

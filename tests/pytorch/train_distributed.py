@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../models"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))
 from eager import make  # noqa: E402
 
 PERIOD, START, RANK = 5, 2, 2  # of local SGD; of PowerSGD

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [os.path.join(HERE, "../models"), os.path.join(HERE, "../../bench")]
+sys.path.append(os.path.join(HERE, "../../bench"))
 import batches  # noqa: E402
 from eager import make  # noqa: E402
 
