@@ -2,11 +2,12 @@
 # Runs a command once per rank on an emulated cluster: every node is a network namespace of its own, its interfaces hang
 # on one bridge each, and every link is shaped in both directions. Wants root, `ip` and `tc`.
 #
-#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--cores C] -- COMMAND...
+#   bench/cluster.sh NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--delay MS] [--cores C] -- COMMAND...
 #
 #   MBIT            rate of every link, each way, in Mbit/s; 0 = unshaped
 #   --interfaces I  links per node: eth0, eth1, ..., each on a bridge of its own [1]
 #   --burst KB      bytes that cross an idle link faster than its rate [256]
+#   --delay MS      from every node to every other, one way, beside the time that the rate costs [0]
 #   --cores C       share of a processor that every rank has to itself, 0.05 or more: as long as all of them together
 #                   are fewer than there are processors, no rank takes time from another, nor does other work of the
 #                   machine [no limit]
@@ -26,9 +27,9 @@ set -euo pipefail
 
 readonly cluster=prunex-$$
 readonly grace=10
-nodes='' ranks_per_node='' mbit='' interfaces=1 burst=256 cores='' groups='' command=()
+nodes='' ranks_per_node='' mbit='' interfaces=1 burst=256 delay=0 cores='' groups='' command=()
 alive='' janitor='' timer='' worst=0
-prefixers=() tickers=()
+prefixers=() tickers=() cables=()
 declare -A running=()
 
 refuse() { printf 'cluster.sh: %s\n' "$*" >&2; exit 2; }
@@ -44,15 +45,16 @@ entry() {
 
 parse() {
   [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0; }
-  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--cores C] -- COMMAND..."
+  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--delay MS] [--cores C] -- COMMAND..."
   nodes=$1 ranks_per_node=$2 mbit=$3
   shift 3
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
       --interfaces) interfaces=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
       --burst) burst=${2:-}; shift $(($# < 2 ? 1 : 2)) ;;
+      --delay) delay=${2:-none}; shift $(($# < 2 ? 1 : 2)) ;;
       --cores) cores=${2:-none}; shift $(($# < 2 ? 1 : 2)) ;;
-      *) refuse "unknown option '$1', wanted --interfaces I, --burst KB, --cores C or -- COMMAND..." ;;
+      *) refuse "unknown option '$1', wanted --interfaces I, --burst KB, --delay MS, --cores C or -- COMMAND..." ;;
     esac
   done
   [[ $# -ge 2 ]] || refuse "no command: wanted -- COMMAND..."
@@ -62,14 +64,19 @@ parse() {
   is_rates "$mbit" || refuse "MBIT: got '$mbit', wanted Mbit/s, 0 for unshaped links"
   [[ -z $cores ]] || { is_rates "$cores" && [[ ! ,$cores, =~ ,0(\.0*|\.0[0-4][0-9]*)?, ]]; } ||
     refuse "--cores: got '$cores', wanted shares of a processor from 0.05 on"
+  [[ $delay =~ ^[0-9]{1,4}(\.[0-9]+)?$ ]] || refuse "--delay: got '$delay', wanted milliseconds below 10000"
   is_count "$burst" || refuse "--burst: got '$burst', wanted kB"
   is_count "$interfaces" || refuse "--interfaces: got '$interfaces', wanted a whole number from 1 on"
 }
 
+# Whether links have a delay.
+is_delayed() { [[ $delay =~ [1-9] ]]; }
+
 check_machine() {
-  local tool
-  for tool in ip tc setsid ${cores:+chrt taskset perl}; do
-    command -v "$tool" >/dev/null || refuse "needs '$tool' (Debian: iproute2, util-linux, perl)"
+  local tool tools=(ip tc setsid ${cores:+chrt taskset perl})
+  is_delayed && tools+=(python3)
+  for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || refuse "needs '$tool' (Debian: iproute2, util-linux, perl, python3)"
   done
   [[ $EUID -eq 0 ]] || refuse "needs root, to make network namespaces"
 }
@@ -145,7 +152,8 @@ finish() {
   [[ -z $timer ]] || kill "$timer" 2>/dev/null || true
   exec {alive}>&-
   ((${#tickers[@]} == 0)) || kill "${tickers[@]}" 2>/dev/null || true
-  wait "$janitor" "${prefixers[@]}" "${tickers[@]}" 2>/dev/null || true  # some may have ended long ago
+  ((${#cables[@]} == 0)) || kill "${cables[@]}" 2>/dev/null || true
+  wait "$janitor" "${prefixers[@]}" "${tickers[@]}" "${cables[@]}" 2>/dev/null || true  # some may have ended long ago
 }
 
 # The janitor sweeps when the pipe from this script ends, so also if this script is killed.
@@ -175,10 +183,30 @@ shape() {
   must tc -n "$1" qdisc replace dev "$2" root tbf rate "${3}mbit" burst "${burst}k" latency 100ms
 }
 
+# Two ends in the switch's namespace, half of the delay apart: a way from node to node has two cables.
+lay_cable() {
+  local tries
+  ip netns exec "$cluster-switch" "$(dirname "$0")/delay.py" "$1" "$2" "$(awk "BEGIN { print $delay / 2 }")" {alive}>&- &
+  cables+=("$!")
+  for ((tries = 0; tries < 100; tries++)); do
+    if ip -n "$cluster-switch" link show "$2" >/dev/null 2>&1; then return; fi
+    kill -0 "$!" 2>/dev/null || refuse "--delay: cannot set up (delay.py, see above)"
+    sleep 0.05
+  done
+  refuse "--delay: delay.py did not make interfaces within 5 s"
+}
+
 add_link() {
   local node=$1 interface=$2 space=$cluster-node$1 port=node$1.eth$2 rate
   rate=$(entry "$mbit" "$node")
-  must ip -n "$cluster-switch" link add "$port" type veth peer name "eth$interface" netns "$space"
+  if is_delayed; then
+    lay_cable "$port" "far$node.$interface"
+    must ip -n "$cluster-switch" link set "far$node.$interface" netns "$space" name "eth$interface"
+    must ip -n "$space" link set "eth$interface" mtu 9000
+    must ip -n "$cluster-switch" link set "$port" mtu 9000
+  else
+    must ip -n "$cluster-switch" link add "$port" type veth peer name "eth$interface" netns "$space"
+  fi
   must ip -n "$cluster-switch" link set "$port" master "wire$interface" up
   must ip -n "$space" address add "$(address "$node" "$interface")/16" dev "eth$interface"
   must ip -n "$space" link set "eth$interface" up

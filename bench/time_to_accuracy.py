@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Seconds to a test accuracy, measured on an emulated cluster: ddp, DiLoCo in 2 bits and H-SADMM at every bandwidth.
+"""Seconds to a test accuracy, measured on an emulated cluster: ddp, PowerSGD, DiLoCo in 2 bits and H-SADMM.
 
     bench/time_to_accuracy.py --target 85 --data-dir data --output runs/time-to-85        (root: bench/cluster.sh)
 
-Every run is a whole one over links of that rate, one after the other: the machine should do nothing else. Seconds are
+Every run is a whole one over links of that rate and delay, one after the other: the machine should do nothing else. Seconds are
 those of local steps and exchanges as metrics.jsonl has them, up to the first evaluation that is not below the target;
 evaluations are not in them, and come every --eval-every exchanges. The learning rate of each row is its own, --lr.
 
-OUTPUT gets BANDWIDTH/ROW (the runs), result.json (what the table says, and every curve), report.html (prunex report on
+OUTPUT gets LINK/ROW (the runs), result.json (what the table says, and every curve), report.html (prunex report on
 all runs) and accuracy.svg (its figure of accuracy against time). Runs that are there are not repeated, so the same
 command goes on after an interruption."""
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from figure import write_figure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = {"ddp": ["--strategy", "ddp", "--local-steps", "40"],
+        "powersgd": ["--strategy", "powersgd", "--powersgd-rank", "2", "--local-steps", "40"],
         "diloco-int2": ["--strategy", "diloco", "--payload", "int2", "--outer-lr", "1", "--outer-momentum", "0.5",
                         "--local-steps", "40"],
         "hsadmm": ["--strategy", "hsadmm", "--local-steps", "48"]}
@@ -47,10 +49,14 @@ def parse_options():
     parser.add_argument("--eval-every", type=int, default=5, help="exchanges between evaluations (5)")
     parser.add_argument("--nodes", type=int, default=2, help="of one rank each (2)")
     parser.add_argument("--seed", type=int, default=0, help="(0)")
-    parser.add_argument("--mbit", nargs="+", default=["25", "100"], help="rates of the links, Mbit/s (25 100)")
+    parser.add_argument("--links", nargs="+", default=["25", "100"], metavar="MBIT[:MS]",
+                        help="rate, and delay from node to node, one way (25 100)")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, help="(all)")
     parser.add_argument("--lr", nargs="+", default=[], metavar="ROW=RATE", help="learning rates (0.2 each)")
     options = parser.parse_args()
+    for link in options.links:
+        if not re.fullmatch(r"\d+(\.\d+)?(:\d+(\.\d+)?)?", link):
+            refuse(f"--links: got '{link}', wanted MBIT or MBIT:MS")
     options.lr = {row: 0.2 for row in ROWS} | dict(rate_of(word) for word in options.lr)
     return options
 
@@ -61,6 +67,16 @@ def rate_of(word):
         return {name: name for name in ROWS}[row], float(rate)
     except (KeyError, ValueError):
         refuse(f"--lr: got '{word}', wanted ROW=RATE with a row of {', '.join(ROWS)}")
+
+
+def rate_and_delay(link):
+    mbit, _, delay = link.partition(":")
+    return mbit, delay or "0"
+
+
+def name_of(row, link):
+    mbit, delay = rate_and_delay(link)
+    return f"{row} at {mbit} Mbit" + (f", {delay} ms" if float(delay) else "")
 
 
 def arguments_of(options, row):
@@ -74,9 +90,9 @@ def arguments_of(options, row):
             str(options.lr[row]), *ROWS[row]]
 
 
-def train(options, row, mbit):
+def train(options, row, link):
     """The folder of the run, which is trained unless it is there."""
-    folder = os.path.join(options.output, mbit, row)
+    folder = os.path.join(options.output, link.replace(":", "-"), row)
     asked, note = arguments_of(options, row), folder + ".json"
     if os.path.isdir(folder) and os.path.exists(note) and json.load(open(note)) != asked:
         refuse(f"--output: {folder} was made with other options")
@@ -91,18 +107,21 @@ def train(options, row, mbit):
     else:
         shutil.rmtree(folder, ignore_errors=True)
         words = [*asked, "--run-dir", folder]
-    print(f"{row} at {mbit} Mbit/s", file=sys.stderr, flush=True)
-    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--", options.prunex, "train", "--quiet", *words]
+    mbit, delay = rate_and_delay(link)
+    print(name_of(row, link), file=sys.stderr, flush=True)
+    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--delay", delay, "--", options.prunex, "train",
+               "--quiet", *words]
     status = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     if status != 0:
         sys.exit(status)
     return folder
 
 
-def measured(options, row, mbit, folder):
+def measured(options, row, link, folder):
     with open(f"{folder}/summary.json") as summary, open(f"{folder}/metrics.jsonl") as metrics:
         accuracy = json.load(summary)["accuracy"]
-        result = {"row": row, "mbit": float(mbit), "seconds": None, "accuracy": accuracy, "curve": []}
+        mbit, delay = map(float, rate_and_delay(link))
+        result = {"row": row, "mbit": mbit, "delay_ms": delay, "seconds": None, "accuracy": accuracy, "curve": []}
         seconds, sent = 0, 0
         for line in map(json.loads, metrics):
             seconds += sum(line["seconds"][part] for part in PARTS)
@@ -115,23 +134,27 @@ def measured(options, row, mbit, folder):
         return result | {"run_seconds": seconds}
 
 
+def link_of(row):
+    return row["mbit"], row["delay_ms"]
+
+
 def print_table(options, rows):
-    print(f"| link, Mbit/s | row | s to {options.target:g} % | times as fast as ddp | steps | MB sent by then | "
-          "accuracy at the end | s of the run |\n" + "|---" * 8 + "|")
+    print(f"| Mbit/s | ms | row | s to {options.target:g} % | times as fast as ddp | steps | MB sent by then | "
+          "accuracy at the end | s of the run |\n" + "|---" * 9 + "|")
     for row in rows:
-        of_ddp = [other["seconds"] for other in rows if other["row"] == "ddp" and other["mbit"] == row["mbit"]]
+        of_ddp = [other["seconds"] for other in rows if other["row"] == "ddp" and link_of(other) == link_of(row)]
         there = row["seconds"] is not None
         faster = f"{of_ddp[0] / row['seconds']:.2f}" if there and of_ddp and of_ddp[0] else "–"
         reached = f"{row['seconds']:.1f} | {faster} | {row['steps']} | {row['bytes'] / 1e6:.2f}" if there else \
             "not reached | – | – | –"
-        print(f"| {row['mbit']:g} | {row['row']} | {reached} | {100 * row['accuracy']:.2f} % | "
+        print(f"| {row['mbit']:g} | {row['delay_ms']:g} | {row['row']} | {reached} | {100 * row['accuracy']:.2f} % | "
               f"{row['run_seconds']:.1f} |")
 
 
 def draw(options, folders):
     """prunex report on all runs, by names that tell their links."""
     record = {"command": " ".join(sys.argv), "pilots": [], "runs": [
-        {"name": f"{row} at {mbit} Mbit", "directory": f"{mbit}/{row}"} for row, mbit in folders]}
+        {"name": name_of(row, link), "directory": f"{link.replace(':', '-')}/{row}"} for row, link in folders]}
     with open(f"{options.output}/compare.json", "w") as file:
         json.dump(record, file, indent=1)
     page = f"{options.output}/report.html"
@@ -141,8 +164,8 @@ def draw(options, folders):
 
 def main():
     options = parse_options()
-    folders = [(row, mbit) for mbit in options.mbit for row in options.rows]
-    rows = [measured(options, row, mbit, train(options, row, mbit)) for row, mbit in folders]
+    folders = [(row, link) for link in options.links for row in options.rows]
+    rows = [measured(options, row, link, train(options, row, link)) for row, link in folders]
     version = subprocess.run([options.prunex, "--version"], check=True, capture_output=True, text=True).stdout.strip()
     with open(f"{options.output}/result.json", "w") as file:
         json.dump({"version": version, "options": vars(options), "rows": rows}, file, indent=1)

@@ -29,7 +29,7 @@ struct OptionValue {
 /// When an option has an effect.
 struct Condition {
   std::string with;                      ///< as a table says it: "`strategy` top_k"
-  std::function<std::string()> why_not;  ///< empty while it has one, else such as "ddp does not prune"
+  std::function<std::string()> why_not;  ///< empty while it has one, else such as "ddp has no masks"
 };
 
 struct Option {

@@ -243,7 +243,7 @@ void validate_strategy(const TrainOptions& options) {
   const auto& name = facts.name;
   const auto payload = options.exchange.payload;
   text::refuse_if(!facts.weights_alone() && group_words(options) != "none",
-                  fmt::format("`groups`: got {}, {} does not prune: wanted none", options.groups, name));
+                  fmt::format("`groups`: got {}, {} has no masks: wanted none", options.groups, name));
   text::refuse_if(facts.gradients && options.local_after > 0,
                   fmt::format("`local_after`: {} never stops averaging gradients", name));
   text::refuse_if(payload > facts.narrowest,

@@ -78,7 +78,11 @@ void RankTrainer::say_remarks() const {
 }
 
 Summary RankTrainer::run(const std::string& config, StopRequest* stop) {
-  options_.join.empty() ? begin(config, stop) : join(config, stop);
+  if (options_.join.empty()) {
+    begin(config, stop);
+  } else {
+    join(config, stop);
+  }
   run_->begin(summary_, length_.exchanges, name_of(arithmetic_));
   if (elastic_) run_->publish(elastic_->doors());
   lap_.lap();

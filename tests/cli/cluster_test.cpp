@@ -118,6 +118,34 @@ TEST_F(Cluster, GivesEveryRankItsShareOfAProcessorBeforeOthers) {
   EXPECT_FALSE(std::filesystem::exists(group(0)) || std::filesystem::exists(group(1)));
 }
 
+/// Rank 0 sends a byte and waits for it to come back, five times; prints the milliseconds of the quickest.
+constexpr const char* kThereAndBack = R"(
+import os, socket, sys, time
+if os.environ["RANK"] == "1":
+    there, _ = socket.create_server(("", 5000)).accept()
+    for _ in range(5): there.sendall(there.recv(1))
+else:
+    for _ in range(200):
+        try: there = socket.create_connection(("10.70.0.2", 5000)); break
+        except OSError: time.sleep(0.05)
+    seconds = []
+    for _ in range(5):
+        begin = time.monotonic()
+        there.sendall(b"x"); there.recv(1)
+        seconds.append(time.monotonic() - begin)
+    print(1000 * min(seconds), file=sys.stderr)
+)";
+
+TEST_F(Cluster, DelaysWhatTravelsBetweenNodes) {
+  Running running(scratch_.path(),
+                  cluster({"2", "1", "100", "--delay", "40"}, {"/usr/bin/env", "python3", "-c", kThereAndBack}));
+  const int pid = running.pid();
+  const Result result = running.finish();
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_GE(std::stod(result.errors), 80);
+  expect_nothing_left(pid);
+}
+
 TEST_F(Cluster, LeavesNothingWhenItIsInterruptedOrKilled) {
   for (const int signal : {SIGTERM, SIGKILL}) {
     Running running(scratch_.path(), cluster({"2", "1", "0"}, {"/bin/sh", "-c", "echo here $$ >&2; sleep 1000"}));
@@ -201,6 +229,7 @@ TEST(ClusterScript, RefusesWhatItDoesNotUnderstandInOneLine) {
   refused({"2", "1", "1", "--cores", "half", "--", "true"}, "--cores: got 'half'");
   refused({"2", "1", "1", "--cores", "0.2,0", "--", "true"}, "--cores: got '0.2,0'");
   refused({"2", "1", "1", "--cores", "0.049", "--", "true"}, "--cores: got '0.049'");
+  refused({"2", "1", "1", "--delay", "long", "--", "true"}, "--delay: got 'long'");
   refused({"2", "1", "1", "--burst", "0", "--", "true"}, "--burst: got '0'");
 }
 

@@ -176,6 +176,8 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   EXPECT_THAT(cuts_of({"--epochs", "0"}), HasSubstr("to macs=0.6 in one cut, before the first step\n"));
   EXPECT_THAT(cuts_of({"--epochs", "1", "--prune-steps", "3"}),
               HasSubstr("to macs=0.6 in 3 cuts, the first after exchange 2, the last after exchange 4\n"));
+  const auto prunetrain = short_run({"--check", "--quiet", "--strategy", "prunetrain"});
+  EXPECT_THAT(run(scratch.path(), prunetrain).output, HasSubstr("units below 0.0001, after every exchange\n"));
   const Result refused = run(scratch.path(), {"train", "--check", "--dataset", "cifar10"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors, HasSubstr("--data-dir data: test_batch.bin"));

@@ -20,7 +20,7 @@ Result time_to(const Scratch& scratch, const std::string& target, std::vector<st
   std::vector<std::string> words{"/usr/bin/env", "python3",     PRUNEX_SOURCE_DIR "/bench/time_to_accuracy.py",
                                  "--prunex",     PRUNEX_BINARY, "--target",
                                  target,         "--output",    "out",
-                                 "--mbit",       "25",          "--rows",
+                                 "--links",      "25",          "--rows",
                                  "ddp",          "hsadmm"};
   words.insert(words.end(), more.begin(), more.end());
   return run_program(scratch.path(), words);
@@ -41,9 +41,9 @@ TEST(TimeToAccuracy, AddsUpTheSecondsToTheFirstEvaluationAtTheTarget) {
   write_runs(scratch);
   const Result result = time_to(scratch, "90");
   ASSERT_EQ(result.status, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("| link, Mbit/s | row | s to 90 % |"));
-  EXPECT_THAT(result.output, HasSubstr("\n| 25 | ddp | 12.0 | 1.00 | 20 | 4.00 | 90.00 % | 12.0 |\n"
-                                       "| 25 | hsadmm | 6.0 | 2.00 | 20 | 4.00 | 90.00 % | 6.0 |\n"));
+  EXPECT_THAT(result.output, HasSubstr("| Mbit/s | ms | row | s to 90 % |"));
+  EXPECT_THAT(result.output, HasSubstr("\n| 25 | 0 | ddp | 12.0 | 1.00 | 20 | 4.00 | 90.00 % | 12.0 |\n"
+                                       "| 25 | 0 | hsadmm | 6.0 | 2.00 | 20 | 4.00 | 90.00 % | 6.0 |\n"));
   const auto written = nlohmann::json::parse(tests::text_of(scratch / "out/result.json"));
   EXPECT_EQ(written.at("rows").at(0).at("bytes"), 4'000'000);
   EXPECT_NEAR(written.at("rows").at(1).at("curve").at(0).at(0), 6.0, 1e-12);
@@ -55,13 +55,15 @@ TEST(TimeToAccuracy, ATargetThatNoRunReachesIsNotMadeUp) {
   write_runs(scratch);
   const Result result = time_to(scratch, "90.1");
   ASSERT_EQ(result.status, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("| 25 | ddp | not reached | – | – | – | 90.00 % | 12.0 |"));
+  EXPECT_THAT(result.output, HasSubstr("| 25 | 0 | ddp | not reached | – | – | – | 90.00 % | 12.0 |"));
 }
 
 TEST(TimeToAccuracy, RefusesRowsAndRunsOfOtherOptions) {
   const Scratch scratch;
   EXPECT_EQ(time_to(scratch, "90", {"--lr", "dpp=0.1"}).status, 2);
   EXPECT_THAT(time_to(scratch, "90", {"--lr", "ddp"}).errors, HasSubstr("--lr: got 'ddp', wanted ROW=RATE"));
+  EXPECT_THAT(time_to(scratch, "90", {"--links", "25:fast"}).errors,
+              HasSubstr("--links: got '25:fast', wanted MBIT or"));
   write_runs(scratch);
   tests::write_text(scratch / "out/25/ddp.json", "[]");
   const Result result = time_to(scratch, "90");

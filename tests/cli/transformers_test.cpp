@@ -73,7 +73,7 @@ TEST(Transformers, AreWantedForHeads) {
   EXPECT_THAT(none.errors, HasSubstr("--heads: --model resnet8 has no attention of several heads that could go"));
   const Result whole = run(scratch.path(), {"train", "--strategy", "ddp", "--heads", "--check"});
   EXPECT_EQ(whole.status, 2);
-  EXPECT_THAT(whole.errors, HasSubstr("--heads: ddp does not prune"));
+  EXPECT_THAT(whole.errors, HasSubstr("--heads: ddp has no masks"));
 }
 
 }  // namespace

@@ -49,15 +49,35 @@ TEST(GradientTraffic, OfDdpIsAnAllReduceOverNodesOrHalfOfIt) {
                "bf16, leader");
 }
 
+Make top_k(double density) {
+  return [density](Replica& replica, comm::Hierarchy& ranks) {
+    return make_top_k(replica, ranks, {.reporting = kThreeSteps, .density = density});
+  };
+}
+
 TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {
   int64_t entries = 0;
   for (const auto& [rows, columns] : kMatrices) {
     entries += std::llround(std::ceil(0.1 * static_cast<double>(rows * columns)));
   }
-  const Make make = [](Replica& replica, comm::Hierarchy& ranks) {
-    return make_top_k(replica, ranks, {.reporting = kThreeSteps, .density = 0.1});
-  };
-  expect_bytes(make, static_cast<double>((M - 1) * P * 8 * entries) + kOfAnAllReduce * 4 * kInVectors, "top_k");
+  expect_bytes(top_k(0.1), static_cast<double>((M - 1) * P * 8 * entries) + kOfAnAllReduce * 4 * kInVectors, "top_k");
+}
+
+/// Nodes of one, three and two ranks: node i sends the entries of its P_i ranks to the W - P_i of the others.
+TEST(GradientTraffic, OfTopKCountsTheRanksOfNodesOfDifferentSizes) {
+  int64_t entries = 0;
+  for (const auto& [rows, columns] : kMatrices) entries += (rows * columns + 9) / 10;
+  const auto ranks = run_steps(comm::Layout{.node_sizes = {1, 3, 2}}, top_k(0.1), {.steps = 1, .type = at::kFloat});
+  std::vector<int64_t> of_node(3);
+  const int node_of[] = {0, 1, 1, 1, 2, 2};
+  for (size_t rank = 0; rank < ranks.size(); ++rank) of_node[node_of[rank]] += ranks[rank][0].sent_to_nodes;
+  const int64_t sizes[] = {1, 3, 2};
+  int64_t all = 0, wanted = 2 * (3 - 1) * 4 * kInVectors;  // of vectors: an all-reduce over nodes
+  for (size_t node = 0; node < 3; ++node) {
+    all += of_node[node];
+    wanted += sizes[node] * (6 - sizes[node]) * 8 * entries;
+  }
+  EXPECT_EQ(all, wanted);
 }
 
 TEST(GradientTraffic, OfPowerSgdIsItsFactorsAndTheRestWhole) {

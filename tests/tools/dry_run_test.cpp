@@ -25,7 +25,7 @@ TEST_F(DryRun, RefusesOptionsThatNoRunTakes) {
   refused(of("strategy = \"dilco\""), {"'dilco'", "did you mean 'diloco'?"});
   refused(of("samples = \"x\""), {"--samples: got 'x'"});
   refused(of("lr = -3"), {"compare: run 'a': --lr: got -3"});
-  refused(of("strategy = \"ddp\"\nkeep = 0.5"), {"--keep: ddp does not prune"});
+  refused(of("strategy = \"ddp\"\nkeep = 0.5"), {"--keep: ddp has no masks"});
   refused(of("seed = 3"), {"c.toml:2: 'seed' is set by seeds"});
   EXPECT_EQ(run(of("lr = 0.1")).status, 0);
 }

@@ -317,13 +317,13 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "dpp", [](auto&) {}, "`strategy`: got 'dpp', wanted one of hsadmm,");
   expect_refused(
-      "ddp", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, ddp does not prune");
+      "ddp", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, ddp has no masks");
   expect_refused(
       "ddp", [](auto& o) { o.local_after = 2; }, "`local_after`: ddp never stops");
   expect_refused(
       "ddp", [](auto& o) { o.exchange.payload = Payload::kInt4; }, "`payload`: got int4, ddp has");
   expect_refused(
-      "scaffold", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, scaffold does not prune");
+      "scaffold", [](auto& o) { o.groups = "coupled"; }, "`groups`: got coupled, scaffold has no masks");
   expect_refused(
       "scaffold", [](auto& o) { o.exchange.payload = Payload::kInt8; }, "`payload`: got int8, scaffold has fp32, bf16");
   expect_refused(

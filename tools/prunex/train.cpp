@@ -118,7 +118,9 @@ std::string pruning_of(const train::RunPreview& plan, const train::TrainOptions&
                        when(*plan.last_cut));
   }
   if (options.pruning.below > 0) {
-    return fmt::format("units below {}, every {} exchanges", options.pruning.below, options.pruning.every);
+    const int64_t every = options.pruning.every;
+    return fmt::format("units below {}, after every {}", options.pruning.below,
+                       every == 1 ? "exchange" : fmt::format("{} exchanges", every));
   }
   if (plan.groups.empty()) return "nothing";
   int64_t units = 0, kept = 0;
@@ -261,7 +263,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
     if (!options.resume.empty()) train::expect_checkpoint(options.resume, options.resume_exchange);
     const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
-    if (!options.quiet) fmt::print("{}", plan_text(plan, options));
+    fmt::print("{}", plan_text(plan, options));
     return 0;
   }
   connection.reports = true;
@@ -331,6 +333,9 @@ std::string complete(text::OptionList& list, TrainCommand& command) {
     options.resume.clear();  // a rank of a run that was gone on with, come back
   }
   train::apply_preset(list, options);
+  list.check();  // what was said, before what the strategy adds
+  list.refuse_idle();
+  options = train::with_defaults(options);
   std::string config = list.configuration();
   if (!of_run.empty()) train::check_same_options(saved, config, of_run);
   return config;

@@ -45,7 +45,11 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
     return {};
   }
   Exchange exchange{.index = k_};
-  averages ? work_.mean_over_ranks(replica.weights, z_.params, clock_) : agree(replica);
+  if (averages) {
+    work_.mean_over_ranks(replica.weights, z_.params, clock_);
+  } else {
+    agree(replica);
+  }
   if (duals_) duals_->update(detached(replica.weights.params), work_.tensors(), ranks_.share());
   update_z();
   if (duals_) duals_->finish(ranks_, exchange);

@@ -206,9 +206,10 @@ void describe_run(OptionList& list, TrainOptions& o) {
 void describe_streams(OptionList& list, data::DataOptions& data, ImageUse use) {
   const text::Condition streamed{"folders, shards", [&data] {
                                    const std::string& set = data.dataset.empty() ? data.test : data.dataset;
-                                   return data::is_streamed(set) || set.find("{node}") != std::string::npos
-                                              ? ""
-                                              : "it is for folders and shards of images";
+                                   if (data::is_streamed(set) || set.find("{node}") != std::string::npos)
+                                     return std::string();
+                                   return fmt::format("it is for folders and shards of images; `{}` is {}",
+                                                      data.dataset.empty() ? "test" : "dataset", set);
                                  }};
   const text::Condition size_is_open{"no resized-crop in `augment`", [&data] {
                                        return data.augment && data.augment->crop_size > 0

@@ -23,7 +23,7 @@ using text::number;
 
 std::string no_masks(const TrainOptions& o) {
   if (group_words(o) != "none") return "";
-  if (!facts_of(o.strategy).weights_alone()) return o.strategy + " does not prune";
+  if (!facts_of(o.strategy).weights_alone()) return o.strategy + " has no masks";
   return o.groups == "none" ? "`groups` none masks nothing" : o.strategy + " masks nothing without `groups`";
 }
 
