@@ -3,7 +3,8 @@
 
     bench/time_to_accuracy.py --target 85 --data-dir data --output runs/time-to-85        (root: bench/cluster.sh)
 
-Every run is a whole one over links of that rate and delay, one after the other: the machine should do nothing else. Seconds are
+Every run is a whole one over links of that rate and delay, one after the other. The machine should do nothing else, or
+--cores give every rank its share, as bench/cluster.sh does. Seconds are
 those of local steps and exchanges as metrics.jsonl has them, up to the first evaluation that is not below the target;
 evaluations are not in them, and come every --eval-every exchanges. The learning rate of each row is its own, --lr.
 
@@ -51,6 +52,7 @@ def parse_options():
     parser.add_argument("--seed", type=int, default=0, help="(0)")
     parser.add_argument("--links", nargs="+", default=["25", "100"], metavar="MBIT[:MS]",
                         help="rate, and delay from node to node, one way (25 100)")
+    parser.add_argument("--cores", default="", help="share of a processor that every rank has to itself (no limit)")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, help="(all)")
     parser.add_argument("--lr", nargs="+", default=[], metavar="ROW=RATE", help="learning rates (0.2 each)")
     options = parser.parse_args()
@@ -109,8 +111,8 @@ def train(options, row, link):
         words = [*asked, "--run-dir", folder]
     mbit, delay = rate_and_delay(link)
     print(name_of(row, link), file=sys.stderr, flush=True)
-    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--delay", delay, "--", options.prunex, "train",
-               "--quiet", *words]
+    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--delay", delay,
+               *(["--cores", options.cores] if options.cores else []), "--", options.prunex, "train", "--quiet", *words]
     status = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     if status != 0:
         sys.exit(status)
