@@ -4,9 +4,9 @@
     bench/time_to_accuracy.py --target 85 --data-dir data --output runs/time-to-85        (root: bench/cluster.sh)
 
 Every run is a whole one over links of that rate and delay, one after the other. The machine should do nothing else, or
---cores give every rank its share, as bench/cluster.sh does. Seconds are
-those of local steps and exchanges as metrics.jsonl has them, up to the first evaluation that is not below the target;
-evaluations are not in them, and come every --eval-every exchanges. The learning rate of each row is its own, --lr.
+--cores give every rank its share, as bench/cluster.sh does. Seconds are those of local steps and exchanges as
+metrics.jsonl has them, up to the first evaluation that is not below the target; evaluations are not in them, and come
+every --eval-every exchanges. The learning rate of each row is its own, --lr.
 
 OUTPUT gets LINK/ROW (the runs), result.json (what the table says, and every curve), report.html (prunex report on
 all runs) and accuracy.svg (its figure of accuracy against time). Runs that are there are not repeated, so the same
@@ -96,23 +96,23 @@ def train(options, row, link):
     """The folder of the run, which is trained unless it is there."""
     folder = os.path.join(options.output, link.replace(":", "-"), row)
     asked, note = arguments_of(options, row), folder + ".json"
-    if os.path.isdir(folder) and os.path.exists(note) and json.load(open(note)) != asked:
+    mbit, delay = rate_and_delay(link)
+    cluster = [str(options.nodes), "1", mbit, "--delay", delay, *(["--cores", options.cores] if options.cores else [])]
+    if os.path.isdir(folder) and os.path.exists(note) and json.load(open(note)) != cluster + asked:
         refuse(f"--output: {folder} was made with other options")
     if os.path.exists(f"{folder}/summary.json"):
         return folder
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(note, "w") as file:
-        json.dump(asked, file)
+        json.dump(cluster + asked, file)
     checkpoints = f"{folder}/checkpoint"
     if os.path.isdir(checkpoints) and os.listdir(checkpoints):
         words = ["--resume", folder]
     else:
         shutil.rmtree(folder, ignore_errors=True)
         words = [*asked, "--run-dir", folder]
-    mbit, delay = rate_and_delay(link)
     print(name_of(row, link), file=sys.stderr, flush=True)
-    command = [f"{HERE}/cluster.sh", str(options.nodes), "1", mbit, "--delay", delay,
-               *(["--cores", options.cores] if options.cores else []), "--", options.prunex, "train", "--quiet", *words]
+    command = [f"{HERE}/cluster.sh", *cluster, "--", options.prunex, "train", "--quiet", *words]
     status = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     if status != 0:
         sys.exit(status)
