@@ -31,6 +31,13 @@ std::string with_cost(const Plan& plan, double seconds) {
   return fmt::format("{} at a price of {}", seconds_text(seconds), report::plain(plan.cost(seconds), 3));
 }
 
+std::string short_record_sentence(const Plan& plan, const Row& best) {
+  const size_t exchanges = plan.of(best).seeds.front().stretches.size();
+  if (static_cast<double>(exchanges) >= kFewExchanges) return "";
+  return fmt::format("{} was recorded for {}: too few for what follows to mean much.", plan.of(best).name,
+                     report::count_of(exchanges, "exchange"));
+}
+
 std::string best_sentence(const Plan& plan, const Row& best) {
   const auto& reaching = *best.reaching;
   return fmt::format("{} is the first at {}: {} ({}), {} of it waiting for the network.", plan.of(best).name,
@@ -229,7 +236,7 @@ std::vector<std::string> advice_of(const Plan& plan) {
   }
   const Row& best = plan.rows[*plan.recommended];
   for (const auto& sentence :
-       {best_sentence, next_sentence, ddp_sentence, one_node_sentence, interval_sentence, payload_sentence}) {
+       {short_record_sentence, best_sentence, next_sentence, ddp_sentence, one_node_sentence, interval_sentence, payload_sentence}) {
     add(lines, sentence(plan, best));
   }
   return lines;

@@ -60,6 +60,23 @@ TEST(Plan, PutsTheFirstAtTheCommonAccuracyFirst) {
   EXPECT_THAT(plan.advice, Contains(HasSubstr("The ranges do not touch")));
 }
 
+TEST(Plan, SaysFirstThatARunIsTooShort) {
+  auto runs = two_runs();
+  EXPECT_EQ(make_plan(runs, options_of(2)).advice.front(),
+            "diloco was recorded for 4 exchanges: too few for what follows to mean much.");
+  for (int k = 5; k <= 10; ++k) {
+    auto exchange = runs[1].exchanges.back();
+    exchange.index = k;
+    exchange.step = 10 * k;
+    exchange.samples = 160 * k;
+    runs[1].exchanges.push_back(exchange);
+  }
+  runs[1].summary->exchanges = 10;
+  runs[1].summary->steps = 100;
+  runs[1].summary->samples = 1600;
+  EXPECT_THAT(make_plan({runs[1]}, options_of(2)).advice.front(), HasSubstr("diloco is the first at"));
+}
+
 TEST(Plan, TakesAnAccuracyAndSaysThatNoRunReachesIt) {
   PlanOptions options = options_of(2);
   options.accuracy = 0.55;
