@@ -235,8 +235,8 @@ std::vector<std::string> advice_of(const Plan& plan) {
     return {fmt::format("No run reaches {}; the best has {}.", report::percent(plan.target), report::percent(best))};
   }
   const Row& best = plan.rows[*plan.recommended];
-  for (const auto& sentence :
-       {short_record_sentence, best_sentence, next_sentence, ddp_sentence, one_node_sentence, interval_sentence, payload_sentence}) {
+  for (const auto& sentence : {short_record_sentence, best_sentence, next_sentence, ddp_sentence, one_node_sentence,
+                               interval_sentence, payload_sentence}) {
     add(lines, sentence(plan, best));
   }
   return lines;

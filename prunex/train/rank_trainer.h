@@ -98,14 +98,18 @@ class RankTrainer {
   const std::optional<Division> division_;
   const std::unique_ptr<BatchFeed> feed_;
   data::Cursor cursor_;  // of the next step
+  /// The local steps since the last exchange.
+  struct Interval {
+    Pace pace;
+    LossSum losses;
+    int64_t steps_of_all = 0;  // of all ranks together, while they send gradients
+  };
   /// What it takes to make a step again, with the transactions before it.
   struct StepBegin {
     int64_t step;
     ExchangeUndo undo;
     data::Cursor cursor;
-    LossSum losses;
-    Pace pace;
-    int64_t steps_of_all;
+    Interval interval;
   };
   std::deque<StepBegin> begins_;  // of the last two steps, while these send gradients
   data::Dataset calibration_;
@@ -122,11 +126,9 @@ class RankTrainer {
   Stopwatch lap_;
   double begin_ = 0;  // of this part of the run
   Seconds since_exchange_;
-  double gradient_seconds_ = 0;             // of averaging gradients since the last exchange
-  int64_t steps_of_all_ = 0;                // of all ranks since the last exchange, while they send gradients
-  Pace pace_;                               // of the local steps since the last exchange
-  LossSum losses_;                          // of them
-  std::optional<double> loss_;              // their sum, once it was asked for
+  double gradient_seconds_ = 0;  // of averaging gradients since the last exchange
+  Interval interval_;
+  std::optional<double> loss_;              // the sum of its losses, once it was asked for
   int64_t steps_made_ = 0, last_step_ = 0;  // of which the last exchange was
   comm::Volume moved_;                      // by exchanges, up to the last record
   double seconds_before_cut_ = 0;

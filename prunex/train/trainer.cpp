@@ -49,8 +49,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
              {.label_smoothing = options.label_smoothing, .teacher = teacher_}),
       mean_(options.ema),
       remarks_(std::move(prepared.remarks)),
-      pace_(options.straggler_factor),
-      losses_(optimizer_of(options).learning_rate) {
+      interval_{.pace = Pace(options.straggler_factor), .losses = LossSum(optimizer_of(options).learning_rate)} {
   const prune::Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
@@ -65,7 +64,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
               .parameters_dense = size.parameters,
               .macs_dense = size.macs,
               .elastic = options.elastic,
-              .has_deadline = pace_.has_deadline()};
+              .has_deadline = interval_.pace.has_deadline()};
   for (const auto& buffer : network_.replica().weights.buffers) {
     if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
   }
@@ -172,8 +171,8 @@ void RankTrainer::train_steps() {
 }
 
 void RankTrainer::begin_steps() {
-  pace_.begin(std::min(options_.local_steps, length_.steps - last_step_));
-  steps_of_all_ = 0;
+  interval_.pace.begin(std::min(options_.local_steps, length_.steps - last_step_));
+  interval_.steps_of_all = 0;
 }
 
 /// The next one of the run, which others make if this rank does not.
@@ -181,10 +180,10 @@ void RankTrainer::make_step(int64_t step) {
   scored_.reset();
   if (is_transaction(step)) return make_transactions(step, step);
   begins_.clear();
-  if (!contributes() || pace_.is_late()) return pass_by(step);
+  if (!contributes() || interval_.pace.is_late()) return pass_by(step);
   local_step(step);
-  if (pace_.has_deadline()) wait_for(ranks_.device);
-  pace_.made_step();
+  if (interval_.pace.has_deadline()) wait_for(ranks_.device);
+  interval_.pace.made_step();
 }
 
 /// A loss meanwhile costs a checkpoint; the next exchange finds who is left.
@@ -207,7 +206,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   const bool is_due = ends_interval(step);
   const auto exchange = [&] {
     round = {};
-    if (is_due) round.steps = is_transaction(step) ? steps_of_all_ : pace_.agree(ranks_, contributors());
+    if (is_due)
+      round.steps = is_transaction(step) ? interval_.steps_of_all : interval_.pace.agree(ranks_, contributors());
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (!round.exchange.exchanged) return;
     // what overlaps ends between the steps in which exchanges are due
@@ -256,9 +256,9 @@ void RankTrainer::local_step(int64_t step) {
   OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
   optimizer.step = ++replica.updates;
   if (steps_.has_graphs() && !changes_gradients()) {
-    return losses_.add(steps_.step(strategy_->local_terms(), optimizer), step);
+    return interval_.losses.add(steps_.step(strategy_->local_terms(), optimizer), step);
   }
-  losses_.add(steps_.gradients(), step);
+  interval_.losses.add(steps_.gradients(), step);
   if (facts_of(options_.strategy).gradients) wait_for(ranks_.device);
   since_exchange_.local += lap_.lap();
   std::vector<at::Tensor> untouched;  // a strategy would give them zeros, and weight decay would move them
@@ -281,7 +281,7 @@ bool RankTrainer::changes_gradients() const {
 void RankTrainer::measure(Round& round, int64_t step) {
   const strategies::Exchange& exchange = round.exchange;
   round.wishes = run_->safe().wishes(exchange.index, step == length_.steps);
-  if (!loss_) loss_ = losses_.take();
+  if (!loss_) loss_ = interval_.losses.take();
   const double exchange_seconds = lap_.lap();
   const Phase& phase = length_.phase_of(step);
   const prune::Size& size = network_.size();
@@ -290,13 +290,13 @@ void RankTrainer::measure(Round& round, int64_t step) {
              .step = step,
              .samples = summary_.samples + round.steps * options_.batch_size,
              .epoch = static_cast<double>(step) / static_cast<double>(length_.steps_per_epoch),
-             .loss = *loss_ / static_cast<double>(std::max<int64_t>(1, pace_.made())),
+             .loss = *loss_ / static_cast<double>(std::max<int64_t>(1, interval_.pace.made())),
              .learning_rate = learning_rate_at(phase, step),
              .parameters = size.parameters,
              .macs = size.macs,
              .exchange = exchange,
              .seconds = since_exchange_};
-  if (pace_.has_deadline()) {
+  if (interval_.pace.has_deadline()) {
     round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
   }
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);

@@ -22,12 +22,12 @@ comm::Change RankTrainer::regroup() {
 void RankTrainer::make_transactions(int64_t first, int64_t last) {
   for (int64_t step = first; step <= last;) {
     std::erase_if(begins_, [step](const StepBegin& begin) { return begin.step >= step || begin.step < step - 1; });
-    begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, losses_, pace_, steps_of_all_});
+    begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, interval_});
     try {
       local_step(step);
       elastic_->enter(transactions_up_to(step));
-      pace_.made_step();
-      steps_of_all_ += ranks_.layout.world_size();
+      interval_.pace.made_step();
+      interval_.steps_of_all += ranks_.layout.world_size();
       ++step;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
@@ -43,11 +43,9 @@ int64_t RankTrainer::go_back(int64_t transactions) {
   TORCH_CHECK(begin != begins_.end(), "[train] no way back to step ", step);
   begin->undo.bring_back(*strategy_, network_.replica(), mean_);
   cursor_ = begin->cursor;
-  losses_ = begin->losses;
+  interval_ = begin->interval;
   loss_.reset();
   scored_.reset();
-  pace_ = begin->pace;
-  steps_of_all_ = begin->steps_of_all;
   steps_made_ = step - 1;
   divide();
   return step;
