@@ -12,6 +12,7 @@
 
 #include "prunex/data/decode.h"
 #include "prunex/data/encoded_images.h"
+#include "prunex/text/one_line.h"
 
 namespace prunex::data {
 namespace {
@@ -80,6 +81,11 @@ std::vector<std::string> class_folders(const std::string& folder, const std::str
   }
   if (classes.empty()) {
     throw std::invalid_argument(fmt::format("{}: {}: no folders in it, wanted one per class", option, folder));
+  }
+  for (const auto& name : classes) {
+    if (text::is_utf8(name)) continue;
+    throw std::invalid_argument(fmt::format("{}: {}/{}: its name is not UTF-8: a network could not carry it", option,
+                                            folder, text::one_line(name)));
   }
   std::sort(classes.begin(), classes.end());
   return classes;

@@ -62,7 +62,7 @@ TrainAndTest read(const DataOptions& options, const std::vector<std::string>& kn
   if (options.test.empty()) {
     throw std::invalid_argument(fmt::format("`dataset` {}: `test` FILE.safetensors is wanted too", options.dataset));
   }
-  return read_image_files(options.dataset, options.test);
+  return read_image_files(options.dataset, options.test, options.is_share);
 }
 
 /// What is listed by class in an order of its own, so that the first N are of all classes.

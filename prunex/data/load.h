@@ -25,6 +25,7 @@ struct DataOptions {
   int64_t data_threads = 4;             ///< that decode
   int64_t prefetch = 4;                 ///< batches that are decoded ahead
   int64_t max_broken = 10;              ///< files of a set that may be broken
+  bool is_share = false;                ///< of a node: the test set may have classes that only other nodes train on
 };
 
 struct Datasets {
@@ -38,6 +39,9 @@ std::vector<std::string> set_names(bool in_folder_alone = false);
 
 /// Whether the words name images that are decoded when they are wanted.
 bool is_streamed(const std::string& dataset);
+
+/// Of folders and shards: height and width of images as a network sees them.
+int64_t side_of_images(const DataOptions& options);
 
 /// The first `n` images, of what is streamed in a random order that is the same in all runs; all if `n` is 0. Throws
 /// as take_first() does.
@@ -71,10 +75,10 @@ TrainAndTest read_cifar100(const std::string& folder);
 // Anyone's own images as safetensors files.
 
 /// Both files hold `images` (uint8, N x C x H x W) and `labels` (int64, N), with images of one shape. There are as
-/// many classes as the largest label of the training file says, and the test file has no others; mean and std are those
-/// of the training images, which are not augmented: nobody knows what they show. A std::invalid_argument or
-/// std::runtime_error names the file that is not so.
-TrainAndTest read_image_files(const std::string& train, const std::string& test);
+/// many classes as the largest label of the training file says, and the test file has no others unless training images
+/// are a share of all; mean and std are those of the training images, which are not augmented: nobody knows what they
+/// show. A std::invalid_argument or std::runtime_error names the file that is not so.
+TrainAndTest read_image_files(const std::string& train, const std::string& test, bool is_share = false);
 
 /// One such file by itself, without mean and std: a test set for a network that brings its own.
 Dataset read_image_file(const std::string& path);

@@ -62,6 +62,7 @@ void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& op
 Loader::Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images)
     : dataset_(std::move(dataset)), images_(std::move(images)), options_(options) {
   check_options(dataset_, size(), options_);
+  TORCH_CHECK(std::is_sorted(images_.begin(), images_.end()), "[data] images of a share that do not ascend");
   for (const int64_t number : images_) {
     TORCH_CHECK(number >= 0 && number < dataset_.size(), "[data] no image ", number, " among ", dataset_.size());
   }
@@ -148,7 +149,7 @@ at::Tensor Loader::draws(int64_t epoch, int64_t step) {
 
 /// Pixels and labels of images that are streamed.
 Batch Loader::streamed(int64_t epoch, int64_t step) {
-  if (!prefetch_) prefetch_ = std::make_shared<Prefetch>(dataset_);
+  if (!prefetch_) prefetch_ = std::make_shared<Prefetch>(dataset_, images_);
   return prefetch_->take({epoch, step}, *this, [this](Cursor at) { return parts(at.epoch, at.step); });
 }
 

@@ -3,17 +3,20 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/data/decode.h"
 #include "prunex/data/image_stream.h"
 
 namespace prunex::data {
 
-Pixels::Pixels(const Dataset& dataset)
+Pixels::Pixels(const Dataset& dataset, std::vector<int64_t> own)
     : dataset_(dataset),
+      own_(std::move(own)),
       channels_(dataset.image_shape()[0]),
       height_(dataset.image_shape()[1]),
       width_(dataset.image_shape()[2]),
@@ -41,12 +44,19 @@ const uint8_t* Pixels::stored(int64_t number) const {
   return dataset_.images.const_data_ptr<uint8_t>() + number * image_bytes();
 }
 
+int64_t Pixels::next(int64_t number) const {
+  if (own_.empty()) return (number + 1) % dataset_.size();
+  const auto behind = std::upper_bound(own_.begin(), own_.end(), number);
+  return behind == own_.end() ? own_.front() : *behind;
+}
+
 /// make(place in the stream's order, number there) of the image, or of the next one that can be read.
 template <class Make>
 int64_t Pixels::first_whole(int64_t number, const Make& make) const {
   const auto& streamed = dataset_.streamed;
-  for (int64_t i = 0; i < dataset_.size(); ++i) {
-    const int64_t taken = (number + i) % dataset_.size(), stored_as = streamed.number_of(taken);
+  const int64_t images = own_.empty() ? dataset_.size() : static_cast<int64_t>(own_.size());
+  for (int64_t i = 0, taken = number; i < images; ++i, taken = next(taken)) {
+    const int64_t stored_as = streamed.number_of(taken);
     try {
       make(streamed.first + taken, stored_as);
       return taken;
@@ -54,7 +64,7 @@ int64_t Pixels::first_whole(int64_t number, const Make& make) const {
       streamed.stream->report_broken(stored_as, error.what());
     }
   }
-  throw std::runtime_error(fmt::format("{}: none of its {} images can be read", dataset_.name, dataset_.size()));
+  throw std::runtime_error(fmt::format("{}: none of {} images can be read", dataset_.name, images));
 }
 
 int64_t Pixels::plain(int64_t number, uint8_t* out) const {

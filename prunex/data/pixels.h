@@ -12,12 +12,13 @@ namespace prunex::data {
 /// Borrows the set. Calls are const and may come from several threads.
 class Pixels {
  public:
-  explicit Pixels(const Dataset& dataset);
+  /// `own`: ascending numbers of images, of which another one stands in for a broken one; empty: any of the set's.
+  explicit Pixels(const Dataset& dataset, std::vector<int64_t> own = {});
 
   int64_t image_bytes() const { return height_ * row_; }
 
-  /// Into `out`: height x width x channels. Return the number of the image that it is: where that is broken the next
-  /// one of the set that is not.
+  /// Into `out`: height x width x channels. Return the number of the image that it is: where that is broken, the next
+  /// one that is not.
   int64_t plain(int64_t number, uint8_t* out) const;
   int64_t augmented(int64_t number, const Draws& draws, uint8_t* out) const;
 
@@ -30,7 +31,10 @@ class Pixels {
   int64_t first_whole(int64_t number, const Make& make) const;
   void augment(int64_t image, Draws draws, uint8_t* out) const;
 
+  int64_t next(int64_t number) const;
+
   const Dataset& dataset_;
+  const std::vector<int64_t> own_;
   const int64_t channels_, height_, width_, row_;  // row_: bytes
   const std::vector<uint8_t> mean_;
   std::vector<float> scale_, shift_;  // of a whole row: one straight loop, whatever the number of channels

@@ -15,8 +15,8 @@ Batch empty_batch(const Dataset& dataset, int64_t size, at::ScalarType type) {
           at::empty({size}, at::kLong)};
 }
 
-Prefetch::Prefetch(const Dataset& dataset)
-    : dataset_(dataset), pixels_(dataset_), workers_(dataset.streamed.stream->options().threads) {}
+Prefetch::Prefetch(const Dataset& dataset, const std::vector<int64_t>& own)
+    : dataset_(dataset), pixels_(dataset_, own), workers_(dataset.streamed.stream->options().threads) {}
 
 void Prefetch::begin(Cursor place, const PartsOf& parts_of) {
   auto parts = parts_of(place);

@@ -28,7 +28,8 @@ class Prefetch {
  public:
   using PartsOf = std::function<std::vector<Part>(Cursor)>;
 
-  explicit Prefetch(const Dataset& dataset);
+  /// `own`: as Pixels takes it.
+  Prefetch(const Dataset& dataset, const std::vector<int64_t>& own);
 
   /// Pixels and labels of the batch there; `parts_of` says of what batches are made, also of those that follow in
   /// `loader`. What is made does not depend on threads.

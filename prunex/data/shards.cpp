@@ -201,15 +201,21 @@ Sample sample_in(const std::string& line, int64_t shard_size, const std::string&
   return {numbers[0], numbers[1], numbers[2], line.substr(at)};
 }
 
+std::string index_of(const std::string& source) try {
+  return text::read_file(source, kLargestIndex);
+} catch (const std::invalid_argument& error) {
+  throw std::invalid_argument(fmt::format("{}: {}", source, error.what()));
+}
+
 std::vector<Sample> samples_in_index(const std::string& path) {
-  const std::string source = index_name(path), text = text::read_file(source, kLargestIndex);
+  const std::string source = index_name(path), text = index_of(source);
   const std::string wanted = kIndexBegin + identity_of(path) + " ";
   if (!text.starts_with(wanted)) {
     throw std::invalid_argument(fmt::format("{}: not of the {} beside it: `prunex data index` makes it anew", source,
                                             fs::path(path).filename().string()));
   }
-  // One that is older may say nothing of what the shard has become between its ends.
-  if (fs::last_write_time(source) < fs::last_write_time(path)) return samples_of(path);
+  // It was given the shard's time: one of another time may say nothing of what the shard is between its ends.
+  if (fs::last_write_time(source) != fs::last_write_time(path)) return samples_of(path);
   std::vector<Sample> samples;
   const auto size = static_cast<int64_t>(fs::file_size(path));
   const size_t line = text.find('\n');

@@ -10,6 +10,7 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/load.h"
 #include "prunex/data/shards.h"
+#include "prunex/text/option.h"
 
 namespace prunex::data {
 namespace {
@@ -17,12 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kUsualSize = 224;
+constexpr int64_t kMostNumbers = 100'000;  // that folders are taken for
 
 StreamOptions stream_options(const DataOptions& options) {
-  const int64_t said = options.augment ? options.augment->crop_size : 0;
-  StreamOptions stream{.size = options.image_size != 0 ? options.image_size
-                               : said != 0             ? said
-                                                       : kUsualSize,
+  StreamOptions stream{.size = side_of_images(options),
                        .threads = options.data_threads,
                        .prefetch = options.prefetch,
                        .max_broken = options.max_broken};
@@ -83,12 +82,32 @@ TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream
                     options.test.empty() ? "none" : options.test, options.dataset));
   }
   TrainAndTest sets{shards_of(options.dataset, "`dataset`", stream), shards_of(options.test, "`test`", stream)};
+  if (options.is_share) return sets;
   check_classes(sets.test, sets.train.classes, "`test` " + options.test);
   sets.test.classes = sets.train.classes;
   return sets;
 }
 
+/// Where all folders are numbers, as labels of shards are: the names of 0 … the largest. Else none.
+std::vector<std::string> names_by_value(const std::string& folder) {
+  int64_t largest = -1;
+  for (const auto& name : list_folder(folder, {}, "`test`").classes) {
+    const auto number = text::number_in<int64_t>(name);
+    if (!number || *number < 0 || *number >= kMostNumbers || std::to_string(*number) != name) return {};
+    largest = std::max(largest, *number);
+  }
+  std::vector<std::string> names;
+  for (int64_t number = 0; number <= largest; ++number) names.push_back(std::to_string(number));
+  return names;
+}
+
 }  // namespace
+
+int64_t side_of_images(const DataOptions& options) {
+  if (options.image_size != 0) return options.image_size;
+  const int64_t said = options.augment ? options.augment->crop_size : 0;
+  return said != 0 ? said : kUsualSize;
+}
 
 bool is_streamed(const std::string& dataset) {
   const auto names = set_names();
@@ -132,8 +151,9 @@ Dataset open_test_stream(const DataOptions& options, const Description& descript
     test.classes = classes;
     return test;
   }
-  return dataset_of(list_folder(options.test, description.classes, "`test`"), name_of(options.test),
-                    stream_options(options));
+  const auto& names = description.classes;
+  return dataset_of(list_folder(options.test, names.empty() ? names_by_value(options.test) : names, "`test`"),
+                    name_of(options.test), stream_options(options));
 }
 
 }  // namespace prunex::data

@@ -111,11 +111,22 @@ class TarReader {
   }
 
   std::optional<Header> next_header() {
-    if (at_ == size_) return std::nullopt;
+    if (at_ == size_) throw wrong("no end of a tar file: it is cut short, or was not closed");
     const Header header{bytes(at_, kBlock)};
-    if (header.is_end()) return std::nullopt;
+    if (header.is_end()) {
+      expect_nothing_behind();
+      return std::nullopt;
+    }
     if (!has_its_sum(header)) throw wrong("no tar header, or a damaged one");
     return header;
+  }
+
+  /// Behind the end are zeros, however many.
+  void expect_nothing_behind() {
+    for (; at_ < size_; at_ += kBlock) {
+      const Header block{bytes(at_, std::min(kBlock, size_ - at_))};
+      if (!block.is_end()) throw wrong("something behind the end of a tar file, such as another one: wanted one");
+    }
   }
 
   void take(const Header& header, int64_t size, std::vector<TarMember>& all) {

@@ -71,8 +71,7 @@ at::Tensor sums_over(const program::Program& program, const Weights& weights, co
   return at::cat({loss, correct}).cpu();
 }
 
-Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
-  const auto images = static_cast<double>(dataset.size());
+Score score_of(const at::Tensor& sums, double images) {
   const at::Tensor correct = sums.slice(0, 1);
   const auto* by_class = correct.const_data_ptr<double>();
   return {
@@ -82,16 +81,18 @@ Score score_of(const at::Tensor& sums, const data::Dataset& dataset) {
 }  // namespace
 
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
-  return score_of(sums_over(program, weights, dataset, 0, dataset.size()), dataset);
+  return score_of(sums_over(program, weights, dataset, 0, dataset.size()), static_cast<double>(dataset.size()));
 }
 
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
-               comm::Communicator& world) {
-  const int64_t begin = dataset.size() * world.rank() / world.size();
-  const int64_t end = dataset.size() * (world.rank() + 1) / world.size();
-  at::Tensor sums = sums_over(program, weights, dataset, begin, end);
+               comm::Communicator& world, comm::Communicator* owners) {
+  const comm::Communicator& sharing = owners != nullptr ? *owners : world;
+  const int64_t begin = dataset.size() * sharing.rank() / sharing.size();
+  const int64_t end = dataset.size() * (sharing.rank() + 1) / sharing.size();
+  const at::Tensor images = at::full({1}, end - begin, at::kDouble);
+  at::Tensor sums = at::cat({sums_over(program, weights, dataset, begin, end), images});
   world.all_reduce(sums);
-  return score_of(sums, dataset);
+  return score_of(sums.slice(0, 0, -1), sums[-1].item<double>());
 }
 
 namespace {
@@ -172,8 +173,8 @@ Weights Evaluator::product(const Weights& weights) const {
   return with_estimated_statistics(network_.program(), weights, calibration_, world());
 }
 
-Score Evaluator::score(const Weights& weights, const data::Dataset& dataset) const {
-  return evaluate(network_.program(), weights, dataset, world());
+Score Evaluator::score(const Weights& weights, const data::Dataset& dataset, bool of_node) const {
+  return evaluate(network_.program(), weights, dataset, world(), of_node ? ranks_.node.get() : nullptr);
 }
 
 }  // namespace prunex::train

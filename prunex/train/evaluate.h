@@ -22,9 +22,10 @@ struct Score {
 /// Over the whole set, by this process alone.
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
 
-/// Over the whole set, each rank of `world` taking its part; the same result on every rank.
+/// Over the whole set, each rank of `world` taking its part; the same result on every rank. `owners`: ranks of `world`
+/// that have this set, if others have other ones: then over all sets. Collective over both.
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
-               comm::Communicator& world);
+               comm::Communicator& world, comm::Communicator* owners = nullptr);
 
 inline constexpr int64_t kTimedImages = 128;  ///< in a batch, where nobody says how many
 
@@ -55,7 +56,8 @@ class Evaluator {
   /// The strategy's product, or other weights, with statistics of their own.
   Weights product(const strategies::Strategy& strategy) const { return product(strategy.product()); }
   Weights product(const Weights& weights) const;
-  Score score(const Weights& weights, const data::Dataset& dataset) const;
+  /// `of_node`: other nodes have other images.
+  Score score(const Weights& weights, const data::Dataset& dataset, bool of_node = false) const;
   const data::Dataset& calibration() const { return calibration_; }
   comm::Communicator& world() const { return *ranks_.world; }
 

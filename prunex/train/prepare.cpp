@@ -95,7 +95,7 @@ RunPreview check(const TrainOptions& options) {
                   .classes = data.train.classes,
                   .size = size_of(model.program.graph(), model.weights),
                   .training_images = run.training_images,
-                  .validation_images = data.validation.size(),
+                  .validation_images = data.validation.size() * (has_files_by_node(whole.data) ? whole.nodes : 1),
                   .test_images = data.test.size(),
                   .length = run.length,
                   .group_words = group_words(whole),

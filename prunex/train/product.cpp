@@ -15,8 +15,6 @@
 #include "prunex/program/pt2.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
-#include "prunex/train/device.h"
-#include "prunex/train/images/answers.h"
 
 namespace prunex::train {
 namespace {
@@ -129,13 +127,6 @@ Structure parse_structure(const std::string& text) {
 
 void write_structure(const std::string& directory, const Structure& structure) {
   io::write_file_atomically(directory + "/structure.json", structure_json(structure) + "\n");
-}
-
-double write_answers(const std::string& directory, const data::Dataset& test, const c10::Device& device) {
-  const auto shipped = on_device(read_product(directory), device);
-  const Answers answered = answers(shipped.program, shipped.weights, test);
-  io::write_file_atomically(directory + "/answers.json", answers_json(answered, test));
-  return answered.accuracy();
 }
 
 namespace {

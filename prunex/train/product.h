@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "prunex/data/dataset.h"
 #include "prunex/data/description.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/pruner.h"
@@ -24,10 +23,6 @@ program::Model read_product(const std::string& directory);
 
 /// Parameters, and multiply-accumulates of one image in convolutions and linear layers.
 prune::Size size_of(const program::Graph& graph, const Weights& weights);
-
-/// Writes DIR/answers.json: what DIR/model.pt2, computing on `device`, answers to the test images. Returns its
-/// accuracy.
-double write_answers(const std::string& directory, const data::Dataset& test, const c10::Device& device);
 
 struct Structure {
   std::string model;           ///< `model` of the original network: a built-in name or a file

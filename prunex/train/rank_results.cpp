@@ -11,6 +11,9 @@
 #include "prunex/comm/nccl/gpu.h"
 #include "prunex/io/files.h"
 #include "prunex/strategies/dictionaries.h"
+#include "prunex/train/device.h"
+#include "prunex/train/images/answers.h"
+#include "prunex/train/product.h"
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -132,7 +135,7 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
   scored_ = evaluator_.score(product, data_.test);
   metrics.accuracy = scored_->accuracy;
   if (data_.validation.size() == 0) return;
-  metrics.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
+  metrics.validation_accuracy = evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
   if (!pruning_.is_over(metrics.exchange)) return;
   if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
   summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
@@ -150,7 +153,7 @@ void RankTrainer::summarise() {
   }
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) {
-    summary_.validation_accuracy = evaluator_.score(product, data_.validation).accuracy;
+    summary_.validation_accuracy = evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
   }
   const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
   program::Model compact = network_.compact(product, cut);
@@ -171,17 +174,23 @@ void RankTrainer::summarise() {
   if (run_->writes()) io::write_file_atomically(run_->directory() + "/summary.json", to_json(summary_));
 }
 
-/// Writes the product and reads it back, as any user of it would: what is there now is evaluated.
+/// Writes the product and reads it back, as any user of it would: what is there now is evaluated, by the other ranks as
+/// they have it themselves.
 void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut) {
-  at::Tensor accuracy = at::zeros({1}, at::kDouble);
-  if (run_->writes()) {
+  const bool writes = run_->writes();
+  if (writes) {
     if (const auto problem = run_->problem(); !problem.empty()) throw std::runtime_error(problem);
     write_product(run_->directory(), compact, images_.description);
     write_structure(run_->directory(), {options_.model, input_shape(compact.program.graph()), cut});
-    accuracy.fill_(write_answers(run_->directory(), data_.test, ranks_.device));
   }
-  ranks_.world->broadcast(accuracy);
-  summary_.accuracy_compact = accuracy.item<double>();
+  const program::Model shipped = writes ? on_device(read_product(run_->directory()), ranks_.device) : compact;
+  const auto hash = [](const program::Model& model) { return hash_of(model.weights.params, model.weights.buffers); };
+  if (hash(shipped) != hash(compact)) {
+    throw std::runtime_error(run_->directory() + "/model.pt2: read back, it has other weights than were written");
+  }
+  const Answers answered = answers(shipped.program, shipped.weights, data_.test, *ranks_.world);
+  if (writes) io::write_file_atomically(run_->directory() + "/answers.json", answers_json(answered, data_.test));
+  summary_.accuracy_compact = answered.accuracy();
 }
 
 }  // namespace prunex::train

@@ -174,6 +174,32 @@ TEST_F(Folders, ReplaceWhatIsBrokenAndCountIt) {
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "each once";
 }
 
+/// Of images 0 to 7, the ants, a node has the last four, of which the last is broken.
+TEST_F(Folders, ReplaceWhatIsBrokenOfANodesOwnByItsOwn) {
+  write(scratch_ / "set/train/ant/7.jpg", "<html>");
+  Loader loader(load_datasets(options()).train, {.batch_size = 4}, {4, 5, 6, 7});
+  testing::internal::CaptureStderr();
+  const Batch batch = loader.batch(0, 0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("ant/7.jpg"));
+  EXPECT_EQ(batch.labels.max().item<int64_t>(), 0);
+}
+
+TEST_F(Folders, OfNumbersAreTestedInTheirOrderWhereANetworkHasNoNames) {
+  for (const char* name : {"10", "2", "9"}) add(name, 0, 1);
+  DataOptions alone = options();
+  alone.test = scratch_ / "set";
+  std::filesystem::remove_all(scratch_ / "set/train");
+  std::filesystem::remove_all(scratch_ / "set/val");
+  EXPECT_TRUE(std::get<0>(open_test_stream(alone, {}).labels.sort()).equal(at::tensor({2, 9, 10}, at::kLong)));
+  add("ant", 0, 1);
+  EXPECT_TRUE(std::get<0>(open_test_stream(alone, {}).labels.sort()).equal(at::tensor({0, 1, 2, 3}, at::kLong)));
+}
+
+TEST_F(Folders, WhoseNamesNoNetworkCanCarryAreRefused) {
+  add("train/z\xff", 0, 1);
+  refused(options(), "its name is not UTF-8");
+}
+
 TEST_F(Folders, DoNotWaitForTheWriterOfANamedPipe) {
   const std::string pipe = scratch_ / "set/train/ant/pipe.jpg";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

@@ -41,11 +41,19 @@ class ShardFiles : public testing::Test {
         tar += tar_member(key + ".jpg", image(4 * shard + i)) +
                tar_member(key + ".cls", std::to_string((shard + i) % 3) + "\n");
       }
-      write(fmt::format("s-{:02}.tar", shard), tar + std::string(1024, '\0'));
+      write_tar(fmt::format("s-{:02}.tar", shard), tar);
     }
   }
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(scratch_ / name, std::ios::binary) << bytes;
+  }
+  void write_tar(const std::string& name, const std::string& members) {
+    write(name, members + std::string(1024, '\0'));
+  }
+  /// With the time of its shard, as indices have it.
+  void write_index(const std::string& shard, const std::string& text) {
+    write(shard + ".index", text);
+    std::filesystem::last_write_time(scratch_ / (shard + ".index"), std::filesystem::last_write_time(scratch_ / shard));
   }
   std::string pattern() const { return scratch_ / "s-{00..02}.tar"; }
   void refused(const std::string& name, const std::string& reason) {
@@ -96,33 +104,35 @@ TEST_F(ShardFiles, RefuseAnIndexOfOtherShards) {
   refused("s-01.tar", "s-01.tar.index: not of the s-01.tar beside it: `prunex data index` makes it anew");
   std::ifstream file(scratch_ / "s-02.tar.index");
   std::string text((std::istreambuf_iterator<char>(file)), {});
-  write("s-02.tar.index", text + "9 99999999 0 key\n");
+  write_index("s-02.tar", text + "9 99999999 0 key\n");
   refused("s-02.tar", "damaged: '9 99999999 0 key'");
   const size_t head = text.find('\n') + 1, last = text.rfind('\n', text.size() - 2) + 1;
   for (const auto& part : {text + "9", text.substr(0, text.size() - 1), text.substr(0, last), text.substr(0, head),
                            text.substr(0, head - 1), text.substr(0, head - 2)}) {
-    write("s-02.tar.index", part);
+    write_index("s-02.tar", part);
     refused("s-02.tar", "cut short");
   }
 }
 
 // A label in the middle of a shard can change without its size and its ends.
-TEST_F(ShardFiles, AreReadThemselvesBesideAnIndexThatIsOlder) {
+TEST_F(ShardFiles, AreReadThemselvesBesideAnIndexOfAnotherTime) {
   const auto shard_with = [&](const std::string& label) {  // far from both ends
     const std::string ballast = tar_member("a.bin", std::string(100'000, ' '));
-    write("a.tar", ballast + tar_member("b.jpg", image(0)) + tar_member("b.cls", label) + ballast);
+    write_tar("a.tar", ballast + tar_member("b.jpg", image(0)) + tar_member("b.cls", label) + ballast);
   };
   shard_with("1");
   write_shard_indices(scratch_ / "a.tar", "");
   EXPECT_EQ(list_shards(scratch_ / "a.tar", "").labels.item<int64_t>(), 1);
   const auto then = std::filesystem::last_write_time(scratch_ / "a.tar");
   shard_with("2");
-  std::filesystem::last_write_time(scratch_ / "a.tar", then + std::chrono::hours(1));
-  EXPECT_EQ(list_shards(scratch_ / "a.tar", "").labels.item<int64_t>(), 2);
+  for (const int hours : {1, -1}) {  // or older, as a copy of what it was before
+    std::filesystem::last_write_time(scratch_ / "a.tar", then + std::chrono::hours(hours));
+    EXPECT_EQ(list_shards(scratch_ / "a.tar", "").labels.item<int64_t>(), 2);
+  }
 }
 
 TEST_F(ShardFiles, WithLineBreaksInTheirNamesGetNoIndex) {
-  write("a.tar", tar_member("b\nc.jpg", image(0)) + tar_member("b\nc.cls", "1"));
+  write_tar("a.tar", tar_member("b\nc.jpg", image(0)) + tar_member("b\nc.cls", "1"));
   EXPECT_EQ(list_shards(scratch_ / "a.tar", "").images->short_name(0), "b\nc");
   EXPECT_THAT([&] { write_shard_indices(scratch_ / "a.tar", "`IMAGES`"); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("a.tar: b\nc: a line break in the name")));
@@ -145,7 +155,7 @@ TEST_F(ShardFiles, AreTrainedOnLikeFolders) {
   options.test.clear();
   EXPECT_THAT([&] { load_datasets(options); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("wanted shards such as val-")));
-  write("more.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "3"));
+  write_tar("more.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "3"));
   options.test = scratch_ / "more.tar";
   EXPECT_THAT([&] { load_datasets(options); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("labels go up to 3, wanted up to 2")));
@@ -160,34 +170,40 @@ TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
   refused("b.tar", "no tar header, or a damaged one");
   write("c.tar", good.substr(0, 700));
   refused("c.tar", "the tar file is cut short, at byte 0");
-  write("d.tar", tar_member("a.jpg", image(0)));
+  write_tar("d.tar", tar_member("a.jpg", image(0)));
   refused("d.tar", "a has no label");
-  write("e.tar", tar_member("a.cls", "1"));
+  write_tar("e.tar", tar_member("a.cls", "1"));
   refused("e.tar", "a has no image");
-  write("f.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "cat"));
+  write_tar("f.tar", tar_member("a.jpg", image(0)) + tar_member("a.cls", "cat"));
   refused("f.tar", "a.cls: wanted a label");
-  write("g.tar", tar_member("README", "text"));
+  write_tar("g.tar", tar_member("README", "text"));
   refused("g.tar", "no samples in it");
   write("h.tar", "");
-  refused("h.tar", "no files in it");
+  refused("h.tar", "no end of a tar file");
+  write_tar("i.tar", "");
+  refused("i.tar", "no files in it");
+  write("j.tar", good);  // between members, where nothing looks damaged
+  refused("j.tar", "no end of a tar file: it is cut short, or was not closed");
+  write_tar("k.tar", good + std::string(1024, '\0') + good);
+  refused("k.tar", "something behind the end of a tar file");
 }
 
 TEST_F(ShardFiles, OfKeysThatHoldSeveralSamplesAreRefused) {
   const std::string one = tar_member("a.jpg", image(0)), label = tar_member("a.cls", "1");
-  write("a.tar", one + label + one + label);
+  write_tar("a.tar", one + label + one + label);
   refused("a.tar", "a.jpg: a second image of key a, wanted one");
-  write("b.tar", one + label + label);
+  write_tar("b.tar", one + label + label);
   refused("b.tar", "a.cls: a second label of key a, wanted one");
   const std::string dotted = tar_member("d/n.5.jpg", image(0)) + tar_member("d/n.5.cls", "1");
-  write("c.tar", one + label + dotted);
+  write_tar("c.tar", one + label + dotted);
   refused("c.tar", "d/n.5.jpg: got the extension .5.jpg, all behind the name's first dot, wanted .jpg");
-  write("d.tar", tar_member("d/n.jpg", image(0)) + tar_member("d/n.cls", "1") + dotted);
+  write_tar("d.tar", tar_member("d/n.jpg", image(0)) + tar_member("d/n.cls", "1") + dotted);
   refused("d.tar", "d/n.5.jpg: got the extension .5.jpg");
 }
 
 TEST_F(ShardFiles, MayHoldFurtherImagesOfASample) {
-  write("a.tar", tar_member("._a.jpg", "") + tar_member("a.mask.png", "") + tar_member("a.jpg", image(0)) +
-                     tar_member("a.cls", "1"));
+  write_tar("a.tar", tar_member("._a.jpg", "") + tar_member("a.mask.png", "") + tar_member("a.jpg", image(0)) +
+                         tar_member("a.cls", "1"));
   const Listing listing = list_shards(scratch_ / "a.tar", "");
   EXPECT_EQ(listing.images->size(), 1);
   EXPECT_EQ(listing.images->read(0), image(0));
@@ -201,18 +217,18 @@ TEST_F(ShardFiles, OfPaxHeadersAreReadByTheirLengths) {
   };
   const std::string named =
       record("comment=a path=wrong.jpg\n17 path=wrong") + record("path=a size=3.jpg") + record("mtime=1700000000.5");
-  write("a.tar",
-        tar_member("PaxHeader", named, 'x') + tar_member("short.jpg", image(0)) + tar_member("a size=3.cls", "1"));
+  write_tar("a.tar",
+            tar_member("PaxHeader", named, 'x') + tar_member("short.jpg", image(0)) + tar_member("a size=3.cls", "1"));
   const Listing listing = list_shards(scratch_ / "a.tar", "");
   EXPECT_EQ(listing.images->size(), 1);
   EXPECT_EQ(listing.images->short_name(0), "a size=3");
   EXPECT_EQ(listing.images->read(0), image(0));
-  write("a.tar", tar_member("PaxHeader", record("size=99999999999"), 'x') + tar_member("b.jpg", image(0)));
+  write_tar("a.tar", tar_member("PaxHeader", record("size=99999999999"), 'x') + tar_member("b.jpg", image(0)));
   refused("a.tar", "a member of more than 8 GiB");
 }
 
 TEST_F(ShardFiles, WithMoreClassesThanImagesAreRefused) {
-  write("a.tar", tar_member("b.jpg", image(0)) + tar_member("b.cls", "16777215"));
+  write_tar("a.tar", tar_member("b.jpg", image(0)) + tar_member("b.cls", "16777215"));
   DataOptions options;
   options.dataset = options.test = scratch_ / "a.tar";
   EXPECT_THAT(

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "prunex/comm/connect.h"
 #include "prunex/program/builder.h"
 #include "prunex/train/evaluate.h"
 #include "small_network.h"
@@ -28,7 +29,8 @@ TEST(Answers, MayBeOutputsThatAreNoClasses) {
   const auto images = noise_images(300);
   const auto all = answers(model.program, model.weights, images);
   EXPECT_EQ(all.accuracy(), 0);
-  EXPECT_EQ(all.counts.select(1, 6).sum().item<int64_t>(), 300);
+  for (const auto& [pair, count] : all.counts) EXPECT_EQ(pair.second, 6);
+  EXPECT_EQ(all.images(), 300);
   const auto json = nlohmann::json::parse(answers_json(all, images));
   EXPECT_EQ(json.at("classes").size(), 7);
   EXPECT_EQ(json.at("classes").back(), "6");
@@ -41,19 +43,19 @@ TEST(Answers, CountWhatEveryImageIsTakenFor) {
   images.classes = 7;
   const at::Tensor logits =
       model.program.run({normalised(images, 0, 300)}, model.weights, program::Mode::kEval).front();
-  at::Tensor counts = at::zeros({7, 7}, at::kLong);
+  std::map<std::pair<int64_t, int64_t>, int64_t> counts;
   int64_t in_top_5 = 0, wrong = 0;
   double worst = 0;
   for (int64_t i = 0; i < 300; ++i) {
     const auto label = images.labels[i].item<int64_t>(), answer = logits[i].argmax().item<int64_t>();
-    counts[label][answer] += 1;
+    ++counts[{label, answer}];
     if (logits[i].gt(logits[i][label]).sum().item<int64_t>() < 5) ++in_top_5;
     if (answer == label) continue;
     ++wrong;
     worst = std::max(worst, at::softmax(logits[i], 0)[answer].item<double>());
   }
   const Answers all = answers(model.program, model.weights, images, 1000);
-  EXPECT_TRUE(at::equal(all.counts, counts));
+  EXPECT_EQ(all.counts, counts);
   EXPECT_EQ(all.images(), 300);
   EXPECT_EQ(all.in_top_5, in_top_5);
   EXPECT_LT(all.in_top_5, 300);
@@ -80,11 +82,37 @@ TEST(Answers, AgreeWithTheScore) {
   EXPECT_EQ(all.top_5(), 1);  // of five classes
 }
 
+TEST(Answers, OfAllRanksTogetherAreThoseOfOne) {
+  const auto model = small_network();
+  const auto images = noise_images(270);
+  const Answers alone = answers(model.program, model.weights, images);
+  comm::run_ranks(1, 3, [&](comm::Hierarchy& ranks) {
+    const Answers all = answers(model.program, model.weights, images, *ranks.world);
+    EXPECT_EQ(all.counts, alone.counts);
+    EXPECT_EQ(all.in_top_5, alone.in_top_5);
+    EXPECT_EQ(all.outputs, alone.outputs);
+    EXPECT_NEAR(all.loss, alone.loss, 1e-6);
+    ASSERT_EQ(all.mistakes.size(), alone.mistakes.size());
+    for (size_t i = 0; i < all.mistakes.size(); ++i) {
+      EXPECT_EQ(all.mistakes[i].image, alone.mistakes[i].image);
+      EXPECT_EQ(all.mistakes[i].png, alone.mistakes[i].png);
+    }
+  });
+}
+
+/// A table of all pairs would take 80 GB.
+TEST(Answers, OfManyClassesTakeNoTableOfAllPairs) {
+  const auto model = small_network();
+  auto images = noise_images(8);
+  images.classes = 100'000;
+  const Answers all = answers(model.program, model.weights, images);
+  EXPECT_EQ(all.images(), 8);
+  EXPECT_EQ(all.outputs, 100'000);
+}
+
 TEST(Answers, AreWrittenWithoutEmptyPairs) {
   data::Dataset images{.name = "two", .classes = 2, .class_names = {"cat", "dog"}};
-  Answers all{.loss = 0.5, .counts = at::zeros({2, 2}, at::kLong), .in_top_5 = 4};
-  all.counts[0][0] = 3;
-  all.counts[1][0] = 1;
+  Answers all{.loss = 0.5, .counts = {{{0, 0}, 3}, {{1, 0}, 1}}, .outputs = 2, .in_top_5 = 4};
   all.mistakes = {{.image = 9, .label = 1, .answer = 0, .confidence = 0.75}};
   EXPECT_EQ(nlohmann::json::parse(answers_json(all, images)),
             nlohmann::json::parse(R"({"images": 4, "accuracy": 0.75, "loss": 0.5, "classes": ["cat", "dog"],

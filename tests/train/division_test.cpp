@@ -9,6 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "prunex/io/safetensors.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/trainer.h"
@@ -214,6 +215,56 @@ TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
     EXPECT_EQ(own.division.class_counts, counts);
     EXPECT_EQ(own.images.sets.train.labels.max().item<int64_t>(), ranks.layout.rank == 0 ? 1 : 2);
   });
+}
+
+/// Labels 0 and 1 on node 0, 0 to 4 on node 1 and to test on.
+TEST(ImageFilesByNode, HaveAsManyClassesAsAnyNodeHas) {
+  const tests::Scratch scratch;
+  const auto file = [&](const std::string& name, int64_t classes) {
+    TensorDict tensors;
+    tensors.insert("images", at::full({20, 3, 8, 8}, 100, at::kByte));
+    tensors.insert("labels", at::arange(20, at::kLong).remainder(classes));
+    io::write_safetensors(scratch / name, tensors, {});
+  };
+  file("0.safetensors", 2);
+  file("1.safetensors", 5);
+  file("test.safetensors", 5);
+  TrainOptions options;
+  options.data.dataset = scratch / "{node}.safetensors";
+  options.data.test = scratch / "test.safetensors";
+  options.nodes = 2;
+  options.batch_size = 4;
+  const std::vector<std::vector<int64_t>> counts{{10, 10, 0, 0, 0}, {4, 4, 4, 4, 4}};
+  EXPECT_EQ(load_by_node(options, std::nullopt, nullptr).division.class_counts, counts);
+  comm::run_ranks(comm::Layout::even(2, 1), [&](comm::Hierarchy& ranks) {
+    const NodeFiles own = load_by_node(options, std::nullopt, &ranks);
+    EXPECT_EQ(own.division.class_counts, counts);
+    EXPECT_EQ(own.images.sets.train.classes, 5);
+    EXPECT_EQ(own.images.sets.test.classes, 5);
+  });
+  file("test.safetensors", 6);
+  EXPECT_THAT([&] { load_by_node(options, std::nullopt, nullptr); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("labels of the test images go up to 5, those that nodes train on to 4")));
+}
+
+/// Two ranks of node 0 share its 30, the one of node 1 has 20.
+TEST_F(FilesByNode, ScoreTheHeldOutImagesOfAllNodes) {
+  const auto model = small_network();
+  const std::vector<data::Dataset> sets{noise_images(30), noise_images(20)};
+  double right = 0;
+  for (const auto& set : sets) {
+    right += evaluate(model.program, model.weights, set).accuracy * static_cast<double>(set.size());
+  }
+  comm::run_ranks(comm::Layout{.node_sizes = {2, 1}}, [&](comm::Hierarchy& ranks) {
+    const auto& own = sets[static_cast<size_t>(ranks.layout.node())];
+    const Score all = evaluate(model.program, model.weights, own, *ranks.world, ranks.node.get());
+    EXPECT_NEAR(all.accuracy, right / 50, 1e-12);
+  });
+  options_.partition = {};
+  options_.data.validation = 20;
+  options_.data.data_dir = scratch_ / "{node}";
+  EXPECT_EQ(check(options_).validation_images, 40);
 }
 
 TEST_F(FilesByNode, AreRefusedWhereNodesDoNotFitTogether) {

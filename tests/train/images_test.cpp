@@ -126,6 +126,24 @@ TEST(LoadImages, CountLabelsByTheNamesOfTheNetworkWhereItKnowsThem) {
               testing::Contains("warning: net.pt2 knows the classes ant and wasp; set has ant and bee"));
 }
 
+TEST(LoadImages, AreResizedAsTheNetworkSaysUnlessTheOptionsDo) {
+  const tests::Scratch scratch;
+  images_in(scratch / "set", "0.jpg");
+  data::DataOptions options;
+  options.dataset = scratch / "set";
+  options.image_size = 32;
+  Carried carried{kNumbers, "net.pt2"};
+  const auto resize = [&] { return load_images(options, carried).description.resize; };
+  EXPECT_EQ(resize(), 36);
+  carried.description.resize = 34;
+  EXPECT_EQ(resize(), 34);
+  options.resize = 40;
+  EXPECT_EQ(resize(), 40);
+  options.resize = 0;
+  carried.description.resize = 16;  // of smaller images
+  EXPECT_EQ(resize(), 36);
+}
+
 class RememberedImages : public testing::Test {
  protected:
   static void expect_refused(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {

@@ -57,6 +57,14 @@ data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
   train::RunImages images;
   if (alone) {
     images.sets.test = test_file(command.data, carried, command.model);
+    const auto& names = images.sets.test.class_names;
+    const bool by_order = !names.empty() && names != data::names_or_numbers({}, images.sets.test.classes);
+    if (by_order && carried->description.classes.empty()) {
+      images.remarks.push_back(
+          fmt::format("warning: {} does not name its classes: the folders of {} are taken for its outputs in the order "
+                      "of their names",
+                      command.model, command.data.test));
+    }
   } else {
     images = train::load_images(command.data, carried);
   }

@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "prunex/data/decode.h"
 #include "prunex/data/description.h"
@@ -76,14 +78,73 @@ void show(Mistake& mistake, const data::Dataset& dataset, const data::Pixels& pi
   mistake.file = dataset.streamed.stream->images().short_name(dataset.streamed.number_of(taken));
 }
 
+void keep_worst(std::vector<Mistake>& mistakes, int64_t most) {
+  std::sort(mistakes.begin(), mistakes.end(), is_worse);
+  mistakes.resize(std::min(mistakes.size(), static_cast<size_t>(most)));
+}
+
+/// Of images begin … end - 1: the loss as a sum, mistakes not shown yet.
+Answers sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset, int64_t begin,
+                  int64_t end, int64_t most) {
+  at::NoGradGuard no_grad;
+  const auto device = device_of(weights);
+  Answers sums;
+  for (int64_t first = begin; first < end; first += kAnswerBatch) {
+    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, end));
+    const at::Tensor logits =
+        program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu();
+    sums.outputs = std::max(dataset.classes, logits.size(1));
+    const at::Tensor answered = logits.argmax(1);
+    const auto answer = answered.accessor<int64_t, 1>(), label = batch.labels.accessor<int64_t, 1>();
+    for (int64_t i = 0; i < label.size(0); ++i) ++sums.counts[{label[i], answer[i]}];
+    sums.loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
+    sums.in_top_5 += among_largest(logits, batch.labels);
+    add_mistakes(sums.mistakes, logits, batch.labels, first);
+    keep_worst(sums.mistakes, most);
+  }
+  return sums;
+}
+
+void finish(Answers& sums, const data::Dataset& dataset) {
+  const data::Pixels pixels(dataset);
+  for (auto& mistake : sums.mistakes) show(mistake, dataset, pixels);
+  sums.loss /= static_cast<double>(dataset.size());
+}
+
+std::string to_bytes(const Answers& sums) {
+  nlohmann::json counts = nlohmann::json::array(), mistakes = nlohmann::json::array();
+  for (const auto& [pair, count] : sums.counts) counts.push_back({pair.first, pair.second, count});
+  for (const auto& one : sums.mistakes) mistakes.push_back({one.image, one.label, one.answer, one.confidence});
+  return nlohmann::json{{"loss", sums.loss},
+                        {"outputs", sums.outputs},
+                        {"in_top_5", sums.in_top_5},
+                        {"counts", counts},
+                        {"mistakes", mistakes}}
+      .dump();
+}
+
+void add(Answers& all, const std::string& part) {
+  const auto json = nlohmann::json::parse(part);
+  all.loss += json.at("loss").get<double>();
+  all.outputs = std::max(all.outputs, json.at("outputs").get<int64_t>());
+  all.in_top_5 += json.at("in_top_5").get<int64_t>();
+  for (const auto& [label, answer, count] : json.at("counts").get<std::vector<std::array<int64_t, 3>>>()) {
+    all.counts[{label, answer}] += count;
+  }
+  for (const auto& one : json.at("mistakes")) all.mistakes.push_back({one.at(0), one.at(1), one.at(2), one.at(3)});
+}
+
 }  // namespace
 
 int64_t Answers::images() const {
-  return counts.sum().item<int64_t>();
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0},
+                         [](int64_t sum, const auto& count) { return sum + count.second; });
 }
 
 double Answers::accuracy() const {
-  return counts.diagonal().sum().item<double>() / static_cast<double>(images());
+  int64_t right = 0;
+  for (const auto& [pair, count] : counts) right += pair.first == pair.second ? count : 0;
+  return static_cast<double>(right) / static_cast<double>(images());
 }
 
 double Answers::top_5() const {
@@ -91,48 +152,33 @@ double Answers::top_5() const {
 }
 
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset, int64_t most) {
-  at::NoGradGuard no_grad;
-  const auto device = device_of(weights);
-  int64_t answers = dataset.classes;
+  Answers all = sums_over(program, weights, dataset, 0, dataset.size(), most);
+  finish(all, dataset);
+  return all;
+}
+
+Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                comm::Communicator& world) {
+  const int64_t begin = dataset.size() * world.rank() / world.size();
+  const int64_t end = dataset.size() * (world.rank() + 1) / world.size();
+  const Answers own = sums_over(program, weights, dataset, begin, end, kMostMistakes);
   Answers all;
-  for (int64_t first = 0; first < dataset.size(); first += kAnswerBatch) {
-    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, dataset.size()));
-    const at::Tensor logits =
-        program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu();
-    if (!all.counts.defined()) {
-      answers = std::max(answers, logits.size(1));
-      all.counts = at::zeros({answers * answers}, at::kLong);
-    }
-    all.counts += at::bincount(batch.labels * answers + logits.argmax(1), {}, all.counts.numel());
-    all.loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
-    all.in_top_5 += among_largest(logits, batch.labels);
-    add_mistakes(all.mistakes, logits, batch.labels, first);
-    std::sort(all.mistakes.begin(), all.mistakes.end(), is_worse);
-    all.mistakes.resize(std::min(all.mistakes.size(), static_cast<size_t>(most)));
-  }
-  const data::Pixels pixels(dataset);
-  for (auto& mistake : all.mistakes) show(mistake, dataset, pixels);
-  all.loss /= static_cast<double>(dataset.size());
-  all.counts = all.counts.view({answers, answers});
+  for (const auto& part : comm::gather_texts(world, to_bytes(own))) add(all, part);
+  keep_worst(all.mistakes, kMostMistakes);
+  finish(all, dataset);
   return all;
 }
 
 std::string answers_json(const Answers& answers, const data::Dataset& dataset) {
   nlohmann::ordered_json json{{"images", answers.images()}, {"accuracy", answers.accuracy()}, {"loss", answers.loss}};
   if (dataset.classes > kTopAnswers) json["top_5"] = answers.top_5();
-  const int64_t outputs = answers.counts.size(0);
   auto names = data::names_or_numbers(dataset.class_names, dataset.classes);
-  for (auto output = static_cast<int64_t>(names.size()); output < outputs; ++output) {
+  for (auto output = static_cast<int64_t>(names.size()); output < answers.outputs; ++output) {
     names.push_back(std::to_string(output));
   }
   json["classes"] = std::move(names);
   json["counts"] = nlohmann::ordered_json::array();
-  const auto counts = answers.counts.accessor<int64_t, 2>();
-  for (int64_t label = 0; label < outputs; ++label) {
-    for (int64_t answer = 0; answer < outputs; ++answer) {
-      if (counts[label][answer] > 0) json["counts"].push_back({label, answer, counts[label][answer]});
-    }
-  }
+  for (const auto& [pair, count] : answers.counts) json["counts"].push_back({pair.first, pair.second, count});
   json["mistakes"] = nlohmann::ordered_json::array();
   for (const auto& mistake : answers.mistakes) {
     nlohmann::ordered_json one{{"image", mistake.image},

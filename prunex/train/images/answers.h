@@ -1,12 +1,13 @@
 // What a network answers to every image of a set, for looking at.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "prunex/comm/communicator.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/tensors.h"
@@ -26,8 +27,9 @@ struct Mistake {
 };
 
 struct Answers {
-  double loss = 0;                ///< mean cross-entropy
-  at::Tensor counts;              ///< square, int64: images by label and by answer, which may be no class of the set
+  double loss = 0;                                        ///< mean cross-entropy
+  std::map<std::pair<int64_t, int64_t>, int64_t> counts;  ///< images by {label, answer}, where there are some
+  int64_t outputs = 0;            ///< classes of the set, or logits of the network if these are more
   int64_t in_top_5 = 0;           ///< images whose label is among the five largest logits
   std::vector<Mistake> mistakes;  ///< the most confident ones, the worst first
 
@@ -36,9 +38,15 @@ struct Answers {
   double top_5() const;
 };
 
+inline constexpr int64_t kMostMistakes = 24;
+
 /// Over the whole set, by this process alone; `most`: mistakes to keep.
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
-                int64_t most = 24);
+                int64_t most = kMostMistakes);
+
+/// The same, each rank of `world` taking its part; the same result on every rank. Collective.
+Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                comm::Communicator& world);
 
 /// {"images", "accuracy", "loss", "top_5", "classes": [names], "counts": [[label, answer, images], …], "mistakes":
 /// [{"image", "label", "answer", "confidence", "file", "png"}]}: what is empty is left out, top_5 where there are no

@@ -99,15 +99,25 @@ void expect_remembered_images(const data::Dataset& training, std::optional<int> 
                   training.name));
 }
 
+namespace {
+
+/// What the network that is given says, unless that is smaller than images are.
+int64_t resize_of(const data::DataOptions& options, const std::optional<Carried>& carried) {
+  const int64_t resize = carried ? carried->description.resize : 0;
+  return options.resize == 0 && resize >= data::side_of_images(options) ? resize : options.resize;
+}
+
+}  // namespace
+
 void complete_sizes(data::DataOptions& options, const program::Graph& graph, const std::optional<Carried>& carried) {
   const bool augment_says = options.augment && options.augment->crop_size > 0;
   if (options.image_size == 0 && !augment_says) options.image_size = image_size_of(graph);
-  const int64_t resize = carried ? carried->description.resize : 0;
-  if (options.resize == 0 && resize >= options.image_size) options.resize = resize;
+  options.resize = resize_of(options, carried);
 }
 
-RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried,
+RunImages load_images(data::DataOptions options, const std::optional<Carried>& carried,
                       const std::vector<std::string>& classes) {
+  options.resize = resize_of(options, carried);
   const auto& known = classes.empty() && carried ? carried->description.classes : classes;
   RunImages images{.sets = data::load_datasets(options, known), .description = {}, .remarks = {}};
   auto& [train, validation, test] = images.sets;

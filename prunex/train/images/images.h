@@ -35,9 +35,10 @@ struct RunImages {
   std::vector<std::string> remarks;  ///< that the set's own numbers, or other classes, are not those of the network
 };
 
-/// The images that the options name: normalised by what `carried` says, else by the numbers of the data set. Labels of
-/// a folder are numbers of `classes`, or else of those that `carried` names, if these have all of its own.
-RunImages load_images(const data::DataOptions& options, const std::optional<Carried>& carried,
+/// The images that the options name: resized and normalised by what `carried` says, else by the options and the numbers
+/// of the data set. Labels of a folder are numbers of `classes`, or else of those that `carried` names, if these have
+/// all of its own.
+RunImages load_images(data::DataOptions options, const std::optional<Carried>& carried,
                       const std::vector<std::string>& classes = {});
 
 // Folders and shards may be others on another rank, or when a run goes on: then batches would be others, too. Sets in

@@ -24,6 +24,7 @@ std::string with_node(std::string text, int node) {
 
 data::DataOptions options_of(data::DataOptions options, int node) {
   for (std::string* name : {&options.data_dir, &options.dataset, &options.test}) *name = with_node(*name, node);
+  options.is_share = true;
   return options;
 }
 
@@ -38,12 +39,12 @@ int64_t checksum(const data::Dataset& dataset) {
   return static_cast<int64_t>(sum);
 }
 
-enum Fact { kChannels, kHeight, kWidth, kClasses, kTestImages, kTestSum };
+enum Fact { kChannels, kHeight, kWidth, kClasses, kTestClasses, kTestImages, kTestSum };
 using SetNumbers = std::vector<int64_t>;
 
 SetNumbers numbers_of(const data::Datasets& sets) {
   const auto shape = sets.train.image_shape();
-  return {shape[0], shape[1], shape[2], sets.train.classes, sets.test.size(), checksum(sets.test)};
+  return {shape[0], shape[1], shape[2], sets.train.classes, sets.test.classes, sets.test.size(), checksum(sets.test)};
 }
 
 std::string where_of(const data::DataOptions& options) {
@@ -68,17 +69,23 @@ void expect_alike(const std::vector<SetNumbers>& nodes, const data::DataOptions&
   }
 }
 
+/// Throws std::invalid_argument for images to test on whose class no node has.
+int64_t classes_of_all(const std::vector<SetNumbers>& nodes, const data::DataOptions& options) {
+  int64_t most = 0, tested = 0;
+  for (const SetNumbers& facts : nodes) {
+    most = std::max(most, facts[kClasses]);
+    tested = std::max(tested, facts[kTestClasses]);
+  }
+  if (tested <= most) return most;
+  throw std::invalid_argument(fmt::format("{}: labels of the test images go up to {}, those that nodes train on to {}",
+                                          where_of(options), tested - 1, most - 1));
+}
+
 /// What one node has, padded to the classes of all.
 std::vector<int64_t> counts_of(const data::Dataset& training, int64_t classes) {
   auto counts = data::class_counts(training);
   counts.resize(static_cast<size_t>(classes));
   return counts;
-}
-
-int64_t most_classes(const std::vector<SetNumbers>& nodes) {
-  int64_t most = 0;
-  for (const SetNumbers& facts : nodes) most = std::max(most, facts[kClasses]);
-  return most;
 }
 
 /// Rows of all ranks -> those of the first rank of every node.
@@ -147,8 +154,9 @@ NodeFiles load_over_ranks(const TrainOptions& options, const std::optional<Carri
   std::vector<double> mean = files.images.sets.train.mean, std = files.images.sets.train.std;
   broadcast(mean, *ranks.world);
   broadcast(std, *ranks.world);
-  adopt(files.images, most_classes(facts), mean, std);
-  files.division.class_counts = gather_by_node(counts_of(files.images.sets.train, most_classes(facts)), ranks);
+  const int64_t classes = classes_of_all(facts, options.data);
+  adopt(files.images, classes, mean, std);
+  files.division.class_counts = gather_by_node(counts_of(files.images.sets.train, classes), ranks);
   return files;
 }
 
@@ -167,8 +175,9 @@ NodeFiles load_all(const TrainOptions& options, const std::optional<Carried>& ca
   }
   expect_alike(facts, options.data);
   const auto mean = files.images.sets.train.mean, std = files.images.sets.train.std;
-  adopt(files.images, most_classes(facts), mean, std);
-  for (auto& counts : files.division.class_counts) counts.resize(static_cast<size_t>(most_classes(facts)));
+  const int64_t classes = classes_of_all(facts, options.data);
+  adopt(files.images, classes, mean, std);
+  for (auto& counts : files.division.class_counts) counts.resize(static_cast<size_t>(classes));
   return files;
 }
 

@@ -219,9 +219,10 @@ void describe_streams(OptionList& list, data::DataOptions& data, ImageUse use) {
   list.add("image-size", number(data.image_size, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
            "side of the images; 0: what `augment` or, of prunex eval and prune, the model says, else 224",
            {streamed, size_is_open});
-  list.add("resize", number(data.resize, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
-           "shorter side of tested images, before their middle is cut out; 0: 8/7 of the size, 256 for 224",
-           {streamed});
+  list.add(
+      "resize", number(data.resize, text::Range{.least = 1, .most = 1 << 14, .or_zero = true}),
+      "shorter side of tested images, before their middle is cut out; 0: what the model says, else 8/7 of the size",
+      {streamed});
   list.add("data-threads", number(data.data_threads, between(1, kMostThreads)), "threads per rank that decode images",
            {streamed})
       .circumstance();
