@@ -78,3 +78,15 @@ def expect_same_tensors(was: tuple[dict[str, Tensor], dict[str, Tensor]],
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise ValueError(f"`model`: {name} is {new.dtype} {list(new.shape)}, it was {old.dtype} {list(old.shape)} "
                              "when the strategy was made")
+
+
+def moved(was: dict[str, Tensor], now: dict[str, Tensor]) -> str | None:
+    """The first one, of those in both, whose numbers lie in another order than before."""
+    return next((name for name, old in was.items()
+                 if name in now and old.shape == now[name].shape and old.stride() != now[name].stride()), None)
+
+
+def expect_same_layout(was: dict[str, Tensor], now: dict[str, Tensor]) -> None:
+    if (name := moved(was, now)) is not None:
+        raise ValueError(f"`model`: {name} lies otherwise in memory than when the loop began, which masks do not "
+                         "follow; wanted module.to(memory_format=…) before it")

@@ -51,6 +51,9 @@ def expect_exchangeable(model: nn.Module) -> None:
     for name, tensor in (params | saved).items():
         if _repeats(tensor):
             raise ValueError(f"`model`: {name} is an expanded view, wanted a tensor of its own: clone() it")
+        if not _lies_in_rows(tensor):
+            raise ValueError(f"`model`: {name} is a transposed or sliced view, wanted rows behind each other in "
+                             "memory: contiguous()")
 
 
 def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
@@ -59,6 +62,10 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bo
         raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
     if whole:
         expect_followable(optimizer)
+        for name, module in model.named_modules():
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+                raise ValueError(f"`model`: {name or 'it'} has sparse gradients, which masks and pulls do not reach; "
+                                 "wanted sparse=False")
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
     own = trained(model)
     others = [name for name, p in own.items() if id(p) not in moved]
@@ -83,7 +90,9 @@ def expect_followable(optimizer: torch.optim.Optimizer) -> None:
 
 def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """Of the parameters that the optimizer moves, by name."""
-    rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+    rates: dict[int, float] = {}
+    for group in optimizer.param_groups:
+        rates |= dict.fromkeys(map(id, group["params"]), float(group["lr"]))  # which may be read from a GPU
     return {name: rates.get(id(p), 0.0) for name, p in trained(model).items()}
 
 
@@ -114,10 +123,15 @@ def copy_weights(model: nn.Module, params: dict[str, Tensor], values: dict[str, 
 
 @contextlib.contextmanager
 def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """And in the arithmetic of its weights, also within torch.autocast."""
     modes = {module: module.training for module in model.modules()}
+    devices = {"cpu"} | {p.device.type for p in model.parameters()}
     model.train(training)
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            for device in devices & {"cpu", "cuda"}:
+                stack.enter_context(torch.autocast(device, enabled=False))
+            yield
     finally:
         for module, before in modes.items():
             module.training = before
@@ -158,7 +172,7 @@ def stirred(model: nn.Module) -> dict[str, Tensor]:
     for name, p in model.named_parameters():
         if not p.is_floating_point():
             continue
-        random = torch.randn(p.shape, generator=generator)
+        random = torch.randn(p.shape, generator=generator, device="cpu")
         values[id(p)] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
     for name, b in model.named_buffers():
         if name.endswith(("running_mean", "running_var")):
@@ -172,6 +186,17 @@ def cut_values(model: nn.Module, removed: library.Cut, values: Mapping[str, Tens
     lost = {id(tensors[name]): name for name in removed.kept() if name in tensors}
     return {name: removed.apply(lost[id(tensors[name])], value) if id(tensors[name]) in lost else value
             for name, value in values.items()}
+
+
+def _lies_in_rows(tensor: Tensor) -> bool:
+    """Whether its numbers lie without gaps, those of a row, of dimension 0, together: also in channels_last."""
+    spans = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1)
+    expected = 1
+    for stride, size in spans:
+        if stride != expected:
+            return False
+        expected *= size
+    return tensor.numel() == 0 or tensor.dim() == 0 or tensor.shape[0] == 1 or tensor.stride(0) == spans[-1][0]
 
 
 def _repeats(tensor: Tensor) -> bool:
@@ -220,7 +245,7 @@ def like(values: Any) -> Any:
     def other(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
-        return torch.randn(value.shape, generator=generator).to(value)
+        return torch.randn(value.shape, generator=generator, device="cpu").to(value)
 
     return torch.utils._pytree.tree_map(other, values)
 
@@ -232,7 +257,8 @@ def expect_close(got: list[Tensor], want: list[Tensor]) -> None:
     for a, b in zip(got, want):
         if a.shape != b.shape:
             raise Differs(f"an output of {list(a.shape)} instead of {list(b.shape)}")
-        share = {torch.bfloat16: 3e-2, torch.float16: 5e-3}.get(a.dtype, 1e-3)
+        rounds = a.dtype == torch.float32 and a.is_cuda  # to TF32, as convolutions do unless told otherwise
+        share = 3e-2 if rounds else {torch.bfloat16: 3e-2, torch.float16: 5e-3}.get(a.dtype, 1e-3)
         a, b = a.cpu().float(), b.cpu().float()
         scale = float(b.nan_to_num().abs().max()) if b.numel() > 0 else 0.0
         if not torch.allclose(a, b, rtol=share, atol=share * scale, equal_nan=True):

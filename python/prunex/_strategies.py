@@ -117,6 +117,7 @@ class _Strategy:
         self._ranks = _ranks.join(process_group, ranks_per_node, timeout)
         self._make: Callable[[], library.Strategy] | None = self._maker(program)  # until the loop begins
         self._strategy = self._make()
+        self._expect_channels()
         self._overlap = int(self._options.get("overlap", 0))
         _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
@@ -136,6 +137,15 @@ class _Strategy:
         if has_example and self.total_steps is None and ({"prune_end", "freeze_after"} - self._options.keys()):
             raise ValueError("`total_steps`: got none; masks want it, or `prune_end` and `freeze_after`")
         return wanted
+
+    def _expect_channels(self) -> None:
+        if not self._has_masks or self._strategy.masks():
+            return
+        none = (f"`groups`: got {self._options.get('groups', 'auto')}, in which {type(self.model).__name__} has no "
+                "channels that can go")
+        if self._pulls:
+            raise ValueError(f"{none}, so ADMM has nothing to agree on; prunex.groups(model, example) says why")
+        warnings.warn(f"{none}: nothing is masked; prunex.groups(model, example) says why", stacklevel=3)
 
     def _pull_of(self, learning_rate: float | Callable[[int], float] | None) -> _pull.Pull | None:
         if not self._pulls and learning_rate is not None:
@@ -182,8 +192,9 @@ class _Strategy:
         self._outside.remove()
         _in_context[self.optimizer] = type(self).__name__
         self._entered = True
-        self._handles = [self.optimizer.register_step_pre_hook(self._before_step),
-                         self.optimizer.register_step_post_hook(lambda *_: self._after_update())]
+        # a compiled step calls them, but does not trace into them
+        before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_update()))
+        self._handles = [self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)]
         return self
 
     def _begin(self) -> None:
@@ -196,6 +207,7 @@ class _Strategy:
             buffers = {}  # statistics may have been estimated anew
         own, own_buffers = _modules.weights(self.model)
         changed = not _are_equal(own, params) or not _are_equal(own_buffers, buffers)
+        changed |= self._make is not None and _before_exchange.moved(params | buffers, own | own_buffers) is not None
         changed = any(_ranks.gathered(changed, self._process_group))
         if self._make is None and changed:
             raise ValueError("`model`: its weights were changed after the end of the training, which a strategy would "
@@ -271,7 +283,10 @@ class _Strategy:
     def _look_again(self) -> None:
         """The module's tensors may be other objects by now."""
         own = _modules.weights(self.model)
-        _before_exchange.expect_same_tensors(self._strategy.product(), own)
+        was = self._strategy.product()
+        _before_exchange.expect_same_tensors(was, own)
+        if self._has_masks and self._cut is None:
+            _before_exchange.expect_same_layout(was[0] | was[1], own[0] | own[1])
         _modules.expect_trained(self.model, self.optimizer, whole=self._wants_all)
         self._strategy.set_weights(*own)
 

@@ -69,6 +69,33 @@ def test_what_cannot_be_trained_is_refused():
         prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
 
 
+def test_parameters_whose_rows_are_spread_are_refused():
+    net = nn.Linear(4, 6)
+    net.weight = nn.Parameter(torch.randn(4, 6).t())
+    with pytest.raises(ValueError, match="`model`: weight is a transposed or sliced view"):
+        prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
+    net = small_network().to(memory_format=torch.channels_last)
+    prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()))
+
+
+def test_gradients_that_no_mask_reaches_are_refused():
+    net = nn.Sequential(nn.Embedding(9, 8, sparse=True), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ValueError, match="`model`: 0 has sparse gradients"):
+        prunex.HSADMM(net, optimizer, total_steps=40, example=torch.arange(4), groups="coupled")
+    prunex.LocalSGD(net, optimizer)
+
+
+def test_masks_without_channels_are_not_passed_over():
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU())
+    options = {"total_steps": 40, "example": torch.randn(2, 8), "groups": "coupled"}
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ValueError, match="`groups`: got coupled, in which Sequential has no channels that can go"):
+        prunex.HSADMM(net, optimizer, **options)
+    with pytest.warns(UserWarning, match="no channels that can go: nothing is masked"):
+        prunex.DiLoCo(net, optimizer, **options)
+
+
 def test_wide_numbers_are_not_rounded():
     net = small_network(torch.float64)
     with pytest.raises(ValueError, match="`payload`: got int8; parameter 0.weight is of float64"):

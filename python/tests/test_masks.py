@@ -1,12 +1,15 @@
 """Networks that are pruned while they train: their masks, and the cuts that follow."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import prunex
 from on_ranks import masks
-from training import OPTIMIZERS, Shuffled, admm, batch, small_network, train_step
+from training import DEVICE, OPTIMIZERS, Shuffled, admm, batch, small_network, train_step
 
 
 @pytest.mark.parametrize("ranks, case", masks.CASES)
@@ -59,6 +62,50 @@ def test_a_cut_waits_for_an_exchange_on_its_way():
                 assert training.cut() is None and net[0].out_channels == 8
             if step == 63:
                 assert training.cut() is not None
+    assert net[0].out_channels == 4
+
+
+@pytest.mark.parametrize("before_the_loop", [True, False])
+def test_another_layout_is_followed_before_the_loop_and_refused_in_it(before_the_loop):
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    training = admm(net, optimizer)
+    if before_the_loop:
+        net.to(memory_format=torch.channels_last)
+    with contextlib.ExitStack() as stack:
+        if not before_the_loop:
+            stack.enter_context(pytest.raises(ValueError, match="lies otherwise in memory than when the loop began"))
+        stack.enter_context(training)
+        for step in range(1, 41):
+            train_step(net, optimizer, 0, step)
+            net.to(memory_format=torch.channels_last)
+    assert training.exchange is None or training.exchange.frozen
+
+
+def test_a_cut_within_autocast_is_looked_at_as_the_weights_are():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with admm(net, optimizer) as training, torch.autocast(DEVICE, torch.bfloat16):
+        for step in range(1, 41):
+            train_step(net, optimizer, 0, step)
+            training.cut()
+    assert net[0].out_channels == 4
+
+
+class _CudasGenerators(TorchFunctionMode):
+    """Random tensors lie, as on a GPU by torch.set_default_device, where no generator of the CPU serves."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        if function is torch.randn and "generator" in options and "device" not in options:
+            raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+        return function(*arguments, **options)
+
+
+def test_a_cut_does_not_depend_on_the_default_device():
+    net, example = small_network(), batch(0, 0)[0]
+    with _CudasGenerators():
+        prunex.prune(net, example, ratio=0.5)
     assert net[0].out_channels == 4
 
 

@@ -202,3 +202,17 @@ def test_a_state_of_something_else_is_refused():
     training = diloco()
     with pytest.raises(ValueError, match="state_dict: has no 'cut'"):
         training.load_state_dict({"step": 1})
+
+
+def test_a_compiled_step_is_counted_and_exchanged():
+    torch._dynamo.reset()
+    net = small_network()
+    optimizer = OPTIMIZERS["adamw"](net.parameters())
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+    with prunex.DiLoCo(net, optimizer, sync_every=3) as training:
+        for step in range(1, 10):
+            images, labels = batch(0, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(images), labels).backward()
+            update()
+    assert training.step == 9 and training.exchange.index == 3

@@ -24,6 +24,13 @@ using Work = c10::intrusive_ptr<::c10d::Work>;
   return reduce == Reduce::kMax ? ::c10d::ReduceOp::MAX : ::c10d::ReduceOp::SUM;
 }
 
+/// The same memory, as bytes where its type is one that Gloo does not know.
+at::Tensor as_known(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  const bool known = type != at::kShort && type != at::kUInt16 && type != at::kUInt32 && type != at::kUInt64;
+  return known || !tensor.is_contiguous() ? tensor : tensor.view({-1}).view(at::kByte);
+}
+
 std::vector<int64_t> sizes_of(const std::vector<Range>& parts) {
   std::vector<int64_t> sizes;
   for (const Range& part : parts) sizes.push_back(part.size());
@@ -70,7 +77,7 @@ class C10dCommunicator final : public Backend {
     ::c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = timeout_;
-    std::vector<at::Tensor> tensors{tensor};
+    std::vector<at::Tensor> tensors{as_known(tensor)};
     finish([&] { return group_->broadcast(tensors, options); }, tensor.device());
   }
 

@@ -183,12 +183,15 @@ def frozen_parameters_are_those_of_the_first_rank():
 def whole_numbers_are_those_of_the_first_rank():
     rank, net = dist.get_rank(), small_network()
     net.register_buffer("seen", torch.tensor(0, device=DEVICE))
+    for name, kind in {"short": torch.int16, "unsigned": torch.uint16, "table": torch.uint32}.items():
+        net.register_buffer(name, torch.full((3,), 7 + rank, dtype=kind, device=DEVICE))
     optimizer = OPTIMIZERS["sgd"](net.parameters())
     with prunex.LocalSGD(net, optimizer, sync_every=2, ranks_per_node=1):
         for step in range(1, 4):
             train_step(net, optimizer, rank, step)
             net.seen += 3 + rank
     assert net.seen == 9, net.seen
+    assert all((tensor.to(torch.int64) == 7).all() for tensor in (net.short, net.unsigned, net.table))
 
 
 def unequal_steps_are_refused():
