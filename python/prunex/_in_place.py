@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prunex import _modules
+from prunex import _checked_cut, _modules
 from prunex._library import library
 
 Plan = Callable[[list[str]], library.PrunedNetwork]
@@ -20,18 +20,18 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
     module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
-    trains = not _modules.why_not_trained(module, _modules.arguments_of(example))
+    trains = not _checked_cut.why_not_trained(module, _modules.arguments_of(example))
     for look in (_inflexible_kinds, _inflexible, None):
         try:
             _cut(module, result, example, optimizer, trains)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
-        except _modules.Differs as error:
+        except _checked_cut.Differs as error:
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
-            if isinstance(error, _modules.DiffersInTraining):  # layers that look alike need not have the same users
+            if isinstance(error, _checked_cut.DiffersInTraining):  # layers that look alike need not have the same users
                 look = _inflexible
             whole = look(module, network, example, trains)
         try:
@@ -44,28 +44,28 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
 def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
            optimizer: torch.optim.Optimizer | None) -> None:
     """All of it. Raises Differs, with everything as it was."""
-    _cut(module, result, example, optimizer, not _modules.why_not_trained(module, _modules.arguments_of(example)))
+    _cut(module, result, example, optimizer, not _checked_cut.why_not_trained(module, _modules.arguments_of(example)))
 
 
 def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimizer: torch.optim.Optimizer | None,
          trains: bool) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as
     does one that no longer runs in training mode. trains: it did."""
-    arguments = _modules.like(_modules.arguments_of(example))
+    arguments = _checked_cut.like(_modules.arguments_of(example))
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
 
     def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
-        left = _modules.cut_values(module, result.cut, values)
+        left = _checked_cut.cut_values(module, result.cut, values)
         return result.run(inputs, {name: value.cpu() for name, value in left.items()})
 
-    return _modules.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, trains)
+    return _checked_cut.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, trains)
 
 
 def _follows(module: nn.Module, network: library.Network, group: str, example: Any, trains: bool) -> bool:
     """Whether the module's code can do without a unit of the group."""
     try:
         _cut(module, network.without_a_unit(group), example, None, trains)()
-    except _modules.Differs:
+    except _checked_cut.Differs:
         return False
     return True
 

@@ -49,7 +49,7 @@ def expect_exchangeable(model: nn.Module) -> None:
         if tensor.dtype != wanted:
             raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {wanted} as {first} has")
     for name, tensor in (params | saved).items():
-        if _repeats(tensor):
+        if repeats(tensor):
             raise ValueError(f"`model`: {name} is an expanded view, wanted a tensor of its own: clone() it")
         if not _lies_in_rows(tensor):
             raise ValueError(f"`model`: {name} is a transposed or sliced view, wanted rows behind each other in "
@@ -122,7 +122,7 @@ def copy_weights(model: nn.Module, params: dict[str, Tensor], values: dict[str, 
 
 
 @contextlib.contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
     """And in the arithmetic of its weights, also within torch.autocast."""
     modes = {module: module.training for module in model.modules()}
     devices = {"cpu"} | {p.device.type for p in model.parameters()}
@@ -143,7 +143,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def _restored(tensors: list[Tensor]) -> Iterator[None]:
+def restored(tensors: list[Tensor]) -> Iterator[None]:
     """What happens to them meanwhile is undone."""
     before = [tensor.detach().clone() for tensor in tensors]
     try:
@@ -158,34 +158,11 @@ def _restored(tensors: list[Tensor]) -> Iterator[None]:
 def holding(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Parameters and buffers of these names have these values meanwhile."""
     tensors = tensors_of(model)
-    with _restored([tensors[name] for name in values]):
+    with restored([tensors[name] for name in values]):
         with torch.no_grad():
             for name, value in values.items():
                 tensors[name].copy_(value)
         yield
-
-
-def stirred(model: nn.Module) -> dict[str, Tensor]:
-    """Random numbers for the parameters, by name: such that no path is so weak as to hide a mistake in it, as what is
-    small at its start is. Norms have the statistics that go with them."""
-    generator, values = torch.Generator().manual_seed(0), {}
-    for name, p in model.named_parameters():
-        if not p.is_floating_point():
-            continue
-        random = torch.randn(p.shape, generator=generator, device="cpu")
-        values[id(p)] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
-    for name, b in model.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            values[id(b)] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
-    return {name: values[id(tensor)] for name, tensor in tensors_of(model).items() if id(tensor) in values}
-
-
-def cut_values(model: nn.Module, removed: library.Cut, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is left of values for the whole model's tensors, by their names; a tied tensor is cut by one of its own."""
-    tensors = tensors_of(model)
-    lost = {id(tensors[name]): name for name in removed.kept() if name in tensors}
-    return {name: removed.apply(lost[id(tensors[name])], value) if id(tensors[name]) in lost else value
-            for name, value in values.items()}
 
 
 def _lies_in_rows(tensor: Tensor) -> bool:
@@ -199,22 +176,9 @@ def _lies_in_rows(tensor: Tensor) -> bool:
     return tensor.numel() == 0 or tensor.dim() == 0 or tensor.shape[0] == 1 or tensor.stride(0) == spans[-1][0]
 
 
-def _repeats(tensor: Tensor) -> bool:
+def repeats(tensor: Tensor) -> bool:
     """Whether it is an expanded view, whose numbers lie in one place."""
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape))
-
-
-def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
-    """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads.
-    Buffers and the states of random numbers stay."""
-    cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    own = [b for b in model.buffers() if not _repeats(b)]
-    with _mode(model, True), _restored(own), torch.no_grad(), torch.random.fork_rng(cuda):
-        try:
-            model(*arguments)
-        except Exception as error:
-            return str(error) or type(error).__name__
-    return ""
 
 
 def arguments_of(example: Any) -> tuple[Any, ...]:
@@ -227,56 +191,6 @@ def tensors_in(values: Any) -> list[Tensor]:
     return [t for t in torch.utils._pytree.tree_leaves(values) if isinstance(t, Tensor)]
 
 
-class Differs(ValueError):
-    """A module does not compute what its cut graph does."""
-
-
-class DiffersInTraining(Differs):
-    """It runs no longer in training mode."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"in training mode: {why}")
-
-
-def like(values: Any) -> Any:
-    """Floating-point tensors are others, of the same shapes: zeros would tell nothing. What else there is stays."""
-    generator = torch.Generator().manual_seed(0)
-
-    def other(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return value
-        return torch.randn(value.shape, generator=generator, device="cpu").to(value)
-
-    return torch.utils._pytree.tree_map(other, values)
-
-
-def expect_close(got: list[Tensor], want: list[Tensor]) -> None:
-    """Relative to the largest number of each tensor. Raises Differs."""
-    if len(got) != len(want):
-        raise Differs(f"{len(got)} outputs instead of {len(want)}")
-    for a, b in zip(got, want):
-        if a.shape != b.shape:
-            raise Differs(f"an output of {list(a.shape)} instead of {list(b.shape)}")
-        rounds = a.dtype == torch.float32 and a.is_cuda  # to TF32, as convolutions do unless told otherwise
-        share = 3e-2 if rounds else {torch.bfloat16: 3e-2, torch.float16: 5e-3}.get(a.dtype, 1e-3)
-        a, b = a.cpu().float(), b.cpu().float()
-        scale = float(b.nan_to_num().abs().max()) if b.numel() > 0 else 0.0
-        if not torch.allclose(a, b, rtol=share, atol=share * scale, equal_nan=True):
-            raise Differs("other outputs")
-
-
-@contextlib.contextmanager
-def undone(undo: Callable[[], None]) -> Iterator[None]:
-    """What fails in it is undone, and is Differs unless it was an interrupt or memory that did not suffice."""
-    try:
-        yield
-    except BaseException as error:
-        undo()
-        if isinstance(error, Exception) and not isinstance(error, (Differs, torch.OutOfMemoryError)):
-            raise Differs(str(error)) from error
-        raise
-
-
 def bytes_of(program: ExportedProgram) -> bytes:
     """As a .pt2."""
     file = io.BytesIO()
@@ -287,7 +201,7 @@ def bytes_of(program: ExportedProgram) -> bytes:
 def exported(model: nn.Module, example: Any) -> bytes:
     """The module as the bytes of a .pt2, in eval mode."""
     try:
-        with _mode(model, False):
+        with mode(model, False):
             program = torch.export.export(model, arguments_of(example))
     except Exception as error:
         raise ValueError(f"`model`: torch.export cannot export it with this `example`: {error}") from error
@@ -481,32 +395,6 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         optimizer.state[smaller[id(old)]] = {
             kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value
             for kind, value in state.items()}
-
-
-def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
-    """The tensors that it gives out in eval mode."""
-    with _mode(model, False), torch.no_grad():
-        return tensors_in(model(*arguments))
-
-
-def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.Optimizer | None,
-                layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
-                wanted: Callable[[Mapping[str, Tensor]], list[Tensor]], trains: bool) -> Callable[[], None]:
-    """cut(), of a module that then computes what is wanted of it, with its own weights and with others: `wanted` gets
-    those of the whole module, by name, none for its own. trains: it runs in training mode, and is to go on so. Returns
-    what undoes it. Raises Differs with everything as it was."""
-    cases = []
-    for values in ({}, stirred(model)):
-        answers = wanted(values)
-        cases.append((cut_values(model, removed, values), answers))
-    undo = cut(model, removed, optimizer, layer_groups)
-    with undone(undo):
-        for left, answers in cases:
-            with holding(model, left):
-                expect_close(evaluated(model, arguments), answers)
-        if trains and (why := why_not_trained(model, arguments)):
-            raise DiffersInTraining(why)
-    return undo
 
 
 def kind_of_owner(model: nn.Module, tensor: str) -> str:

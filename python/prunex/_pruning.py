@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from prunex import _arguments, _in_place, _modules
+from prunex import _arguments, _checked_cut, _in_place, _modules
 from prunex._library import library
 
 Group = library.Group
@@ -219,7 +219,7 @@ def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.opt
         return _report(_program_of(result), result, [])
     try:
         _in_place.cut_as(module, result, example, optimizer)
-    except _modules.Differs as error:
+    except _checked_cut.Differs as error:
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error})") from error
     return _report(module, result, [])
 

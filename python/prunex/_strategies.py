@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from prunex import _arguments, _before_exchange, _modules, _pull, _ranks
+from prunex import _arguments, _before_exchange, _checked_cut, _modules, _pull, _ranks
 from prunex._library import library
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ class _Strategy:
         why, undo = "", None
         try:
             undo = self._apply(removable)
-        except _modules.Differs as error:
+        except _checked_cut.Differs as error:
             why = str(error)
         whys = [said for said in _ranks.gathered(why, self._process_group) if said]
         if whys:
@@ -367,16 +367,16 @@ class _Strategy:
     def _apply(self, cut: library.Cut) -> Callable[[], None]:
         """Returns what undoes it. Raises Differs, with everything as it was, if the module computes something else
         without what is masked."""
-        arguments = _modules.like(_modules.arguments_of(self._example))
-        trains = not _modules.why_not_trained(self.model, arguments)
+        arguments = _checked_cut.like(_modules.arguments_of(self._example))
+        trains = not _checked_cut.why_not_trained(self.model, arguments)
         own = _modules.trained(self.model)
 
         def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
             self._strategy.mask({name: value for name, value in values.items() if name in own})
             with _modules.holding(self.model, values):
-                return _modules.evaluated(self.model, arguments)
+                return _checked_cut.evaluated(self.model, arguments)
 
-        return _modules.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
+        return _checked_cut.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
                                     wanted, trains)
 
     def state_dict(self) -> dict[str, Any]:

@@ -53,13 +53,13 @@ def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
 
 def test_an_interrupt_leaves_the_module_whole(monkeypatch):
     net = small_network()
-    evaluated = prunex._modules.evaluated
+    evaluated = prunex._checked_cut.evaluated
 
     def interrupted(*arguments):
         evaluated(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prunex._modules, "evaluated", interrupted)
+    monkeypatch.setattr(prunex._checked_cut, "evaluated", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prunex.prune(net, X, ratio=0.5)
     assert net[0].out_channels == 8 and net[0].weight.shape[0] == 8

@@ -1,0 +1,125 @@
+"""Cuts of modules, looked at: whether a module computes then what its cut graph does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prunex import _modules
+from prunex._library import library
+
+
+class Differs(ValueError):
+    """A module does not compute what its cut graph does."""
+
+
+class DiffersInTraining(Differs):
+    """It runs no longer in training mode."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"in training mode: {why}")
+
+
+def stirred(model: nn.Module) -> dict[str, Tensor]:
+    """Random numbers for the parameters, by name: such that no path is so weak as to hide a mistake in it, as what is
+    small at its start is. Norms have the statistics that go with them."""
+    generator, values = torch.Generator().manual_seed(0), {}
+    for name, p in model.named_parameters():
+        if not p.is_floating_point():
+            continue
+        random = torch.randn(p.shape, generator=generator, device="cpu")
+        values[id(p)] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
+    for name, b in model.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            values[id(b)] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
+    return {name: values[id(tensor)] for name, tensor in _modules.tensors_of(model).items() if id(tensor) in values}
+
+
+def like(values: Any) -> Any:
+    """Floating-point tensors are others, of the same shapes: zeros would tell nothing. What else there is stays."""
+    generator = torch.Generator().manual_seed(0)
+
+    def other(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        return torch.randn(value.shape, generator=generator, device="cpu").to(value)
+
+    return torch.utils._pytree.tree_map(other, values)
+
+
+def cut_values(model: nn.Module, removed: library.Cut, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is left of values for the whole model's tensors, by their names; a tied tensor is cut by one of its own."""
+    tensors = _modules.tensors_of(model)
+    lost = {id(tensors[name]): name for name in removed.kept() if name in tensors}
+    return {name: removed.apply(lost[id(tensors[name])], value) if id(tensors[name]) in lost else value
+            for name, value in values.items()}
+
+
+def expect_close(got: list[Tensor], want: list[Tensor]) -> None:
+    """Relative to the largest number of each tensor. Raises Differs."""
+    if len(got) != len(want):
+        raise Differs(f"{len(got)} outputs instead of {len(want)}")
+    for a, b in zip(got, want):
+        if a.shape != b.shape:
+            raise Differs(f"an output of {list(a.shape)} instead of {list(b.shape)}")
+        rounds = a.dtype == torch.float32 and a.is_cuda  # to TF32, as convolutions do unless told otherwise
+        share = 3e-2 if rounds else {torch.bfloat16: 3e-2, torch.float16: 5e-3}.get(a.dtype, 1e-3)
+        a, b = a.cpu().float(), b.cpu().float()
+        scale = float(b.nan_to_num().abs().max()) if b.numel() > 0 else 0.0
+        if not torch.allclose(a, b, rtol=share, atol=share * scale, equal_nan=True):
+            raise Differs("other outputs")
+
+
+@contextlib.contextmanager
+def undone(undo: Callable[[], None]) -> Iterator[None]:
+    """What fails in it is undone, and is Differs unless it was an interrupt or memory that did not suffice."""
+    try:
+        yield
+    except BaseException as error:
+        undo()
+        if isinstance(error, Exception) and not isinstance(error, (Differs, torch.OutOfMemoryError)):
+            raise Differs(str(error)) from error
+        raise
+
+
+def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
+    """What goes wrong in training mode, which may have paths that no exported graph has, such as auxiliary heads.
+    Buffers and the states of random numbers stay."""
+    cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    own = [b for b in model.buffers() if not _modules.repeats(b)]
+    with _modules.mode(model, True), _modules.restored(own), torch.no_grad(), torch.random.fork_rng(cuda):
+        try:
+            model(*arguments)
+        except Exception as error:
+            return str(error) or type(error).__name__
+    return ""
+
+
+def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that it gives out in eval mode."""
+    with _modules.mode(model, False), torch.no_grad():
+        return _modules.tensors_in(model(*arguments))
+
+
+def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.Optimizer | None,
+                layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
+                wanted: Callable[[Mapping[str, Tensor]], list[Tensor]], trains: bool) -> Callable[[], None]:
+    """cut(), of a module that then computes what is wanted of it, with its own weights and with others: `wanted` gets
+    those of the whole module, by name, none for its own. trains: it runs in training mode, and is to go on so. Returns
+    what undoes it. Raises Differs with everything as it was."""
+    cases = []
+    for values in ({}, stirred(model)):
+        answers = wanted(values)
+        cases.append((cut_values(model, removed, values), answers))
+    undo = _modules.cut(model, removed, optimizer, layer_groups)
+    with undone(undo):
+        for left, answers in cases:
+            with _modules.holding(model, left):
+                expect_close(evaluated(model, arguments), answers)
+        if trains and (why := why_not_trained(model, arguments)):
+            raise DiffersInTraining(why)
+    return undo
