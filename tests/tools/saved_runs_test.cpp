@@ -82,10 +82,10 @@ TEST_F(Config, IsOverruledByWhatTheCommandLineSaysInOtherWords) {
   EXPECT_THAT(of("prune-below = 0.001\n", {"--strategy", "diloco", "--prune-to", "macs=0.5"}).errors, IsEmpty());
 }
 
-TEST_F(Config, SaysHowLongTheRunIsOnce) {
-  EXPECT_THAT(of("epochs = 3\nexchanges = 4\n").errors, HasSubstr("epochs: --exchanges says how long the run is"));
-  EXPECT_THAT(of("", {"--epochs", "10", "--exchanges", "4"}).errors,
-              HasSubstr("--epochs: --exchanges says how long the run is"));
+/// Scripts append what they shorten runs by.
+TEST_F(Config, OfEpochsAndExchangesHasTheExchanges) {
+  EXPECT_THAT(of("epochs = 3\nexchanges = 4\n").output, HasSubstr("200 steps"));
+  EXPECT_THAT(of("", {"--epochs", "10", "--exchanges", "4"}).output, HasSubstr("200 steps"));
 }
 
 TEST_F(Config, IsOneFile) {

@@ -147,8 +147,7 @@ void describe_network(OptionList& list, TrainOptions& o) {
 
 void describe_local_training(OptionList& list, TrainOptions& o) {
   list.topic("Local training");
-  list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together",
-           {{"`exchanges` 0", [&o] { return o.exchanges == 0 ? "" : "`exchanges` says how long the run is"; }}})
+  list.add("epochs", number(o.epochs, text::at_least(0)), "passes over the training set by all ranks together")
       .instead_of("exchanges")
       .basic();
   list.add("exchanges", number(o.exchanges, between(0, kMostExchanges)),
