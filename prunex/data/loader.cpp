@@ -62,7 +62,6 @@ void check_options(const Dataset& dataset, int64_t size, const LoaderOptions& op
 Loader::Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images)
     : dataset_(std::move(dataset)), images_(std::move(images)), options_(options) {
   check_options(dataset_, size(), options_);
-  TORCH_CHECK(std::is_sorted(images_.begin(), images_.end()), "[data] images of a share that do not ascend");
   for (const int64_t number : images_) {
     TORCH_CHECK(number >= 0 && number < dataset_.size(), "[data] no image ", number, " among ", dataset_.size());
   }

@@ -50,7 +50,7 @@ struct Cursor {
 /// this holds for the ranks and images of a node.
 class Loader {
  public:
-  /// `images`: the numbers of those that are the set, ascending; empty: all.
+  /// `images`: the numbers of those that are the set; empty: all.
   /// std::invalid_argument if the set is smaller than one step or an option is out of range.
   Loader(Dataset dataset, const LoaderOptions& options, std::vector<int64_t> images = {});
 

@@ -24,6 +24,7 @@ Pixels::Pixels(const Dataset& dataset, std::vector<int64_t> own)
       mean_(mean_levels(dataset)),
       scale_(static_cast<size_t>(row_)),
       shift_(static_cast<size_t>(row_)) {
+  std::sort(own_.begin(), own_.end());
   const ChannelScales scales = channel_scales(dataset);
   for (size_t i = 0; i < scale_.size() && !scales.scale.empty(); ++i) {
     const size_t channel = i % static_cast<size_t>(channels_);

@@ -12,7 +12,7 @@ namespace prunex::data {
 /// Borrows the set. Calls are const and may come from several threads.
 class Pixels {
  public:
-  /// `own`: ascending numbers of images, of which another one stands in for a broken one; empty: any of the set's.
+  /// `own`: numbers of images, of which another one stands in for a broken one; empty: any of the set's.
   explicit Pixels(const Dataset& dataset, std::vector<int64_t> own = {});
 
   int64_t image_bytes() const { return height_ * row_; }
@@ -34,7 +34,7 @@ class Pixels {
   int64_t next(int64_t number) const;
 
   const Dataset& dataset_;
-  const std::vector<int64_t> own_;
+  std::vector<int64_t> own_;  // ascending
   const int64_t channels_, height_, width_, row_;  // row_: bytes
   const std::vector<uint8_t> mean_;
   std::vector<float> scale_, shift_;  // of a whole row: one straight loop, whatever the number of channels

@@ -177,7 +177,7 @@ TEST_F(Folders, ReplaceWhatIsBrokenAndCountIt) {
 /// Of images 0 to 7, the ants, a node has the last four, of which the last is broken.
 TEST_F(Folders, ReplaceWhatIsBrokenOfANodesOwnByItsOwn) {
   write(scratch_ / "set/train/ant/7.jpg", "<html>");
-  Loader loader(load_datasets(options()).train, {.batch_size = 4}, {4, 5, 6, 7});
+  Loader loader(load_datasets(options()).train, {.batch_size = 4}, {6, 4, 7, 5});
   testing::internal::CaptureStderr();
   const Batch batch = loader.batch(0, 0);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("ant/7.jpg"));
