@@ -34,7 +34,7 @@ class Pixels {
   int64_t next(int64_t number) const;
 
   const Dataset& dataset_;
-  std::vector<int64_t> own_;  // ascending
+  std::vector<int64_t> own_;                       // ascending
   const int64_t channels_, height_, width_, row_;  // row_: bytes
   const std::vector<uint8_t> mean_;
   std::vector<float> scale_, shift_;  // of a whole row: one straight loop, whatever the number of channels
