@@ -27,6 +27,7 @@ set -euo pipefail
 
 readonly cluster=prunex-$$
 readonly grace=10
+readonly usage='NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--delay MS] [--cores C] -- COMMAND...'
 nodes='' ranks_per_node='' mbit='' interfaces=1 burst=256 delay=0 cores='' groups='' command=()
 alive='' janitor='' timer='' worst=0
 prefixers=() tickers=() cables=()
@@ -45,7 +46,7 @@ entry() {
 
 parse() {
   [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0; }
-  [[ $# -ge 3 ]] || refuse "wanted NODES RANKS_PER_NODE MBIT [--interfaces I] [--burst KB] [--delay MS] [--cores C] -- COMMAND..."
+  [[ $# -ge 3 ]] || refuse "wanted $usage"
   nodes=$1 ranks_per_node=$2 mbit=$3
   shift 3
   while [[ $# -gt 0 && $1 != -- ]]; do
@@ -185,8 +186,9 @@ shape() {
 
 # Two ends in the switch's namespace, half of the delay apart: a way from node to node has two cables.
 lay_cable() {
-  local tries
-  ip netns exec "$cluster-switch" "$(dirname "$0")/delay.py" "$1" "$2" "$(awk "BEGIN { print $delay / 2 }")" {alive}>&- &
+  local tries half
+  half=$(awk "BEGIN { print $delay / 2 }")
+  ip netns exec "$cluster-switch" "$(dirname "$0")/delay.py" "$1" "$2" "$half" {alive}>&- &
   cables+=("$!")
   for ((tries = 0; tries < 100; tries++)); do
     if ip -n "$cluster-switch" link show "$2" >/dev/null 2>&1; then return; fi

@@ -81,6 +81,11 @@ def name_of(row, link):
     return f"{row} at {mbit} Mbit" + (f", {delay} ms" if float(delay) else "")
 
 
+def folder_of(row, link):
+    """Below OUTPUT."""
+    return f"{link.replace(':', '-')}/{row}"
+
+
 def arguments_of(options, row):
     if options.data_dir:
         data = ["--dataset", "cifar10", "--data-dir", options.data_dir, "--train-limit", str(options.samples)]
@@ -94,7 +99,7 @@ def arguments_of(options, row):
 
 def train(options, row, link):
     """The folder of the run, which is trained unless it is there."""
-    folder = os.path.join(options.output, link.replace(":", "-"), row)
+    folder = os.path.join(options.output, folder_of(row, link))
     asked, note = arguments_of(options, row), folder + ".json"
     mbit, delay = rate_and_delay(link)
     cluster = [str(options.nodes), "1", mbit, "--delay", delay, *(["--cores", options.cores] if options.cores else [])]
@@ -156,7 +161,7 @@ def print_table(options, rows):
 def draw(options, folders):
     """prunex report on all runs, by names that tell their links."""
     record = {"command": " ".join(sys.argv), "pilots": [], "runs": [
-        {"name": name_of(row, link), "directory": f"{link.replace(':', '-')}/{row}"} for row, link in folders]}
+        {"name": name_of(row, link), "directory": folder_of(row, link)} for row, link in folders]}
     with open(f"{options.output}/compare.json", "w") as file:
         json.dump(record, file, indent=1)
     page = f"{options.output}/report.html"

@@ -27,11 +27,10 @@ class Pixels {
  private:
   void shift(const uint8_t* image, const Draws& draws, uint8_t* out) const;
   const uint8_t* stored(int64_t number) const;
+  int64_t next(int64_t number) const;
   template <class Make>
   int64_t first_whole(int64_t number, const Make& make) const;
   void augment(int64_t image, Draws draws, uint8_t* out) const;
-
-  int64_t next(int64_t number) const;
 
   const Dataset& dataset_;
   std::vector<int64_t> own_;                       // ascending

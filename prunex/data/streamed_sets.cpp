@@ -88,17 +88,16 @@ TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream
   return sets;
 }
 
-/// Where all folders are numbers, as labels of shards are: the names of 0 … the largest. Else none.
-std::vector<std::string> names_by_value(const std::string& folder) {
-  int64_t largest = -1;
-  for (const auto& name : list_folder(folder, {}, "`test`").classes) {
+/// Where all folders are numbers, as labels of shards are, each stands for the label that it says.
+void label_by_value(Listing& listing) {
+  std::vector<int64_t> numbers;
+  for (const auto& name : listing.classes) {
     const auto number = text::number_in<int64_t>(name);
-    if (!number || *number < 0 || *number >= kMostNumbers || std::to_string(*number) != name) return {};
-    largest = std::max(largest, *number);
+    if (!number || *number < 0 || *number >= kMostNumbers || std::to_string(*number) != name) return;
+    numbers.push_back(*number);
   }
-  std::vector<std::string> names;
-  for (int64_t number = 0; number <= largest; ++number) names.push_back(std::to_string(number));
-  return names;
+  listing.labels = at::tensor(numbers, at::kLong).index_select(0, listing.labels);
+  listing.classes = names_or_numbers({}, *std::max_element(numbers.begin(), numbers.end()) + 1);
 }
 
 }  // namespace
@@ -151,9 +150,9 @@ Dataset open_test_stream(const DataOptions& options, const Description& descript
     test.classes = classes;
     return test;
   }
-  const auto& names = description.classes;
-  return dataset_of(list_folder(options.test, names.empty() ? names_by_value(options.test) : names, "`test`"),
-                    name_of(options.test), stream_options(options));
+  Listing listing = list_folder(options.test, description.classes, "`test`");
+  if (description.classes.empty()) label_by_value(listing);
+  return dataset_of(std::move(listing), name_of(options.test), stream_options(options));
 }
 
 }  // namespace prunex::data

@@ -54,16 +54,16 @@ void add_batch_statistics(const program::Program& program, Weights& scratch, con
   }
 }
 
-/// {summed loss, correct answers by class …} of images begin … end - 1, on the CPU, read once.
+/// {summed loss, correct answers by class …} of these images, on the CPU, read once.
 at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
-                     int64_t begin, int64_t end) {
+                     const comm::Range& images) {
   at::NoGradGuard no_grad;
   const auto device = device_of(weights);
   at::Tensor loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));
   at::Tensor correct = at::zeros({dataset.classes}, loss.options());
-  for (int64_t first = begin; first < end; first += kEvaluationBatch) {
+  for (int64_t first = images.begin; first < images.end; first += kEvaluationBatch) {
     const auto batch =
-        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, end)), device);
+        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, images.end)), device);
     const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
     correct.index_add_(0, batch.labels, logits.argmax(1).eq(batch.labels).to(at::kDouble));
     loss.add_(at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum));
@@ -80,17 +80,18 @@ Score score_of(const at::Tensor& sums, double images) {
 
 }  // namespace
 
+comm::Range images_of_rank(const data::Dataset& dataset, const comm::Communicator& group) {
+  return {dataset.size() * group.rank() / group.size(), dataset.size() * (group.rank() + 1) / group.size()};
+}
+
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
-  return score_of(sums_over(program, weights, dataset, 0, dataset.size()), static_cast<double>(dataset.size()));
+  return score_of(sums_over(program, weights, dataset, {0, dataset.size()}), static_cast<double>(dataset.size()));
 }
 
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                comm::Communicator& world, comm::Communicator* owners) {
-  const comm::Communicator& sharing = owners != nullptr ? *owners : world;
-  const int64_t begin = dataset.size() * sharing.rank() / sharing.size();
-  const int64_t end = dataset.size() * (sharing.rank() + 1) / sharing.size();
-  const at::Tensor images = at::full({1}, end - begin, at::kDouble);
-  at::Tensor sums = at::cat({sums_over(program, weights, dataset, begin, end), images});
+  const comm::Range own = images_of_rank(dataset, owners != nullptr ? *owners : world);
+  at::Tensor sums = at::cat({sums_over(program, weights, dataset, own), at::full({1}, own.size(), at::kDouble)});
   world.all_reduce(sums);
   return score_of(sums.slice(0, 0, -1), sums[-1].item<double>());
 }

@@ -22,6 +22,9 @@ struct Score {
 /// Over the whole set, by this process alone.
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset);
 
+/// Of the images of a set that the ranks of a group share: this rank's.
+comm::Range images_of_rank(const data::Dataset& dataset, const comm::Communicator& group);
+
 /// Over the whole set, each rank of `world` taking its part; the same result on every rank. `owners`: ranks of `world`
 /// that have this set, if others have other ones: then over all sets. Collective over both.
 Score evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -135,10 +136,15 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
   scored_ = evaluator_.score(product, data_.test);
   metrics.accuracy = scored_->accuracy;
   if (data_.validation.size() == 0) return;
-  metrics.validation_accuracy = evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
+  metrics.validation_accuracy = validated(product);
   if (!pruning_.is_over(metrics.exchange)) return;
   if (summary_.best && summary_.best->validation_accuracy >= *metrics.validation_accuracy) return;
   summary_.best = {exchange, *metrics.validation_accuracy, *metrics.accuracy};
+}
+
+/// On the images that were held out, of all nodes where each has its own.
+double RankTrainer::validated(const Weights& product) const {
+  return evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
 }
 
 void RankTrainer::summarise() {
@@ -152,9 +158,7 @@ void RankTrainer::summarise() {
                           accuracy_by_node(*division_, test.correct_by_class, data_.test)};
   }
   summary_.loss = test.loss;
-  if (data_.validation.size() > 0) {
-    summary_.validation_accuracy = evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
-  }
+  if (data_.validation.size() > 0) summary_.validation_accuracy = validated(product);
   const sparsity::Cut cut = network_.is_smaller() ? *network_.total() : pruning_.removable(strategy_->masks());
   program::Model compact = network_.compact(product, cut);
   for (auto& theta : compact.weights.params) theta.value() = theta.value().detach().set_requires_grad(true);
@@ -177,19 +181,20 @@ void RankTrainer::summarise() {
 /// Writes the product and reads it back, as any user of it would: what is there now is evaluated, by the other ranks as
 /// they have it themselves.
 void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut) {
-  const bool writes = run_->writes();
-  if (writes) {
+  std::optional<program::Model> shipped;
+  if (run_->writes()) {
     if (const auto problem = run_->problem(); !problem.empty()) throw std::runtime_error(problem);
     write_product(run_->directory(), compact, images_.description);
     write_structure(run_->directory(), {options_.model, input_shape(compact.program.graph()), cut});
+    shipped = on_device(read_product(run_->directory()), ranks_.device);
+    const auto hash = [](const Weights& weights) { return hash_of(weights.params, weights.buffers); };
+    if (hash(shipped->weights) != hash(compact.weights)) {
+      throw std::runtime_error(run_->directory() + "/model.pt2: read back, it has other weights than were written");
+    }
   }
-  const program::Model shipped = writes ? on_device(read_product(run_->directory()), ranks_.device) : compact;
-  const auto hash = [](const program::Model& model) { return hash_of(model.weights.params, model.weights.buffers); };
-  if (hash(shipped) != hash(compact)) {
-    throw std::runtime_error(run_->directory() + "/model.pt2: read back, it has other weights than were written");
-  }
-  const Answers answered = answers(shipped.program, shipped.weights, data_.test, *ranks_.world);
-  if (writes) io::write_file_atomically(run_->directory() + "/answers.json", answers_json(answered, data_.test));
+  const program::Model& model = shipped ? *shipped : compact;
+  const Answers answered = answers(model.program, model.weights, data_.test, *ranks_.world);
+  if (shipped) io::write_file_atomically(run_->directory() + "/answers.json", answers_json(answered, data_.test));
   summary_.accuracy_compact = answered.accuracy();
 }
 

@@ -81,6 +81,7 @@ class RankTrainer {
   void measure(Round& round, int64_t step);
   void count(const Metrics& metrics);
   void evaluate_into(Metrics& metrics);
+  double validated(const Weights& product) const;
   Weights product() const { return evaluator_.product(mean_.of(strategy_->product())); }
   void summarise();
   void ship(const program::Model& compact, const sparsity::Cut& cut);

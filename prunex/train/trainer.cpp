@@ -206,8 +206,9 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   const bool is_due = ends_interval(step);
   const auto exchange = [&] {
     round = {};
-    if (is_due)
+    if (is_due) {
       round.steps = is_transaction(step) ? interval_.steps_of_all : interval_.pace.agree(ranks_, contributors());
+    }
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (!round.exchange.exchanged) return;
     // what overlaps ends between the steps in which exchanges are due

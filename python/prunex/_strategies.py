@@ -377,7 +377,7 @@ class _Strategy:
                 return _checked_cut.evaluated(self.model, arguments)
 
         return _checked_cut.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
-                                    wanted, trains)
+                                        wanted, trains)
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken

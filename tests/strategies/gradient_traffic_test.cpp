@@ -55,28 +55,27 @@ Make top_k(double density) {
   };
 }
 
-TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {
+int64_t entries_of(double density) {
   int64_t entries = 0;
   for (const auto& [rows, columns] : kMatrices) {
-    entries += std::llround(std::ceil(0.1 * static_cast<double>(rows * columns)));
+    entries += std::llround(std::ceil(density * static_cast<double>(rows * columns)));
   }
+  return entries;
+}
+
+TEST(GradientTraffic, OfTopKIsEveryRanksEntriesToEveryOtherNode) {
+  const int64_t entries = entries_of(0.1);
   expect_bytes(top_k(0.1), static_cast<double>((M - 1) * P * 8 * entries) + kOfAnAllReduce * 4 * kInVectors, "top_k");
 }
 
 /// Nodes of one, three and two ranks: node i sends the entries of its P_i ranks to the W - P_i of the others.
 TEST(GradientTraffic, OfTopKCountsTheRanksOfNodesOfDifferentSizes) {
-  int64_t entries = 0;
-  for (const auto& [rows, columns] : kMatrices) entries += (rows * columns + 9) / 10;
-  const auto ranks = run_steps(comm::Layout{.node_sizes = {1, 3, 2}}, top_k(0.1), {.steps = 1, .type = at::kFloat});
-  std::vector<int64_t> of_node(3);
-  const int node_of[] = {0, 1, 1, 1, 2, 2};
-  for (size_t rank = 0; rank < ranks.size(); ++rank) of_node[node_of[rank]] += ranks[rank][0].sent_to_nodes;
-  const int64_t sizes[] = {1, 3, 2};
+  const std::vector<int> sizes{1, 3, 2};
   int64_t all = 0, wanted = 2 * (3 - 1) * 4 * kInVectors;  // of vectors: an all-reduce over nodes
-  for (size_t node = 0; node < 3; ++node) {
-    all += of_node[node];
-    wanted += sizes[node] * (6 - sizes[node]) * 8 * entries;
+  for (const auto& rank : run_steps(comm::Layout{.node_sizes = sizes}, top_k(0.1), {.steps = 1, .type = at::kFloat})) {
+    all += rank[0].sent_to_nodes;
   }
+  for (const int64_t size : sizes) wanted += size * (6 - size) * 8 * entries_of(0.1);
   EXPECT_EQ(all, wanted);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -77,9 +78,12 @@ std::vector<std::string> rows_on_a_terminal(unsigned short columns) {
   progress.report(after_exchange(1, std::nullopt), 10, 100);
   progress.report(after_exchange(2, 0.25), 20, 100);
   dup2(before, STDERR_FILENO);
-  std::string text(4096, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(terminal, text.data(), text.size()))));
-  for (const int file : {terminal, behind, before}) close(file);
+  for (const int file : {behind, before}) close(file);
+  std::string text;
+  std::array<char, 4096> piece;
+  // A terminal hands on what was written in as many pieces as it likes; after the last one stands an error.
+  for (ssize_t got = 0; (got = read(terminal, piece.data(), piece.size())) > 0;) text.append(piece.data(), got);
+  close(terminal);
   std::vector<std::string> rows;
   const std::string kStart = "\r\033[K";
   for (size_t at = text.find(kStart); at != std::string::npos;) {

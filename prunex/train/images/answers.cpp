@@ -15,6 +15,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/data/pixels.h"
 #include "prunex/train/device.h"
+#include "prunex/train/evaluate.h"
 
 namespace prunex::train {
 namespace {
@@ -83,14 +84,14 @@ void keep_worst(std::vector<Mistake>& mistakes, int64_t most) {
   mistakes.resize(std::min(mistakes.size(), static_cast<size_t>(most)));
 }
 
-/// Of images begin … end - 1: the loss as a sum, mistakes not shown yet.
-Answers sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset, int64_t begin,
-                  int64_t end, int64_t most) {
+/// Of these images: the loss as a sum, mistakes not shown yet.
+Answers sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
+                  const comm::Range& images, int64_t most) {
   at::NoGradGuard no_grad;
   const auto device = device_of(weights);
   Answers sums;
-  for (int64_t first = begin; first < end; first += kAnswerBatch) {
-    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, end));
+  for (int64_t first = images.begin; first < images.end; first += kAnswerBatch) {
+    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, images.end));
     const at::Tensor logits =
         program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu();
     sums.outputs = std::max(dataset.classes, logits.size(1));
@@ -152,16 +153,14 @@ double Answers::top_5() const {
 }
 
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset, int64_t most) {
-  Answers all = sums_over(program, weights, dataset, 0, dataset.size(), most);
+  Answers all = sums_over(program, weights, dataset, {0, dataset.size()}, most);
   finish(all, dataset);
   return all;
 }
 
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                 comm::Communicator& world) {
-  const int64_t begin = dataset.size() * world.rank() / world.size();
-  const int64_t end = dataset.size() * (world.rank() + 1) / world.size();
-  const Answers own = sums_over(program, weights, dataset, begin, end, kMostMistakes);
+  const Answers own = sums_over(program, weights, dataset, images_of_rank(dataset, world), kMostMistakes);
   Answers all;
   for (const auto& part : comm::gather_texts(world, to_bytes(own))) add(all, part);
   keep_worst(all.mistakes, kMostMistakes);

@@ -14,6 +14,7 @@
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/train/device.h"
+#include "prunex/train/evaluate.h"
 
 namespace prunex::train {
 namespace {
@@ -29,15 +30,6 @@ using program::ValueId;
 using prune::Criterion;
 
 constexpr int64_t kBatch = 64;
-
-/// Image numbers begin … end - 1 of one rank.
-struct Part {
-  int64_t begin = 0, end = 0;
-};
-
-Part part_of(const Dataset& dataset, const comm::Communicator& world) {
-  return {dataset.size() * world.rank() / world.size(), dataset.size() * (world.rank() + 1) / world.size()};
-}
 
 /// Where the weights are.
 Batch batch_for(const Weights& weights, const Dataset& dataset, int64_t begin, int64_t end) {
@@ -69,7 +61,7 @@ void add_gradients(TensorDict& sums, const Weights& leaves, bool squared) {
   }
 }
 
-TensorDict gradient_sums(const Model& model, const Dataset& dataset, const Part& part) {
+TensorDict gradient_sums(const Model& model, const Dataset& dataset, const comm::Range& part) {
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
@@ -89,7 +81,8 @@ at::Tensor drawn_label(const Model& model, const at::Tensor& image, uint64_t see
 }
 
 /// One image at a time: the square of a sum would be another number.
-TensorDict square_sums(const Model& model, const Dataset& dataset, const Part& part, std::optional<uint64_t> seed) {
+TensorDict square_sums(const Model& model, const Dataset& dataset, const comm::Range& part,
+                       std::optional<uint64_t> seed) {
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
   for (int64_t number = part.begin; number < part.end; ++number) {
@@ -142,7 +135,7 @@ at::Tensor by_channel(const at::Tensor& input, int64_t weight_rank) {
   return rows.sum(0);
 }
 
-TensorDict activation_sums(const Model& model, const Dataset& dataset, const Part& part) {
+TensorDict activation_sums(const Model& model, const Dataset& dataset, const comm::Range& part) {
   const at::NoGradGuard no_grad;
   const Exposed open = exposed(model.program.graph());
   const Program program(open.graph);
@@ -164,7 +157,8 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const Par
   return sums;
 }
 
-TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& dataset, const Part& part, uint64_t seed) {
+TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& dataset, const comm::Range& part,
+                   uint64_t seed) {
   switch (criterion) {
     case Criterion::kTaylor:
       return gradient_sums(model, dataset, part);
@@ -189,7 +183,7 @@ TensorDict collect_evidence(Criterion criterion, const Model& model, const Datas
                             comm::Communicator& world) {
   TORCH_CHECK(dataset.size() >= world.size(), "[train] evidence from ", dataset.size(), " images by ", world.size(),
               " ranks");
-  TensorDict evidence = sums_of(criterion, model, dataset, part_of(dataset, world), seed);
+  TensorDict evidence = sums_of(criterion, model, dataset, images_of_rank(dataset, world), seed);
   for (auto& item : evidence) {
     world.all_reduce(item.value());
     item.value().div_(static_cast<double>(dataset.size()));
