@@ -121,7 +121,10 @@ class Axes {
   const Shape& shape(ValueId value) const { return graph_.values.at(value).shape; }
   const Extent& extent(ValueId value, int64_t axis) const { return shape(value).at(axis); }
   int64_t rank(ValueId value) const { return static_cast<int64_t>(shape(value).size()); }
+  /// A parameter or a buffer.
   bool is_weight(ValueId value) const;
+  /// What masks set to zero.
+  bool is_parameter(ValueId value) const { return graph_.values.at(value).role == program::Role::kParameter; }
   /// The node that computes a value; nullptr: it is an input of the graph.
   const Node* producer(ValueId value) const { return producers_.at(value); }
   /// Whether an operation takes the value, or the model gives it out.

@@ -50,6 +50,7 @@ Labels grouped_rows(Axes& axes, ValueId input, ValueId weight, int64_t groups) {
   }
   tie_equal_positions(axes, channels, in_block);
   axes.tie(range(channels, 0, in_block), weight, 1);
+  expect_zeros(axes, channels, input, weight);
   const Labels rows = axes.made(weight, 0);
   tie_equal_positions(axes, rows, out_block);
   return rows;
@@ -72,6 +73,7 @@ Labels grouped_columns(Axes& axes, ValueId input, ValueId weight, int64_t groups
     return tie_groups(axes, channels, groups, groups * out_block);
   }
   tie_equal_positions(axes, channels, in_block);
+  expect_zeros(axes, channels, input, weight);
   return tile(axes.made(weight, 1), groups);
 }
 
@@ -160,11 +162,12 @@ Labels tie_channels(Axes& axes, const Node& node, ValueId input) {
 void convolution_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("input"), weight = node.tensor("weight");
   if (axes.rank(input) != axes.rank(weight)) return axes.freeze_inputs(node, "without a batch axis has no rule");
+  if (is_computed(node, "groups")) return axes.freeze_inputs(node, "with a computed number of groups has no rule");
   freeze_positions(axes, input, weight);
   const bool transposed = program::is_transposed(node);
   const int64_t groups = node.integer("groups", 1);
   if (groups > 1) return finish(axes, node, (transposed ? grouped_columns : grouped_rows)(axes, input, weight, groups));
-  axes.tie(axes.labels(input, kChannelAxis), weight, transposed ? 0 : 1);
+  expect_zeros(axes, axes.tie(axes.labels(input, kChannelAxis), weight, transposed ? 0 : 1), input, weight);
   finish(axes, node, axes.made(weight, transposed ? 1 : 0));
 }
 
@@ -173,7 +176,7 @@ void linear_rule(Axes& axes, const Node& node) {
   const ValueId output = node.outputs[0];
   const int64_t last = axes.rank(input) - 1;
   for (int64_t axis = 0; axis < last; ++axis) axes.set(output, axis, axes.labels(input, axis));
-  axes.tie(axes.labels(input, last), weight, 1);
+  expect_zeros(axes, axes.tie(axes.labels(input, last), weight, 1), input, weight);
   const Labels rows = axes.made(weight, 0);
   axes.set(output, last, bias == kNoValue ? rows : axes.tie(rows, bias, 0));
 }
@@ -230,6 +233,7 @@ void layer_norm_rule(Axes& axes, const Node& node) {
 
 void group_norm_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("input");
+  if (is_computed(node, "num_groups")) return axes.freeze_inputs(node, "with a computed number of groups has no rule");
   const Labels labels = tie_channels(axes, node, input);
   axes.set(node.outputs[0], 0, axes.labels(input, 0));
   axes.set(node.outputs[0], kChannelAxis, labels);

@@ -40,7 +40,7 @@ class Vanishing {
     if (axes_.is_overwritten(value)) return false;
     if (operation != nullptr && operation->zero == Zero::kAlways) return true;
     if (!carries(value)) return false;
-    if (axes_.is_weight(value)) return true;
+    if (axes_.is_parameter(value)) return true;
     if (node == nullptr) return false;
     const std::vector<ValueId> inputs = tensor_inputs(axes_.graph(), *node);
     const auto vanishes = [&](ValueId input) { return (*this)(input); };
@@ -57,6 +57,8 @@ class Vanishing {
                std::all_of(node->find("hx")->values.begin(), node->find("hx")->values.end(), vanishes);
       case Zero::kFirst:
         return !inputs.empty() && vanishes(inputs[0]);
+      case Zero::kBroadcast:
+        return !inputs.empty() && is_copied_along_none(inputs[0], value) && vanishes(inputs[0]);
       case Zero::kJoined:
         return std::all_of(inputs.begin(), inputs.end(),
                            [&](ValueId input) { return !carries(input) || vanishes(input); });
@@ -86,7 +88,16 @@ class Vanishing {
   /// A weight that is computed need not be.
   bool is_zero(const Node& node, const char* weight) {
     const ValueId value = node.tensor(weight);
-    return value != kNoValue && (axes_.is_weight(value) || (*this)(value));
+    return value != kNoValue && (axes_.is_parameter(value) || (*this)(value));
+  }
+
+  /// Whether an operand that is broadcast to `value` has all the axes that the units lie on.
+  bool is_copied_along_none(ValueId operand, ValueId value) const {
+    const int64_t added = axes_.rank(value) - axes_.rank(operand);
+    for (int64_t axis = 0; axis < axes_.rank(value); ++axis) {
+      if (carries(value, axis) && (axis < added || !carries(operand, axis - added))) return false;
+    }
+    return true;
   }
 
   bool carries(ValueId value, int64_t axis) const {
@@ -119,6 +130,11 @@ bool vanishes(const Axes& axes, ValueId value, const Labels& labels) {
   return Vanishing(axes, labels)(value);
 }
 
+void expect_zeros(Axes& axes, const Labels& labels, ValueId a, ValueId b) {
+  if (labels != nullptr && !vanishes(axes, a, labels) && !vanishes(axes, b, labels))
+    axes.take_statistics(labels, kSums);
+}
+
 namespace {
 
 /// Ties two axes that are contracted.
@@ -126,8 +142,7 @@ void contract(Axes& axes, ValueId a, int64_t axis_a, ValueId b, int64_t axis_b) 
   if (axes.is_weight(a) && !axes.is_weight(b)) return contract(axes, b, axis_b, a, axis_a);
   const Labels labels = axes.tie(axes.labels(a, axis_a), b, axis_b);
   if (!axes.is_weight(a) && !axes.is_weight(b)) axes.mark(labels, Mark::kSummed);
-  if (labels != nullptr && !vanishes(axes, a, labels) && !vanishes(axes, b, labels))
-    axes.take_statistics(labels, kSums);
+  expect_zeros(axes, labels, a, b);
 }
 
 /// The axes before the last two are those of independent products.

@@ -63,12 +63,6 @@ Labels join(Axes& axes, const std::vector<ValueId>& values, int64_t axis) {
   return any ? Labels(out) : nullptr;
 }
 
-/// A computed position cannot be rewritten.
-bool is_computed(const Node& node, const std::string& argument) {
-  const Argument* found = node.find(argument);
-  return found != nullptr && found->kind != Argument::Kind::kLiteral;
-}
-
 /// Each position several times, one after the other.
 Labels spread(const Labels& labels, int64_t size) {
   const auto positions = static_cast<int64_t>(labels->size());
@@ -147,6 +141,11 @@ std::vector<int64_t> split_sizes(const Node& node, int64_t size) {
 }
 
 }  // namespace
+
+bool is_computed(const Node& node, const std::string& argument) {
+  const Argument* found = node.find(argument);
+  return found != nullptr && found->kind != Argument::Kind::kLiteral;
+}
 
 void permute_rule(Axes& axes, const Node& node) {
   reorder(axes, node, node.integers("dims"));

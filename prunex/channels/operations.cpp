@@ -197,17 +197,18 @@ const Operation kOperations[] = {
               "frac abs_ neg_ sqrt_ square_ dropout_ feature_dropout_",
      .rule = elementwise_rule,
      .zero = Zero::kFirst},
-    {.names = "dropout feature_dropout contiguous to.dtype to.device to.dtype_layout _to_copy expand_as clone detach "
-              "detach_ alias "
-              "lift_fresh_copy",
+    {.names =
+         "dropout feature_dropout contiguous to.dtype to.device to.dtype_layout _to_copy clone detach detach_ alias "
+         "lift_fresh_copy",
      .rule = elementwise_rule,
      .zero = Zero::kFirst,
      .views = true},
+    {.names = "expand_as", .rule = elementwise_rule, .zero = Zero::kBroadcast, .views = true},
     {.names = "type_as", .rule = type_rule, .zero = Zero::kFirst, .views = true},
     {.names = "div.Tensor div_.Tensor div.Scalar div_.Scalar div.Tensor_mode div.Scalar_mode floor_divide "
               "floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar",
      .rule = elementwise_rule,
-     .zero = Zero::kFirst},
+     .zero = Zero::kBroadcast},
     {.names = "add.Tensor add_.Tensor add.Scalar add_.Scalar sub.Tensor sub_.Tensor sub.Scalar sub_.Scalar maximum "
               "minimum fmax fmin hypot",
      .rule = elementwise_rule,
@@ -280,7 +281,7 @@ const Operation kOperations[] = {
     {.names = "unbind.int", .rule = unbind_rule, .zero = Zero::kFirst, .views = true},
     {.names = "index.Tensor", .rule = index_rule},
     {.names = "roll", .rule = roll_rule, .zero = Zero::kFirst},
-    {.names = "expand", .rule = expand_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst, .views = true},
+    {.names = "expand", .rule = expand_rule, .rewrite = rewrite_expand, .zero = Zero::kBroadcast, .views = true},
     {.names = "repeat", .rule = repeat_rule, .zero = Zero::kFirst},
     {.names = "repeat_interleave.self_int", .rule = repeat_interleave_rule, .zero = Zero::kFirst},
     {.names = "pad constant_pad_nd", .rule = pad_rule},

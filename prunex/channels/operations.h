@@ -49,13 +49,14 @@ using Rewrite = void (*)(Node& node, const Remains& remains);
 enum class Zero {
   kNever,
   kAlways,
-  kMade,    ///< zero weights make zeros
-  kStates,  ///< so do they, if the states are zero at first
-  kScaled,  ///< a weight and a bias that are zero make zeros
-  kFirst,   ///< if the first operand is
-  kJoined,  ///< if all operands are
-  kBoth,    ///< if both are, in the result's shape
-  kAny,     ///< if one is, in the result's shape
+  kMade,       ///< zero weights make zeros
+  kStates,     ///< so do they, if the states are zero at first
+  kScaled,     ///< a weight and a bias that are zero make zeros
+  kFirst,      ///< if the first operand is
+  kBroadcast,  ///< if the first operand is, on every axis that the units lie on
+  kJoined,     ///< if all operands are
+  kBoth,       ///< if both are, in the result's shape
+  kAny,        ///< if one is, in the result's shape
 };
 
 /// How Torch-Pruning 1.6.1 counts it, of one image.
@@ -124,6 +125,8 @@ void rewrite_scale(Node& node, const Remains& remains);
 void einsum_rule(Axes& axes, const Node& node);
 /// Whether zeros in all weights on which the units of `labels` lie make them zero in the value. False is always safe.
 bool vanishes(const Axes& axes, ValueId value, const Labels& labels);
+/// An axis of these units is contracted between two values: statistics, unless one is zero where units are removed.
+void expect_zeros(Axes& axes, const Labels& labels, ValueId a, ValueId b);
 /// The axis is summed over: statistics, unless removed units add nothing.
 void sum_over(Axes& axes, ValueId value, int64_t axis);
 
@@ -136,11 +139,14 @@ void reshape_rule(Axes& axes, const Node& node);
 /// Into the shape of another tensor, with whose axes those of the result are tied.
 void reshape_as_rule(Axes& axes, const Node& node);
 void rewrite_sizes(Node& node, const Remains& remains);
+void rewrite_expand(Node& node, const Remains& remains);
 void rewrite_unflatten(Node& node, const Remains& remains);
 void rewrite_squeeze(Node& node, const Remains& remains);
 void rewrite_normalized_shape(Node& node, const Remains& remains);
 
 // moves.cpp
+/// From the sizes of other values: such a number cannot be rewritten.
+bool is_computed(const Node& node, const std::string& argument);
 void permute_rule(Axes& axes, const Node& node);
 /// Of the last two axes unless it names others.
 void transpose_rule(Axes& axes, const Node& node);

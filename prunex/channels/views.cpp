@@ -149,6 +149,9 @@ class Reshape {
     std::erase_if(labelled_, unlabelled);
     if (labelled_.empty()) return;
     if (block_.in.size() == 1 && block_.out.size() == 1) {
+      if (!can_resize(node_, block_.out[0])) {
+        return axes_.freeze(input_, block_.in[0], "has a computed size of this axis, and leaves another open");
+      }
       return axes_.set(output(), block_.out[0], axes_.labels(input_, block_.in[0]));
     }
     atoms_ = atoms(axes_.shape(input_), axes_.shape(output()), block_);
@@ -239,13 +242,17 @@ class Reshape {
   Labels carried_;
 };
 
-/// A computed size of a view becomes -1.
 void leave_open(Argument& list, size_t entry) {
+  list.values[entry] = kNoValue;
+  list.ints.at(entry) = -1;
+}
+
+/// A computed size of a view becomes -1.
+void leave_one_open(Argument& list, size_t entry) {
   for (size_t i = 0; i < list.values.size(); ++i) {
     TORCH_CHECK(list.values[i] != kNoValue || list.ints.at(i) >= 0, "[channels] a computed size cannot be rewritten");
   }
-  list.values[entry] = kNoValue;
-  list.ints.at(entry) = -1;
+  leave_open(list, entry);
 }
 
 /// Entry i of a list of extents becomes what is left of axis `first + i`; -1 stays.
@@ -262,7 +269,7 @@ void rewrite_extents(Argument& list, const Shape& before, const Shape& after, si
   for (size_t i = 0; i < list.values.size(); ++i) {
     if (before.at(first + i) == after.at(first + i)) continue;
     if (list.values[i] != kNoValue) {
-      leave_open(list, i);
+      leave_one_open(list, i);
     } else if (list.ints.at(i) >= 0) {
       list.ints[i] = after[first + i].factor;
     }
@@ -298,6 +305,18 @@ void rewrite_sizes(Node& node, const Remains& remains) {
       rewrite_extents(argument, remains.before(output), remains.after(output), 0);
     }
   }
+}
+
+/// What -1 leaves open is as it was before the expansion, however many there are.
+void rewrite_expand(Node& node, const Remains& remains) {
+  const Shape &before = remains.before(node.outputs[0]), after = remains.after(node.outputs[0]);
+  for (Argument& argument : node.arguments) {
+    if (argument.name != "size") continue;
+    for (size_t i = 0; i < argument.values.size(); ++i) {
+      if (argument.values[i] != kNoValue && before.at(i) != after.at(i)) leave_open(argument, i);
+    }
+  }
+  rewrite_sizes(node, remains);
 }
 
 void rewrite_unflatten(Node& node, const Remains& remains) {

@@ -77,7 +77,7 @@ class Compiler {
       calls.back().node = i;
     }
     check_outputs();
-    keep_written_views(calls);
+    calls = with_written_views(std::move(calls));
     mark_last_uses(calls);
     return calls;
   }
@@ -304,14 +304,39 @@ class Compiler {
     }
   }
 
-  // What is written into a copy is not in what it is a copy of.
-  void keep_written_views(std::vector<Call>& calls) const {
+  // What is written into a copy is not in what it is a copy of: tensors that later writes reach through such views lie
+  // in the usual order, in which the views were exported. The caller's inputs are not written to.
+  std::vector<Call> with_written_views(std::vector<Call> calls) const {
+    std::unordered_set<ValueId> ordered;
     for (auto& call : calls) {
-      const auto& shown = graph_.nodes[call.node].outputs;
-      if (call.detour != detour_view || shown[0] == kNoValue) continue;
-      const auto written = written_.find(source_[shown[0]]);
-      if (written != written_.end() && written->second > call.node) call.detour = nullptr;
+      const auto& node = graph_.nodes[call.node];
+      if (!operation_of(node.target).may_copy || node.outputs[0] == kNoValue) continue;
+      const auto written = written_.find(source_[node.outputs[0]]);
+      if (written == written_.end() || written->second < call.node) continue;
+      call.detour = nullptr;
+      ordered.insert(written->first);
     }
+    std::vector<Call> result;
+    for (const auto id : graph_.inputs) {
+      if (written_.contains(id)) result.push_back(rearranged("aten::clone", id, ordered.contains(id), 0));
+    }
+    for (auto& call : calls) {
+      const size_t node = call.node;
+      result.push_back(std::move(call));
+      for (const auto id : graph_.nodes[node].outputs) {
+        if (ordered.contains(id)) result.push_back(rearranged("aten::contiguous", id, true, node));
+      }
+    }
+    return result;
+  }
+
+  // Puts another tensor in the place of a value.
+  static Call rearranged(const char* operation, ValueId id, bool ordered, size_t node) {
+    const auto order = ordered ? IValue(at::MemoryFormat::Contiguous) : IValue();
+    return {.operation = c10::Dispatcher::singleton().findSchemaOrThrow(operation, ""),
+            .operands = {{.kind = Operand::Kind::kSlot, .slots = {id}}, {.literal = order}},
+            .outputs = {id},
+            .node = node};
   }
 
   // Of several tensors each result shows its own.

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <unordered_set>
 
 #include "prunex/program/operations.h"
@@ -20,6 +23,7 @@ bool normalises_by_batch_only(const Node& node) {
 
 void set_flags(Node& node, Mode mode) {
   if (normalises_by_batch_only(node)) return;
+  if (mode == Mode::kTrain && node.target == "aten::batch_norm") node.set("momentum", momentum_of(node));
   for (auto& argument : node.arguments) {
     if (is_flag(argument.name) && argument.literal.isBool()) argument.literal = mode == Mode::kTrain;
     if (argument.name == "dropout_p" && mode == Mode::kEval) argument.literal = 0.0;
@@ -37,7 +41,9 @@ class EvalForm {
     std::vector<Node> kept;
     for (auto& node : graph_.nodes) {
       redirect(node);
-      if (!removes(node)) kept.push_back(std::move(node));
+      if (removes(node)) continue;
+      check_noise(node);
+      kept.push_back(std::move(node));
     }
     for (auto& output : graph_.outputs) output = stands_for_.at(output);
     graph_.nodes = without_unused(std::move(kept));
@@ -61,6 +67,8 @@ class EvalForm {
         return is_counter(self) && replace(output, self);
       case InEval::kDraws:
         return make_noise(output, self);
+      case InEval::kAverages:
+        return replace(output, self);
       case InEval::kMultiplies:
         if (is_noise(other)) return replace(output, self);
         if (is_noise(self) && other != kNoValue) return replace(output, other);
@@ -76,6 +84,18 @@ class EvalForm {
   bool is_counter(ValueId id) const {
     const auto& value = graph_.values[id];
     return value.role == Role::kBuffer && value.dtype == at::kLong && value.shape.empty();
+  }
+
+  void check_noise(const Node& node) const {
+    if (operation_of(node.target).in_eval == InEval::kMakes) return;
+    for (const auto& argument : node.arguments) {
+      for (const auto id : argument.values) {
+        if (!is_noise(id)) continue;
+        throw std::invalid_argument(fmt::format(
+            "node {}: takes noise of training other than as a factor: export the network in eval mode, without it",
+            describe(graph_, node)));
+      }
+    }
   }
 
   bool is_noise(ValueId id) const { return noise_.contains(id); }
@@ -112,6 +132,12 @@ class EvalForm {
 };
 
 }  // namespace
+
+double momentum_of(const Node& batch_norm) {
+  const auto* given = batch_norm.find("momentum");
+  const double momentum = given && given->literal.isScalar() ? given->literal.toScalar().toDouble() : 0;
+  return momentum > 0 ? momentum : 1;
+}
 
 Graph in_mode(const Graph& graph, Mode mode) {
   Graph result = graph;

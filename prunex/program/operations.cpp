@@ -29,7 +29,8 @@ constexpr Numbers kNumbers[] = {
     {"interpolation_mode padding_mode", 0, 2},
     {"pad", -kMostSteps, kMostSteps},
     {"size sizes shape", -1, kMostElements, true},
-    {"repeats output_size input_size num_classes normalized_shape split_sizes", 0, kMostElements, true},
+    {"repeats output_size input_size num_classes normalized_shape", 0, kMostElements, true},
+    {"split_sizes", 0, kMostElements},
 };
 
 bool names_argument(std::string_view names, std::string_view name) {
@@ -206,11 +207,12 @@ const Operation kOperations[] = {
               "masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor fill_.Scalar fill_.Tensor zero_ tril triu"},
     // noise of training
     {.names = "dropout feature_dropout alpha_dropout", .shares = true},
-    {.names = "dropout_ feature_dropout_ bernoulli"},
+    {.names = "dropout_ feature_dropout_"},
+    {.names = "bernoulli", .in_eval = InEval::kAverages},
     {.names = "bernoulli_.float", .in_eval = InEval::kDraws},
     // copies and types
-    {.names =
-         "contiguous to.dtype to.device to.dtype_layout _to_copy clone detach detach_ alias lift_fresh_copy copy_"},
+    {.names = "contiguous to.dtype to.device to.dtype_layout", .may_copy = true},
+    {.names = "_to_copy clone detach detach_ alias lift_fresh_copy copy_"},
     {.names = "type_as", .shares = true},
     // pooling and resizing
     {.names = "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d "
@@ -227,8 +229,9 @@ const Operation kOperations[] = {
          "norm.ScalarOpt_dim cumsum cumprod logcumsumexp topk sort argsort"},
     // rearranging, by axes and positions that ATen checks
     {.names = "tile", .check = check_tile},
-    {.names = "view", .detour = detour_view},
-    {.names = "reshape view_as reshape_as ravel flatten.using_ints unflatten.int squeeze squeeze.dim squeeze.dims "
+    {.names = "view", .detour = detour_view, .may_copy = true},
+    {.names = "reshape view_as reshape_as ravel flatten.using_ints", .may_copy = true},
+    {.names = "unflatten.int squeeze squeeze.dim squeeze.dims "
               "unsqueeze permute transpose.int swapaxes t mT adjoint matrix_H numpy_T movedim.int movedim.intlist cat "
               "stack hstack vstack slice.Tensor narrow select.int "
               "index.Tensor index_select gather roll flip chunk split.Tensor split_with_sizes tensor_split.sections "

@@ -32,6 +32,7 @@ enum class InEval {
   kNormalizes,  ///< keeps its flag if it has no running statistics
   kCounts,      ///< added in place to num_batches_tracked, it goes
   kDraws,       ///< the noise of stochastic depth, which goes with all that is made of it
+  kAverages,    ///< the probabilities stand for what they draw
   kMultiplies,  ///< by noise, it goes
   kDivides,     ///< noise stays noise
   kMakes,       ///< goes with its last user
@@ -49,6 +50,8 @@ struct Operation {
   bool layer = false;  ///< a convolution or a linear layer, not a product of activations
   /// The results may lie in the memory of the tensors that it takes first, although its schema does not say so.
   bool shares = false;
+  /// The result lies in the memory of the tensor that it takes or is a copy, by how that one lies there.
+  bool may_copy = false;
   InEval in_eval = InEval::kStays;
   SizeArithmetic arithmetic = nullptr;  ///< of "sym::" operations
 };

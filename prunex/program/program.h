@@ -109,6 +109,10 @@ enum class Mode { kTrain, kEval };
 /// without running statistics keeps its flag. Ids of values stay; some values of the result are then in no node.
 Graph in_mode(const Graph& graph, Mode mode);
 
+/// The share of the running statistics that a batch replaces in training: 1 where the file says 0, which is what an
+/// export in eval mode makes of None.
+double momentum_of(const Node& batch_norm);
+
 /// An executable graph: const and re-entrant, so ranks can be threads. Copies share the graph.
 class Program {
  public:

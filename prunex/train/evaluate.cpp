@@ -17,20 +17,20 @@ namespace {
 constexpr int64_t kEvaluationBatch = 256;
 constexpr int64_t kCalibrationImages = 1024, kCalibrationBatch = 128;
 
-/// running statistic -> momentum of the batch norm that updates it.
-std::map<std::string, double> statistics_of(const program::Graph& graph) {
-  std::map<std::string, double> momentum_of;
+/// running statistic -> the share that a batch has in it after one pass: 1 - (1 - m1)(1 - m2) … of the momenta of all
+/// batch norms that update it.
+std::map<std::string, double> shares_of_batch(const program::Graph& graph) {
+  std::map<std::string, double> shares;
   for (const auto& node : graph.nodes) {
     if (node.target != "aten::batch_norm") continue;
-    const auto* momentum = node.find("momentum");
     for (const char* statistic : {"running_mean", "running_var"}) {
-      const auto* argument = node.find(statistic);
-      if (argument == nullptr || argument->kind != program::Argument::Kind::kValue) continue;
-      if (momentum == nullptr || !momentum->literal.isDouble() || momentum->literal.toDouble() <= 0) continue;
-      momentum_of[graph.values[argument->values[0]].weight] = momentum->literal.toDouble();
+      const program::ValueId value = node.tensor(statistic);
+      if (value == program::kNoValue) continue;
+      double& share = shares[graph.owner(graph.values[value].weight)];
+      share = 1 - (1 - share) * (1 - program::momentum_of(node));
     }
   }
-  return momentum_of;
+  return shares;
 }
 
 /// Those that a device computes with: cuDNN reads vectors of batch norm 16 bytes at a time, and views begin anywhere.
@@ -44,13 +44,13 @@ TensorDict aligned(const TensorDict& tensors) {
   return result;
 }
 
-/// One train-mode pass from zeroed statistics leaves momentum x (the batch's statistics) in them.
+/// One train-mode pass from zeroed statistics leaves the batch's statistics in them, times its share.
 void add_batch_statistics(const program::Program& program, Weights& scratch, const at::Tensor& images,
-                          const std::map<std::string, double>& momentum_of, TensorDict& sums) {
-  for (const auto& [name, momentum] : momentum_of) scratch.buffers[name].zero_();
+                          const std::map<std::string, double>& shares, TensorDict& sums) {
+  for (const auto& [name, share] : shares) scratch.buffers[name].zero_();
   program.run({images}, scratch, program::Mode::kTrain);
   for (auto& sum : sums) {
-    sum.value().add_(scratch.buffers[sum.key()].to(at::kDouble), 1.0 / momentum_of.at(sum.key()));
+    sum.value().add_(scratch.buffers[sum.key()].to(at::kDouble), 1.0 / shares.at(sum.key()));
   }
 }
 
@@ -141,11 +141,11 @@ data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
                                   const data::Dataset& calibration, comm::Communicator& world) {
   at::NoGradGuard no_grad;
-  const auto momentum_of = statistics_of(program.graph());
+  const auto shares = shares_of_batch(program.graph());
   Weights estimated{aligned(weights.params), TensorDict()};
   for (const auto& buffer : weights.buffers) estimated.buffers.insert(buffer.key(), buffer.value().clone());
   TensorDict sums;
-  for (const auto& [name, momentum] : momentum_of) {
+  for (const auto& [name, share] : shares) {
     sums.insert(name, at::zeros_like(weights.buffers[name], at::kDouble));
   }
   if (sums.is_empty()) return estimated;
@@ -154,7 +154,7 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   for (int64_t b = world.rank(); b < batches; b += world.size()) {
     const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
     const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
-    add_batch_statistics(program, estimated, batch.images, momentum_of, sums);
+    add_batch_statistics(program, estimated, batch.images, shares, sums);
   }
   at::Tensor flat = at::cat(sums.values());
   world.all_reduce(flat);

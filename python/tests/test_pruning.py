@@ -30,7 +30,7 @@ STAY_PARTLY_WHOLE = {
     "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split", "linear_view_convtranspose",
     "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply", "squeeze_of_several",
     "sum_of_what_a_view_has_rectified", "other_names", "written_into",
-    "split_at_positions"}
+    "split_at_positions", "split_into_five", "groups_by_image"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -54,7 +54,7 @@ def test_modules_are_pruned_in_place(name):
 def test_exported_programs_are_pruned_whole(name):
     path = ROOT / f"tests/data/prune/cases/{name}.pt2"
     pruned = prunex.prune(path, ratio=0.5)
-    assert pruned.parameters[1] == sum(p.numel() for p in pruned.model.parameters())
+    assert pruned.parameters[1] == sum({p.data_ptr(): p.numel() for p in pruned.model.parameters()}.values())
     before = torch.export.load(path)
     assert [str(spec) for spec in pruned.model.graph_signature.user_inputs] == [
         str(spec) for spec in before.graph_signature.user_inputs]
@@ -67,6 +67,43 @@ class Nested(nn.Module):
 
     def forward(self, x, scale=None, extra=None):
         return {"logits": self.head(self.a(x).relu()) * scale, "aux": None, "n": 4, "sum": extra["u"] + 1}
+
+
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 4)
+
+    def forward(self, pair, named, *, last):
+        return self.fc(sum(self.a(x) for x in (*pair, named["b"], named["a"], last)).mean((2, 3)))
+
+
+def test_nested_inputs_stay_nested():
+    x = torch.randn(2, 3, 6, 6)
+    batch_axis = {0: torch.export.Dim("batch")}
+    args, kwargs = ([x, x + 1], {"b": x + 2, "a": x + 3}), {"last": x + 4}
+    shapes = ([batch_axis] * 2, {"b": batch_axis, "a": batch_axis}, batch_axis)
+    exported = torch.export.export(Pairs().eval(), args, kwargs, dynamic_shapes=shapes)
+    pruned = prunex.prune(exported, ratio=0.5).model
+    assert torch.utils._pytree.tree_structure(pruned.example_inputs) == torch.utils._pytree.tree_structure(
+        (args, kwargs))
+    assert pruned.module()(*args, **kwargs).shape == (2, 4)
+    pruned.run_decompositions()
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.l, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.fc(self.l(self.a(x).permute(0, 2, 3, 1).view(-1, 8)).view(-1, 36, 6).mean(1))
+
+
+def test_products_of_channels_last_networks_run_in_stock_pytorch():
+    net = Rows().eval().to(memory_format=torch.channels_last)
+    exported = torch.export.export(net, (torch.randn(2, 3, 6, 6),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    assert prunex.prune(exported, ratio=0.5).model.module()(torch.randn(3, 3, 6, 6)).shape == (3, 4)
 
 
 def test_exported_programs_are_called_as_before(tmp_path):

@@ -92,5 +92,55 @@ TEST(Mode, StochasticDepthAtTheOutputGivesItsInput) {
   EXPECT_EQ(eval.nodes.size(), 1u) << "the product of " << doubled << " is not noise and stays";
 }
 
+/// x * noise / 0.75 of torch.bernoulli(torch.full_like(x, 0.75)).
+TEST(Mode, DrawnFactorsAreTheirProbabilitiesInEvaluation) {
+  auto graph = rows_graph(3);
+  auto noise = add_node(graph, "aten::full_like", {value("self", 0), literal("fill_value", 0.75)}, "share");
+  noise = add_node(graph, "aten::bernoulli", {value("self", noise)}, "noise");
+  const auto kept = add_node(graph, "aten::mul.Tensor", {value("self", 0), value("other", noise)}, "kept");
+  graph.outputs = {add_node(graph, "aten::div.Scalar", {value("self", kept), literal("other", 0.75)}, "scaled")};
+  const Program program(graph);
+  Weights none;
+  const auto x = at::ones({64, 3});
+  EXPECT_TRUE(at::allclose(program.run({x}, none, Mode::kEval)[0], x));
+  const auto noisy = program.run({x}, none, Mode::kTrain)[0];
+  EXPECT_TRUE(noisy.eq(0).any().item<bool>());
+  EXPECT_TRUE(at::allclose(noisy.where(noisy.ne(0), x / 0.75), x / 0.75));
+}
+
+/// DropBlock makes blocks of its noise.
+TEST(Mode, NoiseThatIsNoFactorIsRefusedByName) {
+  auto graph = rows_graph(3);
+  auto noise = add_node(graph, "aten::empty_like", {value("self", 0)}, "empty");
+  noise = add_node(graph, "aten::bernoulli_.float", {value("self", noise), literal("p", 0.75)}, "noise");
+  const auto rest = add_node(graph, "aten::rsub.Scalar", {value("self", noise), literal("other", 1)}, "rest");
+  graph.outputs = {add_node(graph, "aten::mul.Tensor", {value("self", 0), value("other", rest)}, "kept")};
+  try {
+    in_mode(graph, Mode::kEval);
+    FAIL() << "was taken";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_STREQ(error.what(),
+                 "node rest (aten::rsub.Scalar): takes noise of training other than as a factor: export the network in "
+                 "eval mode, without it");
+  }
+}
+
+/// torch.export writes 0 for None in eval mode.
+TEST(Mode, BatchNormWithoutMomentumKeepsTheLastBatchsStatistics) {
+  auto graph = small_graph();
+  for (auto& node : graph.nodes) {
+    if (node.target == "aten::batch_norm") node.set("momentum", 0.0);
+  }
+  auto weights = small_weights();
+  Weights other = clone(weights);
+  for (auto& buffer : other.buffers) buffer.value().add_(1);
+  const auto x = at::randn({3, 2, 5, 5});
+  for (auto* used : {&weights, &other}) Program(graph).run({x}, *used, Mode::kTrain);
+  for (const auto& buffer : weights.buffers) {
+    const bool counts = !buffer.value().is_floating_point();
+    EXPECT_EQ(at::equal(buffer.value(), other.buffers[buffer.key()]), !counts) << buffer.key();
+  }
+}
+
 }  // namespace
 }  // namespace prunex::program

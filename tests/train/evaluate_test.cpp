@@ -85,9 +85,17 @@ TensorDict expected_statistics(const data::Dataset& images, const Weights& weigh
   return means;
 }
 
-void expect_statistics(int64_t images, int64_t batches, int64_t batch_size) {
+program::Model with_momentum(program::Model model, double momentum) {
+  program::Graph graph = model.program.graph();
+  for (auto& node : graph.nodes) {
+    if (node.target == "aten::batch_norm") node.set("momentum", momentum);
+  }
+  return {program::Program(std::move(graph)), std::move(model.weights)};
+}
+
+void expect_statistics(int64_t images, int64_t batches, int64_t batch_size,
+                       const program::Model& model = small_network()) {
   at::NoGradGuard no_grad;
-  const auto model = small_network();
   const Weights weights = used_weights(model), untouched = used_weights(model);
   const auto calibration = noise_images(images);
   const TensorDict expected = expected_statistics(calibration, weights, batches, batch_size);
@@ -114,6 +122,53 @@ TEST(EstimatedStatistics, AreMeansOverBatchesOf128) {
 
 TEST(EstimatedStatistics, OfFewerImagesAreThoseOfOneBatch) {
   expect_statistics(50, 1, 50);
+}
+
+TEST(EstimatedStatistics, DoNotDependOnTheMomentum) {
+  for (const double momentum : {0.0, 0.3, 1.0})
+    expect_statistics(300, 2, 128, with_momentum(small_network(), momentum));
+}
+
+/// conv1 - bn1 - conv2 - bn1: two layers that share a norm.
+program::Model network_of_a_shared_norm() {
+  program::Builder builder(3);
+  auto x = builder.input("x", {3, kSide, kSide});
+  x = builder.batch_norm("bn1", builder.conv2d("conv1", x, {.out = 6, .kernel = 3}));
+  x = builder.batch_norm("bn2", builder.conv2d("conv2", x, {.out = 6, .kernel = 3}));
+  auto model = std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses}));
+  program::Graph graph = model.program.graph();
+  const program::Node* first = nullptr;
+  for (auto& node : graph.nodes) {
+    if (node.target != "aten::batch_norm") continue;
+    for (auto& argument : node.arguments) {
+      const bool shared = first != nullptr && argument.name != "input";
+      if (shared) argument = *first->find(argument.name);
+    }
+    first = &node;
+  }
+  return {program::Program(std::move(graph)), std::move(model.weights)};
+}
+
+TEST(EstimatedStatistics, OfANormThatIsUsedTwiceAreMeansOfAllThatItSees) {
+  at::NoGradGuard no_grad;
+  const auto images = noise_images(64);
+  for (const double momentum : {0.1, 0.5}) {
+    const auto model = with_momentum(network_of_a_shared_norm(), momentum);
+    const auto& p = model.weights.params;
+    const std::vector<int64_t> positions{0, 2, 3};
+    const at::Tensor first = at::conv2d(normalised(images, 0, 64), p["conv1.weight"]);
+    const auto [variance, mean] = at::var_mean(first, positions, /*unbiased=*/false, /*keepdim=*/true);
+    const at::Tensor second = at::conv2d((first - mean) / (variance + 1e-5).sqrt(), p["conv2.weight"]);
+    const double earlier = momentum * (1 - momentum), both = earlier + momentum;
+    const auto weighted = [&](const at::Tensor& a, const at::Tensor& b) { return (a * earlier + b * momentum) / both; };
+    comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+      const auto estimated = with_estimated_statistics(model.program, model.weights, images, *ranks.world);
+      EXPECT_TRUE(at::allclose(estimated.buffers["bn1.running_mean"],
+                               weighted(first.mean(positions), second.mean(positions)), 1e-4, 1e-5));
+      EXPECT_TRUE(at::allclose(estimated.buffers["bn1.running_var"],
+                               weighted(first.var(positions, true), second.var(positions, true)), 1e-4, 1e-5));
+    });
+  }
 }
 
 TEST(EstimatedStatistics, AreTheSameBitsOnEveryRank) {

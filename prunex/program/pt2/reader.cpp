@@ -138,6 +138,9 @@ class TensorReader {
     }
   }
 
+  /// Whether a tensor lies in another order in the file.
+  bool rearranges() const { return rearranges_; }
+
  private:
   struct Owner {
     std::string name;
@@ -199,6 +202,7 @@ class TensorReader {
     auto tensor = at::empty({0}, meta.dtype).set_(storage, meta.offset, meta.sizes, meta.strides);
     const bool owns_all = !taken && tensor.is_contiguous() && static_cast<int64_t>(tensor.nbytes()) == bytes;
     taken |= owns_all;
+    rearranges_ |= !tensor.is_contiguous();
     check_truths(tensor);
     return owns_all ? tensor : storages_.copy(tensor);
   }
@@ -213,7 +217,19 @@ class TensorReader {
   Storages storages_;
   json weights_, constants_;
   std::map<std::string, Owners> owners_;  // by record
+  bool rearranges_ = false;
 };
+
+/// Where weights lie in another order than they did, so do the values that they make, and not all can be viewed.
+void reshape_instead_of_viewing(Graph& graph) {
+  for (auto& node : graph.nodes) {
+    if (node.target != "aten::view") continue;
+    node.target = "aten::reshape";
+    for (auto& argument : node.arguments) {
+      if (argument.name == "size") argument.name = "shape";
+    }
+  }
+}
 
 Model read(const ArchiveReader& archive, Batch batch, Maker maker) {
   if (!archive.has(kDocument)) {
@@ -222,7 +238,9 @@ Model read(const ArchiveReader& archive, Batch batch, Maker maker) {
   }
   auto graph = read_graph(archive.json(kDocument), batch, maker);
   Weights weights;
-  TensorReader(archive).read(graph, weights);
+  TensorReader tensors(archive);
+  tensors.read(graph, weights);
+  if (tensors.rearranges()) reshape_instead_of_viewing(graph);
   if (records_wrong_shapes(graph)) graph = with_measured_shapes(std::move(graph), weights);
   return {Program(std::move(graph)), std::move(weights)};
 }

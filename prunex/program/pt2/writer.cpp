@@ -25,7 +25,10 @@ class Pickler {
   void mark() { bytes_ += '('; }
   void tuple() { bytes_ += 't'; }
   void empty_tuple() { bytes_ += ')'; }
+  void empty_list() { bytes_ += ']'; }
+  void appends() { bytes_ += 'e'; }
   void empty_dict() { bytes_ += '}'; }
+  void set_items() { bytes_ += 'u'; }
   void reduce() { bytes_ += 'R'; }
   void persistent_id() { bytes_ += 'Q'; }
   void no() { bytes_ += '\x89'; }
@@ -84,19 +87,94 @@ void pickle_tensor(Pickler& pickler, const Value& value, const std::string& key,
   pickler.reduce();
 }
 
-/// The bytes of torch.save(((zeros(x0), zeros(x1), …), {})) for the graph's inputs with `batch` images: compilers start
-/// from them.
-std::string sample_inputs(const Graph& graph, int64_t batch) {
-  Pickler pickler;
-  pickler.mark();
-  pickler.mark();
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    pickle_tensor(pickler, graph.values[graph.inputs[i]], std::to_string(i), batch);
+/// Zeros for the graph's inputs, nested as its in_spec says: [version, {"type", "context", "children_spec"}].
+class SampleInputs {
+ public:
+  SampleInputs(const Graph& graph, int64_t batch) : graph_(graph), batch_(batch) {}
+
+  std::string pickle() {
+    if (const Json spec = in_spec(); count(spec, 0) == static_cast<int64_t>(graph_.inputs.size())) {
+      write(spec);
+    } else {
+      write_flat();
+    }
+    return pickler_.finish();
   }
-  pickler.tuple();
-  pickler.empty_dict();
-  pickler.tuple();
-  const auto pickle = pickler.finish();
+
+ private:
+  Json in_spec() const {
+    const Json metadata = Json::parse(graph_.metadata.empty() ? "{}" : graph_.metadata);
+    const Json text = Json::parse(metadata.value("in_spec", ""), nullptr, false);
+    return text.is_array() && text.size() == 2 ? text[1] : Json();
+  }
+
+  static std::string kind_of(const Json& spec) {
+    return spec.at("type").is_null() ? "" : spec["type"].get<std::string>();
+  }
+
+  static std::vector<std::string> keys_of(const Json& dict) {
+    return Json::parse(dict.at("context").get<std::string>()).get<std::vector<std::string>>();
+  }
+
+  /// The leaves; -1 where it is none of tuples, lists and dicts of text.
+  static int64_t count(const Json& spec, int depth) try {
+    constexpr int kDeepest = 64;
+    const std::string kind = kind_of(spec);
+    if (kind.empty()) return 1;
+    const auto& children = spec.at("children_spec");
+    const bool is_dict = kind == "builtins.dict";
+    const bool known =
+        kind == "builtins.tuple" || kind == "builtins.list" || (is_dict && keys_of(spec).size() == children.size());
+    int64_t leaves = known && depth < kDeepest ? 0 : -1;
+    for (size_t i = 0; i < children.size() && leaves >= 0; ++i) {
+      const int64_t below = count(children[i], depth + 1);
+      leaves = below < 0 ? -1 : leaves + below;
+    }
+    return leaves;
+  } catch (const Json::exception&) {
+    return -1;
+  }
+
+  void write(const Json& spec) {
+    const std::string kind = kind_of(spec);
+    if (kind.empty()) return write_leaf();
+    const bool is_dict = kind == "builtins.dict", is_list = kind == "builtins.list";
+    const auto keys = is_dict ? keys_of(spec) : std::vector<std::string>();
+    if (is_dict) pickler_.empty_dict();
+    if (is_list) pickler_.empty_list();
+    pickler_.mark();
+    for (size_t i = 0; i < spec["children_spec"].size(); ++i) {
+      if (is_dict) pickler_.text(keys[i]);
+      write(spec["children_spec"][i]);
+    }
+    if (is_dict) return pickler_.set_items();
+    is_list ? pickler_.appends() : pickler_.tuple();
+  }
+
+  /// ((x0, x1, …), {})
+  void write_flat() {
+    pickler_.mark();
+    pickler_.mark();
+    while (next_ < graph_.inputs.size()) write_leaf();
+    pickler_.tuple();
+    pickler_.empty_dict();
+    pickler_.tuple();
+  }
+
+  void write_leaf() {
+    pickle_tensor(pickler_, graph_.values[graph_.inputs[next_]], std::to_string(next_), batch_);
+    ++next_;
+  }
+
+  const Graph& graph_;
+  const int64_t batch_;
+  Pickler pickler_;
+  size_t next_ = 0;
+};
+
+/// The bytes of torch.save((args, kwargs)) for the graph's inputs with `batch` images: compilers start from them.
+std::string sample_inputs(const Graph& graph, int64_t batch) {
+  const auto pickle = SampleInputs(graph, batch).pickle();
 
   std::string file;
   caffe2::serialize::PyTorchStreamWriter writer([&](const void* data, size_t bytes) {

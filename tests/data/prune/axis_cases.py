@@ -29,6 +29,22 @@ case("rows_as_images_of_a_conv", rows_as_images(lambda m, y: m.blur(y)), a=conv(
 case("rows_as_images_pooled", rows_as_images(lambda m, y: F.avg_pool2d(y, 2)), a=conv(3, 8), fc=linear(8, 3))
 case("rows_as_images_normalized", rows_as_images(lambda m, y: m.norm(y)), a=conv(3, 8), norm=nn.BatchNorm2d(1),
      fc=linear(8, 3))
+
+
+def rows_of_open_sizes(m, x):
+    y = m.a(x)
+    b, c, h, w = y.shape
+    return m.fc(m.l1(y.reshape(b * c, h * w)).reshape(b * c, -1).mean(1).view(b, c))
+
+
+def rows_as_copies(m, x):
+    y = m.a(x)
+    b, c, h, w = y.shape
+    return m.fc(pool(y.reshape(b * c, 1, h, w).expand(b * c, 2, -1, -1).reshape(b, c, 2 * h, w)))
+
+
+case("rows_of_open_sizes", rows_of_open_sizes, a=conv(3, 8), l1=linear(36, 5), fc=linear(8, 3))
+case("rows_as_copies", rows_as_copies, a=conv(3, 8), fc=linear(8, 3))
 case("steps_of_lstm", lambda m, x: m.fc(m.rnn(m.a(x))[1][0][-1]), line(), a=conv1d(3, 8),
      rnn=lambda: nn.LSTM(16, 5, batch_first=True), fc=linear(5, 3))
 case("steps_of_gru", lambda m, x: m.fc(m.rnn(m.a(x))[0].mean(1)), line(), a=conv1d(3, 8),
@@ -56,6 +72,39 @@ def weighted_sum(m, x):
 
 case("sum_by_weights_of_another_axis", weighted_sum, line(), a=conv1d(3, 8), scale=parameter(1, 1, 16),
      fc=linear(16, 3))
+
+
+class Frozen(nn.Module):
+    """Values that are no parameters: masks leave them as they are."""
+
+    def __init__(self, *sizes):
+        super().__init__()
+        self.register_buffer("w", wave(*sizes))
+
+
+def ratios(m, x):
+    y = m.l1(x)
+    return m.fc((y.unsqueeze(2) / (1 + y.unsqueeze(1).abs())).sum(2))
+
+
+def weighted_copies(m, x):
+    y = m.l1(x)
+    squares = y.unsqueeze(2) * y.unsqueeze(1)
+    return m.fc((y.unsqueeze(2).expand_as(squares) * squares.sigmoid()).sum(2))
+
+
+case("sum_of_ratios", ratios, image(6), l1=linear(6, 8), fc=linear(8, 4))
+case("sum_of_weighted_copies", weighted_copies, image(6), l1=linear(6, 8), fc=linear(8, 4))
+case("sum_by_a_buffer", lambda m, x: m.fc(m.l1(x).sigmoid() @ m.frozen.w), image(6), l1=linear(6, 8),
+     frozen=Frozen(8, 5), fc=linear(5, 4))
+case("linear_by_a_buffer", lambda m, x: m.fc(F.linear(m.l1(x).sigmoid(), m.frozen.w)), image(6), l1=linear(6, 8),
+     frozen=Frozen(5, 8), fc=linear(5, 4))
+case("conv_by_a_buffer", lambda m, x: m.fc(pool(F.conv2d(m.a(x).sigmoid(), m.frozen.w))), a=conv(3, 8),
+     frozen=Frozen(5, 8, 1, 1), fc=linear(5, 4))
+case("conv_by_a_buffer_of_zeros", lambda m, x: m.fc(pool(F.conv2d(relu(m.a(x)), m.frozen.w))), a=conv(3, 8),
+     frozen=Frozen(5, 8, 1, 1), fc=linear(5, 4))
+case("sum_of_rows_biased_by_a_buffer", lambda m, x: m.fc(F.linear(x, m.w, m.frozen.w).sum(1, keepdim=True)), image(6),
+     w=parameter(8, 6), frozen=Frozen(8), fc=linear(1, 4))
 
 
 def written_through_a_view(m, x):

@@ -152,3 +152,14 @@ def cbam(m, x):
 
 case("broadcast_gate_1ch", gated, a=conv(3, 8), gate=conv(8, 1), fc=linear(8, 3))
 case("cbam_spatial", cbam, a=conv(3, 8), gate=conv(2, 1, 3), fc=linear(8, 3))
+
+
+def groups_by_image(m, x):
+    y = relu(m.a(x))
+    b, c, h, w = y.shape
+    kernels = (torch.sigmoid(m.route(pool(y))) @ m.kernels).view(b * 8, 1, 3, 3)
+    mixed = F.conv2d(y.reshape(1, b * c, h, w), kernels, padding=1, groups=8 * b)
+    return m.fc(pool(mixed.permute(1, 0, 2, 3).view(b, 8, h, w)))
+
+
+case("groups_by_image", groups_by_image, a=conv(3, 8), route=linear(8, 3), kernels=parameter(3, 72), fc=linear(8, 3))

@@ -93,6 +93,7 @@ def split_swap_add(m, x):
 
 
 case("split_sizes", split_sizes, a=conv(3, 8), b=conv(3, 4), c=conv(5, 4), fc=linear(4, 3))
+case("split_into_five", lambda m, x: m.fc(pool(sum(m.a(x).split([50] * 5, 1)))), a=conv(3, 250), fc=linear(50, 3))
 case("chunk_two", chunk_two, a=conv(3, 8), b=conv(4, 6), c=conv(4, 6), fc=linear(6, 3))
 case("yolov8_c2f", yolov8_c2f, cv1=conv(3, 8), m1=conv(4, 6, 3), m2=conv(6, 4, 3), cv2=conv(12, 5), fc=linear(5, 3))
 case("glu_gate", glu_gate, a=conv(3, 16), fc=linear(8, 3))
