@@ -222,9 +222,8 @@ void Axes::set(ValueId value, int64_t axis, Labels labels) {
 Labels Axes::tie(const Labels& a, const Labels& b) {
   if (a == b) return a;
   if (a == nullptr || b == nullptr) {
-    const Labels& labelled = a == nullptr ? b : a;
-    freeze(labelled, "joins it with an axis that cannot be cut");
-    return labelled;
+    freeze(a == nullptr ? b : a, "joins it with an axis that cannot be cut");
+    return nullptr;
   }
   TORCH_CHECK(a->size() == b->size(), "[channels] ", operation_, ": ties axes of extents ", a->size(), " and ",
               b->size());

@@ -141,7 +141,8 @@ class Axes {
   /// The result of an operation carries these labels.
   void set(ValueId value, int64_t axis, Labels labels);
 
-  /// Equal positions live and die together. A labelled axis tied to a fixed one is frozen. Returns the labels of both.
+  /// Equal positions live and die together. A labelled axis tied to a fixed one is frozen. Returns the labels of both:
+  /// nullptr if one is fixed, so that units can lie on another axis of what is made of them.
   Labels tie(const Labels& a, const Labels& b);
   Labels tie(const Labels& labels, ValueId value, int64_t axis);
   void tie(Unit a, Unit b) { units_.unite(a, b, reason_of_tie()); }

@@ -148,7 +148,8 @@ class SampleInputs {
       write(spec["children_spec"][i]);
     }
     if (is_dict) return pickler_.set_items();
-    is_list ? pickler_.appends() : pickler_.tuple();
+    if (is_list) return pickler_.appends();
+    pickler_.tuple();
   }
 
   /// ((x0, x1, …), {})
