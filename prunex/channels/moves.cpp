@@ -38,13 +38,19 @@ std::vector<int64_t> in_order(int64_t rank) {
   return axes;
 }
 
-/// The axes of the input in another order.
-void reorder(Axes& axes, const Node& node, const std::vector<int64_t>& order) {
-  const ValueId input = node.tensor("self");
-  for (size_t axis = 0; axis < order.size(); ++axis) {
-    const int64_t from = from_front(order[axis], axes.rank(input));
-    axes.set(node.outputs[0], static_cast<int64_t>(axis), axes.labels(input, from));
+/// Those that movedim names go where it says, the others stay in their order.
+std::vector<int64_t> moved_order(const Node& node, int64_t rank) {
+  const std::vector<int64_t> from = node.integers("source"), to = node.integers("destination");
+  std::vector<int64_t> order(rank, -1), others = in_order(rank);
+  for (size_t i = 0; i < from.size(); ++i) {
+    order.at(from_front(to.at(i), rank)) = from_front(from[i], rank);
+    std::erase(others, from_front(from[i], rank));
   }
+  size_t other = 0;
+  for (int64_t& axis : order) {
+    if (axis < 0) axis = others.at(other++);
+  }
+  return order;
 }
 
 /// Labels of several axes behind one another; nullptr if all are fixed.
@@ -147,38 +153,28 @@ bool is_computed(const Node& node, const std::string& argument) {
   return found != nullptr && found->kind != Argument::Kind::kLiteral;
 }
 
-void permute_rule(Axes& axes, const Node& node) {
-  reorder(axes, node, node.integers("dims"));
-}
-
-void transpose_rule(Axes& axes, const Node& node) {
-  const int64_t rank = axes.rank(node.tensor("self"));
-  const int64_t first = node.integer("dim0", node.integer("axis0", -2)),
-                second = node.integer("dim1", node.integer("axis1", -1));
+std::vector<int64_t> order_of(const Node& node, int64_t rank) {
+  if (node.find("source") != nullptr) return moved_order(node, rank);
   std::vector<int64_t> order = in_order(rank);
-  std::swap(order.at(from_front(first, rank)), order.at(from_front(second, rank)));
-  reorder(axes, node, order);
+  if (node.find("dims") != nullptr) {
+    order = node.integers("dims");
+    for (int64_t& axis : order) axis = from_front(axis, rank);
+  } else if (node.target == "aten::t" || node.target == "aten::numpy_T") {
+    std::reverse(order.begin(), order.end());
+  } else {
+    const int64_t first = node.integer("dim0", node.integer("axis0", -2)),
+                  second = node.integer("dim1", node.integer("axis1", -1));
+    std::swap(order.at(from_front(first, rank)), order.at(from_front(second, rank)));
+  }
+  return order;
 }
 
-void reverse_axes_rule(Axes& axes, const Node& node) {
-  std::vector<int64_t> order = in_order(axes.rank(node.tensor("self")));
-  std::reverse(order.begin(), order.end());
-  reorder(axes, node, order);
-}
-
-void movedim_rule(Axes& axes, const Node& node) {
-  const int64_t rank = axes.rank(node.tensor("self"));
-  const std::vector<int64_t> from = node.integers("source"), to = node.integers("destination");
-  std::vector<int64_t> order(rank, -1), others = in_order(rank);
-  for (size_t i = 0; i < from.size(); ++i) {
-    order.at(from_front(to.at(i), rank)) = from_front(from[i], rank);
-    std::erase(others, from_front(from[i], rank));
+void reorder_rule(Axes& axes, const Node& node) {
+  const ValueId input = node.tensor("self");
+  const std::vector<int64_t> order = order_of(node, axes.rank(input));
+  for (size_t axis = 0; axis < order.size(); ++axis) {
+    axes.set(node.outputs[0], static_cast<int64_t>(axis), axes.labels(input, order[axis]));
   }
-  size_t other = 0;
-  for (int64_t& axis : order) {
-    if (axis < 0) axis = others.at(other++);
-  }
-  reorder(axes, node, order);
 }
 
 void cat_rule(Axes& axes, const Node& node) {

@@ -147,11 +147,10 @@ void rewrite_normalized_shape(Node& node, const Remains& remains);
 // moves.cpp
 /// From the sizes of other values: such a number cannot be rewritten.
 bool is_computed(const Node& node, const std::string& argument);
-void permute_rule(Axes& axes, const Node& node);
-/// Of the last two axes unless it names others.
-void transpose_rule(Axes& axes, const Node& node);
-void reverse_axes_rule(Axes& axes, const Node& node);
-void movedim_rule(Axes& axes, const Node& node);
+/// permute, movedim, t, and transpose, of the last two axes unless it names others.
+void reorder_rule(Axes& axes, const Node& node);
+/// For each axis of the result the one of the input, of `rank` axes.
+std::vector<int64_t> order_of(const Node& node, int64_t rank);
 void cat_rule(Axes& axes, const Node& node);
 /// slice and narrow.
 void slice_rule(Axes& axes, const Node& node);

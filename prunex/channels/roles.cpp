@@ -1,6 +1,7 @@
 #include "prunex/channels/roles.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "prunex/channels/operations.h"
 
@@ -9,10 +10,22 @@ namespace {
 
 using program::Role;
 
+/// A parameter, and for each axis of what is made of it the parameter's own.
+struct Source {
+  ValueId parameter = kNoValue;
+  std::vector<int64_t> axes;
+};
+
 /// Collects the roles of a graph's parameters.
 class RoleCollector {
  public:
-  explicit RoleCollector(const Graph& graph) : graph_(graph) {}
+  explicit RoleCollector(const Graph& graph) : graph_(graph), producers_(graph.values.size(), nullptr) {
+    for (const Node& node : graph.nodes) {
+      for (const ValueId output : node.outputs) {
+        if (output != kNoValue) producers_[output] = &node;
+      }
+    }
+  }
 
   WeightRoles collect() {
     for (const Node& node : graph_.nodes) visit(node);
@@ -45,11 +58,49 @@ class RoleCollector {
     }
   }
 
+  /// The parameter of which the value is a part, or a multiple, its axes in any order; kNoValue: of none.
+  Source source(ValueId value) const {
+    Source source{value, {}};
+    for (int64_t axis = 0; axis < rank(value); ++axis) source.axes.push_back(axis);
+    while (graph_.values[source.parameter].role != Role::kParameter) {
+      const Node* node = producers_[source.parameter];
+      const auto inputs = node == nullptr ? std::vector<ValueId>() : tensor_inputs(graph_, *node);
+      if (inputs.size() != 1) return {};
+      const auto order = order_before(*node, inputs[0], source.parameter);
+      if (order.empty()) return {};
+      for (int64_t& axis : source.axes) {
+        if (axis >= static_cast<int64_t>(order.size())) return {};
+        axis = order[axis];
+      }
+      source.parameter = inputs[0];
+    }
+    return source;
+  }
+
+  /// For each axis of a node's output the one of its input; empty where that is not all that it changes.
+  std::vector<int64_t> order_before(const Node& node, ValueId input, ValueId output) const {
+    const Operation& operation = operation_of(node.target);
+    if (operation.rule == reorder_rule) return order_of(node, rank(input));
+    std::vector<int64_t> order(rank(input));
+    std::iota(order.begin(), order.end(), 0);
+    if (operation.rule == slice_rule || operation.rule == split_rule) return order;
+    if (operation.rule == select_rule || operation.rule == unbind_rule) {
+      order.erase(order.begin() + from_front(node.integer("dim", 0), rank(input)));
+      return order;
+    }
+    const bool same = operation.views || operation.zero == Zero::kAny;  // a copy, or times a number
+    return same && graph_.values[input].shape == graph_.values[output].shape ? order : std::vector<int64_t>();
+  }
+
   /// `input`: the axis along which the layer reads; kNone: it does not.
-  void add(ValueId value, const WeightRole& role, int64_t input = kNone) {
-    if (value == kNoValue || graph_.values[value].role != Role::kParameter) return;
-    WeightRole& known = roles_[graph_.owner(graph_.values[value].weight)];
-    const uint32_t inputs = known.inputs | (input == kNone ? 0 : uint32_t{1} << input);
+  void add(ValueId value, WeightRole role, int64_t input = kNone) {
+    if (value == kNoValue) return;
+    const auto [parameter, axes] = source(value);
+    const auto has = [&](int64_t axis) { return axis < static_cast<int64_t>(axes.size()); };
+    if (parameter == kNoValue || !has(role.out_axis) || !has(input)) return;
+    WeightRole& known = roles_[graph_.owner(graph_.values[parameter].weight)];
+    const uint32_t inputs = known.inputs | (input == kNone ? 0 : uint32_t{1} << axes[input]);
+    if (role.out_axis >= 0) role.out_axis = axes[role.out_axis];
     if (known.kind == WeightKind::kOther) known = role;
     known.inputs = inputs;
   }
@@ -111,6 +162,7 @@ class RoleCollector {
   }
 
   const Graph& graph_;
+  std::vector<const Node*> producers_;
   WeightRoles roles_;
 };
 

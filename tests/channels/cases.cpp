@@ -154,6 +154,7 @@ const Case kCases[] = {
     {"upsample_fpn", "a:6 b:8 lateral_a:4 out:4", ""},
     {"view_linear_avgpool", "a:6 fc1:8", ""},
     {"weight_norm_conv", "a.parametrizations.weight:8 b:6", ""},
+    {"weights_in_parts", "joined:8 stacked:5 turned:1!", "", Mask::kAll},
     {"without_gradients", "a:8 c:6", ""},
     {"written_into", "a:5 a[2]:3 c:6", ""},
     {"yolov8_c2f", "cv1:4 cv1[4]:4 cv2:5 m1:6", ""},

@@ -245,3 +245,12 @@ def without_gradients(m, x):
 
 
 case("without_gradients", without_gradients, a=conv(3, 8), b=conv(3, 8), c=conv(8, 6), fc=linear(6, 3))
+
+
+def weights_in_parts(m, x):
+    first, second = (F.linear(x, part) for part in m.joined.chunk(2))
+    return m.fc(((first * second) @ m.turned[:, 1:].t() @ m.stacked[1].mT) * (x @ (0.5 * m.stacked[0]).T)[:, :5])
+
+
+case("weights_in_parts", weights_in_parts, image(6), joined=parameter(16, 6), turned=parameter(6, 9),
+     stacked=parameter(2, 5, 6), fc=linear(5, 4))
