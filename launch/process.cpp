@@ -44,7 +44,7 @@ std::vector<char*> merged_environment(const std::vector<std::string>& additions)
   if (!options.keeps_output) dup2(pipe, STDOUT_FILENO);
   if (!options.keeps_error) dup2(pipe, STDERR_FILENO);
   // Shells start background jobs with SIGINT ignored, which exec would keep.
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD}) std::signal(signal, SIG_DFL);
   sigset_t blocked;
   sigemptyset(&blocked);
   sigprocmask(SIG_SETMASK, options.blocked ? &*options.blocked : &blocked, nullptr);
@@ -61,6 +61,8 @@ BlockedSignals::BlockedSignals(const std::vector<int>& signals) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) sigaddset(&set, signal);
+  // Ignored, as a parent may have left it, it would never come, and children could not be waited for.
+  if (sigismember(&set, SIGCHLD) == 1) std::signal(SIGCHLD, SIG_DFL);
   pthread_sigmask(SIG_BLOCK, &set, &previous_);
   descriptor_ = comm::opened(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }

@@ -10,12 +10,14 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/train/device.h"
+#include "prunex/train/local_step.h"
 
 namespace prunex::train {
 namespace {
 
 constexpr int64_t kEvaluationBatch = 256;
 constexpr int64_t kCalibrationImages = 1024, kCalibrationBatch = 128;
+constexpr uint64_t kCalibrationSeed = 1;
 
 /// running statistic -> the share that a batch has in it after one pass: 1 - (1 - m1)(1 - m2) … of the momenta of all
 /// batch norms that update it.
@@ -154,6 +156,7 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   for (int64_t b = world.rank(); b < batches; b += world.size()) {
     const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
     const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
+    seed_dropout(device_of(weights), kCalibrationSeed, 0, b);  // the same noise whenever it is asked, on any rank
     add_batch_statistics(program, estimated, batch.images, shares, sums);
   }
   at::Tensor flat = at::cat(sums.values());

@@ -35,6 +35,10 @@ double amplifying_momentum(const TrainOptions& options) {
   return sums ? options.momentum.value_or(usual_of(options.optimizer).momentum) : 0;
 }
 
+double weight_beside_momentum(const TrainOptions& options) {
+  return gathers_momentum(options) ? 1 / (1 - amplifying_momentum(options)) : 1;
+}
+
 OptimizerOptions optimizer_of(const TrainOptions& options) {
   const UsualNumbers usual = usual_of(options.optimizer);
   return {.learning_rate = options.learning_rate.value_or(usual.learning_rate),
@@ -51,7 +55,7 @@ OptimizerOptions optimizer_at(const TrainOptions& options, const Phase& phase, i
   OptimizerOptions now = optimizer_of(options);
   now.learning_rate = learning_rate_at(phase, step);
   now.weight_decay = phase.weight_decay;
-  if (gathers_momentum(options)) now.weight_decay /= 1 - amplifying_momentum(options);  // as much as by momentum SGD
+  now.weight_decay *= weight_beside_momentum(options);
   return now;
 }
 

@@ -39,6 +39,19 @@ void refuse_what_never_begins(const TrainOptions& options, const RunLength& leng
                                           options.powersgd.start_after, length.steps));
 }
 
+/// Masks prune from the first exchange of weights on.
+void refuse_earlier_than_weights(const TrainOptions& options, const RunLength& length) {
+  const auto refuse = [&](const char* option, int64_t got) {
+    if (got == kAutomatic || got >= length.prune_start) return;
+    throw std::invalid_argument(
+        fmt::format("{}: got {}, wanted {} or more beside `local_after` {}: weights are not "
+                    "exchanged, and nothing is pruned, before",
+                    option, got, length.prune_start, options.local_after));
+  };
+  refuse("`prune_end`", options.prune_end);
+  refuse("`freeze_after`", options.freeze_after);
+}
+
 void refuse_what_never_comes(const TrainOptions& options, const RunLength& length) {
   const int64_t last = length.exchanges;
   if (options.strategy == "one_shot") return;
@@ -47,6 +60,18 @@ void refuse_what_never_comes(const TrainOptions& options, const RunLength& lengt
   if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {
     refuse_later_than(last, "`freeze_after`", options.freeze_after, ", or never");
   }
+  if (options.local_after > 0) refuse_earlier_than_weights(options, length);
+}
+
+/// What begins with the last masks.
+void refuse_what_masks_put_off(const TrainOptions& options, const RunLength& length) {
+  const int64_t open = last_open_exchange(options, length);
+  if (open < length.exchanges) return;
+  const char* waits = options.ema > 0 ? "`ema`" : options.overlap > 0 ? "`overlap`" : "";
+  if (*waits == 0) return;
+  throw std::invalid_argument(fmt::format(
+      "{}: begins when masks are final, after exchange {}, and this run has {}: wanted a smaller `{}`", waits, open,
+      count_of(length.exchanges), options.strategy == "one_shot" ? "prune_at" : "freeze_after"));
 }
 
 /// What to change for more exchanges.
@@ -114,6 +139,7 @@ std::vector<std::string> check_plan(const TrainOptions& options, const RunLength
   refuse_what_never_begins(options, length);
   if (!groups.empty()) {
     refuse_what_never_comes(options, length);
+    refuse_what_masks_put_off(options, length);
     const std::string rounding = doubt_about_rounding(options, groups);
     doubts.push_back(rounding.empty() ? doubt_about_length(options, length) : rounding);
   }

@@ -22,9 +22,8 @@ using strategies::Payload;
 /// How H-SADMM's code is set for a strategy by this name. The outer step from the first exchange on is worth three
 /// points (docs/results.md).
 void set_hsadmm(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
-  if (options.after_freeze != strategies::AfterFreeze::kNesterov) return;
-  options.outer.from = 1;
   options.outer.momentum = 0.8;
+  if (options.after_freeze == strategies::AfterFreeze::kNesterov) options.outer.from = 1;
 }
 
 void set_local_sgd(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
@@ -133,6 +132,8 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   if (plan.groups.empty() && pulls(options)) hsadmm.masks.freeze_after = strategies::kNever;  // no masks end the duals
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
+  const bool from_freeze = hsadmm.outer.from == 0 && hsadmm.after_freeze == strategies::AfterFreeze::kNesterov;
+  if (from_freeze && plan.groups.empty() && !pulls(options)) hsadmm.outer.from = 1;  // nothing freezes
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
   return hsadmm;
 }

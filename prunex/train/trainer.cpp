@@ -236,7 +236,10 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
       if (!has_lost()) throw;
       const int64_t counted = regroup().transactions;
       if (counted + 1 >= transaction) divide();
-      if (counted == transaction) return round;  // all who are left had it
+      if (counted == transaction) {  // all who are left had it
+        round.wishes = {};           // some may have tried already to fulfil them
+        return round;
+      }
       undo.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
       if (counted + 1 < transaction) make_transactions(go_back(counted), step);

@@ -79,8 +79,8 @@ TEST(Invitations, ThatDoNotComeAreExplainedSoon) {
 TEST(Invitations, AreNotReadBeyondWhatTheyMayBe) {
   Door entrance({"127.0.0.1"}, entrance_key(kOurRun), 5ms);
   entrance.offer(offer(std::string(100, 'a')));
-  EXPECT_EQ(fetch_from(entrance.endpoint(), entrance_key(kOurRun), 100, 5s).size(), 100U);
-  EXPECT_THAT([&] { fetch_from(entrance.endpoint(), entrance_key(kOurRun), 99, 5s); },
+  EXPECT_EQ(fetch_from(entrance.endpoint(), entrance_key(kOurRun), 100, 5s, 5s).size(), 100U);
+  EXPECT_THAT([&] { fetch_from(entrance.endpoint(), entrance_key(kOurRun), 99, 5s, 5s); },
               ThrowsMessage<std::runtime_error>(HasSubstr("does not belong there")));
   EXPECT_THAT([&] { ask_for_invitation(entrance.endpoint(), kOurRun, 5s); },
               ThrowsMessage<std::runtime_error>(HasSubstr("an invitation that is none")));
@@ -111,8 +111,16 @@ TEST(Invitations, MayComeSlowly) {
     while (link.receive_all(&byte, 1, deadline)) {
     }
   });
-  EXPECT_EQ(fetch_from({"127.0.0.1", port_of(listener)}, {}, text.size(), 400ms), text);
+  EXPECT_EQ(fetch_from({"127.0.0.1", port_of(listener)}, {}, text.size(), 400ms, 20s), text);
   door.join();
+}
+
+TEST(Invitations, MayNotTakeLongerThanOthersWait) {
+  const LinkKey key = entrance_key(kOurRun);
+  Door entrance({"127.0.0.1"}, key, 5ms);
+  entrance.offer(offer(std::string(100, 'a')));
+  EXPECT_THAT([&] { fetch_from(entrance.endpoint(), key, 100, 5s, 0s); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("too slow")));
 }
 
 TEST(Doors, SayWhatIsLongWhole) {

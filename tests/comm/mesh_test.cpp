@@ -130,6 +130,24 @@ TEST(Mesh, WaitsNoLongerThanItMay) {
   EXPECT_TRUE(mesh->lost_ranks().empty());
 }
 
+TEST(Mesh, WaitsForLongMessagesAsLongAsSomethingComes) {
+  auto [first, second] = pair_of_links({});
+  const auto mesh = mesh_of(0, std::move(first), 200ms);
+  std::string text(100, 'p');
+  const MeshHeader header = {7, text.size()};
+  text.insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
+  std::thread other([&, link = std::move(second)]() mutable {
+    for (size_t i = 0; i < text.size(); i += 10) {
+      link.send_all(text.data() + i, std::min<size_t>(10, text.size() - i), std::chrono::steady_clock::now() + 20s);
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  std::string memory(100, '.');
+  EXPECT_EQ(receive_one(*mesh, memory, 7), "");
+  EXPECT_EQ(memory, std::string(100, 'p'));
+  other.join();
+}
+
 TEST(Mesh, IsEndedByAnotherThread) {
   auto [first, second] = pair_of_links({});
   const auto mesh = mesh_of(0, std::move(first));

@@ -171,6 +171,22 @@ TEST(EstimatedStatistics, OfANormThatIsUsedTwiceAreMeansOfAllThatItSees) {
   }
 }
 
+TEST(EstimatedStatistics, SeeTheSameNoiseWheneverTheyAreAsked) {
+  program::Builder builder(3);
+  auto x = builder.conv2d("conv1", builder.input("x", {3, kSide, kSide}), {.out = 6, .kernel = 3});
+  x = builder.batch_norm("bn1", builder.dropout(x, 0.5));
+  const auto model = std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses}));
+  comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    const auto estimate = [&] {
+      return with_estimated_statistics(model.program, model.weights, noise_images(300), *ranks.world).buffers;
+    };
+    const TensorDict first = estimate();
+    at::rand({17});  // what training draws meanwhile
+    const TensorDict second = estimate();
+    for (const auto& buffer : first) EXPECT_TRUE(at::equal(buffer.value(), second[buffer.key()])) << buffer.key();
+  });
+}
+
 TEST(EstimatedStatistics, AreTheSameBitsOnEveryRank) {
   const auto model = small_network();
   const auto calibration = noise_images(400);

@@ -214,7 +214,8 @@ TrainOptions run_with_newcomer(const std::string& strategy, const std::string& r
   TrainOptions options = tiny_run(320, 24);
   options.nodes = 2;
   options.elastic = true;
-  options.strategy = strategy;
+  options.strategy = strategy == "dgc" ? "top_k" : strategy;
+  options.top_k.dgc = strategy == "dgc";
   options.run_dir = run_dir;
   return options;
 }
@@ -246,7 +247,7 @@ TEST_P(JoinRunOfGradients, ANodeTakesPartFromTheNextStepOn) {
             tests::text_of(scratch / "joined/model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, JoinRunOfGradients, testing::Values("ddp", "top_k", "powersgd"));
+INSTANTIATE_TEST_SUITE_P(Strategies, JoinRunOfGradients, testing::Values("ddp", "top_k", "dgc", "powersgd"));
 
 /// It comes after the first of two cuts, and takes part in the second.
 TEST(RunWithCuts, IsJoined) {

@@ -77,6 +77,18 @@ TEST(Phases, FollowEachOtherWithTheirOwnRates) {
   EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);  // 0.6 of 8 steps
 }
 
+/// 0.55 x 100 is a little more than 55 in doubles.
+TEST(Phases, CutsComeAfterTheExchangeThatTheirShareSays) {
+  TrainOptions options = phases("diloco");
+  options.finetune.epochs = options.sparse.epochs = options.epochs = 0;
+  options.exchanges = 20;
+  options.local_steps = 5;
+  for (int64_t exchange = 1; exchange <= 20; ++exchange) {
+    options.prune_at = static_cast<double>(exchange) / 20;
+    EXPECT_EQ(first_cut(options, run_length(options, 48)), exchange);
+  }
+}
+
 TEST(Phases, GoOnUntilTheExchangeWithWhichFineTuningBegins) {
   TrainOptions options = phases("diloco");
   options.local_steps = 3;

@@ -83,6 +83,38 @@ TEST(PlanCheck, ExchangesThatNeverComeAreRefused) {
   refused(options, "`local_after`", "less than 16");
 }
 
+TEST(PlanCheck, MasksDoNotEndBeforeWeightsAreExchanged) {
+  TrainOptions options = with_exchanges(20);
+  options.local_after = 10;
+  EXPECT_THAT(doubts(options), IsEmpty());
+  options.prune_end = 11;
+  refused(options, "`prune_end`", "12 or more beside `local_after` 10");
+  options.prune_end = kAutomatic;
+  options.freeze_after = 5;
+  refused(options, "`freeze_after`", "12 or more beside `local_after` 10");
+}
+
+TEST(PlanCheck, NothingWaitsForMasksThatAreFinalAtTheEnd) {
+  const auto refused_with = [](const TrainOptions& options, const std::string& message) {
+    EXPECT_THAT([&] { doubts(options); }, ThrowsMessage<std::invalid_argument>(message));
+  };
+  TrainOptions options = with_exchanges(20);
+  options.freeze_after = 20;
+  options.ema = 0.999;
+  refused_with(options,
+               "`ema`: begins when masks are final, after exchange 20, and this run has 20 exchanges: wanted a smaller "
+               "`freeze_after`");
+  options = with_exchanges(8);
+  options.strategy = "one_shot";
+  options.prune_at = 0.95;
+  options.overlap = 5;
+  refused_with(options,
+               "`overlap`: begins when masks are final, after exchange 8, and this run has 8 exchanges: wanted a "
+               "smaller `prune_at`");
+  options.prune_at = 0.8;
+  EXPECT_NO_THROW(doubts(options));
+}
+
 TEST(PlanCheck, SoIsWhatNeverBeginsWithoutMasks) {
   const auto refused_whole = [](TrainOptions options, const std::string& message) {
     options.exchanges = 8;

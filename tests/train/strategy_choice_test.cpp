@@ -108,6 +108,7 @@ TEST(Strategies, OuterStepsAreTheOnesAskedFor) {
   EXPECT_EQ(loss("hsadmm", {}, {}), loss("hsadmm", 1, 0.8));
   EXPECT_NE(loss("hsadmm", {}, {}), loss("hsadmm", 0, 0.8));
   EXPECT_EQ(loss("diloco", {}, {}), loss("diloco", 1, 0.9));
+  EXPECT_EQ(loss("diloco", {}, {}), loss("diloco", 0, {}));  // nothing freezes
   EXPECT_EQ(loss("local_sgd", {}, {}), loss("local_sgd", 0, 0.9));
   EXPECT_NE(loss("diloco", {}, {}), loss("local_sgd", {}, {}));
 }

@@ -128,30 +128,33 @@ PeerLink proven(const Endpoint& door, const LinkKey& key, milliseconds patience)
   return PeerLink(std::move(link));
 }
 
-std::string fetch(PeerLink& link, size_t most_bytes, milliseconds patience) {
+std::string fetch(PeerLink& link, size_t most_bytes, milliseconds patience, Clock::time_point end) {
   link.send({MessageKind::kNote, words::kFetch});
   Parcel parcel(most_bytes);
   for (auto heard = Clock::now(); Clock::now() - heard < patience;) {
+    if (Clock::now() >= end) throw std::runtime_error("its link is too slow for what it offers");
     pollfd event = {link.fd(), link.events(), 0};
-    poll(&event, 1, link.has_more() ? 0 : milliseconds_until(heard + patience));
+    poll(&event, 1, link.has_more() ? 0 : milliseconds_until(std::min(heard + patience, end)));
     const uint64_t before = link.received_bytes();
-    const std::string end = link.receive();
+    const std::string broken = link.receive();
     if (link.received_bytes() > before) heard = Clock::now();
     while (const auto message = link.next()) {
       if (!parcel.take(*message)) throw std::runtime_error("it says what does not belong there");
       if (parcel.whole()) return parcel.open();
     }
-    if (!end.empty()) throw std::runtime_error(end);
+    if (!broken.empty()) throw std::runtime_error(broken);
   }
   throw std::runtime_error(kSilent);
 }
 
 }  // namespace
 
-std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, milliseconds patience) {
+std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, milliseconds patience,
+                       milliseconds limit) {
+  const auto end = Clock::now() + limit;
   try {
     PeerLink link = proven(door, key, patience);
-    return fetch(link, most_bytes, patience);
+    return fetch(link, most_bytes, patience, end);
   } catch (const ConnectionRefused&) {
     throw;
   } catch (const std::runtime_error& error) {

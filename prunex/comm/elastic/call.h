@@ -85,8 +85,10 @@ class Call {
 };
 
 /// What the rank behind the door offers, of so many bytes at most. Throws ConnectionRefused; std::runtime_error if it
-/// offers nothing, or more, if one end does not know what the other does, or if it was silent for `patience`.
-std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, std::chrono::milliseconds patience);
+/// offers nothing, or more, if one end does not know what the other does, if it was silent for `patience`, or if that
+/// took longer than `limit`.
+std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_bytes, std::chrono::milliseconds patience,
+                       std::chrono::milliseconds limit);
 
 /// Whether the process behind the door lives: asks anew where the connection ends, until it has been silent for
 /// `patience`. Never kBroken.

@@ -23,6 +23,7 @@ constexpr int kBacklog = 128;
 constexpr int kMostStrangers = 64;  // who connected and has not proved that it knows the key yet
 constexpr size_t kMostCallers = 4096;
 constexpr milliseconds kOutOfDescriptors{10};
+constexpr milliseconds kUntilProven{10'000};  // how long a caller may take to say who it is
 
 }  // namespace
 
@@ -123,6 +124,7 @@ class Door::Loop {
     std::optional<Newcomer> newcomer = {};
     std::shared_ptr<const std::string> fetched = {};  // what it has asked for
     size_t sent = 0;                                  // of it
+    Clock::time_point came = Clock::now();
   };
 
   void run() {
@@ -178,6 +180,7 @@ class Door::Loop {
 
   // False when the conversation is over.
   bool listen_to(Caller& caller) {
+    if (is_stranger(caller) && Clock::now() >= caller.came + kUntilProven) return false;
     const bool was_proven = caller.link.proven();
     caller.link.flush();
     hand_over(caller);

@@ -92,7 +92,7 @@ Invitation ask_for_invitation(const Endpoint& entrance, const Privacy& privacy, 
   for (size_t i = 0;; ++i) {
     try {
       const std::string text =
-          fetch_from({found.hosts[i], entrance.port}, entrance_key(privacy), kMostInvitationBytes, patience);
+          fetch_from({found.hosts[i], entrance.port}, entrance_key(privacy), kMostInvitationBytes, patience, patience);
       return Invitation::from_text(text);
     } catch (const ConnectionRefused&) {
       if (i + 1 == found.hosts.size())

@@ -12,6 +12,7 @@
 namespace prunex::comm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kHearEvery{20};
@@ -207,7 +208,9 @@ Elastic::Admission Elastic::knock() {
   }
 }
 
+/// The others wait for this node in the next transaction, but not beyond the timeout.
 std::string Elastic::fetch() {
+  const auto end = Clock::now() + options_.timeout / 2;
   std::string state;
   std::vector<int> donors;
   for (const int node : formed_.nodes) {
@@ -216,7 +219,8 @@ std::string Elastic::fetch() {
   for (size_t i = 0; local_rank_ == 0 && state.empty() && i < donors.size(); ++i) {
     const int donor = donors[(static_cast<size_t>(node_) + i) % donors.size()];
     try {
-      state = fetch_from(door_of(donor), door_key(), kMostStateBytes, options_.silence);
+      state = fetch_from(door_of(donor), door_key(), kMostStateBytes, options_.silence,
+                         std::chrono::duration_cast<milliseconds>(end - Clock::now()));
     } catch (const std::runtime_error& error) {
       say(error.what());
     }

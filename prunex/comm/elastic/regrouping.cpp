@@ -211,14 +211,19 @@ Elastic::Decision Elastic::seek() {
   }
 }
 
-/// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again.
+/// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again. It answers within the
+/// time that it may wait for others itself, unless it stands still although its process lives.
 std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   const Endpoint& door = door_of(node);
   const auto silence = patience_with(node);
   Call call(door, door_key(), report(), silence);
-  for (;;) {
+  for (const auto end = Clock::now() + 2 * options_.timeout;;) {
     const auto answer = call.hear(kAskEvery);
-    if (!answer) continue;
+    if (!answer && Clock::now() < end) continue;
+    if (!answer) {
+      missing.silent.insert(node);
+      return std::nullopt;
+    }
     if (answer->is_out) throw LeftBehind(without_this_node());
     if (!answer->message.empty()) return Decision::from_text(answer->message);
     auto presence = answer->presence;

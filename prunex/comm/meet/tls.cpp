@@ -113,7 +113,11 @@ short Tls::events() const {
 ssize_t Tls::send(const void* data, size_t bytes) {
   ERR_clear_error();
   const int result = SSL_write(connection_.get(), data, static_cast<int>(std::min<size_t>(bytes, INT_MAX)));
-  if (result <= 0) return explain(result);
+  if (result <= 0 && explain(result) < 0) return -1;
+  if (result <= 0) {  // the peer has ended the session: OpenSSL says so of writes, too
+    errno = EPIPE;
+    return -1;
+  }
   bytes_left_ -= result;
   // In the middle of a record it is refused, and tried again.
   if (bytes_left_ <= 0 && SSL_key_update(connection_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {

@@ -53,6 +53,7 @@ struct Mesh::Lane {
   std::deque<Message> leaving, expected;
   Header arriving = {};  // of the first that is expected
   std::string broken = {};
+  uint64_t passed = 0;  // bytes, both ways
 
   explicit Lane(Link open) : link(std::move(open)) {}
 
@@ -93,6 +94,7 @@ struct Mesh::Lane {
   bool count(ssize_t bytes, Message& message) {
     if (bytes >= 0) {
       message.done += static_cast<size_t>(bytes);
+      passed += static_cast<uint64_t>(bytes);
       return true;
     }
     if (errno == EINTR) return true;
@@ -150,12 +152,21 @@ Mesh::Lane& Mesh::lane(int peer) {
   return lanes_.at(peer);
 }
 
+uint64_t Mesh::bytes_passed() const {
+  uint64_t bytes = 0;
+  for (const auto& [peer, lane] : lanes_) bytes += lane.passed;
+  return bytes;
+}
+
+// However long a message is: its peer is late when nothing more of it comes.
 void Mesh::wait(const int64_t& pending) {
-  const auto deadline = Clock::now() + timeout_;
+  auto deadline = Clock::now() + timeout_;
   const int64_t wanted = std::max<int64_t>(pending - 1, 0);
   for (;;) {
+    const uint64_t before = bytes_passed();
     while (pending > wanted && !aborted_ && move_all()) {
     }
+    if (bytes_passed() > before) deadline = Clock::now() + timeout_;
     if (aborted_) throw std::runtime_error(abort_reason());
     if (pending <= wanted) return;
     for (const auto& [peer, lane] : lanes_) {

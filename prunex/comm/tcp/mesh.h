@@ -55,6 +55,7 @@ class Mesh {
 
   Lane& lane(int peer);
   /// Until one message less is pending.
+  uint64_t bytes_passed() const;
   void wait(const int64_t& pending);
   bool move_all();
   void poll_until(Deadline deadline);

@@ -21,15 +21,18 @@ class TopK final : public GradientStrategy {
   TopK(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options)
       : GradientStrategy(replica, ranks, options.reporting), ranks_(ranks), exchange_(ranks), options_(options) {
     for (const auto& theta : replica.weights.params) {
-      if (theta.value().dim() > 1) rest_.insert(theta.key(), at::zeros_like(theta.value().detach()));
+      const bool is_vector = theta.value().dim() < 2;
+      if (!is_vector) rest_.insert(theta.key(), at::zeros_like(theta.value().detach()));
+      if (options.dgc)
+        (is_vector ? common_velocity_ : velocity_).insert(theta.key(), at::zeros_like(theta.value().detach()));
     }
-    if (options.dgc) velocity_ = zeros_like(detached(replica.weights.params));
   }
 
   State state() const override {
     State state = GradientStrategy::state();
     store(state.rank, "rest/", rest_);
     store(state.rank, "velocity/", velocity_);
+    store(state.global, "velocity/", common_velocity_);
     state.global.insert("step", at::tensor({step_}, at::kLong));
     return state;
   }
@@ -38,12 +41,14 @@ class TopK final : public GradientStrategy {
   void restore_own(const State& state) override {
     restore(rest_, state.rank, "rest/");
     restore(velocity_, state.rank, "velocity/");
+    restore(common_velocity_, state.global, "velocity/");
     step_ = saved_numbers<int64_t, 1>(state.global, "step")[0];
   }
 
   void cut_state(const sparsity::Cut& cut, Replica&) override {
     sparsity::apply_cut(rest_, cut);
     sparsity::apply_cut(velocity_, cut);
+    sparsity::apply_cut(common_velocity_, cut);
   }
 
   void average_gradients(TensorDict& params) override {
@@ -82,9 +87,11 @@ class TopK final : public GradientStrategy {
   /// Momentum correction: what waits to be sent has gathered momentum. Vectors have it, too, since the optimizer has
   /// none.
   void add_momentum(TensorDict& grads) {
-    for (auto& velocity : velocity_) {
-      velocity.value().mul_(options_.dgc_options.momentum).add_(grads[velocity.key()]);
-      grads[velocity.key()].copy_(velocity.value());
+    for (TensorDict* velocities : {&velocity_, &common_velocity_}) {
+      for (auto& velocity : *velocities) {
+        velocity.value().mul_(options_.dgc_options.momentum).add_(grads[velocity.key()]);
+        grads[velocity.key()].copy_(velocity.value());
+      }
     }
   }
 
@@ -156,8 +163,9 @@ class TopK final : public GradientStrategy {
   RailExchange exchange_;
   const TopKOptions options_;
   int64_t step_ = 0;
-  TensorDict rest_;      // of matrices and filter banks: not sent yet
-  TensorDict velocity_;  // of DGC
+  TensorDict rest_;             // of matrices and filter banks: not sent yet
+  TensorDict velocity_;         // of DGC, of what `rest_` has
+  TensorDict common_velocity_;  // of vectors, whose gradients are means before: the same on all ranks
 };
 
 }  // namespace

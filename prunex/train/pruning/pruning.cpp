@@ -15,6 +15,7 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/stopwatch.h"
+#include "prunex/train/optimizer_choice.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
 #include "prunex/train/pruning/data_pruning.h"
@@ -61,7 +62,8 @@ int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   const bool finetunes = options.finetune.epochs > 0;
   const double step =
       finetunes ? static_cast<double>(last.begin) : options.prune_at * static_cast<double>(length.steps);
-  return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps)));
+  constexpr double kRounding = 1e-9;  // 0.55 x 100 is a little more than 55
+  return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps) - kRounding));
 }
 
 ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength& length,
@@ -144,6 +146,7 @@ SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& len
     : options_(options.sparse),
       local_steps_(options.local_steps),
       length_(length),
+      strength_(weight_beside_momentum(options)),
       regularizer_(regularizer_options(options.sparse, classes), analysis) {}
 
 void SparseTraining::save(TensorDict& state) const {
@@ -167,7 +170,7 @@ void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) const {
   if (!acts_in(step)) return;
   const double warmup = options_.warmup_epochs * static_cast<double>(length_.steps_per_epoch);
   const auto in_phase = static_cast<double>(step - length_.phase_of(step).begin);
-  regularizer_.add_to_gradients(params, warmup > 0 ? std::min(1.0, in_phase / warmup) : 1);
+  regularizer_.add_to_gradients(params, strength_ * (warmup > 0 ? std::min(1.0, in_phase / warmup) : 1));
 }
 
 void SparseTraining::refresh(const Weights& weights, int64_t exchange, int64_t step) {

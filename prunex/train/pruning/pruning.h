@@ -93,6 +93,7 @@ class SparseTraining {
   SparseOptions options_;
   int64_t local_steps_;
   RunLength length_;
+  double strength_;
   prune::Regularizer regularizer_;
 };
 
