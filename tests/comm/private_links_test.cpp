@@ -167,6 +167,9 @@ TEST(Link, SaysThatTheOtherEndHasEnded) {
     pollfd descriptor = {ends.answerer.fd(), POLLIN, 0};
     poll(&descriptor, 1, 10'000);
     EXPECT_EQ(ends.answerer.receive(&byte, 1), 0);
+    ssize_t sent = 1;  // the kernel takes some before it knows
+    for (int i = 0; i < 1000 && sent >= 0; ++i) sent = ends.answerer.send(&byte, 1);
+    EXPECT_EQ(sent, -1);
   }
 }
 
