@@ -48,6 +48,14 @@ TEST(Interrupts, OfALaunchedRunLeaveACheckpointThatItGoesOnFrom) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "run/checkpoint"));
 }
 
+/// Who starts prunex may have ignored SIGCHLD, which lasts: the launcher hears of its ranks all the same.
+TEST(Interrupts, ThatAParentIgnoredAreHeard) {
+  const tests::Scratch scratch;
+  std::vector<std::string> words = run_of(2, {"--nodes", "2"});
+  words.insert(words.begin(), {"/usr/bin/env", "--ignore-signal=CHLD"});
+  EXPECT_EQ(Running(scratch.path(), words).finish().status, 0);
+}
+
 TEST(Interrupts, OfARunWithoutCheckpointsEndItAtOnce) {
   const tests::Scratch scratch;
   Running training(scratch.path(), run_of(1'000'000, {"--checkpoint-every", "0"}));
