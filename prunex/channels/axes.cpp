@@ -80,7 +80,7 @@ Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
       reasons_{"the model's input", "the model's output"},
       labels_(graph.values.size()),
       weight_of_(graph.values.size(), -1),
-      producers_(graph.values.size(), nullptr),
+      producers_(producers_of(graph)),
       used_(graph.values.size(), false),
       overwritten_(graph.values.size(), false) {
   note_uses();
@@ -110,9 +110,6 @@ void Axes::add_weight(ValueId value) {
 
 void Axes::note_uses() {
   for (const Node& node : graph_.nodes) {
-    for (ValueId output : node.outputs) {
-      if (output != kNoValue) producers_[output] = &node;
-    }
     for (const Argument& argument : node.arguments) {
       for (ValueId value : argument.values) {
         if (value != kNoValue) used_[value] = true;
@@ -339,6 +336,16 @@ std::vector<Labels> Axes::all_labels() const {
     for (const Labels& labels : axes) add(labels);
   }
   return all;
+}
+
+std::vector<const Node*> producers_of(const Graph& graph) {
+  std::vector<const Node*> producers(graph.values.size(), nullptr);
+  for (const Node& node : graph.nodes) {
+    for (const ValueId output : node.outputs) {
+      if (output != kNoValue) producers[output] = &node;
+    }
+  }
+  return producers;
 }
 
 std::vector<ValueId> tensor_inputs(const Graph& graph, const Node& node) {

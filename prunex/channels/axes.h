@@ -218,6 +218,9 @@ class Axes {
   std::set<std::pair<ValueId, int64_t>> seen_;  // by the rule of the current operation
 };
 
+/// By value: the node that computes it; nullptr: none does.
+std::vector<const Node*> producers_of(const Graph& graph);
+
 /// The tensors among a node's arguments, None left out.
 std::vector<ValueId> tensor_inputs(const Graph& graph, const Node& node);
 

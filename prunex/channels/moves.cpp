@@ -6,6 +6,13 @@
 #include <numeric>
 
 namespace prunex::channels {
+
+std::vector<int64_t> in_order(int64_t rank) {
+  std::vector<int64_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
 namespace {
 
 /// All axes of the output but `except` carry what the input's carry.
@@ -30,12 +37,6 @@ void take_apart(Axes& axes, const Node& node, const char* why) {
       if (axis != removed) axes.set(output, axis - (axis > removed), axes.labels(input, axis));
     }
   }
-}
-
-std::vector<int64_t> in_order(int64_t rank) {
-  std::vector<int64_t> axes(rank);
-  std::iota(axes.begin(), axes.end(), 0);
-  return axes;
 }
 
 /// Those that movedim names go where it says, the others stay in their order.

@@ -149,6 +149,8 @@ void rewrite_normalized_shape(Node& node, const Remains& remains);
 bool is_computed(const Node& node, const std::string& argument);
 /// permute, movedim, t, and transpose, of the last two axes unless it names others.
 void reorder_rule(Axes& axes, const Node& node);
+/// 0, 1, … rank - 1.
+std::vector<int64_t> in_order(int64_t rank);
 /// For each axis of the result the one of the input, of `rank` axes.
 std::vector<int64_t> order_of(const Node& node, int64_t rank);
 void cat_rule(Axes& axes, const Node& node);

@@ -1,7 +1,6 @@
 #include "prunex/channels/roles.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "prunex/channels/operations.h"
 
@@ -19,13 +18,7 @@ struct Source {
 /// Collects the roles of a graph's parameters.
 class RoleCollector {
  public:
-  explicit RoleCollector(const Graph& graph) : graph_(graph), producers_(graph.values.size(), nullptr) {
-    for (const Node& node : graph.nodes) {
-      for (const ValueId output : node.outputs) {
-        if (output != kNoValue) producers_[output] = &node;
-      }
-    }
-  }
+  explicit RoleCollector(const Graph& graph) : graph_(graph), producers_(producers_of(graph)) {}
 
   WeightRoles collect() {
     for (const Node& node : graph_.nodes) visit(node);
@@ -60,8 +53,7 @@ class RoleCollector {
 
   /// The parameter of which the value is a part, or a multiple, its axes in any order; kNoValue: of none.
   Source source(ValueId value) const {
-    Source source{value, {}};
-    for (int64_t axis = 0; axis < rank(value); ++axis) source.axes.push_back(axis);
+    Source source{value, in_order(rank(value))};
     while (graph_.values[source.parameter].role != Role::kParameter) {
       const Node* node = producers_[source.parameter];
       const auto inputs = node == nullptr ? std::vector<ValueId>() : tensor_inputs(graph_, *node);
@@ -81,8 +73,7 @@ class RoleCollector {
   std::vector<int64_t> order_before(const Node& node, ValueId input, ValueId output) const {
     const Operation& operation = operation_of(node.target);
     if (operation.rule == reorder_rule) return order_of(node, rank(input));
-    std::vector<int64_t> order(rank(input));
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<int64_t> order = in_order(rank(input));
     if (operation.rule == slice_rule || operation.rule == split_rule) return order;
     if (operation.rule == select_rule || operation.rule == unbind_rule) {
       order.erase(order.begin() + from_front(node.integer("dim", 0), rank(input)));

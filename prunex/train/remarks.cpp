@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -25,15 +24,7 @@ using program::Role;
 using program::Value;
 using program::ValueId;
 
-using Producers = std::map<ValueId, const Node*>;
-
-Producers producers_of(const Graph& graph) {
-  Producers producers;
-  for (const Node& node : graph.nodes) {
-    for (const ValueId output : node.outputs) producers.emplace(output, &node);
-  }
-  return producers;
-}
+using Producers = std::vector<const Node*>;  // channels::producers_of()
 
 bool is_statistic(const Value& value) {
   const bool stored = value.role == Role::kBuffer || value.role == Role::kConstant;
@@ -65,8 +56,8 @@ std::vector<std::pair<std::string, std::string>> fixed_norms(const Graph& graph)
 
 /// Where a tensor comes from, through whatever has one tensor as its first argument.
 ValueId source_of(const Producers& producers, ValueId id) {
-  for (auto found = producers.find(id); found != producers.end(); found = producers.find(id)) {
-    const auto& arguments = found->second->arguments;
+  while (const Node* node = producers[id]) {
+    const auto& arguments = node->arguments;
     if (arguments.empty() || arguments[0].kind != Argument::Kind::kValue) break;
     id = arguments[0].values[0];
   }
@@ -88,12 +79,11 @@ ValueId weight_of(const Node& node) {
 /// The weight of the last layer, which makes the logits; kNoValue where it is not found.
 ValueId head_of(const Graph& graph, const Producers& producers) {
   ValueId id = graph.outputs.front();
-  for (auto found = producers.find(id); found != producers.end(); found = producers.find(id)) {
-    const Node& node = *found->second;
-    const ValueId weight = weight_of(node);
+  while (const Node* node = producers[id]) {
+    const ValueId weight = weight_of(*node);
     if (weight != program::kNoValue) return source_of(producers, weight);
-    if (node.arguments.empty() || node.arguments[0].kind != Argument::Kind::kValue) break;
-    id = node.arguments[0].values[0];
+    if (node->arguments.empty() || node->arguments[0].kind != Argument::Kind::kValue) break;
+    id = node->arguments[0].values[0];
   }
   return program::kNoValue;
 }
@@ -160,7 +150,7 @@ std::string norm_remark(const Graph& graph, const std::string& source) {
 }
 
 std::string head_remark(const Graph& graph, const std::string& source) {
-  const ValueId head = head_of(graph, producers_of(graph));
+  const ValueId head = head_of(graph, channels::producers_of(graph));
   if (head == program::kNoValue) return "";
   const auto& [role, name] = std::pair{graph.values[head].role, graph.values[head].weight};
   if (role != Role::kBuffer && role != Role::kConstant) return "";

@@ -23,7 +23,6 @@ constexpr int kBacklog = 128;
 constexpr int kMostStrangers = 64;  // who connected and has not proved that it knows the key yet
 constexpr size_t kMostCallers = 4096;
 constexpr milliseconds kOutOfDescriptors{10};
-constexpr milliseconds kUntilProven{10'000};  // how long a caller may take to say who it is
 
 }  // namespace
 

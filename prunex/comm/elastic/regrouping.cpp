@@ -217,10 +217,11 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
   const Endpoint& door = door_of(node);
   const auto silence = patience_with(node);
   Call call(door, door_key(), report(), silence);
-  for (const auto end = Clock::now() + 2 * options_.timeout;;) {
+  const auto end = Clock::now() + 2 * options_.timeout;
+  for (;;) {
     const auto answer = call.hear(kAskEvery);
-    if (!answer && Clock::now() < end) continue;
     if (!answer) {
+      if (Clock::now() < end) continue;
       missing.silent.insert(node);
       return std::nullopt;
     }

@@ -19,7 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kUntilProven{10'000};  // how long a client may take to say who it is
 constexpr milliseconds kOutOfDescriptors{100};
 constexpr size_t kSpareClients = 64;
 constexpr size_t kBytesPerRank = 64 << 10, kKeysPerRank = 64;

@@ -1,11 +1,15 @@
 // Whoever has connected and has not proved that it knows the key yet is a stranger.
 #pragma once
 
+#include <chrono>
 #include <list>
 #include <map>
 #include <string>
 
 namespace prunex::comm {
+
+/// How long one may take to say who it is.
+inline constexpr std::chrono::milliseconds kUntilProven{10'000};
 
 /// Of those that are strangers the oldest one from the address that most of them come from: who floods a port makes
 /// room for its own, not for others. Each has a `host`.

@@ -113,9 +113,8 @@ short Tls::events() const {
 ssize_t Tls::send(const void* data, size_t bytes) {
   ERR_clear_error();
   const int result = SSL_write(connection_.get(), data, static_cast<int>(std::min<size_t>(bytes, INT_MAX)));
-  if (result <= 0 && explain(result) < 0) return -1;
-  if (result <= 0) {  // the peer has ended the session: OpenSSL says so of writes, too
-    errno = EPIPE;
+  if (result <= 0) {
+    if (explain(result) == 0) errno = EPIPE;  // the peer has ended the session: OpenSSL says so of writes, too
     return -1;
   }
   bytes_left_ -= result;

@@ -54,8 +54,8 @@ class Mesh {
   struct Lane;
 
   Lane& lane(int peer);
-  /// Until one message less is pending.
   uint64_t bytes_passed() const;
+  /// Until one message less is pending.
   void wait(const int64_t& pending);
   bool move_all();
   void poll_until(Deadline deadline);

@@ -57,6 +57,15 @@ Scalars scalars_of(const std::string& line) {
 
 }  // namespace
 
+void attempt(const std::function<void()>& write, bool& said) {
+  try {
+    write();
+  } catch (const std::runtime_error& error) {
+    if (!said) say(fmt::format("prunex: warning: {}; the run goes on\n", error.what()));
+    said = true;
+  }
+}
+
 MetricsFile::MetricsFile(const std::string& directory, bool tensorboard)
     : directory_(directory), lines_(lines_in(directory)) {
   if (!tensorboard) return;
@@ -67,14 +76,14 @@ MetricsFile::MetricsFile(const std::string& directory, bool tensorboard)
 
 void MetricsFile::append(const Metrics& metrics) {
   const std::string line = to_json(metrics);
-  attempt([&] { lines_.append(line + "\n"); });
+  attempt([&] { lines_.append(line + "\n"); }, said_);
   if (events_)
-    attempt([&] { events_->append(io::event_record(seconds_since_1970(), metrics.step, scalars_of(line))); });
+    attempt([&] { events_->append(io::event_record(seconds_since_1970(), metrics.step, scalars_of(line))); }, said_);
 }
 
 void MetricsFile::append(const comm::Change& change, int64_t exchange) {
   unopened_ += to_json(change, exchange) + "\n";
-  attempt([&] { append_changes(); });
+  attempt([&] { append_changes(); }, said_);
 }
 
 /// Their file is there once nodes have come or gone.
@@ -82,15 +91,6 @@ void MetricsFile::append_changes() {
   if (unopened_.empty()) return;
   if (!changes_) changes_.emplace(changes_in(directory_));
   changes_->append(std::exchange(unopened_, ""));
-}
-
-void MetricsFile::attempt(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const std::runtime_error& error) {
-    if (!said_) say(fmt::format("prunex: warning: {}; the run goes on\n", error.what()));
-    said_ = true;
-  }
 }
 
 std::string MetricsFile::problem() {

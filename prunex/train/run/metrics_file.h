@@ -16,6 +16,9 @@ namespace prunex::train {
 /// In the run directory; by "tfevents" TensorBoard knows it.
 inline constexpr const char* kEventFile = "events.out.tfevents.prunex";
 
+/// Writes. That it cannot ends no run: it is said, unless it has been.
+void attempt(const std::function<void()>& write, bool& said);
+
 /// A disk that is full may have room again before the end: till then lines wait, which is said once, and the run goes
 /// on.
 class MetricsFile {
@@ -29,7 +32,6 @@ class MetricsFile {
   std::string problem();
 
  private:
-  void attempt(const std::function<void()>& write);
   void append_changes();
 
   const std::string directory_;

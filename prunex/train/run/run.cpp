@@ -229,17 +229,8 @@ void Run::begin(const Summary& summary, int64_t exchanges, const char* precision
 /// For who may join: for this user's eyes alone.
 void Run::publish(const comm::RunDoors& doors) {
   if (!writes()) return;
-  attempt([&] { io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600); });
-}
-
-/// A full disk is no reason to end while nodes come and go.
-void Run::attempt(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const std::runtime_error& error) {
-    end_progress();
-    say(fmt::format("prunex: warning: {}; the run goes on\n", error.what()));
-  }
+  bool said = false;
+  attempt([&] { io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600); }, said);
 }
 
 void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
@@ -259,7 +250,9 @@ void Run::take_over_lock() {
 /// Who wrote it before may have been lost before the last line.
 void Run::take_over_record(const Summary& summary, int64_t exchanges, const char* precision) {
   const bool again = last_ && last_->exchange.index == summary.exchanges;
-  attempt([&] { keep_exchanges(directory_, summary.exchanges - (again ? 1 : 0), summary.steps - (again ? 1 : 0)); });
+  const int64_t dropped = again ? 1 : 0;
+  bool said = false;
+  attempt([&] { keep_exchanges(directory_, summary.exchanges - dropped, summary.steps - dropped); }, said);
   open_record(summary, exchanges, precision);
   if (again) metrics_file_->append(*last_);
 }

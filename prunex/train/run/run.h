@@ -162,7 +162,6 @@ class Run {
 
   /// No more lines about exchanges. Then the results are written; with all there, the run is over.
   void end_progress();
-  void attempt(const std::function<void()>& write);
   void write_trace();
   void finish();
 
