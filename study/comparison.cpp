@@ -11,7 +11,6 @@
 #include "prunex/text/option.h"
 #include "prunex/text/read_file.h"
 #include "prunex/text/toml.h"
-#include "prunex/train/options.h"
 
 namespace prunex::study {
 namespace {
@@ -21,8 +20,7 @@ const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify.jso
 
 class Reader {
  public:
-  Reader(const std::string& path, const std::function<bool(const std::string&)>& is_option)
-      : path_(path), is_option_(is_option) {}
+  Reader(const std::string& path, const FindOption& option) : path_(path), option_(option) {}
 
   Comparison read() {
     const toml::table file = parse();
@@ -35,6 +33,10 @@ class Reader {
     if (runs == nullptr || runs->empty()) fail(file, "no [[run]]");
     for (const auto& run : *runs) comparison.runs.push_back(read_run(run, seeds));
     expect_pilot(file, comparison);
+    for (NamedRun& run : comparison.runs) {
+      run.pilot = run.options;
+      lay_over(run.pilot, comparison.pilot);
+    }
     return comparison;
   }
 
@@ -70,13 +72,22 @@ class Reader {
     for (const auto& [key, value] : table) {
       const std::string name(key.str());
       if (others.contains(name)) continue;
-      if (!is_option_(name)) {
+      if (option_(name) == nullptr) {
         fail(value, fmt::format("'{}' is not an option of prunex train that a file may set", text::one_line(name)));
       }
       if (name == "seed" && others.contains("seeds")) fail(value, "'seed' is set by seeds = [...]");
       options[name] = text_of(value, name);
     }
     return options;
+  }
+
+  /// Sets what `over` says, which wins over what `options` say in other words: `exchanges` over `epochs`.
+  void lay_over(OptionValues& options, const OptionValues& over) const {
+    for (const auto& [name, value] : over) {
+      const std::string& alternative = option_(name)->alternative;
+      if (!over.contains(alternative)) options.erase(alternative);
+      options[name] = value;
+    }
   }
 
   void read_common(const toml::table& common) {
@@ -241,7 +252,7 @@ class Reader {
   }
 
   const std::string path_;
-  const std::function<bool(const std::string&)>& is_option_;
+  const FindOption& option_;
   OptionValues common_;
   std::set<std::string> names_;
   std::vector<NamedRun> runs_;  // read so far
@@ -262,8 +273,8 @@ std::string Job::title() const {
   return fmt::format("{} seed {}", name, seed);
 }
 
-Comparison read_comparison(const std::string& path, const std::function<bool(const std::string&)>& is_option) {
-  return Reader(path, is_option).read();
+Comparison read_comparison(const std::string& path, const FindOption& option) {
+  return Reader(path, option).read();
 }
 
 std::vector<Job> pilots_of(const Comparison& comparison) {
@@ -274,8 +285,7 @@ std::vector<Job> pilots_of(const Comparison& comparison) {
               .kind = JobKind::kPilot,
               .rate = rate,
               .directory = fmt::format("{}/pilot-{}", run.name, rate),
-              .options = run.options};
-      lay_over(job.options, comparison.pilot);
+              .options = run.pilot};
       job.options["lr"] = fmt::format("{}", rate);
       if (comparison.pilot_seeds.empty()) jobs.push_back(job);
       for (const int64_t seed : comparison.pilot_seeds) {
@@ -308,16 +318,6 @@ std::vector<Job> jobs_of(const Comparison& comparison,
     }
   }
   return jobs;
-}
-
-void lay_over(OptionValues& options, const OptionValues& over) {
-  train::TrainOptions train_options;
-  text::OptionList known = train::describe(train_options);
-  for (const auto& [name, value] : over) {
-    const text::Option* option = known.find(name);
-    if (option != nullptr && !over.contains(option->alternative)) options.erase(option->alternative);
-    options[name] = value;
-  }
 }
 
 std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {

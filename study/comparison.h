@@ -11,6 +11,10 @@
 #include <string_view>
 #include <vector>
 
+namespace prunex::text {
+struct Option;
+}
+
 namespace prunex::study {
 
 /// A grid does not widen beyond so many rates.
@@ -33,6 +37,7 @@ inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2", {"wid
 struct NamedRun {
   std::string name;
   OptionValues options;       ///< the common ones included
+  OptionValues pilot;         ///< of its pilots
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
@@ -67,9 +72,11 @@ struct Job {
   std::string title() const;
 };
 
-/// Reads a file; `is_option` tells the options of `prunex train` that a file may set. Whatever is wrong is a
-/// std::invalid_argument that names file and line.
-Comparison read_comparison(const std::string& path, const std::function<bool(const std::string&)>& is_option);
+/// An option of `prunex train` that a file may set, by its name; null: there is none.
+using FindOption = std::function<const text::Option*(const std::string&)>;
+
+/// Reads a file. Whatever is wrong is a std::invalid_argument that names file and line.
+Comparison read_comparison(const std::string& path, const FindOption& option);
 
 /// The pilots of all runs that have rates.
 std::vector<Job> pilots_of(const Comparison& comparison);
@@ -80,8 +87,6 @@ std::vector<Job> jobs_of(const Comparison& comparison,
 
 /// The first job of every name.
 std::vector<Job> first_seeds_of(const std::vector<Job>& runs);
-/// Sets what `over` says, which wins over what `options` say in other words: `exchanges` over `epochs`.
-void lay_over(OptionValues& options, const OptionValues& over);
 /// Options of a run of so many exchanges, without warm-up. In the later half masks are final, and what cuts to a target
 /// leave is trained; one that begins with its cut has it after the first exchange. Phases of their own are not there.
 OptionValues cut_short(OptionValues options, int64_t exchanges);

@@ -58,7 +58,8 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
   join_phases(options);
   bring_cuts_together(options, exchanges);
   drop_rise_and_milestones(options);
-  lay_over(options, {{"exchanges", std::to_string(exchanges)}});
+  options.erase("epochs");
+  options["exchanges"] = std::to_string(exchanges);
   // what counts exchanges of the whole run
   const auto shorten = [&](const char* option, int64_t to) {
     if (options.contains(option)) options[option] = std::to_string(to);

@@ -1,6 +1,7 @@
 // TOML: configurations of runs and files of comparisons. What is read is written and read again.
 #include <filesystem>
 
+#include "prunex/text/option.h"
 #include "prunex/text/settings.h"
 #include "study/comparison.h"
 #include "tests/fuzz/harness.h"
@@ -20,6 +21,8 @@ void write_seeds(const std::string& directory) {
   write_seed(directory, "others", "\xef\xbb\xbfg.h = 1\n[i]\nj = {k = 0x10}\nl = 2026-01-01T00:00:00Z\nm = inf\n");
 }
 
+const text::Option kAnyOption{.name = "any", .alternative = "epochs"};
+
 }  // namespace prunex::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -31,8 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (text::word_of(text::toml_of(setting.value)) != setting.value) fuzz::fail("another word");
   }
   fuzz::expect_clear(size, [&] {
-    const auto comparison =
-        study::read_comparison(fuzz::file_of(text), [](const std::string& name) { return name != "x"; });
+    const auto comparison = study::read_comparison(
+        fuzz::file_of(text), [](const std::string& name) { return name == "x" ? nullptr : &fuzz::kAnyOption; });
     const auto jobs = study::jobs_of(comparison, [](const auto&) { return 0.1; });
     for (const auto& job : study::timings_of(jobs, 8)) study::config_of(job, "runs");
     study::pilots_of(comparison);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "prunex/train/options.h"
 #include "study/comparison.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -29,9 +30,16 @@ epochs = 2
 seeds = [7, 8, 9]
 )";
 
+/// The options of prunex train.
+inline const text::Option* option_of(const std::string& name) {
+  static train::TrainOptions options;
+  static text::OptionList known = train::describe(options);
+  return known.find(name);
+}
+
 inline Comparison read(const tests::Scratch& scratch, const std::string& text) {
   tests::write_text(scratch / "c.toml", text);
-  return read_comparison(scratch / "c.toml", [](const std::string& name) { return name != "widht"; });
+  return read_comparison(scratch / "c.toml", option_of);
 }
 
 inline std::string refusal(const std::string& text) {

@@ -10,6 +10,7 @@
 
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
+#include "tests/study/comparison_files.h"
 
 namespace prunex::study {
 namespace {
@@ -60,7 +61,7 @@ TEST(ShippedFiles, SetNoOptionThatHasNoEffect) {
   };
   for (const auto& file : std::filesystem::directory_iterator(PRUNEX_SOURCE_DIR "/compare")) {
     if (file.path().extension() != ".toml") continue;
-    for (const auto& run : read_comparison(file.path(), [](const std::string&) { return true; }).runs) {
+    for (const auto& run : read_comparison(file.path(), option_of).runs) {
       for (const OptionValues& values : {run.options, cut_short(run.options, 8)}) {
         expect_effects(run.name, [&values](text::OptionList& list) {
           for (const auto& [name, value] : values) {

@@ -213,7 +213,7 @@ TEST(Comparison, WhateverIsWrongIsNamedWithItsLine) {
 }
 
 TEST(Comparison, AFileThatIsNotThereIsNamed) {
-  EXPECT_THROW(read_comparison("/nowhere/c.toml", [](const std::string&) { return true; }), std::invalid_argument);
+  EXPECT_THROW(read_comparison("/nowhere/c.toml", option_of), std::invalid_argument);
 }
 
 TEST(Comparison, PilotsMayHaveSeveralSeeds) {

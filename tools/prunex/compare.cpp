@@ -57,7 +57,7 @@ Comparison read(const CompareCommand& command) {
   text::OptionList known = train::describe(options);
   return study::read_comparison(command.file, [&](const std::string& name) {
     const auto* option = known.find(name);
-    return option != nullptr && option->in_files;
+    return option != nullptr && option->in_files ? option : nullptr;
   });
 }
 
