@@ -176,6 +176,12 @@ class Ranks(library.Ranks):
             raise ValueError(f"state_dict: it was saved on nodes of {state['nodes']} ranks, these are of "
                              f"{self.node_sizes}")
 
+    def expect_like_nodes(self, saved: Sequence[int]) -> None:
+        """saved: how many ranks each node had. On other nodes only if all have as many. Raises ValueError."""
+        if list(saved) != self.node_sizes and len({*saved, *self.node_sizes}) > 1:
+            raise ValueError(f"resume: it was saved on nodes of {list(saved)} ranks, these are of {self.node_sizes}; "
+                             "wanted as many ranks on each node")
+
     def doubts_of(self, payload: str | None) -> list[str]:
         """That it has no effect, where it has none."""
         if payload in (None, "fp32") or len(self.node_sizes) > 1 or self.node_sizes[0] == 1:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from prunex import _arguments, _before_exchange, _checked_cut, _modules, _pull, _ranks
 from prunex._library import library
+from prunex._resuming import Resumable
 
 if TYPE_CHECKING:
     from prunex._options import StrategyOptions
@@ -58,17 +59,13 @@ def _warn_of_steps_outside(strategy: _Strategy) -> torch.utils.hooks.RemovableHa
     return strategy.optimizer.register_step_pre_hook(look)
 
 
-class _Strategy:
+class _Strategy(Resumable):
     _name = ""
     _pulls = False  # weights towards an anchor, as hard as the learning rates let it
     _masks_unless_told = False  # what `groups` means by "auto"
 
-    _synced = 0  # the step of the last exchange
-    _cut: library.Cut | None = None
-    _masked = False
     _follows = True  # the module's code can do without what goes
     _handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
-    _entered = False
     _finished = False
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
@@ -267,7 +264,7 @@ class _Strategy:
         if exchange is None:
             return
         self.exchange = exchange
-        self._synced = self._on_its_way() or self.step
+        self._synced, self._landed = self._on_its_way() or self.step, self.step
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
 
@@ -378,43 +375,6 @@ class _Strategy:
 
         return _checked_cut.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
                                         wanted, trains)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
-        after an exchange. Every rank has its own."""
-        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()}
-                                for part in self._strategy.state())
-        return {"settings": dict(self._settings), "step": self.step, "synced": self._synced, "masked": self._masked,
-                "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
-                "cut": None if self._cut is None else self._cut.values()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
-        optimizer are cut first: load their states afterwards. Collective."""
-        wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
-        _ranks.expect_saved(state, wanted, self._settings, "strategy")
-        if state["node"] or state["rank"]:
-            self._ranks.expect_place(state)
-        if self._cut is not None:
-            raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
-                             "module")
-        # from wherever torch.load has put it: parts of it are the host's
-        everyone, node, rank = ({name: tensor.cpu() for name, tensor in state[part].items()}
-                                for part in ("global", "node", "rank"))
-        cut, undo = None, None
-        if state["cut"] is not None:
-            cut = library.Cut.of_values(state["cut"])
-            undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
-            self._strategy.set_weights(*_modules.weights(self.model))
-        try:
-            self._strategy.load(everyone, node, rank, cut)
-        except BaseException:
-            if undo is not None:
-                undo()
-                self._strategy.set_weights(*_modules.weights(self.model))
-            raise
-        self._cut, self._make = cut, None
-        self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
 
 
 class LocalSGD(_Strategy):

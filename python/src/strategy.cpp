@@ -18,6 +18,7 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/compaction.h"
 #include "prunex/text/one_line.h"
+#include "prunex/train/elastic/handover.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/strategy_choice.h"
@@ -201,10 +202,16 @@ class LoopStrategy {
     return nb::make_tuple(to_python(state.global), to_python(state.node), to_python(state.rank));
   }
 
-  void load(const nb::dict& global, const nb::dict& node, const nb::dict& rank,
-            const std::optional<sparsity::Cut>& cut) {
-    const strategies::State state{dictionary_of(global), dictionary_of(node), dictionary_of(rank)};
-    ranks_->run([&] { strategy_->load(state, cut ? &*cut : nullptr, replica_); });
+  /// `own`: what this rank has saved, else another one's, of which it keeps what all have. `lost`: nobody goes on from
+  /// what some node had.
+  void load(const nb::dict& global, const nb::dict& node, const nb::dict& rank, const std::optional<sparsity::Cut>& cut,
+            bool own, bool lost) {
+    strategies::State state{dictionary_of(global), dictionary_of(node), dictionary_of(rank)};
+    if (!own) forget_own(state);
+    ranks_->run([&] {
+      strategy_->load(state, cut ? &*cut : nullptr, replica_);
+      if (lost) strategy_->note_loss();
+    });
     if (cut) analysis_.reset();
   }
 
@@ -212,6 +219,19 @@ class LoopStrategy {
   comm::Volume sent() const { return comm::moved_by_exchanges(ranks_->hierarchy()); }
 
  private:
+  static void forget_own(strategies::State& state) {
+    const std::string z = strategies::State::kZ;
+    train::Checkpoint checkpoint;
+    checkpoint.node = state.node;
+    checkpoint.rank = state.rank;
+    for (const auto& item : state.global) {
+      if (item.key().starts_with(z)) checkpoint.product.insert(item.key().substr(z.size()), item.value());
+    }
+    train::forget_own(checkpoint);
+    state.node = checkpoint.node;
+    state.rank = checkpoint.rank;
+  }
+
   /// A module has more parameters than are trained.
   void expect_known(const std::vector<sparsity::Group>& groups) const {
     for (const auto& group : groups) {
@@ -296,7 +316,7 @@ void bind_strategies(nb::module_& module) {
                "def state(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]]"))
       .def("load", &LoopStrategy::load,
            nb::sig("def load(self, everyone: dict[str, torch.Tensor], node: dict[str, torch.Tensor], "
-                   "rank: dict[str, torch.Tensor], cut: Cut | None) -> None"))
+                   "rank: dict[str, torch.Tensor], cut: Cut | None, own: bool, lost: bool) -> None"))
       .def("doubts", &LoopStrategy::doubts)
       .def("sent_bytes", [](const LoopStrategy& self) { return self.sent().sent; })
       .def("sent_to_nodes", [](const LoopStrategy& self) { return self.sent().sent_to_nodes; });

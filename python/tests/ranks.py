@@ -9,10 +9,10 @@ import warnings
 import torch
 import torch.distributed as dist
 
-from on_ranks import command_loop, connections, endings, hooks, masks, strategies
+from on_ranks import checkpoints, command_loop, connections, endings, hooks, masks, strategies
 
-ROOMS = (strategies, masks, connections, hooks, endings, command_loop)
-CASES = strategies.CASES + masks.CASES + connections.CASES + hooks.CASES
+ROOMS = (strategies, checkpoints, masks, connections, hooks, endings, command_loop)
+CASES = strategies.CASES + checkpoints.CASES + masks.CASES + connections.CASES + hooks.CASES
 
 
 def run(name, *arguments):

@@ -1,0 +1,217 @@
+"""Checkpoints of a loop, DIR/<step>-<word>/rank-<r>.pt: what any number of nodes goes on from.
+
+A rank's file is written under another name, and gets its own once all ranks have written: where one file has its name,
+all are whole.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from prunex import _ranks
+
+_FOLDER = re.compile(r"(\d+)-[0-9a-f]{8}")
+_FILE = re.compile(r"rank-(\d+)\.pt(\.new)?")
+_LOADABLE = (Tensor, str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def _file(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pt"
+
+
+def _new(file: Path) -> Path:
+    return file.with_name(f"{file.name}.new")
+
+
+def _step_of(folder: str) -> int:
+    return int(folder.partition("-")[0])
+
+
+def expect_loadable(value: Any, name: str) -> None:
+    """What torch.load takes back without running code. Raises ValueError."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            expect_loadable(item, f"{name}[{key!r}]")
+    elif isinstance(value, (list, tuple, set)):
+        for i, item in enumerate(value):
+            expect_loadable(item, f"{name}[{i}]")
+    elif not isinstance(value, _LOADABLE):
+        raise ValueError(f"save: {name} is a {type(value).__name__}, wanted tensors, numbers and strings, and dicts "
+                         "and lists of them")
+
+
+def all_or_none(do: Callable[[], None], process_group: dist.ProcessGroup | None) -> None:
+    """Collective. What fails on a rank is raised there, and on the others as a RuntimeError that names it."""
+    failed: Exception | None = None
+    try:
+        do()
+    except Exception as error:  # whatever it is, the others must not wait for this rank
+        failed = error
+    said = _ranks.gathered("" if failed is None else f"{failed}", process_group)
+    if failed is not None:
+        raise failed
+    for rank, why in enumerate(said):
+        if why:
+            raise RuntimeError(f"rank {rank}: {why}")
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "wb") as out:
+            torch.save(content, out)
+            out.flush()
+            os.fsync(out.fileno())
+    except (OSError, RuntimeError) as error:  # torch's writer does not say what the system said
+        why = error.strerror if isinstance(error, OSError) else "it cannot be written: is the disk full?"
+        raise OSError(f"save: {file}: {why}") from error
+
+
+def _remove(folder: Path, rank: int | None = None) -> None:
+    """Its files, or those of a rank, and itself once it is empty. Others may do so, too."""
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    for file in files:
+        if (match := _FILE.fullmatch(file.name)) and rank in (None, int(match[1])):
+            file.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        try:
+            folder.rmdir()
+        except OSError:
+            pass  # somebody has written there, or has removed it
+
+
+def _folders(directory: Path) -> list[str]:
+    """Of all steps that this machine has something of."""
+    if not directory.exists():
+        return []
+    return [path.name for path in directory.iterdir() if _FOLDER.fullmatch(path.name) and path.is_dir()]
+
+
+def _remove_others(directory: Path, kept: str) -> None:
+    """Keeps the one before, too; later ones are of a run that was gone back from."""
+    others = [name for name in _folders(directory) if name != kept]
+    before = max((name for name in others if _step_of(name) < _step_of(kept)), key=_step_of, default=None)
+    for name in others:
+        if name != before:
+            _remove(directory / name)
+
+
+def save(directory: Path, step: int, content: Mapping[str, Any], ranks: _ranks.Ranks,
+         process_group: dist.ProcessGroup | None) -> None:
+    """This rank's content. Collective; where one cannot write, nothing of this checkpoint stays. Raises OSError or
+    ValueError there, RuntimeError on the others."""
+    word = _ranks.gathered(secrets.token_hex(4), process_group)[0]
+    folder = directory / f"{step}-{word}"
+    file = _file(folder, ranks.rank)
+
+    def write() -> None:
+        for name, value in content.items():
+            expect_loadable(value, name)
+        _write(_new(file), content)
+
+    try:
+        all_or_none(write, process_group)
+    except BaseException:
+        _remove(folder, ranks.rank)
+        raise
+    all_or_none(lambda: os.replace(_new(file), file), process_group)
+    _remove_others(directory, folder.name)
+
+
+class Found(NamedTuple):
+    """A checkpoint, and which saved rank's share each rank goes on from; None: from nothing of its own."""
+
+    folder: str
+    shares: list[int | None]
+
+
+# By folder: the ranks whose files a process sees there, and whether each has its name.
+_Seen = dict[str, dict[int, bool]]
+
+
+def _look(directory: Path) -> _Seen:
+    seen: _Seen = {}
+    for name in _folders(directory):
+        for path in (directory / name).iterdir():
+            if match := _FILE.fullmatch(path.name):
+                files = seen.setdefault(name, {})
+                files[int(match[1])] = files.get(int(match[1]), False) or match[2] is None
+    return seen
+
+
+def _shares_in(folder: str, everyone: Sequence[_Seen], sizes: Sequence[int]) -> list[int | None]:
+    """Whole nodes go on from whole nodes: each from the one of its own number, if its ranks see that, else from the first
+    that no other has. Of nodes of different numbers of ranks only from that of its own number."""
+    first = [sum(sizes[:node]) for node in range(len(sizes))]
+    uniform = len(set(sizes)) == 1
+    saved = {rank for seen in everyone for rank in seen.get(folder, {})}
+
+    def begin(node: int) -> int:
+        return first[node] if node < len(first) else node * sizes[0]
+
+    def sees(node: int, other: int) -> bool:
+        return all(begin(other) + i in everyone[first[node] + i].get(folder, {}) for i in range(sizes[node]))
+
+    candidates = range(max(saved) // sizes[0] + 1) if uniform else range(len(sizes))
+    taken: dict[int, int] = {node: node for node in range(len(sizes)) if sees(node, node)}
+    for node in range(len(sizes)) if uniform else ():
+        free = (other for other in candidates if other not in taken.values() and sees(node, other))
+        if node not in taken and (other := next(free, None)) is not None:
+            taken[node] = other
+    return [begin(taken[node]) + i if node in taken else None for node in range(len(sizes)) for i in range(sizes[node])]
+
+
+def find(directory: Path, sizes: Sequence[int], process_group: dist.ProcessGroup | None) -> Found | None:
+    """The newest checkpoint that was finished, of which anybody has something. sizes: ranks on each node. Collective."""
+    everyone = _ranks.gathered(_look(directory), process_group)
+    finished = {name for seen in everyone for name, files in seen.items() if any(files.values())}
+    for name in sorted(finished, key=lambda name: (_step_of(name), name), reverse=True):
+        shares = _shares_in(name, everyone, sizes)
+        if any(share is not None for share in shares):
+            return Found(name, shares)
+    return None
+
+
+def load(directory: Path, found: Found, rank: int) -> dict[str, Any] | None:
+    """The share of this rank. Raises RuntimeError for a file that is damaged."""
+    share = found.shares[rank]
+    if share is None:
+        return None
+    file = _file(directory / found.folder, share)
+    if not file.exists():
+        file = _new(file)
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise RuntimeError(f"resume: {file} is damaged; without {file.parent} on any machine the one before it is "
+                           "taken") from error
+    if not isinstance(content, dict):
+        raise RuntimeError(f"resume: {file} has a {type(content).__name__}, wanted what save() writes")
+    return content
+
+
+def handed_on(make: Callable[[], dict[str, Any]], found: Found, ranks: _ranks.Ranks,
+              process_group: dist.ProcessGroup | None) -> dict[str, Any] | None:
+    """What `make` makes of another rank's share, for a rank without one: of the first that has its place in a node.
+    Collective."""
+    places = [i for size in ranks.node_sizes for i in range(size)]
+    for receiver in (rank for rank, share in enumerate(found.shares) if share is None):
+        donor = next(rank for rank, share in enumerate(found.shares)
+                     if share is not None and places[rank] == places[receiver])
+        if ranks.rank == donor:
+            dist.send_object_list([make()], group=process_group, group_dst=receiver)
+        if ranks.rank == receiver:
+            given: list[Any] = [None]
+            dist.recv_object_list(given, group=process_group, group_src=donor)
+            return dict(given[0])
+    return None

@@ -1,0 +1,147 @@
+"""What an interrupted loop goes on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from prunex import _checkpoints, _modules, _ranks
+from prunex._library import library
+
+
+class Resumable:
+    """Of a strategy, what saves it and goes on from that."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: int
+
+    _strategy: library.Strategy
+    _make: Callable[[], library.Strategy] | None
+    _settings: dict[str, str]  # that a state goes on under
+    _ranks: _ranks.Ranks
+    _process_group: dist.ProcessGroup | None
+
+    _entered = False
+    _synced = 0  # the step of the last exchange
+    _landed = 0  # the step after which it had ended
+    _cut: library.Cut | None = None
+    _masked = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
+        after an exchange. Every rank has its own."""
+        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()}
+                                for part in self._strategy.state())
+        return {"settings": dict(self._settings), "step": self.step, "synced": self._synced, "masked": self._masked,
+                "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
+                "cut": None if self._cut is None else self._cut.values()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
+        optimizer are cut first: load their states afterwards. Collective."""
+        self._expect_state(state)
+        if state["node"] or state["rank"]:
+            self._ranks.expect_place(state)
+        self._load(state)
+
+    def save(self, directory: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
+        """Writes a checkpoint of module, optimizer, strategy and `extra`, whatever else the loop wants to have back: a
+        dict of tensors, numbers and strings. Collective, after a step that ends with an exchange. Every rank has a file
+        below `directory`, which may be on one disk or on each machine's own. A checkpoint counts once all ranks have
+        written; the last two are kept.
+
+        Raises ValueError for another step, or for what torch.load would not take back; OSError where a file cannot be
+        written; RuntimeError, which names the rank, on the others.
+        """
+        if self.step != self._landed or self.step == 0:
+            raise ValueError(f"save: got step {self.step}, wanted one that ends with an exchange; the last one was step "
+                             f"{self._landed}")
+        content = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+                   "strategy": self.state_dict(), "extra": dict(extra or {})}
+        _checkpoints.save(Path(directory), self.step, content, self._ranks, self._process_group)
+
+    def resume(self, directory: str | os.PathLike[str]) -> dict[str, Any] | None:
+        """Goes on from the newest checkpoint below `directory` that save() has finished: wanted before `with`. Returns
+        its `extra`, or None if there is no checkpoint. Collective.
+
+        On as many nodes the run is the same to the bit. There may also be fewer or more, with as many ranks each: a
+        node whose files nobody has is lost, and one more begins with z, nothing in its optimizer's state, and the
+        `extra` of another.
+
+        Raises ValueError for other options or ranks, and RuntimeError for a file that is damaged, on the other ranks a
+        RuntimeError that names the rank.
+        """
+        if self._entered:
+            raise ValueError("resume: the loop has begun; wanted it before `with`")
+        folder = Path(directory)
+        found = _checkpoints.find(folder, self._ranks.node_sizes, self._process_group)
+        if found is None:
+            return None
+        own: dict[str, Any] | None = None
+
+        def read() -> None:
+            nonlocal own
+            own = _checkpoints.load(folder, found, self._ranks.rank)
+            if own is not None:
+                self._expect_state(own["strategy"])
+                self._ranks.expect_like_nodes(own["strategy"]["nodes"])
+
+        _checkpoints.all_or_none(read, self._process_group)
+        given = _checkpoints.handed_on(lambda: _for_newcomers(own), found, self._ranks, self._process_group)
+        content: dict[str, Any] = (own or given)  # type: ignore[assignment]
+        lost = sum(content["strategy"]["nodes"]) > sum(share is not None for share in found.shares)
+        _checkpoints.all_or_none(lambda: self._take(content, own is not None, lost), self._process_group)
+        return dict(content["extra"])
+
+    def _take(self, content: Mapping[str, Any], own: bool, lost: bool) -> None:
+        self._load(content["strategy"], own, lost)
+        self.optimizer.load_state_dict(content["optimizer"])
+        if own:
+            self.model.load_state_dict(content["model"])
+        else:
+            _modules.copy_weights(self.model, *self._strategy.product())
+
+    def _expect_state(self, state: Mapping[str, Any]) -> None:
+        wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
+        _ranks.expect_saved(state, wanted, self._settings, "strategy")
+        if self._cut is not None:
+            raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
+                             "module")
+
+    def _load(self, state: Mapping[str, Any], own: bool = True, lost: bool = False) -> None:
+        """own: this rank's, else of a rank that has its place in another node. lost: nobody goes on from what some node
+        had."""
+        # from wherever torch.load has put it: parts of it are the host's
+        everyone, node, rank = ({name: tensor.cpu() for name, tensor in state[part].items()}
+                                for part in ("global", "node", "rank"))
+        cut, undo = None, None
+        if state["cut"] is not None:
+            cut = library.Cut.of_values(state["cut"])
+            undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
+            self._strategy.set_weights(*_modules.weights(self.model))
+        try:
+            self._strategy.load(everyone, node, rank, cut, own, lost)
+        except BaseException:
+            if undo is not None:
+                undo()
+                self._strategy.set_weights(*_modules.weights(self.model))
+            raise
+        self._cut, self._make = cut, None
+        self.step, self._synced, self._masked = state["step"], state["synced"], state["masked"]
+        self._landed = self.step
+
+
+def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of what a rank has for itself, names and sizes; of its optimizer, how it is set."""
+    assert own is not None
+    sizes = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+             for name, tensor in own["strategy"]["rank"].items()}
+    return {"strategy": {**own["strategy"], "rank": sizes}, "extra": own["extra"],
+            "optimizer": {"state": {}, "param_groups": own["optimizer"]["param_groups"]}}

@@ -1,0 +1,132 @@
+"""Checkpoints of a loop: what is kept, what is refused, and ranks that torchrun starts again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import prunex
+from on_ranks import checkpoints
+from training import OPTIMIZERS, diloco, small_network, train_step
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("ranks, case", checkpoints.CASES)
+def test_on_ranks(passed, ranks, case):
+    passed(ranks, case)
+
+
+def train(training, first, last, save_every=0, where=None):
+    for step in range(first, last + 1):
+        train_step(training.model, training.optimizer, 0, step)
+        if save_every and step % save_every == 0:
+            training.save(where)
+
+
+def steps_in(where):
+    return sorted(int(path.name.split("-")[0]) for path in where.iterdir())
+
+
+def test_the_last_two_are_kept_and_the_users_files(tmp_path):
+    (tmp_path / "12").mkdir()
+    (tmp_path / "notes-0badcafe").write_text("mine")
+    with diloco(sync_every=2) as training:
+        train(training, 1, 8, 2, tmp_path)
+        (kept,) = tmp_path.glob("6-*")
+        (kept / "mine.txt").write_text("mine")
+        train(training, 9, 14, 2, tmp_path)
+    assert (tmp_path / "notes-0badcafe").exists() and (tmp_path / "12").exists()
+    assert [path.name for path in kept.iterdir()] == ["mine.txt"]
+    assert sorted(path.parent.name.split("-")[0] for path in tmp_path.glob("*/rank-0.pt")) == ["12", "14"]
+
+
+def test_what_is_not_finished_is_not_taken_and_what_was_gone_back_from_goes(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 6, 2, tmp_path)
+    assert steps_in(tmp_path) == [4, 6]
+    (last,) = tmp_path.glob("6-*/rank-0.pt")
+    os.rename(last, last.with_name("rank-0.pt.new"))
+    again = diloco(sync_every=2)
+    assert again.resume(tmp_path) == {} and again.step == 4
+    with again:
+        train(again, 5, 6, 2, tmp_path)
+        assert steps_in(tmp_path) == [4, 6] and not last.parent.exists()
+
+
+def test_after_a_step_without_an_exchange_nothing_is_saved(tmp_path):
+    training = diloco(sync_every=2)
+    with pytest.raises(ValueError, match="save: got step 0, wanted one that ends with an exchange"):
+        training.save(tmp_path)
+    with training:
+        train(training, 1, 3)
+        with pytest.raises(ValueError, match="save: got step 3, wanted .*; the last one was step 2"):
+            training.save(tmp_path)
+        with pytest.raises(ValueError, match="resume: the loop has begun; wanted it before `with`"):
+            training.resume(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_beside_an_exchange_that_overlaps_one_saves_when_it_has_landed(tmp_path):
+    def fresh():
+        net = small_network()
+        return prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), sync_every=4, total_steps=16, overlap=1)
+
+    with fresh() as whole:
+        train(whole, 1, 16)
+    with pytest.raises(InterruptedError), fresh() as begun:
+        train(begun, 1, 8)
+        with pytest.raises(ValueError, match="save: got step 8, wanted .*; the last one was step 4"):
+            begun.save(tmp_path)
+        train(begun, 9, 9)
+        begun.save(tmp_path)
+        raise InterruptedError
+    again = fresh()
+    again.resume(tmp_path)
+    with again:
+        train(again, 10, 16)
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters()))
+
+
+def test_what_torch_would_not_load_is_refused(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 2)
+        with pytest.raises(ValueError, match=r"save: extra\['file'\]\[1\] is a PosixPath, wanted tensors, numbers"):
+            training.save(tmp_path, {"file": [1, tmp_path]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_must_be_those_that_it_was_saved_with(tmp_path):
+    with diloco(sync_every=2, outer_lr=0.5) as training:
+        train(training, 1, 2, 2, tmp_path)
+    with pytest.raises(ValueError, match="it was saved with `outer_lr` 0.5, this strategy has 0.7"):
+        diloco(sync_every=2, outer_lr=0.7).resume(tmp_path)
+
+
+def test_code_in_a_file_is_not_run(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 2, 2, tmp_path)
+    (file,) = tmp_path.glob("*/rank-0.pt")
+    torch.save(subprocess.Popen, file)
+    with pytest.raises(RuntimeError, match="resume: .*rank-0.pt is damaged"):
+        diloco(sync_every=2).resume(tmp_path)
+
+
+def churn(folder, *arguments, restarts=0):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+               f"--max-restarts={restarts}", "--monitor-interval=0.1", str(HERE / "restarted.py"), str(folder), *arguments]
+    # else what begins anew may find the addresses of those that have ended: pytorch/pytorch issue 167288
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **own_store})
+
+
+def test_ranks_that_torchrun_starts_again_end_as_if_nothing_had_been(tmp_path):
+    undisturbed, killed = churn(tmp_path / "a"), churn(tmp_path / "b", "7", "13", restarts=2)
+    assert undisturbed.returncode == 0, undisturbed.stderr[-3000:]
+    assert killed.returncode == 0, killed.stderr[-3000:]
+    assert "resumed after step 6" in killed.stdout and "resumed after step 12" in killed.stdout
+    assert undisturbed.stdout.splitlines()[-1].startswith("sum ")
+    assert killed.stdout.splitlines()[-1] == undisturbed.stdout.splitlines()[-1]
