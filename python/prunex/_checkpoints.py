@@ -6,11 +6,13 @@ all are whole.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,9 @@ from prunex import _ranks
 
 _FOLDER = re.compile(r"(\d+)-[0-9a-f]{8}")
 _FILE = re.compile(r"rank-(\d+)\.pt(\.new)?")
-_LOADABLE = (Tensor, str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size)
+# What torch.load takes back without running code, of these types and not of those made from them.
+_DICTS, _LISTS = (dict, OrderedDict, Counter), (list, tuple, set)
+_PLAIN = (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.layout, torch.device, torch.Size)
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -38,14 +42,15 @@ def _step_of(folder: str) -> int:
 
 
 def expect_loadable(value: Any, name: str) -> None:
-    """What torch.load takes back without running code. Raises ValueError."""
-    if isinstance(value, Mapping):
+    """Raises ValueError."""
+    if type(value) in _DICTS:
         for key, item in value.items():
+            expect_loadable(key, f"a key of {name}")
             expect_loadable(item, f"{name}[{key!r}]")
-    elif isinstance(value, (list, tuple, set)):
+    elif type(value) in _LISTS:
         for i, item in enumerate(value):
             expect_loadable(item, f"{name}[{i}]")
-    elif not isinstance(value, _LOADABLE):
+    elif type(value) not in _PLAIN and not isinstance(value, Tensor):
         raise ValueError(f"save: {name} is a {type(value).__name__}, wanted tensors, numbers and strings, and dicts "
                          "and lists of them")
 
@@ -78,32 +83,32 @@ def _write(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def _remove(folder: Path, rank: int | None = None) -> None:
-    """Its files, or those of a rank, and itself once it is empty. Others may do so, too."""
-    files = list(folder.iterdir()) if folder.is_dir() else []
-    for file in files:
-        if (match := _FILE.fullmatch(file.name)) and rank in (None, int(match[1])):
-            file.unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        try:
-            folder.rmdir()
-        except OSError:
-            pass  # somebody has written there, or has removed it
+    """Its files, or those of a rank, and itself once it is empty. Others may do so at the same time."""
+    with contextlib.suppress(OSError):
+        for file in list(folder.iterdir()):
+            if (match := _FILE.fullmatch(file.name)) and rank in (None, int(match[1])):
+                file.unlink(missing_ok=True)
+        folder.rmdir()
 
 
-def _folders(directory: Path) -> list[str]:
-    """Of all steps that this machine has something of."""
-    if not directory.exists():
-        return []
-    return [path.name for path in directory.iterdir() if _FOLDER.fullmatch(path.name) and path.is_dir()]
+def _files(directory: Path) -> Iterator[tuple[str, int, bool]]:
+    """Folder, rank and whether it has its own name, of all that this machine has."""
+    for folder in directory.iterdir() if directory.exists() else ():
+        if not _FOLDER.fullmatch(folder.name) or not folder.is_dir():
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another rank removes it
+            for path in list(folder.iterdir()):
+                if match := _FILE.fullmatch(path.name):
+                    yield folder.name, int(match[1]), match[2] is None
 
 
 def _remove_others(directory: Path, kept: str) -> None:
     """Keeps the one before, too; later ones are of a run that was gone back from."""
-    others = [name for name in _folders(directory) if name != kept]
-    before = max((name for name in others if _step_of(name) < _step_of(kept)), key=_step_of, default=None)
-    for name in others:
-        if name != before:
-            _remove(directory / name)
+    files = [file for file in _files(directory) if file[0] != kept]
+    finished = {name for name, _, has_name in files if has_name and _step_of(name) < _step_of(kept)}
+    before = max(finished, key=_step_of, default=None)
+    for name in {name for name, _, _ in files} - {before}:
+        _remove(directory / name)
 
 
 def save(directory: Path, step: int, content: Mapping[str, Any], ranks: _ranks.Ranks,
@@ -141,11 +146,9 @@ _Seen = dict[str, dict[int, bool]]
 
 def _look(directory: Path) -> _Seen:
     seen: _Seen = {}
-    for name in _folders(directory):
-        for path in (directory / name).iterdir():
-            if match := _FILE.fullmatch(path.name):
-                files = seen.setdefault(name, {})
-                files[int(match[1])] = files.get(int(match[1]), False) or match[2] is None
+    for name, rank, has_name in _files(directory):
+        files = seen.setdefault(name, {})
+        files[rank] = files.get(rank, False) or has_name
     return seen
 
 

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections import OrderedDict, defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -92,11 +94,31 @@ def test_beside_an_exchange_that_overlaps_one_saves_when_it_has_landed(tmp_path)
 
 
 def test_what_torch_would_not_load_is_refused(tmp_path):
+    class Point(NamedTuple):
+        x: int
+
     with diloco(sync_every=2) as training:
         train(training, 1, 2)
-        with pytest.raises(ValueError, match=r"save: extra\['file'\]\[1\] is a PosixPath, wanted tensors, numbers"):
-            training.save(tmp_path, {"file": [1, tmp_path]})
-    assert list(tmp_path.iterdir()) == []
+        for value, name in [({"file": [1, tmp_path]}, r"extra\['file'\]\[1\] is a PosixPath"),
+                            ({"at": Point(1)}, r"extra\['at'\] is a Point"),
+                            ({"n": defaultdict(int)}, r"extra\['n'\] is a defaultdict"),
+                            ({Point(1): 1}, "a key of extra is a Point")]:
+            with pytest.raises(ValueError, match=f"save: {name}, wanted tensors, numbers"):
+                training.save(tmp_path, value)
+        assert list(tmp_path.iterdir()) == []
+        extra = {"a": [1, 0.5, 1j, None, True, b"b", {2}], 3: OrderedDict(c=(torch.float32, torch.Size([2])))}
+        training.save(tmp_path, extra)
+    assert diloco(sync_every=2).resume(tmp_path) == extra
+
+
+def test_a_save_that_was_killed_does_not_take_the_place_of_one_that_was_finished(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 2, 2, tmp_path)
+        (tmp_path / "4-00000000").mkdir()
+        (tmp_path / "4-00000000/rank-0.pt.new").write_bytes(b"half")
+        train(training, 3, 6)
+        training.save(tmp_path)
+    assert steps_in(tmp_path) == [2, 6]
 
 
 def test_options_must_be_those_that_it_was_saved_with(tmp_path):
