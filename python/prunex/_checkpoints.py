@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from prunex import _ranks
 
@@ -26,7 +26,8 @@ _FOLDER = re.compile(r"(\d+)-[0-9a-f]{8}")
 _FILE = re.compile(r"rank-(\d+)\.pt(\.new)?")
 # What torch.load takes back without running code, of these types and not of those made from them.
 _DICTS, _LISTS = (dict, OrderedDict, Counter), (list, tuple, set)
-_PLAIN = (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.layout, torch.device, torch.Size)
+_PLAIN = (Tensor, nn.Parameter, str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.layout,
+          torch.device, torch.Size)
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -50,19 +51,23 @@ def expect_loadable(value: Any, name: str) -> None:
     elif type(value) in _LISTS:
         for i, item in enumerate(value):
             expect_loadable(item, f"{name}[{i}]")
-    elif type(value) not in _PLAIN and not isinstance(value, Tensor):
+    elif type(value) not in _PLAIN:
         raise ValueError(f"save: {name} is a {type(value).__name__}, wanted tensors, numbers and strings, and dicts "
                          "and lists of them")
 
 
-def all_or_none(do: Callable[[], None], process_group: dist.ProcessGroup | None) -> None:
-    """Collective. What fails on a rank is raised there, and on the others as a RuntimeError that names it."""
+def all_or_none(do: Callable[[], None], process_group: dist.ProcessGroup | None,
+                undo: Callable[[], None] = lambda: None) -> None:
+    """Collective. What fails on a rank is raised there, and on the others as a RuntimeError that names it; all `undo`
+    before. Not where a rank is lost: others may have heard that all have done it."""
     failed: Exception | None = None
     try:
         do()
     except Exception as error:  # whatever it is, the others must not wait for this rank
         failed = error
-    said = _ranks.gathered("" if failed is None else f"{failed}", process_group)
+    said = _ranks.gathered("" if failed is None else f"{failed}" or type(failed).__name__, process_group)
+    if any(said):
+        undo()
     if failed is not None:
         raise failed
     for rank, why in enumerate(said):
@@ -111,26 +116,27 @@ def _remove_others(directory: Path, kept: str) -> None:
         _remove(directory / name)
 
 
-def save(directory: Path, step: int, content: Mapping[str, Any], ranks: _ranks.Ranks,
+def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], is_own: bool, ranks: _ranks.Ranks,
          process_group: dist.ProcessGroup | None) -> None:
-    """This rank's content. Collective; where one cannot write, nothing of this checkpoint stays. Raises OSError or
-    ValueError there, RuntimeError on the others."""
+    """What `make` makes. is_own: what is in the directory already is this run's. Collective; where one rank cannot
+    write, nothing of this checkpoint stays. Raises OSError or ValueError there, RuntimeError on the others."""
     word = _ranks.gathered(secrets.token_hex(4), process_group)[0]
     folder = directory / f"{step}-{word}"
     file = _file(folder, ranks.rank)
 
     def write() -> None:
+        if not is_own and (others := sorted({name for name, _, has_name in _files(directory) if has_name})):
+            raise ValueError(f"save: {directory / others[0]} is of another run; wanted resume() before, or another "
+                             "directory")
+        content = make()
         for name, value in content.items():
             expect_loadable(value, name)
         _write(_new(file), content)
 
-    try:
-        all_or_none(write, process_group)
-    except BaseException:
-        _remove(folder, ranks.rank)
-        raise
+    all_or_none(write, process_group, undo=lambda: _remove(folder, ranks.rank))
     all_or_none(lambda: os.replace(_new(file), file), process_group)
-    _remove_others(directory, folder.name)
+    with contextlib.suppress(OSError):  # it counts, whether others go or not
+        _remove_others(directory, folder.name)
 
 
 class Found(NamedTuple):
@@ -176,13 +182,23 @@ def _shares_in(folder: str, everyone: Sequence[_Seen], sizes: Sequence[int]) -> 
 
 def find(directory: Path, sizes: Sequence[int], process_group: dist.ProcessGroup | None) -> Found | None:
     """The newest checkpoint that was finished, of which anybody has something. sizes: ranks on each node. Collective."""
-    everyone = _ranks.gathered(_look(directory), process_group)
+    seen: _Seen = {}
+
+    def look() -> None:
+        seen.update(_look(directory))
+
+    all_or_none(look, process_group)
+    everyone = _ranks.gathered(seen, process_group)
     finished = {name for seen in everyone for name, files in seen.items() if any(files.values())}
-    for name in sorted(finished, key=lambda name: (_step_of(name), name), reverse=True):
-        shares = _shares_in(name, everyone, sizes)
-        if any(share is not None for share in shares):
-            return Found(name, shares)
-    return None
+    found = [Found(name, _shares_in(name, everyone, sizes)) for name in sorted(finished)]
+    found = [one for one in found if any(share is not None for share in one.shares)]
+    # a step may have been saved twice, by those who went back and by those who had been lost
+    newest = max(found, key=lambda one: (_step_of(one.folder), sum(share is not None for share in one.shares)),
+                 default=None)
+    if newest is not None and len(set(sizes)) > 1 and None in newest.shares:
+        raise ValueError(f"resume: rank {newest.shares.index(None)} has no share of {directory / newest.folder}; on "
+                         f"nodes of {list(sizes)} ranks, wanted all that it was saved on")
+    return newest
 
 
 def load(directory: Path, found: Found, rank: int) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ class Resumable:
     _ranks: _ranks.Ranks
     _process_group: dist.ProcessGroup | None
 
+    _folder: Path | None = None  # whose checkpoints are this run's
     _entered = False
     _synced = 0  # the step of the last exchange
     _landed = 0  # the step after which it had ended
@@ -37,8 +38,13 @@ class Resumable:
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
         after an exchange. Every rank has its own."""
-        everyone, node, rank = ({name: tensor.clone() for name, tensor in part.items()}
-                                for part in self._strategy.state())
+        state = self._state()
+        return state | {part: {name: tensor.clone() for name, tensor in state[part].items()}
+                        for part in ("global", "node", "rank")}
+
+    def _state(self) -> dict[str, Any]:
+        """Of the tensors as they are, without copies."""
+        everyone, node, rank = self._strategy.state()
         return {"settings": dict(self._settings), "step": self.step, "synced": self._synced, "masked": self._masked,
                 "global": everyone, "node": node, "rank": rank, **self._ranks.place(),
                 "cut": None if self._cut is None else self._cut.values()}
@@ -57,31 +63,38 @@ class Resumable:
         below `directory`, which may be on one disk or on each machine's own. A checkpoint counts once all ranks have
         written; the last two are kept.
 
-        Raises ValueError for another step, or for what torch.load would not take back; OSError where a file cannot be
+        Raises ValueError for another step, for what torch.load would not take back, and where another run's checkpoints
+        are, on which resume() was not called; OSError where a file cannot be
         written; RuntimeError, which names the rank, on the others.
         """
         if self.step != self._landed or self.step == 0:
             raise ValueError(f"save: got step {self.step}, wanted one that ends with an exchange; the last one was step "
                              f"{self._landed}")
-        content = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
-                   "strategy": self.state_dict(), "extra": dict(extra or {})}
-        _checkpoints.save(Path(directory), self.step, content, self._ranks, self._process_group)
+        folder = Path(directory).absolute()
+
+        def make() -> dict[str, Any]:
+            return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+                    "strategy": self._state(), "extra": dict(extra or {})}
+
+        _checkpoints.save(folder, self.step, make, folder == self._folder, self._ranks, self._process_group)
+        self._folder = folder
 
     def resume(self, directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         """Goes on from the newest checkpoint below `directory` that save() has finished: wanted before `with`. Returns
         its `extra`, or None if there is no checkpoint. Collective.
 
-        On as many nodes the run is the same to the bit. There may also be fewer or more, with as many ranks each: a
-        node whose files nobody has is lost, and one more begins with z, nothing in its optimizer's state, and the
-        `extra` of another.
+        The same ranks go on to the bit; random states are the loop's matter, in `extra`. There may also be fewer nodes
+        or more, with as many ranks each: what only a node had that is gone is lost, and one more begins with z, an
+        optimizer as it is when made, and the `extra` of another.
 
         Raises ValueError for other options or ranks, and RuntimeError for a file that is damaged, on the other ranks a
         RuntimeError that names the rank.
         """
         if self._entered:
             raise ValueError("resume: the loop has begun; wanted it before `with`")
-        folder = Path(directory)
+        folder = Path(directory).absolute()
         found = _checkpoints.find(folder, self._ranks.node_sizes, self._process_group)
+        self._folder = folder
         if found is None:
             return None
         own: dict[str, Any] | None = None
@@ -102,10 +115,10 @@ class Resumable:
 
     def _take(self, content: Mapping[str, Any], own: bool, lost: bool) -> None:
         self._load(content["strategy"], own, lost)
-        self.optimizer.load_state_dict(content["optimizer"])
-        if own:
-            self.model.load_state_dict(content["model"])
-        else:
+        self.model.load_state_dict(content["model"])
+        fresh = {} if own else {"state": self.optimizer.state_dict()["state"]}
+        self.optimizer.load_state_dict({**content["optimizer"], **fresh})
+        if not own:
             _modules.copy_weights(self.model, *self._strategy.product())
 
     def _expect_state(self, state: Mapping[str, Any]) -> None:
@@ -143,5 +156,5 @@ def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
     assert own is not None
     sizes = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
              for name, tensor in own["strategy"]["rank"].items()}
-    return {"strategy": {**own["strategy"], "rank": sizes}, "extra": own["extra"],
-            "optimizer": {"state": {}, "param_groups": own["optimizer"]["param_groups"]}}
+    return {"strategy": {**own["strategy"], "rank": sizes}, "model": own["model"], "extra": own["extra"],
+            "optimizer": {"param_groups": own["optimizer"]["param_groups"]}}

@@ -97,10 +97,14 @@ def test_what_torch_would_not_load_is_refused(tmp_path):
     class Point(NamedTuple):
         x: int
 
+    class Subclass(torch.Tensor):
+        pass
+
     with diloco(sync_every=2) as training:
         train(training, 1, 2)
         for value, name in [({"file": [1, tmp_path]}, r"extra\['file'\]\[1\] is a PosixPath"),
                             ({"at": Point(1)}, r"extra\['at'\] is a Point"),
+                            ({"t": torch.ones(1).as_subclass(Subclass)}, r"extra\['t'\] is a Subclass"),
                             ({"n": defaultdict(int)}, r"extra\['n'\] is a defaultdict"),
                             ({Point(1): 1}, "a key of extra is a Point")]:
             with pytest.raises(ValueError, match=f"save: {name}, wanted tensors, numbers"):
@@ -119,6 +123,22 @@ def test_a_save_that_was_killed_does_not_take_the_place_of_one_that_was_finished
         train(training, 3, 6)
         training.save(tmp_path)
     assert steps_in(tmp_path) == [2, 6]
+
+
+def test_what_the_run_did_not_look_at_is_not_removed(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 4, 2, tmp_path)
+    with diloco(sync_every=2) as other:
+        train(other, 1, 2)
+        with pytest.raises(ValueError, match=r"save: .*/2-\w+ is of another run; wanted resume\(\) before"):
+            other.save(tmp_path)
+    assert steps_in(tmp_path) == [2, 4]
+
+
+def test_a_directory_that_is_none_is_named(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(OSError, match="a'$"):
+        diloco(sync_every=2).resume(tmp_path / "a")
 
 
 def test_options_must_be_those_that_it_was_saved_with(tmp_path):

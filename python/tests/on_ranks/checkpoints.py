@@ -18,7 +18,7 @@ CASES = [
     (2, "what_one_rank_cannot_write_no_rank_has"), (2, "what_one_rank_cannot_read_is_said_on_all"),
     (3, "a_node_finds_its_own_share_on_its_disk"), (4, "other_numbers_of_nodes_go_on 4 2"),
     (4, "other_numbers_of_nodes_go_on 2 4"), (4, "other_numbers_of_nodes_go_on 3 2 4"), (4, "nodes_of_two_ranks_go_on"),
-    (4, "other_ranks_per_node_are_refused")]
+    (4, "other_ranks_per_node_are_refused"), (3, "a_newcomer_has_all_that_is_not_trained")]
 
 
 @contextlib.contextmanager
@@ -190,6 +190,33 @@ def nodes_of_two_ranks_go_on():
         dist.barrier()
     expect_equal_on_all_ranks(training.model.parameters())
     assert training.exchange.index == 10 and all(p.isfinite().all() for p in training.model.parameters())
+
+
+def a_newcomer_has_all_that_is_not_trained():
+    """Frozen weights are those of the save, not of a new module; Adagrad has a state before its first step."""
+
+    def fresh(group, seed):
+        net = small_network()
+        net[3].requires_grad_(False)
+        with torch.no_grad():
+            net[3].weight.fill_(seed)
+        optimizer = OPTIMIZERS["adagrad"](p for p in net.parameters() if p.requires_grad)
+        return prunex.LocalSGD(net, optimizer, sync_every=2, process_group=group, ranks_per_node=1)
+
+    group = dist.new_group([0, 1])
+    with folder() as where:
+        if dist.get_rank() < 2:
+            begun = fresh(group, 0.25)
+            with interrupted(begun):
+                train(begun, 1, 2)
+                begun.save(where)
+        dist.barrier()
+        training = fresh(None, 0.5)
+        training.resume(where)
+        assert training.model[3].weight.eq(0.25).all()
+        with training:
+            train(training, 3, 4)
+    expect_equal_on_all_ranks(training.model.parameters())
 
 
 def other_ranks_per_node_are_refused():
