@@ -32,11 +32,7 @@ class Reader {
     const auto* runs = file.get_as<toml::array>("run");
     if (runs == nullptr || runs->empty()) fail(file, "no [[run]]");
     for (const auto& run : *runs) comparison.runs.push_back(read_run(run, seeds));
-    expect_pilot(file, comparison);
-    for (NamedRun& run : comparison.runs) {
-      run.pilot = run.options;
-      lay_over(run.pilot, comparison.pilot);
-    }
+    for (NamedRun& run : comparison.runs) add_pilot(file, run);
     return comparison;
   }
 
@@ -231,29 +227,29 @@ class Reader {
   }
 
   /// Its seed or its seeds.
-  void read_pilot(const toml::table& pilot, Comparison& comparison) const {
+  void read_pilot(const toml::table& pilot, Comparison& comparison) {
     const auto* seeds = pilot.get("seeds");
     if (seeds == nullptr) {
-      comparison.pilot = options_of(pilot);
+      pilot_ = options_of(pilot);
       return;
     }
-    comparison.pilot = options_of(pilot, {"seeds"});
+    pilot_ = options_of(pilot, {"seeds"});
     comparison.pilot_seeds = whole_numbers(*seeds, "seeds");
   }
 
   /// Without held-out images a pilot has nothing to choose by.
-  void expect_pilot(const toml::table& file, const Comparison& comparison) const {
-    for (const auto& run : comparison.runs) {
-      if (run.rates.empty()) continue;
-      const auto held_out = comparison.pilot.find("validation");
-      const bool pilot = held_out != comparison.pilot.end() && held_out->second != "0";
-      if (!pilot) fail(file, fmt::format("run '{}' has rates: wanted [pilot] with validation = N", run.name));
-    }
+  void add_pilot(const toml::table& file, NamedRun& run) const {
+    if (run.rates.empty()) return;
+    const auto held_out = pilot_.find("validation");
+    const bool chooses = held_out != pilot_.end() && held_out->second != "0";
+    if (!chooses) fail(file, fmt::format("run '{}' has rates: wanted [pilot] with validation = N", run.name));
+    run.pilot = run.options;
+    lay_over(run.pilot, pilot_);
   }
 
   const std::string path_;
   const FindOption& option_;
-  OptionValues common_;
+  OptionValues common_, pilot_;
   std::set<std::string> names_;
   std::vector<NamedRun> runs_;  // read so far
 };

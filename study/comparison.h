@@ -37,7 +37,7 @@ inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2", {"wid
 struct NamedRun {
   std::string name;
   OptionValues options;       ///< the common ones included
-  OptionValues pilot;         ///< of its pilots
+  OptionValues pilot;         ///< of its pilots: another length, held-out images; empty: it has none
   std::vector<double> rates;  ///< learning rates to choose from in a pilot; empty: no pilot
   bool widens = false;        ///< further rates are tried while the best is the lowest or the highest
   std::vector<int64_t> seeds;
@@ -48,8 +48,7 @@ struct NamedRun {
 struct Comparison {
   std::string path;
   std::vector<NamedRun> runs;
-  OptionValues pilot;                ///< what a pilot sets differently: its length, its held-out images
-  std::vector<int64_t> pilot_seeds;  ///< of every rate; empty: one pilot, with the seed that `pilot` may set
+  std::vector<int64_t> pilot_seeds;  ///< of every rate; empty: one pilot, with the seed that its options may set
 };
 
 enum class JobKind {

@@ -14,13 +14,15 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from prunex import _ranks
+
+T = TypeVar("T")
 
 _FOLDER = re.compile(r"(\d+)-[0-9a-f]{8}")
 _FILE = re.compile(r"rank-(\d+)\.pt(\.new)?")
@@ -56,13 +58,14 @@ def expect_loadable(value: Any, name: str) -> None:
                          "and lists of them")
 
 
-def all_or_none(do: Callable[[], None], process_group: dist.ProcessGroup | None,
-                undo: Callable[[], None] = lambda: None) -> None:
-    """Collective. What fails on a rank is raised there, and on the others as a RuntimeError that names it; all `undo`
-    before. Not where a rank is lost: others may have heard that all have done it."""
+def all_or_none(do: Callable[[], T], process_group: dist.ProcessGroup | None,
+                undo: Callable[[], None] = lambda: None) -> T:
+    """What `do` returns on this rank. Collective. What fails on a rank is raised there, and on the others as a
+    RuntimeError that names it; all `undo` before. Not where a rank is lost: others may have heard that all have done
+    it."""
     failed: Exception | None = None
     try:
-        do()
+        done = do()
     except Exception as error:  # whatever it is, the others must not wait for this rank
         failed = error
     said = _ranks.gathered("" if failed is None else f"{failed}" or type(failed).__name__, process_group)
@@ -73,6 +76,7 @@ def all_or_none(do: Callable[[], None], process_group: dist.ProcessGroup | None,
     for rank, why in enumerate(said):
         if why:
             raise RuntimeError(f"rank {rank}: {why}")
+    return done
 
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:
@@ -182,13 +186,7 @@ def _shares_in(folder: str, everyone: Sequence[_Seen], sizes: Sequence[int]) -> 
 
 def find(directory: Path, sizes: Sequence[int], process_group: dist.ProcessGroup | None) -> Found | None:
     """The newest checkpoint that was finished, of which anybody has something. sizes: ranks on each node. Collective."""
-    seen: _Seen = {}
-
-    def look() -> None:
-        seen.update(_look(directory))
-
-    all_or_none(look, process_group)
-    everyone = _ranks.gathered(seen, process_group)
+    everyone = _ranks.gathered(all_or_none(lambda: _look(directory), process_group), process_group)
     finished = {name for seen in everyone for name, files in seen.items() if any(files.values())}
     found = [Found(name, _shares_in(name, everyone, sizes)) for name in sorted(finished)]
     found = [one for one in found if any(share is not None for share in one.shares)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,8 +65,8 @@ class Resumable:
         written; the last two are kept.
 
         Raises ValueError for another step, for what torch.load would not take back, and where another run's checkpoints
-        are, on which resume() was not called; OSError where a file cannot be
-        written; RuntimeError, which names the rank, on the others.
+        are, on which resume() was not called; OSError where a file cannot be written; RuntimeError, which names the
+        rank, on the others.
         """
         if self.step != self._landed or self.step == 0:
             raise ValueError(f"save: got step {self.step}, wanted one that ends with an exchange; the last one was step "
@@ -97,16 +98,15 @@ class Resumable:
         self._folder = folder
         if found is None:
             return None
-        own: dict[str, Any] | None = None
 
-        def read() -> None:
-            nonlocal own
-            own = _checkpoints.load(folder, found, self._ranks.rank)
-            if own is not None:
-                self._expect_state(own["strategy"])
-                self._ranks.expect_like_nodes(own["strategy"]["nodes"])
+        def read() -> dict[str, Any] | None:
+            share = _checkpoints.load(folder, found, self._ranks.rank)
+            if share is not None:
+                self._expect_state(share["strategy"])
+                self._ranks.expect_like_nodes(share["strategy"]["nodes"])
+            return share
 
-        _checkpoints.all_or_none(read, self._process_group)
+        own = _checkpoints.all_or_none(read, self._process_group)
         given = _checkpoints.handed_on(lambda: _for_newcomers(own), found, self._ranks, self._process_group)
         content: dict[str, Any] = (own or given)  # type: ignore[assignment]
         lost = sum(content["strategy"]["nodes"]) > sum(share is not None for share in found.shares)
@@ -152,9 +152,12 @@ class Resumable:
 
 
 def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of what a rank has for itself, names and sizes; of its optimizer, how it is set."""
+    """Of what a rank has for itself, names and sizes; of its optimizer, how it is set; of its module, what z has is z's:
+    the same tensors, which travel once."""
     assert own is not None
     sizes = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
              for name, tensor in own["strategy"]["rank"].items()}
-    return {"strategy": {**own["strategy"], "rank": sizes}, "model": own["model"], "extra": own["extra"],
+    model = copy.copy(own["model"])
+    model.update({name[2:]: tensor for name, tensor in own["strategy"]["global"].items() if name.startswith("z/")})
+    return {"strategy": {**own["strategy"], "rank": sizes}, "model": model, "extra": own["extra"],
             "optimizer": {"param_groups": own["optimizer"]["param_groups"]}}
