@@ -3,13 +3,18 @@
     torchrun --nproc-per-node 2 examples/python/diloco_gpt.py --method ddp
     torchrun --nproc-per-node 2 examples/python/diloco_gpt.py --method diloco
 
-Prints the loss on held-out text and what a rank has sent. Each rank stands for a node.
+Prints the loss on held-out text and what a rank has sent. Each rank stands for a node. With --checkpoints DIR a loop
+that is started again, on as many nodes, fewer or more, goes on from the last checkpoint:
+
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nnodes 1:8 --max-restarts 100 --rdzv-backend c10d \\
+        --rdzv-endpoint HOST:29400 examples/python/diloco_gpt.py --checkpoints checkpoints
 """
 
 import argparse
 import contextlib
 import json
 import math
+import pathlib
 import pydoc_data.topics
 
 import torch
@@ -89,7 +94,11 @@ def main() -> None:
     parser.add_argument("--outer-momentum", type=float, default=0.5)
     parser.add_argument("--batch", type=int, default=12, help="texts per rank and step")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkpoints", type=pathlib.Path, metavar="DIR",
+                        help="with diloco: a checkpoint every ten exchanges, from the last of which a loop goes on")
     arguments = parser.parse_args()
+    if arguments.checkpoints and arguments.method == "ddp":
+        parser.error("--checkpoints: wanted --method diloco")
 
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -102,29 +111,37 @@ def main() -> None:
         optimizer, lambda step: min((step + 1) / warmup, 0.55 + 0.45 * math.cos(math.pi * step / arguments.steps)))
     size = sum(p.numel() for p in model.parameters())
 
+    trained: nn.Module = model
+    strategy: prunex.DiLoCo | None = None
     if arguments.method == "ddp":
-        trained: nn.Module = nn.parallel.DistributedDataParallel(model)
-        strategy: contextlib.AbstractContextManager = contextlib.nullcontext()
+        trained = nn.parallel.DistributedDataParallel(model)
     else:
-        trained = model
         # ranks_per_node=1: every process stands for a machine; without it the launcher says which ranks share one
         strategy = prunex.DiLoCo(model, optimizer, arguments.sync_every, payload=arguments.payload,
                                  outer_lr=arguments.outer_lr, outer_momentum=arguments.outer_momentum, ranks_per_node=1)
-    draws = torch.Generator().manual_seed(1000 * arguments.seed + rank)
-    with strategy:
-        for step in range(1, arguments.steps + 1):
+    begin = 0
+    if strategy and arguments.checkpoints and (saved := strategy.resume(arguments.checkpoints)):
+        schedule.load_state_dict(saved["schedule"])
+        begin = strategy.step
+        if rank == 0:
+            print(f"goes on from step {begin}", flush=True)
+    with strategy or contextlib.nullcontext():
+        for step in range(begin + 1, arguments.steps + 1):
+            # by step and rank, so that a loop that goes on sees the texts it would have seen
+            draws = torch.Generator().manual_seed((arguments.seed * arguments.steps + step) * ranks + rank)
             optimizer.zero_grad()
             loss = loss_of(trained, *draw(training, arguments.batch, draws))
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
+            if strategy and arguments.checkpoints and step % (10 * arguments.sync_every) == 0:
+                strategy.save(arguments.checkpoints, {"schedule": schedule.state_dict()})
             if rank == 0 and step % 100 == 0:
                 print(f"step {step}  loss {loss.item():.3f}", flush=True)
 
     # a ring sends every gradient of four bytes 2 (n - 1) / n times
-    sent = strategy.sent_bytes if isinstance(strategy, prunex.DiLoCo) else \
-        arguments.steps * 4 * size * 2 * (ranks - 1) // ranks
+    sent = strategy.sent_bytes if strategy else arguments.steps * 4 * size * 2 * (ranks - 1) // ranks
     if rank == 0:
         print(json.dumps({"method": arguments.method, "parameters": size, "steps": arguments.steps,
                           "test_loss": round(test(model, held_out), 4), "sent_megabytes": round(sent / 1e6, 3)}))

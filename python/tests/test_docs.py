@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_the_tutorials_loop_trains(examples, method):
 def test_the_language_model_trains(examples):
     said = examples("diloco_gpt.py", "--steps", "3", "--sync-every", "2")
     assert said["parameters"] > 800_000 and 0.4 < said["sent_megabytes"] < 0.5 and said["test_loss"] < 4.7
+
+
+def test_the_language_model_goes_on_from_a_checkpoint(examples, tmp_path):
+    folder = tmp_path / "checkpoints"
+    arguments = ["diloco_gpt.py", "--steps", "20", "--sync-every", "1", "--batch", "2", "--checkpoints", str(folder)]
+    whole = examples(*arguments)
+    shutil.rmtree(*folder.glob("20-*"))
+    assert whole["test_loss"] < 4.6 and examples(*arguments)["test_loss"] == whole["test_loss"]
+    assert sorted(path.name.partition("-")[0] for path in folder.iterdir()) == ["10", "20"]
+    assert examples(*arguments)["sent_megabytes"] == 0
 
 
 @pytest.fixture
