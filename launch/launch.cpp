@@ -235,7 +235,8 @@ class Supervisor {
                       on_node(rank.number)));
     }
     if (outlives()) lose(node_of(rank));
-    if (!terminated_at_) failures_.push_back({rank.number, status});
+    const bool is_own = is_first || !outlives();  // the other ranks of a lost node are killed with it
+    if (!terminated_at_ && is_own) failures_.push_back({rank.number, status});
   }
 
   void end_others() {
@@ -315,7 +316,7 @@ class Supervisor {
       return done_at_ ? stopped_ : left_;
     }
     const auto failure = outlives() ? failures_.back() : reason();
-    lines_.keep_only(failure.rank);
+    if (!outlives()) lines_.keep_only(failure.rank);
     lines_.show_all();
     if (interrupted_by_ != 0) {
       say(fmt::format("prunex: interrupted by signal {}; ended {} rank{}\n", interrupted_by_, ranks_.size(),

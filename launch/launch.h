@@ -36,7 +36,7 @@ BlockedSignals signals_of_launcher();
 
 /// Starts one process of this executable per rank, with these arguments and torchrun's variables, hosts their store on
 /// a free port, and waits for them. `signals`: signals_of_launcher(). Ctrl-C, SIGTERM and SIGHUP are passed on, a
-/// second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and a second later SIGKILL; all
+/// second one kills; SIGUSR1 is passed on, too. If a rank fails, the others get SIGTERM and 0.7 s later SIGKILL; all
 /// are killed if this process is. Of an elastic run the ranks of a node of which one fails are killed, and start again
 /// if there are words to join with: at once, later and later if the node fails soon, and not after the third such time.
 /// Standard output is shared. Standard error of rank 0 appears as it is, that of the others with a prefix such as

@@ -133,11 +133,11 @@ std::string payload_sentence(const Plan& plan, const Row& best) {
     setting.payload = payload;
     const Prediction there = predict(run, run.seeds.front(), setting, plan.options.cluster, *plan.network, run.images);
     if (there.wire > kLittleWire * there.seconds) continue;
-    if (payload == run.payload) return "";
+    const double ratio = *payload_ratio(run, payload);
+    if (ratio == 1) return "";  // its own, or one of as many bytes
     return fmt::format(
         "At this interval {} waits for {} of the time: {} than {}, but no run of it says what accuracy that gives.",
-        payload, share_text(there.wire / there.seconds),
-        *payload_ratio(run, payload) > 1 ? "rounded less" : "fewer bytes", run.payload);
+        payload, share_text(there.wire / there.seconds), ratio > 1 ? "rounded less" : "fewer bytes", run.payload);
   }
   return "";
 }

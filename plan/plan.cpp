@@ -61,9 +61,8 @@ void take_measured(Plan& plan) {
   PlanOptions& options = plan.options;
   if (!options.network.empty()) {
     const MeasuredNetwork network = read_network(options.network);
-    options.cluster.link = {network.link};
+    options.cluster.link = {network.link / options.cluster.goodput};  // that one measured what headers leave
     options.cluster.latency = network.latency;
-    options.cluster.goodput = 1;
     plan.network_gap = network.gap;
   }
   if (!options.gpu_kit.empty()) {
@@ -168,7 +167,10 @@ std::vector<Setting> settings_of(const Plan& plan, const Recorded& recorded) {
   const Setting base = base_setting(plan, recorded);
   std::set<double> intervals{recorded.local_steps};
   if (!recorded.sends_gradients && !recorded.changes_what_it_sends) {
-    intervals.insert(options.local_steps.begin(), options.local_steps.end());
+    const double overlapped = recorded.overlap * recorded.local_steps;  // steps, which an interval has more than
+    for (const double interval : options.local_steps) {
+      if (interval > overlapped) intervals.insert(interval);
+    }
   }
   std::vector<std::string> payloads{recorded.payload};
   for (const auto& payload : options.payloads) {
@@ -191,8 +193,8 @@ void refuse_without_effect(const Plan& plan) {
   for (const double interval : plan.options.local_steps) {
     if (std::none_of(plan.rows.begin(), plan.rows.end(),
                      [&](const Row& row) { return row.setting.local_steps == interval; })) {
-      throw std::invalid_argument(
-          fmt::format("`local_steps`: got {}, which no run has that exchanges weights", interval));
+      throw std::invalid_argument(fmt::format(
+          "`local_steps`: got {}, wanted runs that exchange weights, with an overlap of fewer steps", interval));
     }
   }
   for (const auto& payload : plan.options.payloads) {

@@ -20,10 +20,10 @@ struct PlanOptions {
   std::vector<std::string> payloads;       ///< further payloads
   std::optional<double> batch_size;        ///< images per rank and step; else as recorded
   std::optional<double> seconds_per_step;  ///< of the largest recorded network with that batch; else as recorded
-  std::string network;             ///< a file of `prunex bench all_reduce --json` in place of link, latency and goodput
-  std::string gpu_kit;             ///< gpu-kit/results/3-speed.txt in place of seconds per step
-  bool overhead = false;           ///< Setting::counts_overhead
-  std::optional<double> accuracy;  ///< 0 to 1; else the best that all runs reach
+  std::string network;                     ///< a file of `prunex bench all_reduce --json` in place of link and latency
+  std::string gpu_kit;                     ///< gpu-kit/results/3-speed.txt in place of seconds per step
+  bool overhead = false;                   ///< Setting::counts_overhead
+  std::optional<double> accuracy;          ///< 0 to 1; else the best that all runs reach
 };
 
 /// Seconds until an accuracy, which the mean curve of the seeds has.

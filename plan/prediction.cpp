@@ -53,7 +53,7 @@ class Predictor {
           overlapped_step(step * cluster_.straggler, reduced(stretch), recorded_.buckets, form_, network_);
       waiting = steps * (whole - step * cluster_.straggler);
     } else if (recorded_.overlap > 0) {
-      waiting = std::max(0.0, waiting - recorded_.overlap * local);
+      waiting = std::max(0.0, waiting - overlapped_share() * local);
     }
     sum.steps += steps;
     sum.exchanges += exchanges;
@@ -65,6 +65,11 @@ class Predictor {
   }
 
  private:
+  /// Of the local steps: as many of an interval as in the recorded ones.
+  double overlapped_share() const {
+    return std::min(1.0, recorded_.overlap * recorded_.local_steps / setting_.local_steps);
+  }
+
   double reduced(const Stretch& stretch) const { return stretch.reduced * bytes_ratio_ * rank_share_; }
 
   double message_seconds(const Stretch& stretch) const {

@@ -199,7 +199,8 @@ void read_setting(Recorded& recorded, const Run& run) {
   recorded.images = static_cast<double>(summary.samples);
   double epochs = 0;
   for (const char* phase : {"epochs", "sparse-epochs", "finetune-epochs"}) epochs += numeric(run, phase, 0);
-  if (epochs > 0 && numeric(run, "exchanges", 0) == 0) recorded.images_per_epoch = recorded.images / epochs;
+  const bool says_all = !run.option("epochs").empty();  // a record without the run's directory has no defaults
+  if (says_all && epochs > 0 && numeric(run, "exchanges", 0) == 0) recorded.images_per_epoch = recorded.images / epochs;
   recorded.sends_gradients = summary.sends_gradients;
   recorded.overlap = summary.overlap;
   recorded.form = form_of(run, recorded.payload);

@@ -80,7 +80,7 @@ class Finder {
   }
 
   static json read(const fs::path& path) {
-    std::ifstream file = open_bounded(path.string());
+    std::ifstream file = open_bounded(path.string(), kLargestComparison);
     return read_json(file);
   }
 

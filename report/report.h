@@ -44,6 +44,8 @@ struct Findings {
   std::vector<std::string> records;      ///< directories of comparisons among them and below
 };
 
+inline constexpr uintmax_t kLargestComparison = 1'000'000'000;  ///< bytes of a compare.json, which has all curves
+
 /// All runs in these directories: run directories, comparisons (compare.json), or folders that hold such at any depth.
 /// Throws std::invalid_argument that names a directory in which there is none. In order, without repetitions.
 Findings find_runs(const std::vector<std::string>& directories);

@@ -16,7 +16,7 @@ namespace prunex::study {
 namespace {
 
 constexpr size_t kLongestName = 100;  // it becomes a directory
-const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify.json"};
+const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify", "verify.json"};
 
 class Reader {
  public:

@@ -17,6 +17,7 @@
 #include "prunex/text/read_file.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
+#include "report/report.h"
 #include "report/run.h"
 
 namespace prunex::study {
@@ -37,6 +38,11 @@ const char* name_of(JobState state) {
   return "waiting";
 }
 
+/// With U+FFFD for what is no UTF-8: a file's name, say.
+std::string to_text(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 /// Null if the file is not there or no JSON.
 ordered_json read_json(const std::string& path) {
   constexpr size_t kMost = 64'000'000;
@@ -44,6 +50,14 @@ ordered_json read_json(const std::string& path) {
     return text::parse_ordered_json(text::read_file(path, kMost));
   } catch (const std::invalid_argument&) {
     return {};
+  }
+}
+
+ordered_json read_record(const std::string& path) {
+  try {
+    return text::parse_ordered_json(text::read_file(path, report::kLargestComparison));
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("compare: {}: {}", path, error.what()));
   }
 }
 
@@ -107,7 +121,7 @@ ComparisonRecord::ComparisonRecord(std::string directory, ordered_json made_by)
     : directory_(std::move(directory)), made_by_(std::move(made_by)) {
   const auto path = directory_ + "/compare.json";
   if (!fs::exists(path)) return;
-  const ordered_json record = read_json(path);
+  const ordered_json record = read_record(path);
   const auto refuse = [&path](bool condition) {
     if (condition) throw std::invalid_argument(fmt::format("compare: {} is not what a comparison wrote", path));
   };
@@ -274,14 +288,13 @@ std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::
 
 void ComparisonRecord::write(const ordered_json& head) const {
   std::string text = "{\n";
-  for (const auto& [key, value] : head.items())
-    text += fmt::format("{}: {},\n", ordered_json(key).dump(), value.dump());
+  for (const auto& [key, value] : head.items()) text += fmt::format("{}: {},\n", to_text(key), to_text(value));
   for (const auto& [kind, list] : kLists) {
     text += fmt::format("\"{}\": [", list);
     const auto entries = entries_.find(kind);
     const char* separator = "\n";
     for (size_t i = 0; entries != entries_.end() && i < entries->second.size(); ++i) {
-      text += separator + entries->second[i].dump();
+      text += separator + to_text(entries->second[i]);
       separator = ",\n";
     }
     text += kind == kLists.back().first ? "]\n}\n" : "],\n";

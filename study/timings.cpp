@@ -43,7 +43,7 @@ void bring_cuts_together(OptionValues& options, int64_t exchanges) {
 /// What counts epochs or steps from the start and may be longer than all that is left.
 void drop_rise_and_milestones(OptionValues& options) {
   if (options.contains("warmup-epochs")) options["warmup-epochs"] = "0";
-  options.erase("warmup-steps");
+  for (const char* rise : {"warmup-steps", "dgc-warmup-epochs", "powersgd-start"}) options.erase(rise);
   if (const auto schedule = options.find("lr-schedule");
       schedule == options.end() || text::word_of(schedule->second) != "milestones") {
     return;
@@ -64,9 +64,13 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
   const auto shorten = [&](const char* option, int64_t to) {
     if (options.contains(option)) options[option] = std::to_string(to);
   };
+  const auto at_most = [&](const char* option, int64_t most) {
+    if (number_of(options, option, 0) > static_cast<double>(most)) options[option] = std::to_string(most);
+  };
   const int64_t quarter = (exchanges + 3) / 4;
   shorten("local-after", quarter);
-  if (number_of(options, "prune-start", 0) > static_cast<double>(quarter)) shorten("prune-start", quarter);
+  for (const char* begin : {"prune-start", "outer-from"}) at_most(begin, quarter);
+  if (!options.contains("prune-to")) at_most("prune-every", (exchanges + 1) / 2);
   shorten("prune-end", (exchanges + 1) / 2);
   shorten("freeze-after", (exchanges + 1) / 2);
   return options;

@@ -30,6 +30,11 @@ struct Point {
   std::string error;
 };
 
+/// The directory of a run over that link.
+std::string target_of(const std::string& directory, const std::string& name, int64_t seed, double mbit) {
+  return fmt::format("{}/verify/{}-{}-{}", directory, name, seed, mbit);
+}
+
 std::vector<std::string> words(const report::Run& run, const Job& job, const std::string& target, double mbit,
                                const std::string& script, const RunnerOptions& runner) {
   std::vector<std::string> words{script,
@@ -67,7 +72,7 @@ Point measure(const ComparisonRecord& record, Job job, const report::Run* origin
     point.error = "wanted nodes of equal size";
     return point;
   }
-  const auto target = fmt::format("{}/verify/{}-{}-{}", record.directory(), job.name, job.seed, mbit);
+  const auto target = target_of(record.directory(), job.name, job.seed, mbit);
   fs::remove_all(target);
   fs::create_directories(fs::path(target).parent_path());
   if (options.exchanges > 0) job.options = cut_short(std::move(job.options), options.exchanges);
@@ -106,6 +111,16 @@ void put(nlohmann::ordered_json& points, nlohmann::ordered_json point) {
   points.push_back(std::move(point));
 }
 
+std::string path_of_points(const std::string& directory) {
+  return directory + "/verify.json";
+}
+
+/// With U+FFFD for what is no UTF-8: a file's name in an error, say.
+void write_points(const std::string& path, const nlohmann::ordered_json& points) {
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  io::write_file_atomically(path, points.dump(1, ' ', false, replace) + "\n");
+}
+
 void print(const Point& point) {
   if (!point.error.empty()) {
     fmt::print("{:<32} {:>8} {}\n", point.title, point.mbit, point.error);
@@ -128,7 +143,7 @@ void check_cluster(const VerifyOptions& options) {
 size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
               const RunnerOptions& runner) {
   size_t failures = 0;
-  const auto path = record.directory() + "/verify.json";
+  const auto path = path_of_points(record.directory());
   nlohmann::ordered_json points = known_points(path);
   const auto runs = report::find_runs({record.directory()}).runs;
   if (!runner.quiet)
@@ -149,10 +164,27 @@ size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, cons
                    {"computed_seconds", point.computed},
                    {"measured_seconds", point.measured},
                    {"error", point.error}});
-      io::write_file_atomically(path, points.dump(1) + "\n");
+      write_points(path, points);
     }
   }
   return failures;
+}
+
+void forget_points(const std::string& directory, const std::set<std::string>& names) {
+  const auto path = path_of_points(directory);
+  if (names.empty() || !fs::exists(path)) return;
+  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+  for (auto& point : known_points(path)) {
+    const std::string name = point.value("name", "");
+    if (!names.contains(name)) {
+      kept.push_back(std::move(point));
+      continue;
+    }
+    const auto target = target_of(directory, name, point.value("seed", int64_t(0)), point.value("mbit", 0.0));
+    fs::remove_all(target);
+    fs::remove(target + ".toml");
+  }
+  write_points(path, kept);
 }
 
 }  // namespace prunex::study

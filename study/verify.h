@@ -1,6 +1,7 @@
 // Finished runs of a comparison once more, over emulated links.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,8 @@ void check_cluster(const VerifyOptions& options);
 /// fails there is a line of the table; how many did is returned.
 size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, const VerifyOptions& options,
               const RunnerOptions& runner);
+
+/// Removes the points of runs of these names, and what was run for them, from DIRECTORY.
+void forget_points(const std::string& directory, const std::set<std::string>& names);
 
 }  // namespace prunex::study

@@ -96,9 +96,20 @@ void rgb_of_ink(const uint8_t* ink, uint8_t* rgb) {
   }
 }
 
-/// Without an end marker anywhere the file was cut, even if the rows that are wanted are there.
+/// Whether the image has no end marker, as one that was cut, even if the rows that are wanted are there. Markers within
+/// segments are of other images: a camera's thumbnail.
 bool is_cut(std::string_view bytes) {
-  return bytes.rfind("\xff\xd9") == std::string_view::npos;
+  constexpr unsigned char kEnd = 0xd9, kStart = 0xd8, kFirstRestart = 0xd0, kLastRestart = 0xd7;
+  for (size_t at = bytes.find('\xff'); at < bytes.size(); at = bytes.find('\xff', at)) {
+    at = std::min(bytes.find_first_not_of('\xff', at), bytes.size() - 1);
+    const auto marker = static_cast<unsigned char>(bytes[at++]);
+    if (marker == kEnd) return false;
+    const bool has_segment = marker > 1 && marker != kStart && (marker < kFirstRestart || marker > kLastRestart);
+    if (!has_segment) continue;  // data of a scan, too
+    if (bytes.size() - at < 2) break;
+    at += static_cast<size_t>(static_cast<unsigned char>(bytes[at]) << 8 | static_cast<unsigned char>(bytes[at + 1]));
+  }
+  return true;
 }
 
 /// Rows of `row` are wider than the box where libjpeg decodes whole blocks.

@@ -90,10 +90,12 @@ Description parse_description(const std::string& text, const std::string& source
 }
 
 Description describe(const Dataset& dataset) {
+  const auto shape = dataset.image_shape();
+  const int64_t whole = shape[1] == shape[2] ? shape[1] : 0;  // images in memory are tested as they are
   return {.mean = dataset.mean,
           .std = dataset.std,
           .classes = dataset.class_names,
-          .resize = dataset.is_streamed() ? dataset.streamed.stream->options().resize : 0};
+          .resize = dataset.is_streamed() ? dataset.streamed.stream->options().resize : whole};
 }
 
 void normalise_by(Dataset& dataset, const Description& description, const std::string& source) {

@@ -14,7 +14,7 @@ namespace prunex::data {
 namespace {
 
 /// What trains, but on something else than was meant.
-void check_plausible(const Dataset& dataset, const std::string& path) {
+void check_channels(const Dataset& dataset, const std::string& path) {
   constexpr int64_t kMostColours = 4;
   const auto& images = dataset.images;
   if (images.size(1) > kMostColours && images.size(2) > kMostColours && images.size(3) <= kMostColours) {
@@ -22,7 +22,6 @@ void check_plausible(const Dataset& dataset, const std::string& path) {
         fmt::format("{}: images are [{}], wanted N x channels x height x width: channels come first", path,
                     fmt::join(images.sizes(), " x ")));
   }
-  check_class_count(dataset, path);
 }
 
 std::string image_shape(const Dataset& dataset) {
@@ -46,7 +45,7 @@ Dataset read_image_file(const std::string& path) {
     dataset.classes = 1 + std::min(labels.max().item<int64_t>(), kMostClasses - 1);
   }
   check_dataset(dataset, path);
-  check_plausible(dataset, path);
+  check_channels(dataset, path);
   dataset.images = dataset.images.contiguous(at::MemoryFormat::ChannelsLast);
   return dataset;
 }
@@ -61,6 +60,7 @@ TrainAndTest read_image_files(const std::string& train, const std::string& test,
   result.test.mean = result.train.mean;
   result.test.std = result.train.std;
   if (is_share) return result;
+  check_class_count(result.train, train);
   if (result.test.classes > result.train.classes) {
     throw std::invalid_argument(fmt::format("{}: labels go up to {}, those of {} to {}: wanted no others to test on",
                                             test, result.test.classes - 1, train, result.train.classes - 1));

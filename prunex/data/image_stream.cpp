@@ -22,6 +22,15 @@ std::pair<int64_t, int64_t> resized(int64_t height, int64_t width, int64_t short
   return height <= width ? std::pair{shortest, longest} : std::pair{longest, shortest};
 }
 
+/// A strip becomes long.
+void expect_room(const DecodedImage& image, int64_t height, int64_t width) {
+  try {
+    check_image_size(height, width);
+  } catch (const BrokenImage& error) {
+    throw BrokenImage(fmt::format("{} x {} pixels, scaled for tests: {}", image.height, image.width, error.what()));
+  }
+}
+
 int64_t middle(int64_t all, int64_t part) {
   return static_cast<int64_t>(std::nearbyint(static_cast<double>(all - part) / 2));
 }
@@ -34,7 +43,7 @@ ImageStream::ImageStream(std::unique_ptr<EncodedImages> images, const StreamOpti
 void ImageStream::plain(int64_t number, const Picture& out) const {
   DecodedImage image = decode_image(images_->read(number), whole_image);
   const auto [height, width] = resized(image.height, image.width, options_.resize);
-  check_image_size(height, width);  // a strip becomes long
+  expect_room(image, height, width);
   std::vector<uint8_t> pixels(static_cast<size_t>(height * width * 3));
   const Picture scaled{pixels.data(), height, width, 3};
   resize(image.picture(), whole_image(image.height, image.width), scaled);
@@ -49,13 +58,14 @@ void ImageStream::resized_crop(int64_t number, Random random, const Picture& out
 
 void ImageStream::report_broken(int64_t number, const std::string& why) const {
   const std::lock_guard lock(mutex_);
-  if (!broken_.emplace(number, why).second) return;
+  const bool is_new = broken_.emplace(number, why).second;
   const auto count = static_cast<int64_t>(broken_.size());
   const std::string line = fmt::format("{}: {}", images_->name(number), why);
   if (count > options_.max_broken) {
     throw std::runtime_error(
         fmt::format("{}: broken file number {}, `max_broken` allows {}", line, count, options_.max_broken));
   }
+  if (!is_new) return;
   say(fmt::format("prunex: warning: {}: the next image takes its place (broken: {})\n", line, count));
 }
 

@@ -25,6 +25,7 @@ struct DataOptions {
   int64_t data_threads = 4;             ///< that decode
   int64_t prefetch = 4;                 ///< batches that are decoded ahead
   int64_t max_broken = 10;              ///< files of a set that may be broken
+  bool numbers_are_labels = false;      ///< of folders that are numbers, as those that stand for labels of shards
   bool is_share = false;                ///< of a node: the test set may have classes that only other nodes train on
 };
 

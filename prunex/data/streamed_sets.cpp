@@ -63,9 +63,7 @@ std::string part_of(const std::string& folder, const char* name) {
 }
 
 Dataset shards_of(const std::string& pattern, const std::string& option, const StreamOptions& stream) {
-  Dataset dataset = dataset_of(list_shards(pattern, option), fs::path(pattern).stem().string(), stream);
-  check_class_count(dataset, option + " " + pattern);
-  return dataset;
+  return dataset_of(list_shards(pattern, option), fs::path(pattern).stem().string(), stream);
 }
 
 /// Labels of training are all that there are.
@@ -83,6 +81,7 @@ TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream
   }
   TrainAndTest sets{shards_of(options.dataset, "`dataset`", stream), shards_of(options.test, "`test`", stream)};
   if (options.is_share) return sets;
+  check_class_count(sets.train, "`dataset` " + options.dataset);
   check_classes(sets.test, sets.train.classes, "`test` " + options.test);
   sets.test.classes = sets.train.classes;
   return sets;
@@ -133,6 +132,7 @@ TrainAndTest open_streams(const DataOptions& options, const std::vector<std::str
   if (training.classes != known && are_all_among(training.classes, known)) {
     training = list_folder(train, known, "`dataset`");
   }
+  if (options.numbers_are_labels) label_by_value(training);
   const auto classes = training.classes;
   TrainAndTest sets;
   sets.train = dataset_of(std::move(training), name_of(options.dataset), stream);
@@ -145,7 +145,10 @@ Dataset open_test_stream(const DataOptions& options, const Description& descript
   if (are_shards(options.test)) {
     Dataset test = shards_of(options.test, "`test`", stream_options(options));
     const auto classes = static_cast<int64_t>(description.classes.size());
-    if (classes == 0) return test;
+    if (classes == 0) {
+      check_class_count(test, "`test` " + options.test);
+      return test;
+    }
     check_classes(test, classes, "`test` " + options.test);
     test.classes = classes;
     return test;

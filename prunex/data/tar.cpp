@@ -136,10 +136,11 @@ class TarReader {
     const int64_t begin = at_ + kBlock;
     const bool is_name = header.type() == 'L', is_pax = header.type() == 'x';
     if (is_name || is_pax) {
-      if (size > kLongestName) throw wrong("a name that is too long");
+      if (size > kLongestName) throw wrong(fmt::format("a name or pax header of more than {} bytes", kLongestName));
       const std::string text = bytes(begin, size);
       name_ = is_name ? text.substr(0, text.find('\0')) : pax_value(text, "path");
-      if (is_pax && !pax_value(text, "size").empty()) throw wrong("a member of more than 8 GiB");
+      if (is_pax && !pax_value(text, "size").empty())
+        throw wrong("a member of more than 8 GiB, or of a size in a pax header");
     } else {
       if (size > size_ - begin) throw wrong("the tar file is cut short");
       const bool is_file = header.type() == '0' || header.type() == '\0' || header.type() == '7';

@@ -142,6 +142,9 @@ struct Model {
 
 // shapes.cpp: shapes that a run has, against those that a graph records.
 
+/// Parameters and buffers of zeros, as the graph records them.
+Weights zero_weights(const Graph& graph);
+
 /// torch.export 2.11 records an axis too many for the last states of recurrent layers, and for all that follows.
 bool records_wrong_shapes(const Graph& graph);
 

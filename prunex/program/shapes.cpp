@@ -46,17 +46,6 @@ Extent extent_of(const std::string& name, int64_t few, int64_t more) {
       fmt::format("value '{}' has {} positions for {} images and {} for {}", name, few, kFewImages, more, kMoreImages));
 }
 
-Weights zero_weights(const Graph& graph) {
-  Weights weights;
-  for (const Value& value : graph.values) {
-    if (value.role != Role::kParameter && value.role != Role::kBuffer) continue;
-    TensorDict& tensors = value.role == Role::kParameter ? weights.params : weights.buffers;
-    const std::string& name = graph.owner(value.weight);
-    if (!tensors.contains(name)) tensors.insert(name, zeros_like(value, 1));
-  }
-  return weights;
-}
-
 /// What nodes or the user take.
 std::unordered_set<ValueId> used_values(const Graph& graph) {
   std::unordered_set<ValueId> used(graph.outputs.begin(), graph.outputs.end());
@@ -67,6 +56,17 @@ std::unordered_set<ValueId> used_values(const Graph& graph) {
 }
 
 }  // namespace
+
+Weights zero_weights(const Graph& graph) {
+  Weights weights;
+  for (const Value& value : graph.values) {
+    if (value.role != Role::kParameter && value.role != Role::kBuffer) continue;
+    TensorDict& tensors = value.role == Role::kParameter ? weights.params : weights.buffers;
+    const std::string& name = graph.owner(value.weight);
+    if (!tensors.contains(name)) tensors.insert(name, zeros_like(value, 1));
+  }
+  return weights;
+}
 
 bool records_wrong_shapes(const Graph& graph) {
   const auto rank = [&](ValueId value) { return graph.values[value].shape.size(); };

@@ -167,7 +167,8 @@ class Elementwise final : public Importance {
       const at::Tensor& weight = item.value();
       if (!counts(item.key())) continue;
       const WeightRole& role = entries_.role(item.key());
-      const bool kernels = weight.dim() > 2 && role.out_axis >= 0 && role.kind != WeightKind::kFactor;
+      const bool has_flat_units = role.out_axis >= 0 && role.out_axis <= sparsity::kChannels && role.inputs >> 2 == 0;
+      const bool kernels = weight.dim() > 2 && has_flat_units && role.kind != WeightKind::kFactor;
       small.params.insert(item.key(), kernels ? weight.flatten(2).norm(entries_.options().power, 2) : weight);
     }
     return small;

@@ -58,10 +58,11 @@ int64_t round_nearest(int64_t kept, const Limit& limit, int64_t alive) {
   return std::min(rounded, alive);
 }
 
-/// Torch-Pruning's: down; a group of which nothing would be left stays.
+/// Torch-Pruning's: down; a group of which nothing would be left stays. Not below the floor, which it does not know.
 int64_t round_down(int64_t kept, const Limit& limit, int64_t alive) {
   const int64_t rounded = kept - kept % limit.multiple;
-  return rounded <= 0 ? alive : rounded;
+  if (rounded <= 0) return alive;
+  return rounded < limit.floor ? std::min(rounded + limit.multiple, alive) : rounded;
 }
 
 /// The `kept` units of the highest scores among those alive; of equal ones the later.

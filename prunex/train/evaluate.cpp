@@ -140,8 +140,26 @@ data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {
   return data::first_augmented(training, seed, kCalibrationImages);
 }
 
+namespace {
+
+/// Of so many. Where nodes have batches of their own, as many for every rank of all.
+std::vector<int64_t> batches_of_rank(int64_t batches, const comm::Communicator& world,
+                                     const comm::Communicator* owners) {
+  std::vector<int64_t> own;
+  if (owners == nullptr) {
+    for (int64_t b = world.rank(); b < batches; b += world.size()) own.push_back(b);
+    return own;
+  }
+  const int64_t each = std::max<int64_t>(1, batches / world.size());
+  for (int64_t i = 0; i < each; ++i) own.push_back((owners->rank() * each + i) % batches);
+  return own;
+}
+
+}  // namespace
+
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
-                                  const data::Dataset& calibration, comm::Communicator& world) {
+                                  const data::Dataset& calibration, comm::Communicator& world,
+                                  const comm::Communicator* owners) {
   at::NoGradGuard no_grad;
   const auto shares = shares_of_batch(program.graph());
   Weights estimated{aligned(weights.params), TensorDict()};
@@ -152,16 +170,18 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   }
   if (sums.is_empty()) return estimated;
 
-  const int64_t batches = std::max<int64_t>(1, calibration.size() / kCalibrationBatch);
-  for (int64_t b = world.rank(); b < batches; b += world.size()) {
+  const auto own = batches_of_rank(std::max<int64_t>(1, calibration.size() / kCalibrationBatch), world, owners);
+  for (const int64_t b : own) {
     const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
     const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
     seed_dropout(device_of(weights), kCalibrationSeed, 0, b);  // the same noise whenever it is asked, on any rank
     add_batch_statistics(program, estimated, batch.images, shares, sums);
   }
   at::Tensor flat = at::cat(sums.values());
+  at::Tensor batches = at::full({1}, static_cast<int64_t>(own.size()));
   world.all_reduce(flat);
-  flat.div_(static_cast<double>(batches));
+  world.all_reduce(batches);
+  flat.div_(static_cast<double>(batches.item<int64_t>()));
   int64_t offset = 0;
   for (auto& sum : sums) {
     estimated.buffers[sum.key()].copy_(flat.narrow(0, offset, sum.value().numel()));
@@ -173,8 +193,9 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   return estimated;
 }
 
-Weights Evaluator::product(const Weights& weights) const {
-  return with_estimated_statistics(network_.program(), weights, calibration_, world());
+Weights Evaluator::with_statistics(const program::Program& program, const Weights& weights) const {
+  return with_estimated_statistics(program, weights, calibration_, world(),
+                                   files_by_node_ ? ranks_.node.get() : nullptr);
 }
 
 Score Evaluator::score(const Weights& weights, const data::Dataset& dataset, bool of_node) const {

@@ -45,29 +45,33 @@ data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 
 /// `weights` with batch-norm statistics estimated anew: train-mode forward passes over batches of 128 images of
 /// `calibration`, every batch with equal weight. The batches are shared among the ranks of `world`; the same result on
-/// every rank. Parameters are shared with `weights`, statistics are new tensors.
+/// every rank. `owners`: the ranks that have this rank's images, where nodes have other ones, though as many; then
+/// every rank of `world` takes as many batches. Parameters are shared with `weights`, statistics are new tensors.
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
-                                  const data::Dataset& calibration, comm::Communicator& world);
+                                  const data::Dataset& calibration, comm::Communicator& world,
+                                  const comm::Communicator* owners = nullptr);
 
 /// Scores a network that trains, on all ranks together. Calls are collective.
 class Evaluator {
  public:
-  /// Borrows all.
-  Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Hierarchy& ranks)
-      : network_(network), calibration_(calibration), ranks_(ranks) {}
+  /// Borrows all. `files_by_node`: nodes have other images to calibrate by.
+  Evaluator(const TrainedNetwork& network, const data::Dataset& calibration, comm::Hierarchy& ranks, bool files_by_node)
+      : network_(network), calibration_(calibration), ranks_(ranks), files_by_node_(files_by_node) {}
 
   /// The strategy's product, or other weights, with statistics of their own.
   Weights product(const strategies::Strategy& strategy) const { return product(strategy.product()); }
-  Weights product(const Weights& weights) const;
+  Weights product(const Weights& weights) const { return with_statistics(network_.program(), weights); }
+  /// Of a network that is cut further.
+  Weights with_statistics(const program::Program& program, const Weights& weights) const;
   /// `of_node`: other nodes have other images.
   Score score(const Weights& weights, const data::Dataset& dataset, bool of_node = false) const;
-  const data::Dataset& calibration() const { return calibration_; }
   comm::Communicator& world() const { return *ranks_.world; }
 
  private:
   const TrainedNetwork& network_;
   const data::Dataset& calibration_;
   comm::Hierarchy& ranks_;
+  const bool files_by_node_;
 };
 
 }  // namespace prunex::train

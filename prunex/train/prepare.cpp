@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/prune/importance.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/division.h"
@@ -40,12 +41,20 @@ NodeFiles load(const TrainOptions& options, const std::optional<Carried>& carrie
   return {load_images(options.data, carried)};
 }
 
-/// Statistics and importances are estimated by all ranks together: each must have its part of as many images.
-void expect_samples_of_each(const Division& division, const TrainOptions& options) {
-  const int64_t wanted = options.pruning.importance_samples;
-  if (options.pruning.target.empty() || division.fewest() >= wanted) return;
-  throw std::invalid_argument(fmt::format("`importance_samples`: got {}, wanted at most {}: a node has no more images",
-                                          wanted, division.fewest()));
+/// Importances are estimated by all ranks together: each must have its part of as many images, and one at least.
+/// `fewest`: of a node's.
+void expect_samples_of_each(int64_t fewest, bool by_node, const TrainOptions& options) {
+  const auto& pruning = options.pruning;
+  if (pruning.target.empty() || !prune::needs_evidence(prune::importance_named(pruning.importance).criterion)) return;
+  const int64_t wanted = pruning.importance_samples;
+  if (by_node && fewest < wanted) {
+    throw std::invalid_argument(
+        fmt::format("`importance_samples`: got {}, wanted at most {}: a node has no more images", wanted, fewest));
+  }
+  const int64_t ranks = shape_of(options).world_size(), got = std::min(wanted, fewest);
+  if (got >= ranks) return;
+  throw std::invalid_argument(
+      fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks", got, ranks));
 }
 
 }  // namespace
@@ -66,8 +75,8 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
                .length = run_length(whole, total),
                .calibration = calibration_images(training, whole.seed),
                .division = by_node ? std::optional(files) : divide(whole, training)};
+  expect_samples_of_each(by_node ? files.fewest() : training.size(), by_node, whole);
   if (by_node) {
-    expect_samples_of_each(files, whole);
     run.calibration = data::take_first(run.calibration, std::min(run.calibration.size(), files.fewest()), "");
   }
   const program::Model& model = run.network.model;

@@ -42,11 +42,13 @@ LearningRateSchedule schedule_after(const TrainOptions& options) {
   return own ? LearningRateSchedule::kConstant : options.schedule;
 }
 
-/// Cuts come after exchanges, and fine-tuning with the first of them: what is before goes on until that exchange,
-/// unless it is over before the first one of the run.
-void end_with_an_exchange(Phase& phase, int64_t local_steps) {
-  const int64_t beyond = phase.end() % local_steps;
-  if (beyond > 0 && phase.end() > local_steps) phase.steps += local_steps - beyond;
+/// Cuts come after exchanges, and fine-tuning with the first of them: what is before goes on until that exchange has
+/// landed, unless it is over before the first one of the run.
+void end_with_an_exchange(Phase& phase, const TrainOptions& options) {
+  if (phase.end() < options.local_steps) return;
+  const int64_t beyond = phase.end() % options.local_steps;
+  if (beyond > 0) phase.steps += options.local_steps - beyond;
+  phase.steps += options.overlap;
 }
 
 /// Of a phase that was asked for.
@@ -89,7 +91,7 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
   for (Phase& phase : all) {
     if (phase.steps == 0) continue;
     const bool begins_with_a_cut = cuts && &phase == &all.back() && !phases.empty();
-    if (begins_with_a_cut) end_with_an_exchange(phases.back(), options.local_steps);
+    if (begins_with_a_cut) end_with_an_exchange(phases.back(), options);
     phase.begin = phases.empty() ? 0 : phases.back().end();
     phases.push_back(phase);
   }

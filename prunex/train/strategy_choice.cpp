@@ -209,6 +209,8 @@ const StrategyFacts& facts_of(const std::string& strategy) {
 bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
   if (!facts.weights_alone()) return false;
+  const bool freezes = options.freeze_after != strategies::kNever || options.masks.freeze_when_stable > 0;
+  if (facts.duals && options.outer_from == 0 && !freezes) return false;
   const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
   return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }

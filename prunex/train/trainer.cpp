@@ -41,7 +41,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       division_(std::move(prepared.division)),
       feed_(make_batch_feed(make_loader(options, ranks.layout, data_.train, division_), ranks.device)),
       calibration_(std::move(prepared.calibration)),
-      evaluator_(network_, calibration_, ranks),
+      evaluator_(network_, calibration_, ranks, files_of_.has_value()),
       pruning_(options_, std::move(prepared.pruning), network_, evaluator_, data_),
       arithmetic_(decide_arithmetic(options.precision, ranks.device, *ranks.world)),
       teacher_(on_device(std::move(prepared.teacher), ranks.device)),
@@ -100,7 +100,7 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   run_.emplace(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run_->safe().load();
-  expect_same_images(data_.train, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_images(data_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
   expect_same_teacher(teacher_.get(), *ranks_.world);
   strategy_ = make_own_strategy(before ? before->exchange : 0);
   if (before) {

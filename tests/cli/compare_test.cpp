@@ -245,6 +245,26 @@ TEST(Compare, AgainMakesRunsAnew) {
   EXPECT_EQ(fs::last_write_time(scratch / "out/b/0/summary.json"), of_b);
 }
 
+TEST(Compare, ARunThatWasUnderWayStaysWhereNewPilotsFail) {
+  const Scratch scratch;
+  const auto file = [](const std::string& rates, const std::string& more = "") {
+    return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n" + more +
+           "[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" + rates + "]\n";
+  };
+  write(scratch / "c.toml", file("0.1"));
+  ASSERT_EQ(compare(scratch).status, 0);
+  fs::remove(scratch / "out/a/0/summary.json");
+  auto interrupted = record(scratch);
+  interrupted["runs"][0]["state"] = "waiting";
+  interrupted["runs"][0].erase("summary");
+  write(scratch / "out/compare.json", interrupted.dump());
+  write(scratch / "c.toml", file("1e30"));  // at which losses are not finite
+  const auto refused = compare(scratch);
+  EXPECT_EQ(refused.status, 2) << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("a/0 is under way, at a rate that is none of its"));
+  EXPECT_EQ(record(scratch).at("runs").at(0), interrupted["runs"][0]);
+}
+
 // What was run with the rate of other pilots stays as it is.
 TEST(Compare, ARateThatNewPilotsChangeIsRefusedWithTheRunsOfTheOldOne) {
   const Scratch scratch;

@@ -67,6 +67,10 @@ TEST(Decode, NamesWhatIsBroken) {
   broken("GIF89a", "neither JPEG nor PNG nor WebP");
   broken("<html>404</html>", "neither JPEG nor PNG nor WebP");
   broken(jpeg.substr(0, jpeg.size() / 2), "JPEG: no end marker, the file is truncated");
+  const std::string thumbnail = std::string("\xff\xe1", 2) + std::string("\x00\x06", 2) + "ab\xff\xd9";
+  const std::string photo = jpeg.substr(0, 2) + thumbnail + jpeg.substr(2);
+  EXPECT_EQ(decode_image(photo, whole_image).pixels, decode_image(jpeg, whole_image).pixels);
+  broken(photo.substr(0, photo.size() - 9), "JPEG: no end marker, the file is truncated");
   broken(jpeg.substr(0, jpeg.size() / 2) + "\xff\xd9", "JPEG: ");
   broken(jpeg.substr(0, 20) + "\xff\xd9", "JPEG: ");
   broken(png.substr(0, png.size() / 2), "PNG: ");

@@ -84,8 +84,20 @@ TEST(ImageFile, NamesTheFileThatIsNotImages) {
   refused(grey(2), labels({0, -1}), "got -1");
   refused(grey(2), at::empty({0}, at::kLong), "one per image");
   refused(grey(2), labels({0, 1}).to(at::kFloat), "int64");
-  refused(grey(2), labels({0, 1000}), "labels go up to 1000, more classes than the 2 images");
   refused(at::zeros({2, 8, 8, 3}, at::kByte), labels({0, 1}), "channels come first");
+}
+
+// Nobody trains on a file of tests, nor on a node's share, alone.
+TEST(ImageFile, HasNoMoreClassesThanImagesWhereItIsAllThatIsTrainedOn) {
+  Scratch scratch;
+  const std::string many = write(scratch / "many.safetensors", grey(2), labels({0, 1000}));
+  const std::string few = write(scratch / "few.safetensors", grey(2), labels({0, 1}));
+  EXPECT_THAT([&] { read_image_files(many, few); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("many.safetensors: labels go up to 1000, more classes than the 2 images")));
+  EXPECT_EQ(read_image_files(many, few, true).train.classes, 1001);
+  EXPECT_THAT([&] { read_image_files(few, many); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("many.safetensors: labels go up to 1000")));
 }
 
 TEST(ImageFile, RefusesTwoShapes) {

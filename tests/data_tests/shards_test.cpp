@@ -69,6 +69,10 @@ TEST(Braces, AreWrittenOut) {
   EXPECT_THAT(expand_braces("a.tar", ""), ElementsAre("a.tar"));
   EXPECT_THAT(expand_braces("s-{08..11}.tar", ""), ElementsAre("s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"));
   EXPECT_THAT(expand_braces("{a,b}/{1..2}.tar", ""), ElementsAre("a/1.tar", "a/2.tar", "b/1.tar", "b/2.tar"));
+  EXPECT_THAT(expand_braces("train{,-extra}.tar", ""), ElementsAre("train.tar", "train-extra.tar"));
+  EXPECT_THAT(expand_braces("{a,,b}", ""), ElementsAre("a", "", "b"));
+  EXPECT_THAT(expand_braces("{08..100}", ""), testing::AllOf(testing::SizeIs(93), testing::Contains("008")));
+  EXPECT_THAT(expand_braces("{9..10}", ""), ElementsAre("9", "10"));
   for (const char* wrong :
        {"{}.tar", "{1..}.tar", "{3..1}.tar", "{0..99999999999}.tar", "{a.tar", "{0..9999}{0..9999}.tar", "{x}.tar"}) {
     EXPECT_THAT([&] { expand_braces(wrong, "`test`"); },

@@ -186,6 +186,10 @@ TEST(Launch, AnElasticRunThatHasNotBegunEndsWithARankThatFails) {
   expect_ends("elastic, never join", 1, "[rank 3] driver: no such disk\n");
 }
 
+TEST(Launch, AnElasticRunOfWhichNoNodeIsLeftTellsWhyTheLastOneFailed) {
+  expect_ends("elastic, all nodes fail", 1, "[rank 3] driver: out of paper\n");
+}
+
 TEST(Launch, AnInterruptWhileRanksAreStartedEndsTheStart) {
   expect_ends("interrupted", 128 + SIGTERM, "prunex: interrupted by signal 15; ended 1 rank\n");
 }

@@ -59,7 +59,7 @@ void interrupt_launcher(bool is_rank) {
 }
 
 void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) {
-  options.elastic = behaviour == "a node leaves" || behaviour == "elastic, never join";
+  options.elastic = behaviour == "a node leaves" || behaviour.starts_with("elastic, ");
   if (behaviour == "elastic, never join") {
     options.words_to_join = {"--join"};
     options.has_begun = [] { return false; };
@@ -72,6 +72,13 @@ int leave_as_node(int node) {
   std::this_thread::sleep_for(std::chrono::seconds(11));
   fmt::print(stderr, "done\n");
   return 0;
+}
+
+/// The first node ends without a word, the other one for a reason that one of its ranks tells.
+int fail_node_by_node(int rank) {
+  if (rank < 2) return 7;
+  std::this_thread::sleep_for(std::chrono::seconds(rank == 3 ? 1 : 600));
+  throw std::runtime_error("out of paper");
 }
 
 /// As CUDA does in a process that looks for GPUs: it would take signals that are not blocked.
@@ -93,6 +100,7 @@ int main(int, char** argv) {
       return launch::launch_ranks(options, launch::words_of(argv), signals);
     }
     if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
+    if (argv[1] == std::string("elastic, all nodes fail")) return fail_node_by_node(environment->rank);
     if (std::string(argv[1]).ends_with("never join") && environment->rank == 3)
       throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);

@@ -72,7 +72,9 @@ TEST_F(Measured, NetworkTakesThePlaceOfLinkAndLatencyAndWidensRanges) {
   options.network = bench(2, 0.2);
   const auto fitted = read_network(options.network);
   const Plan plan = make_plan({tests::recorded_run("diloco")}, options);
-  EXPECT_EQ(plan.options.cluster.link, std::vector<double>{fitted.link});
+  const Cluster& cluster = plan.options.cluster;
+  ASSERT_EQ(cluster.link.size(), 1);
+  EXPECT_DOUBLE_EQ(cluster.link[0] * cluster.goodput, fitted.link);
   const Row& row = plan.rows.front();
   EXPECT_NEAR(row.whole.wire, 4 * (8e6 / (fitted.link / 8 * 1e6) + 2 * fitted.latency / 1e3), 1e-9);
   EXPECT_NEAR(row.range.high - row.whole.seconds, fitted.gap * row.whole.wire, 1e-9);

@@ -171,7 +171,7 @@ TEST(Plan, RefusesWhatHasNoEffect) {
   const std::vector<report::Run> ddp{tests::recorded_run("ddp", true)};
   PlanOptions options = options_of(2);
   options.local_steps = {5};
-  refused(options, ddp, "`local_steps`: got 5, which no run has that exchanges weights");
+  refused(options, ddp, "`local_steps`: got 5, wanted runs that exchange weights");
   options = options_of(2);
   options.payloads = {"int2"};
   refused(options, ddp, "`payload`: got int2, which no recorded strategy has");

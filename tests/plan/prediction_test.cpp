@@ -55,6 +55,8 @@ TEST(Recorded, EpochsOfAllPhasesAreEpochs) {
   run.options["sparse-epochs"] = "1";
   run.options["finetune-epochs"] = "1.5";
   EXPECT_DOUBLE_EQ(Taken(run).recorded.images_per_epoch.value(), 640 / 4.5);
+  run.options.erase("epochs");  // of a comparison's record, which has no defaults
+  EXPECT_EQ(Taken(run).recorded.images_per_epoch, std::nullopt);
 }
 
 // 4 nodes: half the steps of 2, so half the exchanges; each sends 2 * 3/4 of 8 MB over 10 MB/s in 6 messages of 1 ms.
@@ -208,6 +210,9 @@ TEST(Prediction, OfOverlappedWeightsHidesTheWireBesideLocalSteps) {
   run.summary->overlap = 0.05;  // of 10 steps of 2 s: 1 s; of 10 of 1 s: 0.5 s
   const Taken taken(std::move(run));
   EXPECT_NEAR(taken.on(cluster_of(2)).wire, 0 + 0 + 2 * (0.802 - 0.5), 1e-9);
+  Setting rarer = as_recorded(taken.recorded);
+  rarer.local_steps = 20;  // half as many exchanges, each beside as many steps
+  EXPECT_NEAR(taken.with(rarer, cluster_of(2)).wire, 0 + 0 + 2 * (0.802 - 0.5) / 2, 1e-9);
 }
 
 // Of what a node of 2 sent, half was gathered: 4 MB of each rank go to all others, 63 times.

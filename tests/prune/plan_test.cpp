@@ -260,6 +260,7 @@ TEST(Plan, OfTorchPruningTruncates) {
   EXPECT_THAT(kept({.limits = {.round_to = 2}, .tp_compat = true}, ratio(0.5)), ElementsAre(2, 4, 2));
   std::vector<UnitScores> scores = rising_scores();
   for (double& score : scores[1]) score = -1;
+  EXPECT_THAT(kept({.limits = {.round_to = 4, .max_ratio = 0.5}, .tp_compat = true}, ratio(0.5)), ElementsAre(6, 8, 7));
   EXPECT_THAT(kept({.scope = Scope::kGlobal, .tp_compat = true}, ratio(0.5), scores), ElementsAre(4, 10, 7));
 }
 

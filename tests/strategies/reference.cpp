@@ -234,6 +234,9 @@ TensorDict Reference::rounded_mean_over_nodes() {
     }
   }
   TensorDict means = (*rounded_mean_)(changes, alive());
+  for (const auto& name : z_.params.keys()) {
+    if (in_admm(name)) rounded_mean_->forget(name);  // v has it
+  }
   for (auto& mean : means) {
     mean.value() = masked(mean.value() + z_.params[mean.key()], mean.key(), masks_);
   }

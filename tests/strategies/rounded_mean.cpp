@@ -128,6 +128,16 @@ TensorDict RoundedMean::operator()(const std::vector<TensorDict>& changes, const
   return line_.tensors_of(mean);
 }
 
+void RoundedMean::forget(const std::string& name) {
+  for (Owed& owed : owed_) {
+    for (at::Tensor* line : {&owed.sent, &owed.returned}) {
+      TensorDict tensors = line_.tensors_of(*line);
+      tensors[name].zero_();
+      *line = line_.of(tensors);
+    }
+  }
+}
+
 /// What a node owed as the owner of entries that are another's now is in all its earlier means, so it counts for every
 /// node's value.
 at::Tensor RoundedMean::mean_of_share(const std::vector<at::Tensor>& changes, size_t owner, const at::Tensor& share,

@@ -40,6 +40,9 @@ class RoundedMean {
   /// alive of a part is shared by the nodes in their order.
   TensorDict operator()(const std::vector<TensorDict>& changes, const TensorDict& alive);
 
+  /// What they left out of this tensor is not added to the next ones.
+  void forget(const std::string& name);
+
   /// What a node's own messages, and the means that it sent to all, have left out so far.
   TensorDict sent(int node) const { return line_.tensors_of(owed_[static_cast<size_t>(node)].sent); }
   TensorDict returned(int node) const { return line_.tensors_of(owed_[static_cast<size_t>(node)].returned); }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "report/report.h"
+#include "study/verify.h"
 #include "tests/report/run_files.h"
 #include "tests/study/comparison_files.h"
 #include "tests/texts.h"
@@ -237,7 +238,34 @@ TEST(ComparisonRecord, WhatIsForgottenIsThereUntilItIsRemoved) {
 TEST(ComparisonRecord, ABrokenFileIsRefused) {
   const Scratch scratch;
   write_text(scratch / "out/compare.json", "{\"runs\"");
-  EXPECT_THROW(ComparisonRecord(scratch / "out"), std::invalid_argument);
+  EXPECT_THAT([&] { ComparisonRecord(scratch / "out"); },
+              testing::ThrowsMessage<std::invalid_argument>(HasSubstr("out/compare.json: not valid JSON")));
+}
+
+TEST(ComparisonRecord, WhatIsNoUtf8IsWrittenWithAMark) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3"};
+  ComparisonRecord record(scratch / "out");
+  std::filesystem::create_directories(scratch / "out");
+  record.note(job, JobState::kFailed, "caf\xe9.jpg: broken");
+  record.write({{"command", "--output caf\xe9"}});
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kFailed);
+}
+
+TEST(Verify, PointsOfForgottenRunsGo) {
+  const Scratch scratch;
+  write_text(scratch / "verify.json",
+             R"([{"name": "a", "seed": 0, "mbit": 25}, {"name": "b", "seed": 0, "mbit": 2.5}])");
+  for (const char* run : {"verify/a-0-25", "verify/b-0-2.5"}) {
+    write_text(scratch / run + "/summary.json", "{}");
+    write_text(scratch / run + ".toml", "");
+  }
+  forget_points(scratch / "", {"b"});
+  EXPECT_EQ(nlohmann::json::parse(tests::text_of(scratch / "verify.json")).size(), 1);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "verify/a-0-25"));
+  EXPECT_TRUE(std::filesystem::exists(scratch / "verify/a-0-25.toml"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "verify/b-0-2.5"));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "verify/b-0-2.5.toml"));
 }
 
 }  // namespace

@@ -48,6 +48,13 @@ TEST(Timings, BeginToPruneBeforeTheirMiddle) {
   EXPECT_THAT(cut_short({{"prune-start", "30"}, {"prune-end", "52"}}, 8),
               ElementsAre(Pair("exchanges", "8"), Pair("prune-end", "4"), Pair("prune-start", "2")));
   EXPECT_EQ(cut_short({{"prune-start", "1"}}, 8).at("prune-start"), "1");
+  EXPECT_THAT(cut_short({{"prune-below", "0.01"}, {"prune-every", "20"}}, 8),
+              ElementsAre(Pair("exchanges", "8"), Pair("prune-below", "0.01"), Pair("prune-every", "4")));
+}
+
+TEST(Timings, TakeOuterStepsFromTheirFirstQuarterOn) {
+  EXPECT_EQ(cut_short({{"outer-from", "20"}}, 8).at("outer-from"), "2");
+  EXPECT_EQ(cut_short({{"outer-from", "0"}}, 8).at("outer-from"), "0");
 }
 
 TEST(Timings, HaveNoWarmUpAndPassNoMilestones) {
@@ -59,6 +66,8 @@ TEST(Timings, HaveNoWarmUpAndPassNoMilestones) {
                          {"lr-gamma", "0.2"}},
                         8),
               ElementsAre(Pair("exchanges", "8"), Pair("lr-schedule", "\"constant\"")));
+  EXPECT_THAT(cut_short({{"dgc-warmup-epochs", "4"}, {"powersgd-start", "1000"}}, 8),
+              ElementsAre(Pair("exchanges", "8")));
 }
 
 TEST(Timings, HaveOnePhaseWithTheCutInItsMiddle) {

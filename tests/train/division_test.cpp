@@ -12,6 +12,7 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/prepare.h"
+#include "prunex/train/pruning/data_pruning.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -209,6 +210,8 @@ TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
   const NodeFiles files = load_by_node(options, std::nullopt, nullptr);
   EXPECT_EQ(files.images.description.classes, classes);
   EXPECT_EQ(files.division.class_counts, counts);
+  const at::Tensor some = evidence_images(files.images.sets.train, 4).labels;
+  EXPECT_LT(some.min().item<int64_t>(), some.max().item<int64_t>()) << "of all classes, which are listed one by one";
   comm::run_ranks(comm::Layout::even(2, 1), [&](comm::Hierarchy& ranks) {
     const NodeFiles own = load_by_node(options, std::nullopt, &ranks);
     EXPECT_EQ(own.images.description.classes, classes);

@@ -85,6 +85,12 @@ TensorDict expected_statistics(const data::Dataset& images, const Weights& weigh
   return means;
 }
 
+data::Dataset brighter(int node) {
+  data::Dataset images = noise_images(300);
+  images.images = images.images.div(4, "floor").add(60 * node).to(at::kByte);
+  return images;
+}
+
 program::Model with_momentum(program::Model model, double momentum) {
   program::Graph graph = model.program.graph();
   for (auto& node : graph.nodes) {
@@ -197,6 +203,30 @@ TEST(EstimatedStatistics, AreTheSameBitsOnEveryRank) {
   for (const auto& buffer : of_rank[0].buffers) {
     EXPECT_TRUE(at::equal(buffer.value(), of_rank[1].buffers[buffer.key()])) << buffer.key();
     EXPECT_TRUE(at::equal(buffer.value(), of_rank[2].buffers[buffer.key()])) << buffer.key();
+  }
+}
+
+/// Of 300 images: two batches, of which the first two nodes of two ranks would take all.
+TEST(EstimatedStatistics, AreOfEveryNodeWhereNodesHaveImagesOfTheirOwn) {
+  at::NoGradGuard no_grad;
+  const auto model = small_network();
+  for (const int nodes : {1, 2, 3}) {
+    comm::run_ranks(nodes, 2, [&](comm::Hierarchy& ranks) {
+      TensorDict expected;
+      for (int node = 0; node < nodes; ++node) {
+        for (const auto& item : expected_statistics(brighter(node), model.weights, 2, 128)) {
+          const at::Tensor share = item.value() / nodes;
+          if (node == 0) expected.insert(item.key(), at::zeros_like(share));
+          expected[item.key()] += share;
+        }
+      }
+      const auto estimated = with_estimated_statistics(model.program, model.weights, brighter(ranks.layout.node()),
+                                                       *ranks.world, ranks.node.get());
+      for (const auto& item : expected) {
+        const at::Tensor got = estimated.buffers[item.key()].to(at::kDouble);
+        EXPECT_TRUE(at::allclose(got, item.value(), 1e-5, 1e-6)) << item.key() << " on " << nodes << " nodes";
+      }
+    });
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
+#include "prunex/program/pt2.h"
 #include "small_network.h"
 
 namespace prunex::train {
@@ -76,6 +77,40 @@ TEST(Evidence, OfActivationsIsTheMeanOfWhatLayersRead) {
   expect_close(evidence["conv1.weight"], pixels.abs().mean(at::IntArrayRef{0, 2, 3}));
   expect_close(evidence["conv2.weight"], inputs.conv2.abs().mean(at::IntArrayRef{0, 2, 3}));
   expect_close(evidence["fc.weight"], inputs.fc.abs().mean(0));
+}
+
+/// Pixels as tokens, all images' in one axis - a - one axis per image - fc.
+program::Model network_of_tokens() {
+  using program::Builder;
+  const auto reshape = [](Builder& builder, program::ValueId x, int64_t last, const program::Shape& shape) {
+    return builder.call("aten::reshape",
+                        {Builder::tensor("self", x), Builder::literal("shape", std::vector<int64_t>{-1, last})}, shape);
+  };
+  Builder builder(3);
+  auto x = builder.input("x", {3, kSide, kSide});
+  x = builder.call("aten::permute",
+                   {Builder::tensor("self", x), Builder::literal("dims", std::vector<int64_t>{0, 2, 3, 1})},
+                   {{1, true}, {kSide, false}, {kSide, false}, {3, false}});
+  constexpr int64_t kTokens = kSide * kSide;
+  x = builder.relu(builder.linear("a", reshape(builder, x, 3, {{kTokens, true}, {3, false}}), {.out = 6}));
+  x = reshape(builder, x, kTokens * 6, {{1, true}, {kTokens * 6, false}});
+  return std::move(builder).finish(builder.linear("fc", x, {.out = kClasses}));
+}
+
+TEST(Evidence, OfActivationsIsOfImagesWhereverTheirTokensLie) {
+  const auto images = noise_images(70);
+  const auto evidence = alone(Criterion::kActivation, network_of_tokens(), images);
+  expect_close(evidence["a.weight"], normalised(images, 0, 70).abs().mean(at::IntArrayRef{0, 2, 3}));
+}
+
+TEST(Evidence, OfActivationsIsOfLayersWithWeightsOfTheirOwn) {
+  const auto model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/weight_norm_conv.pt2");
+  const int64_t side = model.program.graph().values[model.program.graph().inputs.at(0)].shape[2].factor;
+  auto images = noise_images(4);
+  images.images = at::constant_pad_nd(images.images, {0, side - kSide, 0, side - kSide});
+  const auto evidence = alone(Criterion::kActivation, model, images);
+  EXPECT_TRUE(evidence.contains("b.weight"));
+  EXPECT_EQ(evidence.size(), 2) << "that of fc, too";
 }
 
 TEST(Evidence, IsThatOfOneRankWhereSeveralShareTheImages) {

@@ -79,6 +79,9 @@ TEST(MaskScorer, RefusesGroupsItCannotRank) {
   };
   EXPECT_EQ(refusal("l2", "coupled"), "no exception");
   EXPECT_THAT(refusal("bn_scale", "coupled"), HasSubstr("`mask_importance`: got bn_scale, which cannot rank group"));
+  EXPECT_EQ(refusal("activation", "coupled"), "no exception");
+  EXPECT_THAT(refusal("activation", "filter"), HasSubstr("got activation, which cannot rank group"));
+  EXPECT_THAT(refusal("obdc", "channel"), HasSubstr("got obdc, which cannot rank group"));
   EXPECT_THAT(refusal("l2", "shape"), HasSubstr("`mask_importance`: got l2, wanted norm for group 'shape:"));
   TrainOptions options = ranked_by("taylor");
   options.nodes = 13;

@@ -14,6 +14,7 @@
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/small_network.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {
@@ -97,6 +98,10 @@ TEST(Phases, GoOnUntilTheExchangeWithWhichFineTuningBegins) {
   EXPECT_EQ(length.phases[1].end(), 9);  // 8 without cuts
   EXPECT_EQ(length.phases[2].end(), 15);
   EXPECT_EQ(first_cut(options, length), 3);
+  options.overlap = 2;  // and lands
+  EXPECT_EQ(run_length(options, 48).phases[1].end(), 11);
+  EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);
+  options.overlap = 0;
   options.local_steps = 9;  // nothing was exchanged before
   EXPECT_EQ(run_length(options, 48).phases[1].end(), 8);
   options.local_steps = 3;
@@ -266,6 +271,47 @@ TEST(Phases, SparseTrainingActsFromItsFirstStepHoweverRarelyItIsRefreshed) {
   const auto sparse = lines_without_seconds(scratch / "sparse"), dense = lines_without_seconds(scratch / "dense");
   EXPECT_EQ(sparse[1]["loss"], dense[1]["loss"]);
   EXPECT_NE(sparse[3]["loss"], dense[3]["loss"]);
+}
+
+// Exchanges after 50 steps; the phase ends after 60, in the middle of an interval.
+TEST(Phases, GrowingPenaltiesGrowUntilTheirPhaseEnds) {
+  const auto model = small_network();
+  TrainOptions options;
+  options.local_steps = 50;
+  options.sparse.penalty = "growing";
+  RunLength length{.steps_per_epoch = 100, .steps = 200, .exchanges = 4};
+  length.phases = {{.name = "train", .steps = 60}, {.name = "finetune", .begin = 60, .steps = 140}};
+  SparseTraining sparse(options, length, model.program, kClasses);
+  const auto refreshed = [&](int64_t exchange) {
+    sparse.refresh(model.weights, exchange, exchange * options.local_steps);
+    TensorDict state;
+    sparse.save(state);
+    for (auto& item : state) item.value() = item.value().clone();
+    return state;
+  };
+  const TensorDict begin = refreshed(0), last = refreshed(1);
+  double growth = 0;
+  for (const auto& item : begin) growth += (last[item.key()] - item.value()).abs().sum().item<double>();
+  EXPECT_GT(growth, 0);
+}
+
+// conv2 has no batch norm, so that its units cannot go by scales.
+TEST(Phases, RefuseATargetThatTheImportanceCannotReach) {
+  program::Builder builder(3);
+  auto x = builder.input("x", {3, kSide, kSide});
+  x = builder.batch_norm("bn1", builder.conv2d("conv1", x, {.out = 6, .kernel = 3, .padding = 1}));
+  x = builder.conv2d("conv2", builder.relu(x), {.out = 60, .kernel = 3, .padding = 1});
+  const auto model = std::move(builder).finish(builder.linear("fc", builder.mean(x, {2, 3}), {.out = kClasses}));
+  const auto refusal = [&](const std::string& importance) {
+    TrainOptions options;
+    options.exchanges = 8;
+    options.pruning.target = "parameters=0.1";
+    options.pruning.importance = importance;
+    return message(
+        [&] { ScheduledPruning(options, length_of_steps(options, 8 * options.local_steps), model.program); });
+  };
+  EXPECT_EQ(refusal("l2"), "no exception");
+  EXPECT_THAT(refusal("bn_scale"), HasSubstr("`prune_to` parameters=0.1: at least"));
 }
 
 TEST(Phases, RefuseOptionsThatMakeNoSenseTogether) {

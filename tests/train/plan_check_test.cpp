@@ -83,6 +83,16 @@ TEST(PlanCheck, ExchangesThatNeverComeAreRefused) {
   refused(options, "`local_after`", "less than 16");
 }
 
+TEST(PlanCheck, StableMasksAreWaitedForWhereOthersFreezeLater) {
+  TrainOptions options = with_exchanges(16);
+  options.masks.freeze_when_stable = 2;
+  refused(options, "`freeze_when_stable`", "masks freeze after exchange 8 in any case");
+  options.freeze_after = 12;
+  EXPECT_NO_THROW(doubts(options));
+  options.freeze_after = strategies::kNever;
+  EXPECT_NO_THROW(doubts(options));
+}
+
 TEST(PlanCheck, MasksDoNotEndBeforeWeightsAreExchanged) {
   TrainOptions options = with_exchanges(20);
   options.local_after = 10;

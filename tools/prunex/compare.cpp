@@ -168,11 +168,11 @@ size_t note_without_rate(const Comparison& comparison, ComparisonRecord& record)
       Job job{
           .name = run.name, .seed = seed, .directory = fmt::format("{}/{}", run.name, seed), .options = run.options};
       ++failures;
-      if (record.summary_of(job).is_object()) {
+      const bool is_done = record.summary_of(job).is_object();
+      if (is_done || fs::exists(record.path_of(job))) {
         throw std::invalid_argument(
-            fmt::format("compare: {} is done, at a rate that is none of its `rates` now: wanted "
-                        "those, or --again {}",
-                        job.directory, run.name));
+            fmt::format("compare: {} is {}, at a rate that is none of its `rates` now: wanted those, or --again {}",
+                        job.directory, is_done ? "done" : "under way", run.name));
       }
       record.note(job, JobState::kFailed, "no pilot succeeded");
     }
@@ -299,7 +299,7 @@ int conclude(const CompareCommand& command, const Comparison& comparison, const 
     say(fmt::format("prunex: compare: interrupted by signal {}; the same command goes on from here\n", outcome.signal));
     return 128 + outcome.signal;
   }
-  if (!command.verify.mbit.empty()) {
+  if (!command.verify.mbit.empty() && record.has_results()) {
     const size_t failed =
         verify(record, first_seeds_of(ready_jobs(comparison, record)), command.verify, command.runner);
     write_report(command, record);
@@ -325,7 +325,8 @@ int run_compare(const CompareCommand& command) {
   ComparisonRecord record(directory_of(command), {{"processor", study::describe_host().value("processor", "")},
                                                   {"commit", build.commit},
                                                   {"versions", {{"prunex", kVersion}, {"libtorch", build.torch}}}});
-  for (const auto& name : names_again(command, all, comparison, record)) record.forget(name);
+  const auto again = names_again(command, all, comparison, record);
+  for (const auto& name : again) record.forget(name);
   comparison = widened(comparison, record);
   if (!command.verify.mbit.empty()) check_cluster(command.verify);
   if (!command.dry_run) record.claim();
@@ -336,6 +337,7 @@ int run_compare(const CompareCommand& command) {
   }
   const auto head = head_of(command, build);
   record.remove_forgotten(head);
+  study::forget_points(record.directory(), again);
   const Outcome outcome = run_and_time(command, comparison, record, head);
   return conclude(command, comparison, record, outcome);
 }

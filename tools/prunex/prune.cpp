@@ -94,21 +94,27 @@ void describe_plan(text::OptionList& list, PruneCommand& command) {
   list.add("tp-compat", flag(command.tp_compat), "scores, rounding and counts of Torch-Pruning 1.6.1");
 }
 
+text::Condition scores_layers(const PruneCommand& command) {
+  return {"an importance but random", [&command] {
+            return command.importance == "random" ? "random scores are of whole groups, all on one scale" : "";
+          }};
+}
+
 void describe_importance(text::OptionList& list, PruneCommand& command) {
   const std::vector<std::pair<std::string, std::optional<Reduction>>> reductions(prune::reductions().begin(),
                                                                                  prune::reductions().end());
   list.topic("Importance");
   list.add("importance", text::one_of(command.importance, prune::importance_names()), "what ranks the units");
   list.add("reduction", text::choice(command.reduction, reductions),
-           "how the layers of a group make one score (the criterion's own)");
+           "how the layers of a group make one score (the criterion's own)", {scores_layers(command)});
   auto normalizers = prune::normalizer_names();
   normalizers.insert(normalizers.begin(), "");
-  list.add("normalizer", text::one_of(command.normalizer, normalizers),
-           "what makes groups comparable (the criterion's own)",
-           {{"`global` or `isomorphic`", [&command] {
-               const bool compares = command.global || command.isomorphic;
-               return compares ? "" : "without `global` or `isomorphic` groups are not compared";
-             }}});
+  list.add(
+      "normalizer", text::one_of(command.normalizer, normalizers), "what makes groups comparable (the criterion's own)",
+      {scores_layers(command), {"`global` or `isomorphic`", [&command] {
+                                  const bool compares = command.global || command.isomorphic;
+                                  return compares ? "" : "without `global` or `isomorphic` groups are not compared";
+                                }}});
   list.add("importance-samples", number(command.importance_samples, text::at_least(1)),
            "training images that gradients are taken of",
            {{"an importance that looks at images", [&command] {
@@ -157,6 +163,10 @@ ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
   if (command.reduction) options.reduction = *command.reduction;
   if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
+  if (options.criterion == prune::Criterion::kActivation && options.reduction == Reduction::kFirst) {
+    throw std::invalid_argument(
+        "`reduction`: got first, but the layer that makes the units has no say in activation, those that read them do");
+  }
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;
   return options;

@@ -242,10 +242,8 @@ int launch_train(const TrainOptions& options, const comm::Layout& shape, const c
       directory = io::create_next_run_directory("runs", {options.data.dataset, options.model, options.strategy});
       words.insert(words.end(), {"--run-dir", directory});
     }
-    if (train::can_join(options)) {
-      launch.words_to_join = {"--join", directory};
-      launch.has_begun = [directory] { return train::has_begun(directory); };
-    }
+    if (train::can_join(options)) launch.words_to_join = {"--join", directory};
+    launch.has_begun = [directory] { return train::has_begun(directory); };
   }
   return launch::launch_ranks(launch, words, signals);
 }

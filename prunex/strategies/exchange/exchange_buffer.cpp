@@ -172,6 +172,17 @@ void ExchangeBuffer::set_feedback(const std::array<TensorDict, 2>& rows) {
   plan_.pack_rows(rows[1], feedback_->returned, mine());
 }
 
+void ExchangeBuffer::forget_left_out(const std::function<bool(const std::string&)>& of) {
+  if (!feedback_) return;
+  auto feedback = feedback_by_tensor();
+  for (TensorDict& rows : feedback) {
+    for (auto& row : rows) {
+      if (of(row.key())) row.value().zero_();
+    }
+  }
+  set_feedback(feedback);
+}
+
 void ExchangeBuffer::cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive) {
   auto feedback = feedback_by_tensor();
   for (auto& rows : feedback) {

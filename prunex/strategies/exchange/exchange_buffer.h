@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -71,6 +72,9 @@ class ExchangeBuffer {
   /// Its two parts. The second no longer reads the weights: another thread may run it while they change.
   at::Tensor take(const Weights& weights, PhaseClock& clock);
   void mean_of_taken(at::Tensor taken, const TensorDict& z, PhaseClock& clock);
+
+  /// Of rounded messages, what they left out of these tensors is not added to the next ones.
+  void forget_left_out(const std::function<bool(const std::string&)>& of);
 
   /// Tensors like those of `weights`, which have been cut, and what is alive of them.
   void cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive);

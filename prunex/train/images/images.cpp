@@ -73,13 +73,15 @@ std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOpt
   return count_of_all(broken, *ranks.world);
 }
 
-void expect_same_images(const data::Dataset& training, comm::Communicator& ranks) {
-  if (!training.is_streamed()) return;
-  const auto other = first_other(data::listing_checksum(training), ranks);
-  if (!other) return;
-  throw std::invalid_argument(
-      fmt::format("`dataset` {}: rank {} sees other images there than rank 0: wanted the same files on all machines",
-                  training.name, *other));
+void expect_same_images(const data::Datasets& sets, comm::Communicator& ranks) {
+  for (const auto& [images, what] : {std::pair{&sets.train, "`dataset`"}, {&sets.test, "test images of"}}) {
+    if (!images->is_streamed()) continue;
+    const auto other = first_other(data::listing_checksum(*images), ranks);
+    if (!other) continue;
+    throw std::invalid_argument(
+        fmt::format("{} {}: rank {} sees other images there than rank 0: wanted the same files on all machines", what,
+                    images->name, *other));
+  }
 }
 
 void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint) {
@@ -119,6 +121,7 @@ RunImages load_images(data::DataOptions options, const std::optional<Carried>& c
                       const std::vector<std::string>& classes) {
   options.resize = resize_of(options, carried);
   const auto& known = classes.empty() && carried ? carried->description.classes : classes;
+  options.numbers_are_labels = carried && known.empty();
   RunImages images{.sets = data::load_datasets(options, known), .description = {}, .remarks = {}};
   auto& [train, validation, test] = images.sets;
   if (carried) {

@@ -44,8 +44,9 @@ RunImages load_images(data::DataOptions options, const std::optional<Carried>& c
 // Folders and shards may be others on another rank, or when a run goes on: then batches would be others, too. Sets in
 // memory are not looked at. `node`: whose own files they are, where nodes have such; its number as the run began.
 
-/// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`. Collective.
-void expect_same_images(const data::Dataset& training, comm::Communicator& ranks);
+/// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`, to train or to test on.
+/// Collective.
+void expect_same_images(const data::Datasets& sets, comm::Communicator& ranks);
 void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint);
 /// Throws std::invalid_argument if these are not the images of remember_images(). Of another node's nothing is known.
 void expect_remembered_images(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint);

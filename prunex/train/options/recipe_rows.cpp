@@ -144,7 +144,10 @@ void describe_sparse_training(OptionList& list, TrainOptions& o) {
   list.add("sparse-warmup", number(sparse.warmup_epochs, text::at_least(0)),
            "epochs in which the strength rises from 0", {penalty});
   list.add("sparse-refresh", number(sparse.refresh_every, between(1, kMostExchanges)),
-           "exchanges between new coefficients", {penalty});
+           "exchanges between new coefficients",
+           {penalty, {"penalties but bn_scale", [&sparse] {
+                        return sparse.penalty == "bn_scale" ? "the coefficients of bn_scale stay as they are" : "";
+                      }}});
   list.add("sparse-lr", number(sparse.learning_rate, text::above_zero(), "auto"), "of the own phase; auto: as `lr`",
            {own_phase});
   list.add("sparse-lr-schedule", phase_schedule(sparse.schedule), "of the own phase; auto: as `lr_schedule`",

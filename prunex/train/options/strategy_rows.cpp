@@ -215,7 +215,8 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
            {with.target()});
   list.add("normalizer", text::one_of(pruning.normalizer, normalizer_words()),
            "what makes groups comparable (the importance's own)",
-           {with.target(), {"`scope` isomorphic, global", [&pruning] {
+           {with.target(), {"`scope` isomorphic, global; an importance but random", [&pruning] {
+                              if (pruning.importance == "random") return "random scores are all on one scale";
                               const bool local = pruning.plan.scope == prune::Scope::kLocal;
                               return local ? "with `scope` local groups are not compared" : "";
                             }}});

@@ -24,13 +24,20 @@ std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOption
                                                    const program::Model& model, const ImageSource& images,
                                                    comm::Communicator& world);
 
+/// As score_by_importance() with weights, and evidence, of zeros: empty for groups in which nothing has a say, whatever
+/// the numbers are.
+std::vector<prune::UnitScores> scores_without_data(const prune::ImportanceOptions& importance,
+                                                   const std::vector<sparsity::Group>& groups,
+                                                   const program::Graph& graph);
+
 /// Pruner::prune() likewise; evidence is collected anew in every step, from the network that is left then.
 void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& importance, const prune::Target& target,
                          int64_t steps, const ImageSource& images, comm::Communicator& world);
 
 // What data says about weights, for the criteria of importance that ask for it.
 
-/// The first `samples` training images, or all there are: `importance_samples`.
+/// So many training images, or all there are: `importance_samples`. Of folders and shards, which are listed by class,
+/// in an order that mixes them.
 data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
 
 /// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.

@@ -119,7 +119,9 @@ Exposed exposed(const Graph& graph) {
   open.graph.outputs.clear();
   for (const Node& node : graph.nodes) {
     const auto* weight = node.find("weight");
-    if (program::is_layer(node) && weight != nullptr) {
+    const bool is_parameter =
+        weight != nullptr && graph.values.at(weight->values.at(0)).role == program::Role::kParameter;
+    if (program::is_layer(node) && is_parameter) {
       open.graph.outputs.push_back(add_absolute(open.graph, open.graph.nodes, node.find("input")->values.at(0)));
       open.weights.push_back(graph.owner(graph.values.at(weight->values.at(0)).weight));
     }
@@ -128,11 +130,11 @@ Exposed exposed(const Graph& graph) {
   return open;
 }
 
-/// Mean over all but the batch and channels, summed over the batch. Channels are axis 1 of images, the last otherwise.
-at::Tensor by_channel(const at::Tensor& input, int64_t weight_rank) {
-  if (input.dim() == 2) return input.sum(0);
-  const at::Tensor rows = weight_rank > 2 ? input.flatten(2).mean(2) : input.flatten(1, -2).mean(1);
-  return rows.sum(0);
+/// Mean over all but the channels, times the images, which need not be the first axis. Channels are axis 1 of images,
+/// the last otherwise.
+at::Tensor by_channel(const at::Tensor& input, int64_t weight_rank, int64_t images) {
+  const at::Tensor rows = weight_rank > 2 ? input.flatten(2).transpose(1, 2).flatten(0, 1) : input.flatten(0, -2);
+  return rows.sum(0).div_(static_cast<double>(rows.size(0)) / static_cast<double>(images));
 }
 
 TensorDict activation_sums(const Model& model, const Dataset& dataset, const comm::Range& part) {
@@ -142,10 +144,11 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const com
   const Weights& weights = model.weights;
   TensorDict sums;
   for (int64_t first = part.begin; first < part.end; first += kBatch) {
-    const Batch batch = batch_for(weights, dataset, first, std::min(first + kBatch, part.end));
+    const int64_t last = std::min(first + kBatch, part.end);
+    const Batch batch = batch_for(weights, dataset, first, last);
     const auto inputs = program.run({batch.images}, weights, Mode::kEval);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const at::Tensor channels = by_channel(inputs[i], weights.params[open.weights[i]].dim());
+      const at::Tensor channels = by_channel(inputs[i], weights.params[open.weights[i]].dim(), last - first);
       at::Tensor* sum = sums.find(open.weights[i]);
       if (sum == nullptr) {
         sums.insert(open.weights[i], channels);
@@ -173,10 +176,30 @@ TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& datas
   }
 }
 
+/// Of the shapes that sums_of() has, or of any that reads alike.
+TensorDict some_evidence(Criterion criterion, const Graph& graph, const TensorDict& weights) {
+  if (criterion != Criterion::kActivation) return strategies::zeros_like(weights);
+  TensorDict inputs;  // as many as any axis of the weight reads, or a multiple of it
+  for (const std::string& name : exposed(graph).weights) {
+    if (!inputs.contains(name)) inputs.insert(name, at::zeros({1}).expand({weights[name].numel()}));
+  }
+  return inputs;
+}
+
 }  // namespace
 
+std::vector<prune::UnitScores> scores_without_data(const prune::ImportanceOptions& importance,
+                                                   const std::vector<sparsity::Group>& groups, const Graph& graph) {
+  const at::NoGradGuard no_grad;
+  const Weights weights = program::zero_weights(graph);
+  TensorDict evidence;
+  if (prune::needs_evidence(importance.criterion))
+    evidence = some_evidence(importance.criterion, graph, weights.params);
+  return prune::make_importance(importance, graph, std::move(evidence))->score(groups, weights);
+}
+
 Dataset evidence_images(const Dataset& training, int64_t samples) {
-  return data::take_first(training, std::min(samples, training.size()), "`importance_samples`");
+  return data::limited(training, std::min(samples, training.size()), "`importance_samples`");
 }
 
 TensorDict collect_evidence(Criterion criterion, const Model& model, const Dataset& dataset, uint64_t seed,

@@ -44,9 +44,7 @@ class MaskScorer {
         importance_, groups_, model, [this] { return images_; }, node));
   }
 
-  void try_without_data(const Weights& weights) const {
-    checked(prune::make_importance(importance_, program_.graph())->score(groups_, weights));
-  }
+  void try_without_data() const { checked(scores_without_data(importance_, groups_, program_.graph())); }
 
  private:
   std::vector<at::Tensor> checked(const std::vector<prune::UnitScores>& scores) const {
@@ -91,7 +89,7 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
   if (options.mask_importance == kNormImportance || groups.empty()) return nullptr;
   for (const auto& group : groups) check_axes(options, group);
   MaskScorer scorer(options, groups, model.program, training, calibration);
-  if (!scorer.asks_data()) scorer.try_without_data(model.weights);
+  scorer.try_without_data();
   const int ranks = shape_of(options).world_size();
   if (scorer.asks_data() && scorer.images() < ranks) {
     throw std::invalid_argument(fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks",

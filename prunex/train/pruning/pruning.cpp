@@ -49,19 +49,13 @@ sparsity::Masks alive_after(const std::optional<sparsity::Cut>& cut, const std::
   return alive;
 }
 
-std::vector<prune::UnitScores> equal_scores(const std::vector<sparsity::Group>& groups) {
-  std::vector<prune::UnitScores> equal;
-  for (const auto& group : groups) equal.emplace_back(group.size, 1.0);
-  return equal;
-}
-
 }  // namespace
 
 int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   const Phase& last = length.phases.back();
   const bool finetunes = options.finetune.epochs > 0;
-  const double step =
-      finetunes ? static_cast<double>(last.begin) : options.prune_at * static_cast<double>(length.steps);
+  const int64_t taken = last.begin > options.local_steps ? last.begin - options.overlap : last.begin;
+  const double step = finetunes ? static_cast<double>(taken) : options.prune_at * static_cast<double>(length.steps);
   constexpr double kRounding = 1e-9;  // 0.55 x 100 is a little more than 55
   return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps) - kRounding));
 }
@@ -77,7 +71,9 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
   const auto [name, value] = parse_target(options_.target);
   whole_.emplace(whole, options_.plan);
   target_ = prune::target_named("`prune_to` " + name, name, value, *whole_);
-  prune::expect_in_reach("`prune_to` " + options_.target, *whole_, equal_scores(whole_->groups()), *target_);
+  prune::expect_in_reach("`prune_to` " + options_.target, *whole_,
+                         scores_without_data(importance_of(options_, seed_), whole_->groups(), whole.graph()),
+                         *target_);
   if (last() > length.exchanges) {
     throw std::invalid_argument(fmt::format(
         "`prune_steps`: the last of {} cuts would come after exchange {}, the run has {}: fewer steps, a smaller "
@@ -177,7 +173,8 @@ void SparseTraining::refresh(const Weights& weights, int64_t exchange, int64_t s
   const int64_t last = std::min(step + local_steps_, length_.steps);
   const bool due = exchange % options_.refresh_every == 0 || !regularizer_.has_coefficients();
   if (!due || (!acts_in(step + 1) && !acts_in(last))) return;
-  const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(last).begin);
+  const Phase& phase = length_.phase_of(acts_in(step + 1) ? step + 1 : last);
+  const int64_t in_phase = std::max<int64_t>(0, step - phase.begin);
   const int64_t passed = std::min(in_phase, local_steps_ * options_.refresh_every);
   regularizer_.refresh(weights, static_cast<double>(passed) / static_cast<double>(length_.steps_per_epoch));
 }
@@ -250,8 +247,7 @@ DueCut Pruning::due_by_schedule(int64_t exchange, const strategies::Strategy& st
   due.record->macs_after = size.macs;
   due.record->accuracy_after = accuracy(after);
   due.record->accuracy_after_statistics =
-      accuracy({estimated.program, with_estimated_statistics(estimated.program, estimated.weights,
-                                                             evaluator_.calibration(), evaluator_.world())});
+      accuracy({estimated.program, evaluator_.with_statistics(estimated.program, estimated.weights)});
   due.record->milliseconds_after = milliseconds(after);
   return due;
 }
