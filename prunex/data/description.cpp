@@ -73,6 +73,7 @@ std::string description_json(const Description& description) {
   ordered_json json{{"normalization", {{"mean", description.mean}, {"std", description.std}}},
                     {"classes", description.classes}};
   if (description.resize > 0) json["resize"] = description.resize;
+  if (description.crop > 0) json["crop"] = description.crop;
   json["input"] = "float, N x C x H x W, (pixels / 255 - mean) / std";
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -84,18 +85,20 @@ Description parse_description(const std::string& text, const std::string& source
   Description description{.mean = list<double>(numbers, "mean", source, "numbers"),
                           .std = list<double>(numbers, "std", source, "numbers"),
                           .classes = list<std::string>(object, "classes", source, "names"),
-                          .resize = pixels(object, "resize", source)};
+                          .resize = pixels(object, "resize", source),
+                          .crop = pixels(object, "crop", source)};
   check_numbers(description, source);
   return description;
 }
 
 Description describe(const Dataset& dataset) {
   const auto shape = dataset.image_shape();
-  const int64_t whole = shape[1] == shape[2] ? shape[1] : 0;  // images in memory are tested as they are
+  const int64_t side = shape[1] == shape[2] ? shape[1] : 0;
   return {.mean = dataset.mean,
           .std = dataset.std,
           .classes = dataset.class_names,
-          .resize = dataset.is_streamed() ? dataset.streamed.stream->options().resize : whole};
+          .resize = dataset.is_streamed() ? dataset.streamed.stream->options().resize : side,  // else tested whole
+          .crop = side};
 }
 
 void normalise_by(Dataset& dataset, const Description& description, const std::string& source) {

@@ -14,13 +14,14 @@ struct Description {
   std::vector<double> mean, std;     ///< per channel, of pixels scaled to 0 … 1
   std::vector<std::string> classes;  ///< names, by label; empty if they are not known
   int64_t resize = 0;  ///< the shorter side that images from files got before their middle was tested; 0: not known
+  int64_t crop = 0;    ///< the side of that middle; 0: not known
 };
 
 /// The name of the text in a .pt2's extra files and in the metadata of a .safetensors.
 inline constexpr const char* kDescriptionName = "prunex.json";
 
-/// {"normalization": {"mean": […], "std": […]}, "classes": […], "resize": pixels, "input": how they are meant}; resize
-/// is left out if it is not known.
+/// {"normalization": {"mean": […], "std": […]}, "classes": […], "resize": pixels, "crop": pixels, "input": how they
+/// are meant}; resize and crop are left out if they are not known.
 std::string description_json(const Description& description);
 
 /// The inverse; `source` is named in the std::invalid_argument for anything else.

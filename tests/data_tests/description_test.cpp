@@ -47,9 +47,14 @@ TEST(Description, OfNamesThatAreNotUtf8IsWrittenAllTheSame) {
 }
 
 TEST(Description, SaysHowImagesAreScaledIfThatIsKnown) {
-  const Description said{.mean = {0.5}, .std = {0.5}, .classes = {}, .resize = 73};
-  EXPECT_EQ(parse_description(description_json(said), "net.pt2").resize, 73);
+  const Description said{.mean = {0.5}, .std = {0.5}, .classes = {}, .resize = 73, .crop = 64};
+  const Description read = parse_description(description_json(said), "net.pt2");
+  EXPECT_EQ(read.resize, 73);
+  EXPECT_EQ(read.crop, 64);
   EXPECT_EQ(parse_description(description_json(kDescription), "net.pt2").resize, 0);
+  const Description whole = describe(two_channels());
+  EXPECT_EQ(whole.resize, 4) << "images in memory are tested as they are";
+  EXPECT_EQ(whole.crop, 4);
   for (const char* wrong : {"0", "-3", "1.5", "\"a\"", "[3]", "1e300", "100001"}) {
     EXPECT_THAT([&] { parse_description(std::string(R"({"resize": )") + wrong + "}", "net.pt2"); },
                 ThrowsMessage<std::invalid_argument>(HasSubstr("'resize' is no number of pixels from 1 to 100000")))

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "prunex/data/image_stream.h"
 #include "prunex/program/pt2.h"
 #include "prunex/train/elastic/handover.h"
 #include "prunex/train/product.h"
@@ -105,6 +106,41 @@ data::Dataset images_in(const std::string& folder, const std::string& file) {
   data::DataOptions options;
   options.dataset = folder;
   return data::load_datasets(options).train;
+}
+
+TEST(LoadImages, AreScaledAsTheNetworksWereUnlessTheyHaveAnotherSize) {
+  const tests::Scratch scratch;
+  images_in(scratch / "set", "0.jpg");
+  const auto resize_at = [&](int64_t size, int64_t crop) {
+    data::DataOptions options;
+    options.dataset = scratch / "set";
+    options.image_size = size;
+    Carried carried{kNumbers, "net.pt2"};
+    carried.description.resize = 232;
+    carried.description.crop = crop;
+    return load_images(options, carried).sets.test.streamed.stream->options().resize;
+  };
+  EXPECT_EQ(resize_at(224, 224), 232);
+  EXPECT_EQ(resize_at(224, 0), 232);
+  EXPECT_EQ(resize_at(112, 224), 128);
+  EXPECT_EQ(resize_at(112, 0), 232) << "of a file that does not say";
+}
+
+TEST(LoadImages, CountFoldersThatAreNumbersByTheseWhereClassesHaveNoNames) {
+  const tests::Scratch scratch;
+  for (const std::string part : {"train/2", "train/10", "val/2", "val/10"}) {
+    std::filesystem::create_directories(scratch / "set" + "/" + part);
+    std::ofstream(scratch / "set" + "/" + part + "/0.jpg") << "image";
+  }
+  data::DataOptions options;
+  options.dataset = scratch / "set";
+  EXPECT_TRUE(load_images(options, std::nullopt).sets.test.labels.equal(at::tensor({0, 1}, at::kLong)));
+  const RunImages by_value = load_images(options, Carried{kNumbers, "net.pt2"});
+  EXPECT_EQ(by_value.sets.train.classes, 11);
+  for (const auto* set : {&by_value.sets.train, &by_value.sets.test}) {
+    EXPECT_EQ(set->labels.min().item<int64_t>(), 2);
+    EXPECT_EQ(set->labels.max().item<int64_t>(), 10);
+  }
 }
 
 TEST(LoadImages, CountLabelsByTheNamesOfTheNetworkWhereItKnowsThem) {

@@ -103,10 +103,12 @@ void expect_remembered_images(const data::Dataset& training, std::optional<int> 
 
 namespace {
 
-/// What the network that is given says, unless that is smaller than images are.
+/// What the network that is given says, unless it was of images of another size.
 int64_t resize_of(const data::DataOptions& options, const std::optional<Carried>& carried) {
-  const int64_t resize = carried ? carried->description.resize : 0;
-  return options.resize == 0 && resize >= data::side_of_images(options) ? resize : options.resize;
+  if (!carried || options.resize != 0) return options.resize;
+  const auto& [resize, crop] = std::pair(carried->description.resize, carried->description.crop);
+  const int64_t side = data::side_of_images(options);
+  return resize >= side && (crop == 0 || crop == side) ? resize : 0;
 }
 
 }  // namespace
