@@ -228,12 +228,14 @@ def compare_slow(arguments, options):
                     slow_down(process, arguments.slow)
                 if process.wait() != 0:
                     sys.exit(pathlib.Path(f"{run}.log").read_text())
-                seconds = sum(line["seconds"]["total"] for line in lines_of(run / "metrics.jsonl")[1:])
-                results[way].append((seconds, json.loads((run / "summary.json").read_text())))
+                first, *others = lines_of(run / "metrics.jsonl")  # the first one also warms up
+                seconds = sum(line["seconds"]["total"] for line in others)
+                summary = json.loads((run / "summary.json").read_text())
+                results[way].append((seconds, summary | {"timed": summary["samples"] - first["samples"]}))
     print(f"{arguments.nodes} nodes, the last {arguments.slow} times as slow, {arguments.seeds} seeds, medians:\n")
     print("| | seconds | images per second | images passed by | accuracy |\n|---|---|---|---|---|")
     for way, runs in results.items():
-        rate = statistics.median(summary["samples"] / seconds for seconds, summary in runs)
+        rate = statistics.median(summary["timed"] / seconds for seconds, summary in runs)
         print(f"| {way} | {statistics.median(seconds for seconds, _ in runs):.1f} | {rate:.0f} | "
               f"{statistics.median(summary['images_lost'] for _, summary in runs)} | "
               f"{100 * statistics.mean(summary['accuracy'] for _, summary in runs):.2f} % |")

@@ -68,6 +68,8 @@ def train(folder, *options):
     cluster = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     switch = f"prunex-{cluster.pid}-switch"
     while subprocess.run(["ip", "-n", switch, "link", "show", "node0.eth0"], capture_output=True).returncode != 0:
+        if cluster.poll() is not None:
+            sys.exit(f"plaintext.py: the cluster ended with status {cluster.returncode}")
         time.sleep(0.02)
     packets, stop = [], threading.Event()
     recorder = threading.Thread(target=record, args=(switch, packets, stop))

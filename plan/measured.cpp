@@ -87,7 +87,7 @@ MeasuredNetwork read_network(const std::string& path) {
 
 double read_gpu_rate(const std::string& path, const std::string& model) {
   return report::within("`gpu_kit`: " + path, [&] {
-    static const std::regex kLine(R"((\w+): prunex ([0-9.]+) samples/s.*)");
+    static const std::regex kLine(R"((\w+)(?: at \d+, \w+)?: prunex ([0-9.]+) samples/s.*)");
     auto file = report::open_bounded(path);
     for (std::string line; std::getline(file, line);) {
       std::smatch parts;

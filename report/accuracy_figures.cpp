@@ -104,7 +104,10 @@ void draw_instead(Figure& figure, const Plot& plot) {
 }
 
 Figure pareto_figure(const Task& task) {
-  Plot plot = marks_of(task, {"bytes between nodes per image", Unit::kBytes, ScaleKind::kLog}, bytes_per_sample);
+  Task first_stages = task;  // the others' bytes are their first stages', too
+  std::erase_if(first_stages.variants, [](const Variant& variant) { return variant.is_later_stage(); });
+  Plot plot =
+      marks_of(first_stages, {"bytes between nodes per image", Unit::kBytes, ScaleKind::kLog}, bytes_per_sample);
   std::vector<Point> points;
   for (const auto& series : plot.series) points.push_back(series.points[0]);
   Figure figure = figure_of("pareto", "Accuracy against bytes per image", {plot});
@@ -115,6 +118,8 @@ Figure pareto_figure(const Task& task) {
   for (const size_t i : pareto_front(points)) table.rows[i].back() = "yes";
   plot.series.push_back(stairs(points));
   draw_instead(figure, plot);
+  if (first_stages.variants.size() < task.variants.size())
+    figure.missing = "runs that began with another run's network";
   figure.text =
       "What one node sent to others, per training image of the whole cluster. Mark: mean over seeds; whisker: lowest "
       "to highest seed. Nothing lies above and left of the stairs.";

@@ -44,11 +44,26 @@ Cost per_image(Cost cost, const Run& run) {
   return cost;
 }
 
+/// The mean of these.
+Cost mean_of(const std::vector<Cost>& costs) {
+  Cost mean;
+  for (const Cost& cost : costs) {
+    for (double Cost::*part : {&Cost::local, &Cost::exchange, &Cost::bytes, &Cost::messages, &Cost::overlap}) {
+      mean.*part += cost.*part / static_cast<double>(costs.size());
+    }
+  }
+  return mean;
+}
+
+/// But those that begin with another run's network: that run's time and bytes are theirs, too.
 std::vector<Priced> priced(const Task& task) {
   std::vector<Priced> all;
   for (const auto& variant : task.variants) {
     const auto cost = cost_of(variant);
-    if (cost) all.push_back({&variant, *cost, per_image(*cost, *variant.finished().front())});
+    if (!cost || variant.is_later_stage()) continue;
+    std::vector<Cost> of_images;
+    for (const Run* run : variant.finished()) of_images.push_back(per_image(cost_of(*run), *run));
+    all.push_back({&variant, *cost, mean_of(of_images)});
   }
   return all;
 }
@@ -96,7 +111,8 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
     for (const size_t i : pareto_front(points)) table.rows[i].back() = "●";
   }
   figure.tables = {std::move(table)};
-  if (task.variants.size() > all.size()) figure.missing = "runs that are unfinished or had one node";
+  if (task.variants.size() > all.size())
+    figure.missing = "runs that are unfinished, had one node, or began with another run's network";
   return figure;
 }
 
@@ -167,17 +183,9 @@ Cost cost_of(const Run& run) {
 }
 
 std::optional<Cost> cost_of(const Variant& variant) {
-  const auto runs = variant.finished();
-  Cost mean;
-  for (const Run* run : runs) {
-    const Cost cost = cost_of(*run);
-    const auto n = static_cast<double>(runs.size());
-    mean.local += cost.local / n;
-    mean.exchange += cost.exchange / n;
-    mean.bytes += cost.bytes / n;
-    mean.messages += cost.messages / n;
-    mean.overlap += cost.overlap / n;
-  }
+  std::vector<Cost> costs;
+  for (const Run* run : variant.finished()) costs.push_back(cost_of(*run));
+  const Cost mean = mean_of(costs);
   if (mean.bytes == 0) return std::nullopt;
   return mean;
 }

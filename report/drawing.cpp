@@ -114,6 +114,7 @@ bool Range::shows(double value) const {
 
 void Range::add(double value) {
   if (!shows(value)) return;
+  if (std::abs(value) < 1 / kMost) value = 0;  // a part of it may be none
   const bool first = empty();
   low_ = first ? value : std::min(low_, value);
   high_ = first ? value : std::max(high_, value);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "report/figures.h"
+#include "report/verdict.h"
 
 namespace prunex::report {
 namespace {
@@ -63,16 +64,18 @@ Bars one_bar_each(const Task& task, const Axis& axis, const Quantity& quantity) 
   return bars;
 }
 
-/// What the steps of the first variant would have sent, computed by its first run.
-void add_references(const Task& task, Bars& bars) {
-  for (const auto& variant : task.variants) {
+/// The first run of the variant to compare with: it has computed what its steps would send.
+const Run* with_references(const Task& task) {
+  const auto run_of = [](const Variant& variant) -> const Run* {
     const auto finished = variant.finished();
-    if (finished.empty() || finished[0]->summary->inter_node_bytes_ddp == 0) continue;
-    const auto& summary = *finished[0]->summary;
-    bars.bars.push_back({"DDP, computed", {static_cast<double>(summary.inter_node_bytes_ddp)}, {}});
-    bars.bars.push_back({"DDP, flat ring, computed", {static_cast<double>(summary.inter_node_bytes_ddp_flat)}, {}});
-    return;
+    const bool knows = !finished.empty() && finished[0]->summary->inter_node_bytes_ddp > 0;
+    return knows && !variant.is_later_stage() ? finished[0] : nullptr;
+  };
+  if (const Variant* ddp = reference(task); ddp != nullptr && run_of(*ddp) != nullptr) return run_of(*ddp);
+  for (const auto& variant : task.variants) {
+    if (const Run* run = run_of(variant)) return run;
   }
+  return nullptr;
 }
 
 Figure volume_figure(const Task& task) {
@@ -81,11 +84,22 @@ Figure volume_figure(const Task& task) {
                              if (run.summary->inter_node_bytes == 0) return std::nullopt;
                              return static_cast<double>(run.summary->inter_node_bytes);
                            });
-  if (!bars.bars.empty()) add_references(task, bars);
+  std::string whose = "some run";
+  if (const Run* run = with_references(task); run != nullptr && !bars.bars.empty()) {
+    const auto add = [&](const char* name, int64_t bytes) {
+      bars.bars.push_back({name, {static_cast<double>(bytes)}, {}});
+    };
+    add("DDP, computed", run->summary->inter_node_bytes_ddp);
+    add("DDP, flat ring, computed", run->summary->inter_node_bytes_ddp_flat);
+    whose = run->name;
+  }
   return figure_of(
       "volumes", "Total volume", bars,
-      "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. DDP: the "
-      "same steps, averaged in every one, fp32, computed: hierarchical, and one ring through all ranks.");
+      fmt::format(
+          "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. "
+          "DDP: the steps of {}, averaged in every one, fp32, computed: hierarchical, and one ring through all "
+          "ranks.",
+          whose));
 }
 
 Figure bound_figure(const Task& task) {

@@ -95,7 +95,6 @@ struct Gap {
 
   Gap(const Entrant& a, const Entrant& b)
       : difference(report::difference(a.values, b.values)), has_interval(a.values.size() > 1 && b.values.size() > 1) {}
-  bool is_level() const { return difference.is_none(); }
 };
 
 std::string value_of(const Contest& contest, const Entrant& entrant) {
@@ -145,7 +144,8 @@ std::string sentence_of(const Contest& contest, const std::vector<Entrant>& entr
   std::vector<const Entrant*> level;
   const Entrant* reference = nullptr;
   for (size_t i = 1; i < entrants.size(); ++i) {
-    const bool is_level = Gap(best, entrants[i]).is_level();
+    const Difference gap = Gap(best, entrants[i]).difference;
+    const bool is_level = contest.counted ? gap.mean == 0 : gap.is_none();  // what was counted has no doubt
     if (is_level) level.push_back(&entrants[i]);
     if (!is_level && entrants[i].variant == ddp) reference = &entrants[i];
   }

@@ -102,7 +102,11 @@ has_python_of_package() { "$venv/bin/python" -c 'import sys; sys.exit(sys.versio
 
 find_python() {
   local candidate
-  for candidate in ${PYTHON:+"$PYTHON"} python3 /usr/bin/python3 python3.{13,12,11,10}; do
+  if [[ -n ${PYTHON:-} ]]; then
+    is_usable_python "$PYTHON" && echo "$PYTHON"
+    return
+  fi
+  for candidate in python3 /usr/bin/python3 python3.{13,12,11,10}; do
     if is_usable_python "$candidate"; then
       echo "$candidate"
       return

@@ -133,6 +133,19 @@ void extend_by_host(Hierarchy& hierarchy, const c10::Device& device) {
   hierarchy.staged = fmt::format("no transport knows {}", device.str());
 }
 
+// A pipeline's messages are others than those of a ring without: all ranks have one, or none. Likewise all know of a
+// node whose ranks cannot share memory.
+void agree_on_memory(Hierarchy& hierarchy, const Meeting& meeting) {
+  const Layout& layout = hierarchy.layout;
+  if (layout.world_size() == 1) return;
+  const char has = hierarchy.pipeline ? '+' : '-';
+  for (const auto& card :
+       exchange_cards(meeting, "memory", {layout.rank, layout.world_size()}, has + hierarchy.no_shared_memory)) {
+    if (!card.starts_with('+')) hierarchy.pipeline.reset();
+    if (hierarchy.no_shared_memory.empty() && card.size() > 1) hierarchy.no_shared_memory = shown(card.substr(1));
+  }
+}
+
 // gpu: where this rank's tensors lie already, if it was connected before.
 Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOptions& options,
                   std::optional<Gpu> gpu = {}) {
@@ -165,6 +178,7 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
     const auto& address = networks.rail;  // so that a cut of any rail's network is noticed
     hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy});
   }
+  agree_on_memory(hierarchy, meeting);
   hierarchy.world->barrier();
   if (layout.rank == 0) meeting.store.release();
   return hierarchy;

@@ -45,8 +45,9 @@ struct Hierarchy {
   std::unique_ptr<Communicator> site;   ///< the members of my rail in my site
   std::unique_ptr<Communicator> cross;  ///< one member of my rail per site: those with my place in their site
 
-  std::unique_ptr<Pipeline> pipeline;  ///< null with several sites, without shared memory, and with one rank a node
-  /// Why the ranks of this node cannot share memory and talk over loopback; empty if they can or should not.
+  std::unique_ptr<Pipeline> pipeline;  ///< of all ranks; null with several sites, where a node has no shared memory or
+                                       ///< one rank alone
+  /// Why the ranks of a node cannot share memory and talk over loopback; empty if all can or should not.
   std::string no_shared_memory;
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
   Privacy privacy;                      ///< what the ranks prove to each other

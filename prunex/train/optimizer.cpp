@@ -113,6 +113,10 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms,
                      const std::map<std::string, double>* rates) {
   at::NoGradGuard no_grad;
   TermsInOrder in_order(terms);
+  const auto rate_of = [&](const std::string& name) {  // none of what is not trained
+    const auto found = rates->find(name);
+    return found == rates->end() ? 0 : found->second;
+  };
   for (auto& item : weights.params) {
     const Terms own = in_order.of(item.key());
     at::Tensor& gradient = item.value().mutable_grad();
@@ -120,7 +124,7 @@ void add_local_terms(Weights& weights, const strategies::LocalTerms& terms,
     if (own.anchor != nullptr) {
       const at::Tensor pull = item.value().detach() - *own.anchor;
       if (rates == nullptr) gradient.add_(pull, own.rho1);
-      if (rates != nullptr) item.value().sub_(pull, own.rho1 * rates->at(item.key()));
+      if (rates != nullptr) item.value().sub_(pull, own.rho1 * rate_of(item.key()));
     }
     if (own.mask != nullptr) gradient.mul_(*own.mask);
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -214,7 +215,8 @@ struct OptionDifference {
   std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
 };
 /// The first of the options in one configuration that another has otherwise, among those that may not differ.
-std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other);
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
+                                                 const std::set<std::string>& too = {});
 
 /// Of `preset`; the empty one says nothing.
 std::vector<std::string> preset_names();

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -152,6 +153,9 @@ void RankTrainer::summarise() {
   summary_.gpus = gpus_of(ranks_);
   const Weights product = this->product();
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
+  if (!std::isfinite(test.loss)) {
+    throw std::runtime_error(fmt::format("the loss on the test images is {}: try a lower `lr`", test.loss));
+  }
   summary_.accuracy = test.accuracy;
   if (division_) {
     summary_.partition = {division_->rule, division_->class_counts,

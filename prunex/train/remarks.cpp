@@ -210,7 +210,7 @@ std::string mask_remark(const channels::Analysis& analysis, const std::string& w
 std::vector<std::string> transport_remarks(const comm::Hierarchy& ranks) {
   std::vector<std::string> remarks;
   if (!ranks.no_shared_memory.empty()) {
-    remarks.push_back(fmt::format("no shared memory inside the nodes ({}): using loopback", ranks.no_shared_memory));
+    remarks.push_back(fmt::format("no shared memory inside a node ({}): using loopback", ranks.no_shared_memory));
   }
   if (!ranks.staged.empty()) remarks.push_back(fmt::format("{}: they exchange by way of the CPU", ranks.staged));
   return remarks;

@@ -22,13 +22,17 @@ class Standing(NamedTuple):
     has_news: bool
     """Whether it has steps that no exchange has had."""
     infinite: int
-    """The first tensor among those that are averaged, from 1, that is not finite; 0: there is none."""
+    """The first tensor among those that are averaged, from 1, that is not finite, if it is a buffer, is not a number;
+    0: there is none."""
 
 
 def _first_infinite(model: nn.Module) -> int:
     tensors = {i: t.detach() for i, t in enumerate(_modules.averaged(model).values(), 1) if t.numel() > 0}
     norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors.values()], math.inf)
-    bad = (~torch.stack([norm.double() for norm in norms]).isfinite()).nonzero()
+    found = torch.stack([norm.double() for norm in norms])
+    buffers = _modules.buffers(model)  # a mask of -inf may be one
+    infinite = torch.tensor([name not in buffers for name in _modules.averaged(model)], device=found.device)
+    bad = (found.isnan() | (found.isinf() & infinite[[i - 1 for i in tensors]])).nonzero()
     return list(tensors)[int(bad[0])] if len(bad) > 0 else 0
 
 
@@ -82,8 +86,11 @@ def expect_same_tensors(was: tuple[dict[str, Tensor], dict[str, Tensor]],
 
 def moved(was: dict[str, Tensor], now: dict[str, Tensor]) -> str | None:
     """The first one, of those in both, whose numbers lie in another order than before."""
+    def order(tensor: Tensor) -> list[int]:
+        return [stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1]
+
     return next((name for name, old in was.items()
-                 if name in now and old.shape == now[name].shape and old.stride() != now[name].stride()), None)
+                 if name in now and old.shape == now[name].shape and order(old) != order(now[name])), None)
 
 
 def expect_same_layout(was: dict[str, Tensor], now: dict[str, Tensor]) -> None:

@@ -49,6 +49,9 @@ def expect_exchangeable(model: nn.Module) -> None:
         if tensor.dtype != wanted:
             raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {wanted} as {first} has")
     for name, tensor in (params | saved).items():
+        if tensor.layout != torch.strided:
+            raise ValueError(f"`model`: {name} is {tensor.layout}, wanted torch.strided, or a buffer with "
+                             "persistent=False")
         if repeats(tensor):
             raise ValueError(f"`model`: {name} is an expanded view, wanted a tensor of its own: clone() it")
         if not _lies_in_rows(tensor):
@@ -98,8 +101,9 @@ def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:
     """Those that are saved, by name."""
-    saved = model.state_dict(keep_vars=True)
-    return {name: b for name, b in model.named_buffers() if name in saved}
+    left_out = {f"{prefix}.{name}" if prefix else name
+                for prefix, module in model.named_modules() for name in module._non_persistent_buffers_set}
+    return {name: b for name, b in model.named_buffers() if name not in left_out}
 
 
 def weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -158,6 +158,7 @@ def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
     sizes = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
              for name, tensor in own["strategy"]["rank"].items()}
     model = copy.copy(own["model"])
-    model.update({name[2:]: tensor for name, tensor in own["strategy"]["global"].items() if name.startswith("z/")})
+    model.update({name[2:]: tensor for name, tensor in own["strategy"]["global"].items()
+                  if name.startswith("z/") and name[2:] in model})
     return {"strategy": {**own["strategy"], "rank": sizes}, "model": model, "extra": own["extra"],
             "optimizer": {"param_groups": own["optimizer"]["param_groups"]}}

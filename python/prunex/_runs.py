@@ -119,7 +119,7 @@ class Run:
             import pandas
         except ImportError as error:
             raise ImportError("Run.frame: wants pandas: pip install 'prunex[pandas]'") from error
-        return pandas.json_normalize(self.metrics).set_index("exchange")
+        return pandas.json_normalize(self.metrics).set_index("exchange") if self.metrics else pandas.DataFrame()
 
     def _repr_html_(self) -> str:
         rows = {"directory": self.directory}

@@ -40,6 +40,11 @@ def _made(name: str, model: nn.Module, *arguments: Any) -> library.Strategy:
         raise ValueError(_in_words_of_loops(str(error))) from None
 
 
+def _versions(model: nn.Module) -> list[int]:
+    """How often the weights have been changed in place."""
+    return [p._version for p in _modules.trained(model).values()]
+
+
 def _are_equal(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> bool:
     return all(name in own and torch.equal(own[name], value) for name, value in values.items())
 
@@ -67,6 +72,7 @@ class _Strategy(Resumable):
     _follows = True  # the module's code can do without what goes
     _handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
     _finished = False
+    _begun: tuple[int, list[int]] = (0, [])  # steps, and versions of the weights
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
                  total_steps: int | None = None, example: Any = None,
@@ -189,6 +195,7 @@ class _Strategy(Resumable):
         self._outside.remove()
         _in_context[self.optimizer] = type(self).__name__
         self._entered = True
+        self._begun = (self.step, _versions(self.model))
         # a compiled step calls them, but does not trace into them
         before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_update()))
         self._handles = [self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)]
@@ -297,6 +304,7 @@ class _Strategy(Resumable):
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
         if not self._entered:
             raise ValueError(f"finish: no step was counted, wanted `with` this {type(self).__name__} around the loop")
+        uncounted = self._begun[0] == self.step and self._begun[1] != _versions(self.model)
         self._look_again()
         if (on_its_way := self._on_its_way()) and self.total_steps is not None:
             self._note(self._strategy.after_update(min(on_its_way + self._overlap, self.total_steps - 1)))
@@ -306,6 +314,9 @@ class _Strategy(Resumable):
             end = self.total_steps if self._overlap else None
             self._note(self._strategy.after_update(end or intervals * self.sync_every))
         self._strategy.finish()
+        if uncounted:
+            raise ValueError("`optimizer`: no step of it was counted, though the weights of the model have changed; "
+                             "wanted the optimizer whose step() the loop calls")
         _modules.copy_weights(self.model, *self._strategy.product())
         self._finished = True
         if self._has_masks and not self._masked:

@@ -143,13 +143,20 @@ class SparseBucket {
       replica_.weights.params[g].value().mutable_grad().reset();
     }
     if (at::stack(finite).all().item<bool>()) return;  // read once
-    for (auto& kept : strategy_->state().rank) kept.value().zero_();
+    const strategies::State state = strategy_->state();
+    for (auto& kept : state.rank) kept.value().zero_();
+    for (auto& kept : state.global) {
+      if (is_velocity(kept.key())) kept.value().zero_();
+    }
   }
 
   TensorDict state() const {
     const strategies::State own = strategy_->state();
     TensorDict state = own.rank;
-    for (const char* number : {"step", "progress"}) state.insert(number, own.global[number]);
+    for (const auto& item : own.global) {
+      if (item.key() == "step" || item.key() == "progress" || is_velocity(item.key()))
+        state.insert(item.key(), item.value());
+    }
     return state;
   }
   void load(const TensorDict& state) {
@@ -159,6 +166,9 @@ class SparseBucket {
   }
 
  private:
+  /// DGC's of vectors, which all ranks have alike.
+  static bool is_velocity(const std::string& name) { return name.starts_with("velocity/"); }
+
   std::shared_ptr<Ranks> ranks_;
   Replica replica_;
   std::unique_ptr<strategies::Strategy> strategy_;

@@ -9,7 +9,7 @@ from torch import nn
 
 import prunex
 from on_ranks import strategies
-from training import OPTIMIZERS, admm, batch, diloco, small_network, train_step
+from training import DEVICE, OPTIMIZERS, admm, batch, diloco, small_network, train_step
 
 
 @pytest.mark.parametrize("ranks, case", strategies.CASES)
@@ -184,6 +184,44 @@ def test_numbers_that_are_not_finite_are_not_given_on():
             net[3].weight.data[0, 0, 0, 0] = float("nan")
             optimizer.zero_grad()
             optimizer.step()
+
+
+def test_buffers_that_are_infinite_by_design_are_given_on():
+    net = small_network()
+    net.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with prunex.DiLoCo(net, optimizer, 2, outer_lr=1, outer_momentum=0.5):
+        loop(net, optimizer)
+    assert net.mask.equal(torch.full((2, 2), -torch.inf).triu(1))
+
+
+def test_weights_that_change_without_a_step_are_not_overwritten():
+    net = small_network()
+    optimizer, other = (torch.optim.SGD(net.parameters(), 0.1) for _ in range(2))
+    with pytest.raises(ValueError, match="`optimizer`: no step of it was counted, though the weights"):
+        with prunex.DiLoCo(net, optimizer, 2, outer_lr=1, outer_momentum=0.5):
+            loop(net, other)
+    with prunex.LocalSGD(net, optimizer, 2):
+        pass
+
+
+def test_channels_last_goes_with_masks_whatever_the_kernels():
+    net = small_network()
+    net[3] = nn.Conv2d(8, 16, 1).to(DEVICE)
+    net = net.to(memory_format=torch.channels_last)
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with admm(net, optimizer) as training:
+        loop(net, optimizer, 40)
+    assert training.exchange.frozen and training.exchange.keep < 1
+    training.cut()
+    assert net[3].out_channels < 16
+
+
+def test_what_lies_sparsely_is_refused_by_name():
+    net = small_network()
+    net.register_buffer("adjacency", torch.eye(3).to_sparse())
+    with pytest.raises(ValueError, match="`model`: adjacency is torch.sparse_coo, wanted torch.strided"):
+        prunex.LocalSGD(net, OPTIMIZERS["sgd"](net.parameters()), 2)
 
 
 def test_a_saved_state_stays_as_it_was():

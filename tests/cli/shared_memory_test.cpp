@@ -79,7 +79,7 @@ TEST(SharedMemory, IsMissedOnceWhereRanksDoNotSeeEachOther) {
     EXPECT_EQ(result.status, 0) << result.errors;
     errors += result.errors;
   }
-  const std::string line = "prunex: no shared memory inside the nodes (shared memory: /proc/";
+  const std::string line = "prunex: no shared memory inside a node (shared memory: /proc/";
   const auto first = errors.find(line);
   ASSERT_NE(first, std::string::npos) << errors;
   EXPECT_EQ(errors.find("no shared memory", first + line.size()), std::string::npos) << errors;

@@ -206,6 +206,19 @@ TEST(BrokenFiles, ARecordReadsOnlyBelowItself) {
   }
 }
 
+TEST(BrokenFiles, ANumberOfWhichAFifthIsNoneIsDrawnAsZero) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  std::string metrics;
+  for (int k = 1; k < 4; ++k) {
+    metrics += fmt::format(
+        R"({{"exchange": {0}, "step": {0}, "samples": {0}, "loss": 5e-324, "accuracy": 5e-324, "keep": 5e-324}})", k);
+    metrics += "\n";
+  }
+  write_text(scratch / "a/metrics.jsonl", metrics);
+  EXPECT_THAT(make_report(find_runs({scratch / "a"}), {}).html, HasSubstr("<svg"));
+}
+
 TEST(BrokenFiles, ExtremeNumbersAreDrawnOrLeftOut) {
   const Scratch scratch;
   write_run(scratch / "a", {});

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "prunex/comm/connect.h"
+#include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/exchange/row_shards.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "small_problem.h"
@@ -17,6 +19,22 @@ TensorDict some_tensors() {
   tensors.insert("scale", at::randn({}));
   tensors.insert("classifier", at::randn({7, 20}));
   return tensors;
+}
+
+/// Where the ranks of one node alone could share memory, others would take its messages for their own.
+TEST(RailExchange, AddsUpLargeBuffersOnNodesOfAnyShape) {
+  for (const std::vector<int>& nodes : {std::vector<int>{2, 1}, {1, 3}, {3, 2}, {2, 2}}) {
+    for (const int64_t count : {4'194'304, 2'500'000}) {
+      comm::run_ranks({.node_sizes = nodes}, [&](comm::Hierarchy& groups) {
+        RailExchange ranks(groups);
+        const int all = groups.layout.world_size();
+        at::Tensor buffer = at::arange(count, at::kFloat).remainder_(1024).add_(groups.layout.rank);
+        ranks.sum_over_ranks(buffer);
+        const at::Tensor sum = at::arange(count, at::kFloat).remainder_(1024).mul_(all).add_(all * (all - 1) / 2);
+        EXPECT_TRUE(buffer.equal(sum)) << describe(groups.layout) << ", " << count;
+      });
+    }
+  }
 }
 
 TEST(RowShards, HoldEveryRowOnceAndAboutTheSameNumberOfEntries) {

@@ -199,6 +199,22 @@ TEST_F(Checkpointing, OneThatIsNotWholeIsNotKeptInsteadOfOneThatIs) {
   EXPECT_EQ(load().exchange, 30);
 }
 
+// Of 30 a rank's file is missing, which the others do not look for.
+TEST_F(Checkpointing, TheOneThatWasGoneOnFromIsKept) {
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoints checkpoints(scratch_.path(), kConfig, ranks);
+    for (int64_t k : {10, 20, 30}) EXPECT_EQ(checkpoints.save(made_up(k)), std::nullopt);
+  });
+  fs::remove(file(30, "rank-1.safetensors"));
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    Checkpoints checkpoints(scratch_.path(), kConfig, ranks);
+    EXPECT_EQ(checkpoints.load(0).exchange, 20);
+    EXPECT_EQ(checkpoints.save(made_up(37)), std::nullopt);
+  });
+  EXPECT_TRUE(fs::exists(file(20, "z.safetensors")));
+  EXPECT_FALSE(fs::exists(file(30, "")));
+}
+
 TEST_F(Checkpointing, NothingStaysOfOneInWhichAnElasticRunLosesARank) {
   comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
     Checkpoints checkpoints(scratch_.path(), kConfig, ranks, true);

@@ -62,6 +62,23 @@ TEST(Agreement, IsThatAllRanksCutTheSame) {
               Each("rank 2 would cut the network differently from rank 0"));
 }
 
+TEST(OptionsOfRanks, AreTheSameWhereRanksDoTogetherWhatTheySay) {
+  const auto refusal = [](const std::string& first, const std::string& second) {
+    std::vector<std::string> said(2);
+    comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+      said[ranks.layout.rank] =
+          message([&] { expect_same_options(ranks.layout.rank == 0 ? first : second, *ranks.world); });
+    });
+    EXPECT_EQ(said[0], said[1]);
+    return said[0];
+  };
+  EXPECT_EQ(refusal("eval-every = 5\nthreads = 1\n", "eval-every = 5\nthreads = 2\n"), "no exception");
+  EXPECT_EQ(refusal("eval-every = 5\n", "eval-every = 0\n"),
+            "`eval_every`: rank 0 has 5, rank 1 0: wanted the same on all ranks");
+  EXPECT_EQ(refusal("trace = false\n", "trace = true\n"),
+            "`trace`: rank 0 has false, rank 1 true: wanted the same on all ranks");
+}
+
 TEST(Agreement, WithNobodyElseIsNotAsked) {
   comm::run_ranks(1, 1, [](comm::Hierarchy& ranks) { EXPECT_NO_THROW(check_agreement(cut_to({0}), *ranks.world)); });
 }

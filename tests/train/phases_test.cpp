@@ -7,6 +7,7 @@
 
 #include "prunex/data/load.h"
 #include "prunex/io/safetensors.h"
+#include "prunex/program/builder.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/product.h"
 #include "prunex/train/pruning/pruning.h"

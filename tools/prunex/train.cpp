@@ -129,14 +129,18 @@ std::string pruning_of(const train::RunPreview& plan, const train::TrainOptions&
     kept += std::llround(group.keep * static_cast<double>(group.size));
   }
   const auto& length = plan.length;
+  const int64_t open = train::last_open_exchange(options, length);
   const std::string goal = plan.one_budget ? fmt::format("one budget for all, --keep {}", budget_of(options))
                                            : fmt::format("{} are kept", kept);
-  std::string text = fmt::format("{}: {} groups of {} units, {}; prune-start {}, prune-end {}", plan.group_words,
-                                 plan.groups.size(), units, goal, length.prune_start, length.prune_end);
-  const bool freezes = length.freeze_after != strategies::kNever;
-  text += freezes ? fmt::format(", masks are chosen for good in exchange {}", length.freeze_after + 1)
-                  : ", masks are never final";
-  if (freezes && length.freeze_after >= length.exchanges) text += ", which the run does not reach";
+  std::string text = fmt::format("{}: {} groups of {} units, {}; ", plan.group_words, plan.groups.size(), units, goal);
+  const bool freezes = open != strategies::kNever;
+  if (options.strategy == "one_shot") {
+    text += fmt::format("all at once in exchange {}", open + 1);
+  } else {
+    text += fmt::format("prune-start {}, prune-end {}", length.prune_start, length.prune_end);
+    text += freezes ? fmt::format(", masks are chosen for good in exchange {}", open + 1) : ", masks are never final";
+  }
+  if (freezes && open >= length.exchanges) text += ", which the run does not reach";
   return text;
 }
 
@@ -217,6 +221,7 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
       options.join.clear();
       if (is_late(options)) return std::nullopt;
       if (std::filesystem::exists(before + "/checkpoint")) options.resume = before;
+      options.resume_exchange = 0;  // the newest there is by now
     }
   }
   ranks = connect(options, environment, connection);
@@ -243,7 +248,10 @@ int launch_train(const TrainOptions& options, const comm::Layout& shape, const c
       words.insert(words.end(), {"--run-dir", directory});
     }
     if (train::can_join(options)) launch.words_to_join = {"--join", directory};
-    launch.has_begun = [directory] { return train::has_begun(directory); };
+    // what an earlier part of the run has left says nothing of this one
+    launch.has_begun = [directory, before = train::signs_of_beginning(directory)] {
+      return train::signs_of_beginning(directory) != before;
+    };
   }
   return launch::launch_ranks(launch, words, signals);
 }
@@ -329,6 +337,8 @@ std::string complete(text::OptionList& list, TrainCommand& command) {
     saved = apply_run(list, options);
     of_run = options.join;
     options.resume.clear();  // a rank of a run that was gone on with, come back
+    options.resume_exchange = 0;
+    list.find("resume-exchange")->given = false;
   }
   train::apply_preset(list, options);
   list.check();  // what was said, before what the strategy adds

@@ -116,7 +116,11 @@ class C10dCommunicator final : public Backend {
             std::vector<int64_t> input_sizes) {
     ::c10d::AllToAllOptions options;
     options.timeout = timeout_;
-    at::Tensor to = output.view({-1}), from = input.view({-1});
+    at::Tensor to = as_known(output.view({-1})), from = as_known(input.view({-1}));
+    const int64_t width = to.scalar_type() == output.scalar_type() ? 1 : output.element_size();
+    for (std::vector<int64_t>* sizes : {&output_sizes, &input_sizes}) {
+      for (int64_t& size : *sizes) size *= width;
+    }
     finish([&] { return group_->alltoall_base(to, from, output_sizes, input_sizes, options); }, input.device());
   }
 

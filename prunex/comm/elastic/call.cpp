@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "prunex/comm/layout.h"
@@ -201,7 +202,11 @@ std::optional<Presence> RollCall::ask(const Endpoint& door, milliseconds patienc
   Asked& asked = asked_[door.text()];
   if (!asked.answer.valid()) {
     if (Clock::now() < asked.answered_at + kAskAgain) return std::nullopt;
-    asked.answer = std::async(std::launch::async, [=, this] { return presence_at(door, key_, self_, patience); });
+    try {
+      asked.answer = std::async(std::launch::async, [=, this] { return presence_at(door, key_, self_, patience); });
+    } catch (const std::system_error&) {  // no thread to ask with: later
+      return std::nullopt;
+    }
   }
   if (asked.answer.wait_for(milliseconds(0)) != std::future_status::ready) return std::nullopt;
   asked.answered_at = Clock::now();

@@ -41,7 +41,7 @@ struct ElasticOptions {
 
 /// Between two signs of life at doors.
 inline std::chrono::milliseconds pause_of(const ElasticOptions& options) {
-  return std::min(std::chrono::milliseconds(300), options.silence / 5);
+  return std::clamp(options.silence / 5, std::chrono::milliseconds(1), std::chrono::milliseconds(300));
 }
 
 /// A change of who takes part.

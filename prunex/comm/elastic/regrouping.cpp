@@ -6,7 +6,6 @@
 #include <mutex>
 #include <set>
 #include <sstream>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -94,10 +93,7 @@ class Elastic::Escort {
     Missing missing;
     Inquiries others(of_, missing);
     while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
-      try {
-        others.ask(roster_.nodes, {});
-      } catch (const std::system_error&) {  // no thread to ask with: later
-      }
+      others.ask(roster_.nodes, {});
       if (over_after(kAskEvery)) return;
     }
     of_.store_.reset();

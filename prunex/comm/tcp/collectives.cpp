@@ -252,7 +252,9 @@ std::vector<int> ring_peers(int rank, int size) {
 
 std::vector<int> tree_peers(int rank, int size, int root) {
   const Tree tree = binomial_tree(root, {rank, size});
-  return tree.parent >= 0 ? std::vector<int>{tree.parent} : sorted(tree.children, size);
+  std::vector<int> peers = tree.children;
+  if (tree.parent >= 0) peers.push_back(tree.parent);
+  return sorted(peers, size);
 }
 
 std::vector<int> barrier_peers(int rank, int size) {

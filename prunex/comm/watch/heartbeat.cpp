@@ -119,7 +119,7 @@ class Heartbeat::Loop {
   }
 
   void ping() {
-    next_ping_ = Clock::now() + std::min<Clock::duration>(kLongestPause, timeout_ / 5);
+    next_ping_ = Clock::now() + std::clamp<Clock::duration>(timeout_ / 5, std::chrono::milliseconds(1), kLongestPause);
     const auto status = events_.status ? events_.status() : "";
     ++round_;
     for (auto& [rank, peer] : peers_) {

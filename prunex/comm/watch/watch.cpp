@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "prunex/say.h"
@@ -53,6 +54,11 @@ Watch::Watch(const Layout& layout, const WatchOptions& options) : layout_(layout
 Watch::~Watch() {
   journal_->on_failure(nullptr);
   signals_.reset();
+  std::unique_ptr<Heartbeat> heartbeat;  // whoever still writes finds none
+  {
+    const std::lock_guard lock(mutex_);
+    heartbeat = std::move(heartbeat_);
+  }
 }
 
 void Watch::start(Store& store, const HeartbeatOptions& options) {
@@ -67,7 +73,9 @@ HeartbeatEvents Watch::events() {
   events.heard = [this](int rank, const std::string& status) { hear(rank, status, false); };
   events.left = [this](int rank, const std::string& status) { hear(rank, status, true); };
   events.died = [this](int rank, const std::string& reason) { lose(rank, reason); };
-  events.told = [this](int, const std::string& note) { follow(note); };
+  events.told = [this](int, const std::string& note) {
+    if (is_news()) write_aside(note == kReportAndName);
+  };
   events.round = [this] { look_for_leavers(); };
   return events;
 }
@@ -93,7 +101,7 @@ void Watch::lose(int rank, const std::string& reason) {
     silent_rank_ = rank;
   }
   abort_switch_->abort(fmt::format("{} {}: {}", kLostRank, name_of(rank), reason));
-  if (options_.reports) write_journal();
+  if (options_.reports) write_aside(false);
 }
 
 // A rank that ended without completing an operation never will: who waits in it is not to wait out the timeout.
@@ -113,7 +121,7 @@ void Watch::look_for_leavers() {
 
 void Watch::note_failure(const Journal::Entry& entry) {
   const bool timed_out = entry.seconds >= 0.95 * std::chrono::duration<double>(options_.operation_timeout).count();
-  if (!timed_out && !has_folder()) return;  // the line that names who is gone says it all
+  if (!timed_out && folder().empty()) return;  // the line that names who is gone says it all
   write_journal();
   if (!timed_out || !abort_switch_->reason().empty()) return;
   print_laggard();
@@ -126,18 +134,35 @@ void Watch::request_report() {
     const std::lock_guard lock(mutex_);
     if (heartbeat_) heartbeat_->tell_all(kReportAndName);
   }
-  follow(kReportAndName);
+  if (is_news()) write_report(true);
 }
 
-void Watch::follow(const std::string& note) {
+// In a thread of its own: a disk that hangs must not silence the heartbeat, nor a terminal that is stopped.
+void Watch::write_aside(bool may_name) {
   {
     const std::lock_guard lock(mutex_);
-    const auto now = SteadyClock::now();
-    if (reported_at_ && now - *reported_at_ < kOneRequest) return;
-    reported_at_ = now;
+    if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    try {
+      writing_ = std::async(std::launch::async, [this, may_name] { write_report(may_name); });
+      return;
+    } catch (const std::system_error&) {  // no thread to be had
+    }
   }
+  write_report(may_name);
+}
+
+// Of requests that come together, the first.
+bool Watch::is_news() {
+  const std::lock_guard lock(mutex_);
+  const auto now = SteadyClock::now();
+  if (reported_at_ && now - *reported_at_ < kOneRequest) return false;
+  reported_at_ = now;
+  return true;
+}
+
+void Watch::write_report(bool may_name) const {
   write_journal();
-  if (note == kReportAndName && layout_.rank == 0) print_laggard();
+  if (may_name && layout_.rank == 0) print_laggard();
 }
 
 void Watch::write_reports_to(const std::string& folder) {
@@ -145,25 +170,30 @@ void Watch::write_reports_to(const std::string& folder) {
   folder_ = folder;
 }
 
-bool Watch::has_folder() const {
+std::string Watch::folder() const {
   const std::lock_guard lock(mutex_);
-  return !folder_.empty();
+  return folder_;
 }
 
 void Watch::write_journal() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard one_file(writes_);
+  const std::string folder = this->folder();
   const auto text = fmt::format("last {} operations of rank {}, oldest first\n{}", Journal::kEntries,
                                 name_of(layout_.rank), journal_->text());
-  const auto path = fmt::format("{}/hang-rank-{}.txt", folder_, layout_.rank);
-  if (!folder_.empty() && replace_file(path, text)) return;
+  const auto path = fmt::format("{}/hang-rank-{}.txt", folder, layout_.rank);
+  if (!folder.empty() && replace_file(path, text)) return;
   say(with_prefix(fmt::format("rank {}: ", layout_.rank), text));
 }
 
 // Without a heartbeat nobody knows how far the others have come.
 void Watch::print_laggard() const {
-  const std::lock_guard lock(mutex_);
-  if (!heartbeat_) return;
-  say(fmt::format("prunex: {}\n", describe_lag()));
+  std::string lag;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!heartbeat_) return;
+    lag = describe_lag();
+  }
+  say(fmt::format("prunex: {}\n", lag));
 }
 
 std::string Watch::describe_lag() const {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -113,10 +114,12 @@ class Watch {
   void hear(int rank, const std::string& status, bool left);
   void lose(int rank, const std::string& reason);
   void look_for_leavers();
-  void follow(const std::string& note);
+  bool is_news();
   void note_failure(const Journal::Entry& entry);
 
-  bool has_folder() const;
+  std::string folder() const;
+  void write_aside(bool may_name);
+  void write_report(bool may_name) const;
   void write_journal() const;
   void print_laggard() const;
   std::string describe_lag() const;
@@ -134,6 +137,8 @@ class Watch {
   std::string folder_;
   std::optional<std::chrono::steady_clock::time_point> reported_at_;
 
+  mutable std::mutex writes_;  // of the one who writes the report
+  std::future<void> writing_;  // of the one who does so aside
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<SignalThread> signals_;
 };

@@ -77,9 +77,18 @@ bool is_done(const std::string& run_directory) {
   return fs::exists(run_directory + "/summary.json") && !fs::exists(run_directory + "/" + kDoorsFile);
 }
 
-bool has_begun(const std::string& run_directory) {
+std::string signs_of_beginning(const std::string& run_directory) {
   namespace fs = std::filesystem;
-  return fs::exists(run_directory + "/summary.json") || fs::exists(run_directory + "/" + kDoorsFile);
+  std::string signs;
+  for (const std::string& name : {std::string("summary.json"), std::string(kDoorsFile)}) {
+    const std::string path = run_directory + "/" + name;
+    std::error_code missing;
+    const auto written = fs::last_write_time(path, missing);
+    std::ifstream file(path);
+    signs += fmt::format("{} {} {}\n", name, missing ? 0 : written.time_since_epoch().count(),
+                         std::string{std::istreambuf_iterator<char>(file), {}});
+  }
+  return signs;
 }
 
 std::optional<comm::Endpoint> entrance_in(const std::string& join) {

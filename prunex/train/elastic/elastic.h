@@ -30,8 +30,8 @@ std::optional<comm::RunDoors> doors_in(const std::string& run_directory);
 
 /// Whether the elastic run in the directory has come to its end: its results are there, and nobody joins it.
 bool is_done(const std::string& run_directory);
-/// Whether it has come so far that others join it, or to its end.
-bool has_begun(const std::string& run_directory);
+/// Another text once it has come so far that others join it, and once it has come to its end.
+std::string signs_of_beginning(const std::string& run_directory);
 
 /// HOST:PORT where a private run is entered, if that is what `join` says: a directory of this name is one.
 std::optional<comm::Endpoint> entrance_in(const std::string& join);

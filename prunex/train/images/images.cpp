@@ -134,6 +134,10 @@ RunImages load_images(data::DataOptions options, const std::optional<Carried>& c
     }
   }
   images.description = data::describe(train);
+  if (carried && images.description.classes.empty() &&
+      static_cast<int64_t>(carried->description.classes.size()) >= train.classes) {
+    images.description.classes = carried->description.classes;  // of the network, some of which nobody shows it here
+  }
   return images;
 }
 

@@ -315,11 +315,12 @@ bool may_differ(const std::string& name) {
   return names.contains(name);
 }
 
-std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other) {
-  const auto options_in = [](const std::string& config) {
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
+                                                 const std::set<std::string>& too) {
+  const auto options_in = [&too](const std::string& config) {
     std::map<std::string, std::string> options;
     for (const auto& setting : text::read_settings(config, "configuration")) {
-      if (!may_differ(setting.name)) options[setting.name] = setting.value;
+      if (!may_differ(setting.name) || too.contains(setting.name)) options[setting.name] = setting.value;
     }
     return options;
   };

@@ -158,6 +158,7 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
   }
   if (!failed) {
     remove_others(checkpoint.exchange);
+    whole_ = checkpoint.exchange;
     return std::nullopt;
   }
   remove(checkpoint.exchange);
@@ -242,12 +243,12 @@ void Checkpoints::remove(int64_t exchange) const {
   fs::remove_all(folder(exchange), ignored);
 }
 
-/// Keeps this one and the whole one before.
+/// Keeps this one and the whole one before. Of what others have left nobody knows here whether all ranks have it.
 void Checkpoints::remove_others(int64_t exchange) const {
-  int64_t before = kNone;
+  int64_t before = whole_.value_or(kNone);
   const auto all = exchanges_in(directory_);
   for (const int64_t k : all) {
-    if (k < exchange && is_whole(k)) before = k;
+    if (!whole_ && k < exchange && is_whole(k)) before = k;
   }
   for (const int64_t k : all) {
     if (k != exchange && k != before) remove(k);
@@ -335,6 +336,7 @@ Checkpoint Checkpoints::load(int64_t exchange) {
                           .structure = entry_of(product, "structure", product_file(k)),
                           .progress = entry_of(own ? rank : product, "progress", own ? of_rank : product_file(k))};
     if (!own) forget_own(checkpoint);
+    whole_ = k;
     return checkpoint;
   } catch (const std::runtime_error& damaged) {
     const int64_t earlier = newest_here(k - 1);

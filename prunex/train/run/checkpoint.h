@@ -84,6 +84,7 @@ class Checkpoints {
   std::string config_;
   comm::Hierarchy& ranks_;
   bool elastic_;
+  std::optional<int64_t> whole_;  // the exchange that was last loaded, or saved by all
 };
 
 /// Throws std::invalid_argument that names the first option in which `config` is not the run's whose configuration is

@@ -15,7 +15,8 @@ CASES = [
     (2, "hook_of_ddp_averages payload int8"), (2, "hook_of_ddp_averages payload int4"),
     (2, "hook_of_ddp_averages density 1.0"), (2, "hook_of_ddp_averages density 0.2"),
     (2, "hook_of_ddp_recovers payload fp16"), (2, "hook_of_ddp_recovers payload int4"),
-    (2, "hook_of_ddp_recovers density 0.1"), (2, "hook_of_ddp_takes_gradients_of_bf16 payload int8"),
+    (2, "hook_of_ddp_recovers density 0.1"), (2, "hook_of_ddp_recovers dgc 0.1"),
+    (2, "hook_of_ddp_goes_on_from_its_state dgc 0.1"), (2, "hook_of_ddp_takes_gradients_of_bf16 payload int8"),
     (2, "hook_of_ddp_takes_gradients_of_bf16 density 0.5"), (2, "hook_of_ddp_goes_on_from_its_state payload int4"),
     (2, "hook_of_ddp_goes_on_from_its_state density 0.1"), (2, "hooks_of_other_options_are_refused"),
     (3, "hook_of_ddp_averages payload int4"), (3, "hook_of_ddp_averages payload int4 uneven")]
@@ -23,6 +24,8 @@ CASES = [
 
 def hook(option, value):
     """Of nodes of one rank, between which messages are rounded."""
+    if option == "dgc":
+        return prunex.comm_hook(density=float(value), dgc=True, ranks_per_node=1)
     return prunex.comm_hook(**{option: value if option == "payload" else float(value)}, ranks_per_node=1)
 
 
