@@ -86,11 +86,8 @@ def expect_same_tensors(was: tuple[dict[str, Tensor], dict[str, Tensor]],
 
 def moved(was: dict[str, Tensor], now: dict[str, Tensor]) -> str | None:
     """The first one, of those in both, whose numbers lie in another order than before."""
-    def order(tensor: Tensor) -> list[int]:
-        return [stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1]
-
     return next((name for name, old in was.items()
-                 if name in now and old.shape == now[name].shape and order(old) != order(now[name])), None)
+                 if name in now and old.shape == now[name].shape and old.stride() != now[name].stride()), None)
 
 
 def expect_same_layout(was: dict[str, Tensor], now: dict[str, Tensor]) -> None:

@@ -36,15 +36,7 @@ at::Tensor tensor_of(nb::handle object) {
 
 nb::object to_python(const at::Tensor& tensor) {
   PyObject* capsule = PyCapsule_New(at::toDLPack(tensor.detach()), kCapsule, release);
-  nb::object there = torch("from_dlpack")(nb::steal(capsule));
-  // DLPack writes strides of axes of size 1 as it likes
-  if (tensor_of(there).strides() == tensor.strides()) return there;
-  const auto list = [](at::IntArrayRef numbers) {
-    nb::list all;
-    for (const int64_t number : numbers) all.append(number);
-    return all;
-  };
-  return there.attr("as_strided")(list(tensor.sizes()), list(tensor.strides()));
+  return torch("from_dlpack")(nb::steal(capsule));
 }
 
 TensorDict dictionary_of(const nb::dict& tensors) {
