@@ -154,7 +154,7 @@ void RankTrainer::summarise() {
   const Weights product = this->product();
   const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
   if (!std::isfinite(test.loss)) {
-    throw std::runtime_error(fmt::format("the loss on the test images is {}: try a lower `lr`", test.loss));
+    throw std::runtime_error("the loss on the test images is not finite: try a lower `lr`");
   }
   summary_.accuracy = test.accuracy;
   if (division_) {

@@ -292,6 +292,11 @@ TEST_F(Elastic, RunsGoOnFromACheckpointOnAnotherNumberOfNodes) {
     EXPECT_EQ(rank.status, 2);
     EXPECT_THAT(rank.errors, HasSubstr("--min-nodes: got 2, the launcher started 1 nodes x 1 ranks"));
   }
+  // what the launcher starts in the place of a rank of the run above that is lost
+  auto back = again;
+  back.insert(back.end(), {"--join", "run"});
+  const Result rank = run_program(scratch_.path(), back);
+  EXPECT_THAT(rank.errors, HasSubstr("--join: run has no run that is under way"));
 }
 
 /// As a machine that is taken away does; the launcher of all would signal them all.

@@ -320,6 +320,11 @@ TEST(Train, StopsWithAHintWhenTheLossExplodes) {
   TrainOptions options = evaluated_run(scratch / "run");
   options.learning_rate = 1e20;
   EXPECT_THAT([&] { run_on(options, 1, 1); }, ThrowsMessage<std::runtime_error>(HasSubstr("try a lower `lr`")));
+  options.run_dir = scratch / "again";
+  options.exchanges = options.local_steps = 1;  // whose loss was that of before
+  options.learning_rate = 1e30;
+  EXPECT_THAT([&] { run_on(options, 1, 1); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("the loss on the test images is not finite")));
 }
 
 TEST(Train, RefusesOptionsOfAnotherLayout) {
