@@ -165,6 +165,7 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
   }
+  agree_on_memory(hierarchy, meeting);
   hierarchy.address = networks.rail;
   hierarchy.connect_others = [options, gpu](const Layout& others, Store& store, std::chrono::milliseconds within) {
     ConnectOptions again = options;
@@ -178,7 +179,6 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
     const auto& address = networks.rail;  // so that a cut of any rail's network is noticed
     hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy});
   }
-  agree_on_memory(hierarchy, meeting);
   hierarchy.world->barrier();
   if (layout.rank == 0) meeting.store.release();
   return hierarchy;

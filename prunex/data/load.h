@@ -95,6 +95,8 @@ TrainAndTest open_streams(const DataOptions& options, const std::vector<std::str
 /// Of a folder `dataset`; none of other sets, whose classes have no names. Throws likewise.
 std::vector<std::string> names_of_classes(const DataOptions& options);
 bool are_all_among(const std::vector<std::string>& some, const std::vector<std::string>& all);
+/// "0", "1", … up to the largest of the names, if all of these are numbers, as labels of shards are; else none.
+std::vector<std::string> numbers_up_to(const std::vector<std::string>& names);
 
 /// `test`/CLASS/… or the shards `test` by themselves; classes are those of a network, or its own if it knows none.
 Dataset open_test_stream(const DataOptions& options, const Description& description);

@@ -89,14 +89,12 @@ TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream
 
 /// Where all folders are numbers, as labels of shards are, each stands for the label that it says.
 void label_by_value(Listing& listing) {
+  const auto all = numbers_up_to(listing.classes);
+  if (all.empty()) return;
   std::vector<int64_t> numbers;
-  for (const auto& name : listing.classes) {
-    const auto number = text::number_in<int64_t>(name);
-    if (!number || *number < 0 || *number >= kMostNumbers || std::to_string(*number) != name) return;
-    numbers.push_back(*number);
-  }
+  for (const auto& name : listing.classes) numbers.push_back(*text::number_in<int64_t>(name));
   listing.labels = at::tensor(numbers, at::kLong).index_select(0, listing.labels);
-  listing.classes = names_or_numbers({}, *std::max_element(numbers.begin(), numbers.end()) + 1);
+  listing.classes = all;
 }
 
 }  // namespace
@@ -116,6 +114,16 @@ bool is_streamed(const std::string& dataset) {
 bool are_all_among(const std::vector<std::string>& some, const std::vector<std::string>& all) {
   return std::all_of(some.begin(), some.end(),
                      [&](const std::string& name) { return std::find(all.begin(), all.end(), name) != all.end(); });
+}
+
+std::vector<std::string> numbers_up_to(const std::vector<std::string>& names) {
+  int64_t most = -1;
+  for (const auto& name : names) {
+    const auto number = text::number_in<int64_t>(name);
+    if (!number || *number < 0 || *number >= kMostNumbers || std::to_string(*number) != name) return {};
+    most = std::max(most, *number);
+  }
+  return names_or_numbers({}, most + 1);
 }
 
 std::vector<std::string> names_of_classes(const DataOptions& options) {

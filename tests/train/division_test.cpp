@@ -220,6 +220,25 @@ TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
   });
 }
 
+TEST(FoldersByNode, ThatAreNumbersAreLabelsOfANetworkWithoutNames) {
+  const tests::Scratch scratch;
+  for (const char* place : {"0/train/2", "1/train/10", "val/2", "val/10"}) {
+    std::filesystem::create_directories(scratch / place);
+    for (int i = 0; i < 4; ++i) std::ofstream(scratch / (std::string(place) + fmt::format("/{}.png", i))) << "image";
+  }
+  TrainOptions options;
+  text::OptionList list = describe(options);
+  list.find("dataset")->set(scratch / "{node}");
+  options.data.test = scratch / "val";
+  options.nodes = 2;
+  options.batch_size = 2;
+  const Carried carried{{.mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .classes = {}}, "net.pt2"};
+  const NodeFiles files = load_by_node(options, carried, nullptr);
+  EXPECT_EQ(files.images.sets.train.classes, 11);
+  EXPECT_EQ(files.images.sets.train.labels.max().item<int64_t>(), 2);
+  EXPECT_EQ(files.images.sets.test.labels.max().item<int64_t>(), 10);
+}
+
 /// Labels 0 and 1 on node 0, 0 to 4 on node 1 and to test on.
 TEST(ImageFilesByNode, HaveAsManyClassesAsAnyNodeHas) {
   const tests::Scratch scratch;

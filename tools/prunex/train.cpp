@@ -221,7 +221,6 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
       options.join.clear();
       if (is_late(options)) return std::nullopt;
       if (std::filesystem::exists(before + "/checkpoint")) options.resume = before;
-      options.resume_exchange = 0;  // the newest there is by now
     }
   }
   ranks = connect(options, environment, connection);

@@ -71,7 +71,7 @@ void Hsadmm::agree(Replica& replica) {
   update_masks(replica);
   if (duals_) share_z_node();
   work_.mean_over_nodes(z_.params, clock_);
-  // The sum of v is what messages have left out by now (Eq. 13), and is in the next ones: not twice.
+  // The sum of v is what messages have left out (Eq. 13); what Eq. 9 leaves of it is in the next ones: not twice.
   if (duals_) work_.forget_left_out([this](const std::string& name) { return duals_->hold(name); });
 }
 

@@ -129,8 +129,13 @@ void broadcast(std::vector<double>& numbers, comm::Communicator& world) {
 /// Labels are numbers of these names on every node: those of the network, if it knows all; none for what has no names.
 std::vector<std::string> names_of_all(const std::set<std::string>& own, const std::optional<Carried>& carried) {
   std::vector<std::string> names(own.begin(), own.end());
-  const bool known = carried && data::are_all_among(names, carried->description.classes);
-  return known ? carried->description.classes : names;
+  if (!carried) return names;
+  const auto& known = carried->description.classes;
+  if (known.empty()) {
+    const auto numbers = data::numbers_up_to(names);
+    return numbers.empty() ? names : numbers;
+  }
+  return data::are_all_among(names, known) ? known : names;
 }
 
 std::set<std::string> names_over_ranks(const data::DataOptions& options, comm::Communicator& world) {

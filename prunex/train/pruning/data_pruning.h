@@ -26,7 +26,7 @@ std::vector<prune::UnitScores> score_by_importance(const prune::ImportanceOption
 
 /// As score_by_importance() with weights, and evidence, of zeros: empty for groups in which nothing has a say, whatever
 /// the numbers are.
-std::vector<prune::UnitScores> scores_without_data(const prune::ImportanceOptions& importance,
+std::vector<prune::UnitScores> scores_without_data(prune::ImportanceOptions importance,
                                                    const std::vector<sparsity::Group>& groups,
                                                    const program::Graph& graph);
 

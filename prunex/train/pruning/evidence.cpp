@@ -188,9 +188,10 @@ TensorDict some_evidence(Criterion criterion, const Graph& graph, const TensorDi
 
 }  // namespace
 
-std::vector<prune::UnitScores> scores_without_data(const prune::ImportanceOptions& importance,
+std::vector<prune::UnitScores> scores_without_data(prune::ImportanceOptions importance,
                                                    const std::vector<sparsity::Group>& groups, const Graph& graph) {
   const at::NoGradGuard no_grad;
+  if (importance.criterion == Criterion::kFpgm) importance.criterion = Criterion::kMagnitude;  // all pairs take long
   const Weights weights = program::zero_weights(graph);
   TensorDict evidence;
   if (prune::needs_evidence(importance.criterion))
