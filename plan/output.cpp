@@ -4,6 +4,7 @@
 
 #include "plan/plan.h"
 #include "plan/tables.h"
+#include "prunex/text/json.h"
 
 namespace prunex::plan {
 namespace {
@@ -167,7 +168,7 @@ std::string to_json(const Plan& plan, const std::string& command) {
   json["caveats"] = plan.caveats;
   json["weak_scaling"] = to_json(plan, plan.weak);
   json["strong_scaling"] = to_json(plan, plan.strong);
-  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return text::json_text(json, 1) + "\n";
 }
 
 }  // namespace prunex::plan

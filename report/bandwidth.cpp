@@ -34,8 +34,9 @@ std::optional<double> crossing_within(const Cost& a, const Cost& b, Interval mbi
 
 struct Priced {
   const Variant* variant;
-  Cost cost;      ///< of the whole run
-  Cost of_image;  ///< on average: runs may be of different length
+  Cost cost;                   ///< of the whole run
+  Cost of_image;               ///< on average: runs may be of different length
+  std::vector<Cost> of_seeds;  ///< of an image
 };
 
 Cost per_image(Cost cost, const Run& run) {
@@ -61,9 +62,9 @@ std::vector<Priced> priced(const Task& task) {
   for (const auto& variant : task.variants) {
     const auto cost = cost_of(variant);
     if (!cost || variant.is_later_stage()) continue;
-    std::vector<Cost> of_images;
-    for (const Run* run : variant.finished()) of_images.push_back(per_image(cost_of(*run), *run));
-    all.push_back({&variant, *cost, mean_of(of_images)});
+    std::vector<Cost> of_seeds;
+    for (const Run* run : variant.finished()) of_seeds.push_back(per_image(cost_of(*run), *run));
+    all.push_back({&variant, *cost, mean_of(of_seeds), of_seeds});
   }
   return all;
 }
@@ -73,10 +74,8 @@ Figure time_figure(const std::vector<Priced>& all) {
             {"computed seconds per image", Unit::kSeconds, ScaleKind::kLog},
             {},
             {}};
-  for (const auto& [variant, cost, of_image] : all) {
+  for (const auto& [variant, cost, of_image, of_seeds] : all) {
     Series series{variant->name, variant->style, {}, true, true};
-    std::vector<Cost> of_seeds;
-    for (const Run* run : variant->finished()) of_seeds.push_back(per_image(cost_of(*run), *run));
     for (const double mbit : usual_bandwidths()) {
       std::vector<double> seconds;
       for (const auto& of_seed : of_seeds) seconds.push_back(seconds_at(of_seed, mbit));
@@ -98,13 +97,13 @@ Figure front_figure(const Task& task, const std::vector<Priced>& all) {
       "the link of a node.";
   Table table{{{"run", {}}, {.name = "accuracy", .right = true}}, {}};
   for (const double mbit : usual_bandwidths()) table.columns.push_back({format(mbit, Unit::kMbit), {}});
-  for (const auto& [variant, cost, of_image] : all) {
+  for (const auto& [variant, cost, of_image, of_seeds] : all) {
     const Spread accuracy = over_seeds(*variant, accuracy_of);
     table.rows.push_back({variant->name, percent(accuracy.mean, accuracy.half_width)});
   }
   for (const double mbit : usual_bandwidths()) {
     std::vector<Point> points;
-    for (const auto& [variant, cost, of_image] : all) {
+    for (const auto& [variant, cost, of_image, of_seeds] : all) {
       points.push_back({seconds_at(cost, mbit), over_seeds(*variant, accuracy_of).mean, std::nullopt});
     }
     for (auto& row : table.rows) row.push_back(" ");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "prunex/text/json.h"
 #include "report/figures.h"
 #include "report/format.h"
 #include "report/page.h"
@@ -230,7 +231,7 @@ Report make_report(const Findings& findings, const Origin& origin) {
   json["origins"] = page.footer.origins;
   for (const auto& figure : page.others) json[figure.id] = to_json(figure);
   return {.html = to_html(page),
-          .json = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n",
+          .json = text::json_text(json, 1) + "\n",
           .summary = summary,
           .problems = page.footer.problems};
 }

@@ -96,9 +96,8 @@ Figure volume_figure(const Task& task) {
   return figure_of(
       "volumes", "Total volume", bars,
       fmt::format(
-          "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. "
-          "DDP: the steps of {}, averaged in every one, fp32, computed: hierarchical, and one ring through all "
-          "ranks.",
+          "What one node sent to others in the whole run; mean over seeds, whisker: lowest to highest; log scale. DDP: "
+          "the steps of {}, averaged in every one, fp32, computed: hierarchical, and one ring through all ranks.",
           whose));
 }
 

@@ -38,11 +38,6 @@ const char* name_of(JobState state) {
   return "waiting";
 }
 
-/// With U+FFFD for what is no UTF-8: a file's name, say.
-std::string to_text(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 /// Null if the file is not there or no JSON.
 ordered_json read_json(const std::string& path) {
   constexpr size_t kMost = 64'000'000;
@@ -288,13 +283,14 @@ std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::
 
 void ComparisonRecord::write(const ordered_json& head) const {
   std::string text = "{\n";
-  for (const auto& [key, value] : head.items()) text += fmt::format("{}: {},\n", to_text(key), to_text(value));
+  for (const auto& [key, value] : head.items())
+    text += fmt::format("{}: {},\n", text::json_text(ordered_json(key)), text::json_text(value));
   for (const auto& [kind, list] : kLists) {
     text += fmt::format("\"{}\": [", list);
     const auto entries = entries_.find(kind);
     const char* separator = "\n";
     for (size_t i = 0; entries != entries_.end() && i < entries->second.size(); ++i) {
-      text += separator + to_text(entries->second[i]);
+      text += separator + text::json_text(entries->second[i]);
       separator = ",\n";
     }
     text += kind == kLists.back().first ? "]\n}\n" : "],\n";

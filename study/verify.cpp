@@ -115,10 +115,8 @@ std::string path_of_points(const std::string& directory) {
   return directory + "/verify.json";
 }
 
-/// With U+FFFD for what is no UTF-8: a file's name in an error, say.
 void write_points(const std::string& path, const nlohmann::ordered_json& points) {
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
-  io::write_file_atomically(path, points.dump(1, ' ', false, replace) + "\n");
+  io::write_file_atomically(path, text::json_text(points, 1) + "\n");
 }
 
 void print(const Point& point) {

@@ -78,18 +78,6 @@ const std::vector<Word>& words() {
   return all;
 }
 
-std::vector<std::string> parts_of(const std::string& text, char between) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == between) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 std::string wanted_of(const Word& word) {
   return fmt::format("{}{}", word.name, word.numbers);
 }
@@ -116,8 +104,8 @@ Augmentation parse_augmentation(const std::string& text) {
   Augmentation augmentation;
   if (text == "none") return augmentation;
   size_t next = 0;
-  for (const std::string& got : parts_of(text, ',')) {
-    const auto parts = parts_of(got, ':');
+  for (const std::string& got : text::parts_of(text, ',')) {
+    const auto parts = text::parts_of(got, ':');
     size_t i = 0;
     while (i < words().size() && words()[i].name != parts[0]) ++i;
     if (i == words().size()) text::refuse_value(got, kAugmentationWords);

@@ -75,7 +75,7 @@ std::string description_json(const Description& description) {
   if (description.resize > 0) json["resize"] = description.resize;
   if (description.crop > 0) json["crop"] = description.crop;
   json["input"] = "float, N x C x H x W, (pixels / 255 - mean) / std";
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return text::json_text(json);
 }
 
 Description parse_description(const std::string& text, const std::string& source) {

@@ -245,20 +245,6 @@ auto about(const std::string& option, const std::string& path, const Work& work)
   }
 }
 
-/// Of "a,b,", empty ones too; none without a comma.
-std::vector<std::string> words_of(const std::string& braced) {
-  if (braced.find(',') == std::string::npos) return {};
-  std::vector<std::string> words{""};
-  for (const char c : braced) {
-    if (c == ',') {
-      words.emplace_back();
-    } else {
-      words.back() += c;
-    }
-  }
-  return words;
-}
-
 /// As a shell pads them: all as wide as the wider end, if one of both begins with 0.
 size_t width_of(const std::string& first, const std::string& last) {
   const auto is_padded = [](const std::string& number) { return number.size() > 1 && number.front() == '0'; };
@@ -267,9 +253,9 @@ size_t width_of(const std::string& first, const std::string& last) {
 
 /// "0000..0099" or "a,b"; empty if it is neither.
 std::vector<std::string> alternatives_of(const std::string& braced) {
-  const size_t dots = braced.find("..");
-  if (dots == std::string::npos) return words_of(braced);
   std::vector<std::string> all;
+  const size_t dots = braced.find("..");
+  if (dots == std::string::npos) return braced.find(',') == std::string::npos ? all : text::parts_of(braced, ',');
   const std::string first = braced.substr(0, dots), last = braced.substr(dots + 2);
   const auto from = text::number_in<int64_t>(first), to = text::number_in<int64_t>(last);
   if (!from || !to || *from < 0 || *from > *to || *to - *from >= static_cast<int64_t>(kMostShards)) return all;

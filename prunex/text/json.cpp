@@ -92,6 +92,14 @@ bool is_json(std::string_view text) {
   }
 }
 
+std::string json_text(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::vector<std::string> member_names(std::string_view object) {
   Names names;
   nlohmann::json::sax_parse(object, &names);

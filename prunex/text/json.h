@@ -21,6 +21,10 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, int64_t first_l
 /// Whether parse_json would take it.
 bool is_json(std::string_view text);
 
+/// With U+FFFD for what is no UTF-8: a file's name, say. `indent`: spaces per level; -1: all in one line.
+std::string json_text(const nlohmann::json& value, int indent = -1);
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
 /// The names of an object's members as the text has them: in their order, repeated ones too. For valid JSON.
 std::vector<std::string> member_names(std::string_view object);
 

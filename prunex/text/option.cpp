@@ -297,13 +297,21 @@ OptionValue no_flag(bool& field) {
           .write = [&field] { return flag_word(!field); }};
 }
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
+std::vector<std::string> parts_of(const std::string& text, char between) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == between) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
   }
+  return parts;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts = parts_of(list, ',');
+  std::erase(parts, "");
   if (parts.empty() && !list.empty()) refuse_value(list, "words with commas between");
   return parts;
 }

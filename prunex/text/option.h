@@ -174,6 +174,8 @@ OptionValue switch_value(bool& field);
 /// --no-shrink: on while the field is off.
 OptionValue no_flag(bool& field);
 
+/// What lies between the separators, empty parts too: one more than there are separators.
+std::vector<std::string> parts_of(const std::string& text, char between);
 /// The parts between commas that are not empty.
 std::vector<std::string> split(const std::string& list);
 

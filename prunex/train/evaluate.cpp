@@ -170,7 +170,8 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   }
   if (sums.is_empty()) return estimated;
 
-  const auto own = batches_of_rank(std::max<int64_t>(1, calibration.size() / kCalibrationBatch), world, owners);
+  const int64_t batches = std::max<int64_t>(1, calibration.size() / kCalibrationBatch);
+  const auto own = batches_of_rank(batches, world, owners);
   for (const int64_t b : own) {
     const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
     const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
@@ -178,10 +179,9 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
     add_batch_statistics(program, estimated, batch.images, shares, sums);
   }
   at::Tensor flat = at::cat(sums.values());
-  at::Tensor batches = at::full({1}, static_cast<int64_t>(own.size()));
   world.all_reduce(flat);
-  world.all_reduce(batches);
-  flat.div_(static_cast<double>(batches.item<int64_t>()));
+  const int64_t of_all = owners == nullptr ? batches : static_cast<int64_t>(own.size()) * world.size();
+  flat.div_(static_cast<double>(of_all));
   int64_t offset = 0;
   for (auto& sum : sums) {
     estimated.buffers[sum.key()].copy_(flat.narrow(0, offset, sum.value().numel()));

@@ -64,8 +64,7 @@ void refuse_what_never_comes(const TrainOptions& options, const RunLength& lengt
   if (options.masks.freeze_when_stable > 0 && length.freeze_after <= length.prune_end) {
     throw std::invalid_argument(
         fmt::format("`freeze_when_stable`: got {}, but masks freeze after exchange {} in any case, and not before {}: "
-                    "wanted a larger "
-                    "`freeze_after`, or never",
+                    "wanted a larger `freeze_after`, or never",
                     options.masks.freeze_when_stable, length.freeze_after, length.prune_end));
   }
 }

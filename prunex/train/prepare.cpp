@@ -10,6 +10,7 @@
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/division.h"
+#include "prunex/train/pruning/data_pruning.h"
 #include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -51,10 +52,7 @@ void expect_samples_of_each(int64_t fewest, bool by_node, const TrainOptions& op
     throw std::invalid_argument(
         fmt::format("`importance_samples`: got {}, wanted at most {}: a node has no more images", wanted, fewest));
   }
-  const int64_t ranks = shape_of(options).world_size(), got = std::min(wanted, fewest);
-  if (got >= ranks) return;
-  throw std::invalid_argument(
-      fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks", got, ranks));
+  expect_image_for_each(shape_of(options).world_size(), std::min(wanted, fewest));
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ class Standing(NamedTuple):
 
 
 def _first_infinite(model: nn.Module) -> int:
-    tensors = {i: t.detach() for i, t in enumerate(_modules.averaged(model).values(), 1) if t.numel() > 0}
-    norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for t in tensors.values()], math.inf)
-    found = torch.stack([norm.double() for norm in norms])
-    buffers = _modules.buffers(model)  # a mask of -inf may be one
-    infinite = torch.tensor([name not in buffers for name in _modules.averaged(model)], device=found.device)
-    bad = (found.isnan() | (found.isinf() & infinite[[i - 1 for i in tensors]])).nonzero()
-    return list(tensors)[int(bad[0])] if len(bad) > 0 else 0
+    averaged, params = _modules.averaged(model), _modules.trained(model)
+    tensors = [(i, name, t.detach()) for i, (name, t) in enumerate(averaged.items(), 1) if t.numel() > 0]
+    norms = torch._foreach_norm([torch.view_as_real(t) if t.is_complex() else t for _, _, t in tensors], math.inf)
+    largest = torch.stack([norm.double() for norm in norms])
+    is_param = torch.tensor([name in params for _, name, _ in tensors], device=largest.device)
+    bad = (largest.isnan() | largest.isinf() & is_param).nonzero()  # a mask of -inf may be a buffer
+    return tensors[int(bad[0])][0] if len(bad) > 0 else 0
 
 
 def _expect_as_far(everyone: Sequence[Standing]) -> None:

@@ -245,20 +245,21 @@ TEST(Compare, AgainMakesRunsAnew) {
   EXPECT_EQ(fs::last_write_time(scratch / "out/b/0/summary.json"), of_b);
 }
 
+std::string with_rates(const std::string& rates) {
+  return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" + rates +
+         "]\n";
+}
+
 TEST(Compare, ARunThatWasUnderWayStaysWhereNewPilotsFail) {
   const Scratch scratch;
-  const auto file = [](const std::string& rates, const std::string& more = "") {
-    return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n" + more +
-           "[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" + rates + "]\n";
-  };
-  write(scratch / "c.toml", file("0.1"));
+  write(scratch / "c.toml", with_rates("0.1"));
   ASSERT_EQ(compare(scratch).status, 0);
   fs::remove(scratch / "out/a/0/summary.json");
   auto interrupted = record(scratch);
   interrupted["runs"][0]["state"] = "waiting";
   interrupted["runs"][0].erase("summary");
   write(scratch / "out/compare.json", interrupted.dump());
-  write(scratch / "c.toml", file("1e30"));  // at which losses are not finite
+  write(scratch / "c.toml", with_rates("1e30"));  // at which losses are not finite
   const auto refused = compare(scratch);
   EXPECT_EQ(refused.status, 2) << refused.errors;
   EXPECT_THAT(refused.errors, HasSubstr("a/0 is under way, at a rate that is none of its"));
@@ -268,13 +269,9 @@ TEST(Compare, ARunThatWasUnderWayStaysWhereNewPilotsFail) {
 // What was run with the rate of other pilots stays as it is.
 TEST(Compare, ARateThatNewPilotsChangeIsRefusedWithTheRunsOfTheOldOne) {
   const Scratch scratch;
-  const auto file = [](const std::string& rates) {
-    return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"a\"\nexchanges = 3\nrates = [" +
-           rates + "]\n";
-  };
-  write(scratch / "c.toml", file("1e-9"));
+  write(scratch / "c.toml", with_rates("1e-9"));
   ASSERT_EQ(compare(scratch).status, 0);
-  write(scratch / "c.toml", file("0.1"));
+  write(scratch / "c.toml", with_rates("0.1"));
   const auto refused = compare(scratch);
   EXPECT_EQ(refused.status, 2) << refused.errors;
   EXPECT_THAT(refused.errors, HasSubstr("out/a/0 was made with other options"));

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -369,35 +368,6 @@ TEST_F(Elastic, RunsEndWhereFewerNodesAreLeftThanWanted) {
   const Result result = run_and(SIGKILL, {{3, 1}}, {"--nodes", "2", "--min-nodes", "2"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.errors, HasSubstr("1 of 2 nodes are left, fewer than --min-nodes 2"));
-}
-
-TEST(Stragglers, ExchangeTheStepsThatTheyHaveMade) {
-  const tests::Scratch scratch;
-  Running training(scratch.path(),
-                   prunex({"train",   "--nodes",      "2",         "--straggler-factor", "1.5",  "--strategy",
-                           "diloco",  "--dataset",    "synthetic", "--samples",          "1280", "--model",
-                           "resnet8", "--precision",  "fp32",      "--batch-size",       "8",    "--exchanges",
-                           "12",      "--eval-every", "0",         "--local-steps",      "10",   "--run-dir",
-                           "run"}));
-  ASSERT_TRUE(training.wait_for("exchange 2/"));
-  std::atomic<bool> over = false;
-  std::thread slows_down([&, slow = training.children().at(1)] {  // four times: it runs a quarter of the time
-    while (!over) {
-      kill(slow, SIGSTOP);
-      std::this_thread::sleep_for(std::chrono::milliseconds(60));
-      kill(slow, SIGCONT);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  });
-  const Result result = training.finish();
-  over = true;
-  slows_down.join();
-  EXPECT_EQ(result.status, 0) << result.errors;
-  const json summary = json::parse(text_of(scratch / "run/summary.json"));
-  EXPECT_GT(summary.at("images_lost"), 0);
-  EXPECT_EQ(summary.at("samples").get<int>() + summary.at("images_lost").get<int>(), 12 * 10 * 2 * 8);
-  EXPECT_FALSE(summary.contains("nodes_lost"));
-  EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
 }
 
 }  // namespace

@@ -192,20 +192,25 @@ TEST_F(FilesByNode, ShipWhatWasMeasuredUnderBatchNorm) {
   EXPECT_NEAR(summary.accuracy, summary.accuracy_compact, 2e-4);
 }
 
-TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
-  const tests::Scratch scratch;
-  const std::vector<std::string> classes{"ant", "bee", "cow"};
-  for (const char* place :
-       {"0/train/ant", "0/train/bee", "1/train/bee", "1/train/cow", "val/ant", "val/bee", "val/cow"}) {
+/// Of two nodes with folders of their own; each holds four files that nobody reads.
+TrainOptions of_folders(const tests::Scratch& scratch, const std::vector<std::string>& places) {
+  for (const auto& place : places) {
     std::filesystem::create_directories(scratch / place);
-    for (int i = 0; i < 4; ++i) std::ofstream(scratch / (std::string(place) + fmt::format("/{}.png", i))) << "image";
+    for (int i = 0; i < 4; ++i) std::ofstream(scratch / (place + fmt::format("/{}.png", i))) << "image";
   }
   TrainOptions options;
-  text::OptionList list = describe(options);
-  list.find("dataset")->set(scratch / "{node}");
+  describe(options).find("dataset")->set(scratch / "{node}");
   options.data.test = scratch / "val";
   options.nodes = 2;
   options.batch_size = 2;
+  return options;
+}
+
+TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
+  const tests::Scratch scratch;
+  const std::vector<std::string> classes{"ant", "bee", "cow"};
+  const TrainOptions options = of_folders(
+      scratch, {"0/train/ant", "0/train/bee", "1/train/bee", "1/train/cow", "val/ant", "val/bee", "val/cow"});
   const std::vector<std::vector<int64_t>> counts{{4, 4, 0}, {0, 4, 4}};
   const NodeFiles files = load_by_node(options, std::nullopt, nullptr);
   EXPECT_EQ(files.images.description.classes, classes);
@@ -222,16 +227,7 @@ TEST(FoldersByNode, AreLabelledByTheClassesOfAllNodes) {
 
 TEST(FoldersByNode, ThatAreNumbersAreLabelsOfANetworkWithoutNames) {
   const tests::Scratch scratch;
-  for (const char* place : {"0/train/2", "1/train/10", "val/2", "val/10"}) {
-    std::filesystem::create_directories(scratch / place);
-    for (int i = 0; i < 4; ++i) std::ofstream(scratch / (std::string(place) + fmt::format("/{}.png", i))) << "image";
-  }
-  TrainOptions options;
-  text::OptionList list = describe(options);
-  list.find("dataset")->set(scratch / "{node}");
-  options.data.test = scratch / "val";
-  options.nodes = 2;
-  options.batch_size = 2;
+  const TrainOptions options = of_folders(scratch, {"0/train/2", "1/train/10", "val/2", "val/10"});
   const Carried carried{{.mean = {0.1, 0.2, 0.3}, .std = {0.5, 0.6, 0.7}, .classes = {}}, "net.pt2"};
   const NodeFiles files = load_by_node(options, carried, nullptr);
   EXPECT_EQ(files.images.sets.train.classes, 11);

@@ -20,6 +20,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/say.h"
+#include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
 #include "prunex/train/device.h"
 #include "prunex/train/images/images.h"
@@ -138,7 +139,7 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
 /// As JSON, with U+FFFD for what is not UTF-8.
 template <class Names>
 std::string json_of(const Names& names) {
-  return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text::json_text(nlohmann::json(names));
 }
 
 void warn_of_other_names(const PredictCommand& command, const std::vector<std::string>& names) {

@@ -14,6 +14,7 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/loader.h"
 #include "prunex/data/pixels.h"
+#include "prunex/text/json.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 
@@ -188,7 +189,7 @@ std::string answers_json(const Answers& answers, const data::Dataset& dataset) {
     if (!mistake.png.empty()) one["png"] = mistake.png;
     json["mistakes"].push_back(std::move(one));
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return text::json_text(json) + "\n";
 }
 
 }  // namespace prunex::train

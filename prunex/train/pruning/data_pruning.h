@@ -39,6 +39,8 @@ void prune_by_importance(prune::Pruner& pruner, const prune::ImportanceOptions& 
 /// So many training images, or all there are: `importance_samples`. Of folders and shards, which are listed by class,
 /// in an order that mixes them.
 data::Dataset evidence_images(const data::Dataset& training, int64_t samples);
+/// Throws std::invalid_argument for fewer images than ranks that share them.
+void expect_image_for_each(int64_t ranks, int64_t images);
 
 /// Of a criterion that needs evidence, from all images of `dataset`, in eval mode; `seed` draws the labels of OBDC.
 /// Gradients are of the cross-entropy: their mean for Taylor, the mean of the squared gradients of single images for

@@ -203,6 +203,12 @@ Dataset evidence_images(const Dataset& training, int64_t samples) {
   return data::limited(training, std::min(samples, training.size()), "`importance_samples`");
 }
 
+void expect_image_for_each(int64_t ranks, int64_t images) {
+  if (images >= ranks) return;
+  throw std::invalid_argument(
+      fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks", images, ranks));
+}
+
 TensorDict collect_evidence(Criterion criterion, const Model& model, const Dataset& dataset, uint64_t seed,
                             comm::Communicator& world) {
   TORCH_CHECK(dataset.size() >= world.size(), "[train] evidence from ", dataset.size(), " images by ", world.size(),

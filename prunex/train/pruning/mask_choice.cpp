@@ -90,11 +90,7 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
   for (const auto& group : groups) check_axes(options, group);
   MaskScorer scorer(options, groups, model.program, training, calibration);
   scorer.try_without_data();
-  const int ranks = shape_of(options).world_size();
-  if (scorer.asks_data() && scorer.images() < ranks) {
-    throw std::invalid_argument(fmt::format("`importance_samples`: got {} images, wanted one for each of the {} ranks",
-                                            scorer.images(), ranks));
-  }
+  if (scorer.asks_data()) expect_image_for_each(shape_of(options).world_size(), scorer.images());
   return scorer;
 }
 

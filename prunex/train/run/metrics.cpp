@@ -333,7 +333,7 @@ std::string to_json(const Summary& summary) {
     for (const auto& [operation, counts] : traffic.by_operation)
       json["traffic"][group][operation] = traffic_json(counts);
   }
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return text::json_text(json, 2) + "\n";
 }
 
 }  // namespace prunex::train

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "prunex/say.h"
+#include "prunex/text/json.h"
 
 namespace prunex::train {
 namespace {
@@ -52,11 +53,6 @@ std::string now() {
 
 ordered_json event(const char* name) {
   return {{"event", name}, {"time", now()}};
-}
-
-/// One line; a path need not be UTF-8.
-std::string text_of(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 int64_t dense_bytes_of(Summary run) {
@@ -104,7 +100,7 @@ void Progress::start(const std::string& directory, const char* precision) {
                  {"local_steps", run_.local_steps},
                  {"precision", precision},
                  {"run_directory", directory_}});
-    return say_line(text_of(json));
+    return say_line(text::json_text(json));
   }
   const std::string from = run_.exchanges > 0 ? fmt::format(", going on after exchange {}", run_.exchanges) : "";
   say_line(fmt::format("{}: {} parameters, {}, {} exchanges of {} steps{}, {}, run directory {}", run_.model,
@@ -143,7 +139,7 @@ std::string Progress::json_of(const Metrics& metrics, double seconds_left, doubl
                {"samples_per_second", samples_per_second},
                {"inter_node_bytes", metrics.bytes.inter_node},
                {"seconds_left", seconds_left}});
-  return text_of(json);
+  return text::json_text(json);
 }
 
 void Progress::report(const Metrics& metrics, double seconds_so_far, double samples_per_second) {
@@ -171,7 +167,7 @@ void Progress::done() {
   }
   ordered_json json = event("end");
   json.update({{"model", model_file()}, {"report", report_command()}});
-  say_line(text_of(json));
+  say_line(text::json_text(json));
 }
 
 }  // namespace prunex::train
