@@ -287,8 +287,8 @@ TEST(RunWithATeacher, IsJoined) {
   EXPECT_EQ(changes_of(options.run_dir).size(), 1U);
 }
 
-/// While a node comes in, one of the three is lost, at one operation after the other. Without rank 0 the newcomer knocks
-/// at the other's door a second later: the run is long enough for that.
+/// While a node comes in, one of the three is lost, at one operation after the other. Without rank 0 the newcomer
+/// knocks at the other's door a second later: the run is long enough for that.
 TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
   for (const int lost : {0, 1, 2}) {
     for (const int64_t last : {0, 1, 2, 3, 5}) {
