@@ -68,8 +68,10 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
     if (number_of(options, option, 0) > static_cast<double>(most)) options[option] = std::to_string(most);
   };
   const int64_t quarter = (exchanges + 3) / 4;
-  shorten("local-after", quarter);
-  for (const char* begin : {"prune-start", "outer-from"}) at_most(begin, quarter);
+  at_most("local-after", quarter);
+  at_most("outer-from", quarter);
+  const auto local_after = static_cast<int64_t>(number_of(options, "local-after", 0));
+  at_most("prune-start", std::max(quarter, local_after + 1));  // weights are exchanged by then
   if (!options.contains("prune-to")) at_most("prune-every", (exchanges + 1) / 2);
   shorten("prune-end", (exchanges + 1) / 2);
   shorten("freeze-after", (exchanges + 1) / 2);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/comm/cost_model.h"
 #include "prunex/comm/layout.h"
 
 namespace prunex::comm {
@@ -107,9 +108,6 @@ struct FlatBuffer {
   void* at(int64_t entry) const { return static_cast<char*>(data) + entry * element_size; }
   size_t bytes(Range range) const { return static_cast<size_t>(range.size() * element_size); }
 };
-
-/// What goes over the wire at once. 128 KiB to 1 MiB are level; a chunk above half a block ends the overlap.
-inline constexpr int64_t kChunkBytes = 256 << 10;
 
 /// What a rank does with a piece of the buffer. Pieces are at most kChunkBytes long.
 struct RingHooks {

@@ -5,8 +5,6 @@
 namespace prunex::comm {
 namespace {
 
-constexpr double kPipelineChunk = 256 << 10;
-
 double ring_bytes(double bytes, double ranks) {
   return 2 * (ranks - 1) / ranks * bytes;
 }
@@ -77,7 +75,7 @@ double site_bytes(Form form, double bytes, const ClusterShape& shape) {
 double predicted_seconds(Form form, double bytes, const ClusterShape& shape, const Speeds& speeds) {
   const double wire = seconds_between_nodes(form, bytes, shape, speeds);
   if (form == Form::kFlat) return wire;
-  return wire + seconds_in_node(form == Form::kSharded ? kPipelineChunk : bytes, shape, speeds);
+  return wire + seconds_in_node(form == Form::kSharded ? static_cast<double>(kChunkBytes) : bytes, shape, speeds);
 }
 
 double gathered_node_bytes(double bytes, const ClusterShape& shape) {

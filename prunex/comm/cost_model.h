@@ -1,7 +1,12 @@
 // What messages between nodes cost, as formulas: docs/communication.md, "Cost".
 #pragma once
 
+#include <cstdint>
+
 namespace prunex::comm {
+
+/// Bytes that a ring sends at once. 128 KiB to 1 MiB are level; a chunk above half a block ends the overlap.
+inline constexpr int64_t kChunkBytes = 256 << 10;
 
 enum class Form {
   kFlat,     ///< one ring through all ranks, node by node

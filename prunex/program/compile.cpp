@@ -164,6 +164,7 @@ class Compiler {
     if (!call.output_is_list && node_->outputs.size() > schema.returns().size()) {
       fail(fmt::format("has {} outputs, but the schema returns {}", node_->outputs.size(), schema.returns().size()));
     }
+    if (call.is_size && node_->tensor("self") == kNoValue) fail("argument 'self' is not a tensor");
     follow_aliases(schema, facts.shares);
     return call;
   }
@@ -239,8 +240,12 @@ class Compiler {
     const auto kind = without_optional(formal.type())->kind();
     const auto& value = graph_.values[argument.values[0]];
     // Written without the schema saying so, while ranks share constants.
-    if (value.role == Role::kConstant && formal.name().starts_with("running_")) {
-      fail(fmt::format("the statistics '{}' are not in the state dict", value.weight));
+    const bool normalizes = operation_of(node_->target).in_eval == InEval::kNormalizes;
+    const bool own =
+        value.role == Role::kBuffer || value.role == Role::kParameter || (value.role == Role::kComputed && !normalizes);
+    if (formal.name().starts_with("running_") && !own) {
+      fail(fmt::format("the statistics '{}' are no buffer of the state dict",
+                       value.weight.empty() ? value.name : value.weight));
     }
     if (value.role != Role::kSymInt) {
       if (kind != TypeKind::TensorType) wrong_type(formal, "a tensor");
@@ -290,6 +295,9 @@ class Compiler {
                            node_->target.starts_with("aten::add_");
       const bool free = value.role == Role::kComputed || value.role == Role::kInput;
       if (!free && !counter) fail(fmt::format("writes to '{}' in place", value.weight));
+      // What is written without a record would be taken for recorded.
+      const bool before = node_->unrecorded != kNoValue && source_[id] < node_->unrecorded;
+      if (before && at::isFloatingType(value.dtype)) fail("writes in torch.no_grad to what was computed before it");
       written_[source_[id]] = static_cast<size_t>(node_ - graph_.nodes.data());
     }
   }
@@ -313,6 +321,7 @@ class Compiler {
       if (!operation_of(node.target).may_copy || node.outputs[0] == kNoValue) continue;
       const auto written = written_.find(source_[node.outputs[0]]);
       if (written == written_.end() || written->second < call.node) continue;
+      check_order(node, written->first);
       call.detour = nullptr;
       ordered.insert(written->first);
     }
@@ -328,6 +337,18 @@ class Compiler {
       }
     }
     return result;
+  }
+
+  // Where a tensor lay otherwise, the export had a copy here, or a view that needs its strides.
+  void check_order(const Node& node, ValueId written) const {
+    if (node.target.starts_with("aten::to.")) return;  // a copy only of another type or device
+    const ValueId self = node.tensor("self");
+    const bool in_order = graph_.values[written].in_order && (self == kNoValue || graph_.values[self].in_order);
+    if (in_order) return;
+    throw std::invalid_argument(fmt::format(
+        "node {}: what it shows is written to later, in place, and does not lie in the usual order of memory: write "
+        "out of place, or take .contiguous() before",
+        describe(graph_, node)));
   }
 
   // Puts another tensor in the place of a value.

@@ -99,6 +99,13 @@ void pad_before(const Convolution& of, Stack& arguments) {
   arguments[4] = std::vector<int64_t>(of.padding().size(), 0);
 }
 
+void allow_view(Stack& arguments, at::IntArrayRef shape) {
+  const auto self = arguments.at(0).toTensor();
+  if (self.is_contiguous()) return;
+  const auto size = at::infer_size(shape, self.numel());
+  if (!at::detail::computeStride(self.sizes(), self.strides(), size)) arguments[0] = self.contiguous();
+}
+
 }  // namespace
 
 void detour_convolution(Stack& arguments) {
@@ -106,12 +113,23 @@ void detour_convolution(Stack& arguments) {
   if (convolution.known && !skip_positions(convolution, arguments)) pad_before(convolution, arguments);
 }
 
+/// The arguments of lstm, gru and rnn, of which the first is the input and the third the weights: under autocast they
+/// may differ in type.
+void detour_recurrent(Stack& arguments) {
+  const auto input = arguments.at(0).toTensor();
+  const auto weights = arguments.at(2).toTensorVector();
+  const bool casts = at::autocast::is_autocast_enabled(input.device().type()) && input.is_floating_point();
+  if (casts && !weights.empty()) arguments[0] = input.to(weights[0].scalar_type());
+}
+
 /// self, size: as a copy in the usual order where the memory's does not allow the view.
 void detour_view(Stack& arguments) {
-  const auto self = arguments.at(0).toTensor();
-  if (self.is_contiguous()) return;
-  const auto size = at::infer_size(arguments.at(1).toIntVector(), self.numel());
-  if (!at::detail::computeStride(self.sizes(), self.strides(), size)) arguments[0] = self.contiguous();
+  allow_view(arguments, arguments.at(1).toIntVector());
+}
+
+/// self, other.
+void detour_view_as(Stack& arguments) {
+  allow_view(arguments, arguments.at(1).toTensor().sizes());
 }
 
 }  // namespace prunex::program

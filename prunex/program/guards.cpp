@@ -1,5 +1,6 @@
 // Calls whose shapes ATen takes for granted: its kernels would read behind the end of a tensor that is too small.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <vector>
 
@@ -53,6 +54,7 @@ struct Recurrent {
     if (biases) check_sizes(weights[3], rows, "a bias");
     if (out != hidden) check_sizes(weights[biases ? 4 : 2], {out, hidden}, "a projection");
     const auto count = (biases ? 4 : 2) + (out != hidden);
+    if (at::autocast::is_autocast_enabled(input.device().type()) && input.is_floating_point()) return;  // casts both
     for (int64_t i = 0; i < count; ++i) {
       TORCH_CHECK(weights[i].scalar_type() == input.scalar_type(), "[program] a weight is ", weights[i].scalar_type(),
                   ", the input ", input.scalar_type());

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "prunex/program/operations.h"
@@ -19,6 +21,31 @@ bool normalises_by_batch_only(const Node& node) {
   if (operation_of(node.target).in_eval != InEval::kNormalizes) return false;
   const auto* mean = node.find("running_mean");
   return !mean || mean->kind != Argument::Kind::kValue;
+}
+
+/// "valid" or "same" as numbers of positions, which is how the other convolutions have it. "same" stays where the sides
+/// differ; it has no strides.
+void set_padding(const Graph& graph, Node& node) {
+  const size_t dot = node.target.find('.');
+  if (!node.target.starts_with("aten::conv") || node.target.substr(std::min(dot, node.target.size())) != ".padding") {
+    return;
+  }
+  const Argument* padding = node.find("padding");
+  const ValueId weight = node.tensor("weight");
+  const size_t axes = static_cast<size_t>(node.target[dot - 2] - '0');  // "aten::conv2d"
+  if (padding == nullptr || !padding->literal.isString() || weight == kNoValue ||
+      graph.values[weight].shape.size() != axes + 2) {
+    return;
+  }
+  std::vector<int64_t> sides(axes, 0), dilation = node.integers("dilation");
+  dilation.resize(axes, dilation.empty() ? 1 : dilation[0]);
+  for (size_t axis = 0; axis < axes && padding->literal.toStringRef() == "same"; ++axis) {
+    const int64_t both = dilation[axis] * (graph.values[weight].shape[2 + axis].factor - 1);
+    if (both % 2 != 0) return;
+    sides[axis] = both / 2;
+  }
+  node.target.resize(dot);
+  node.set("padding", sides);
 }
 
 void set_flags(Node& node, Mode mode) {
@@ -40,9 +67,11 @@ class EvalForm {
   void apply() {
     std::vector<Node> kept;
     for (auto& node : graph_.nodes) {
+      const ValueId factor_of = node.tensor("self");
       redirect(node);
-      if (removes(node)) continue;
+      if (removes(node, factor_of, kept)) continue;
       check_noise(node);
+      if (operation_of(node.target).in_eval == InEval::kAverages) stand_for_draws(node);
       kept.push_back(std::move(node));
     }
     for (auto& output : graph_.outputs) output = stands_for_.at(output);
@@ -58,26 +87,70 @@ class EvalForm {
     }
   }
 
-  bool removes(const Node& node) {
+  // `factor_of`: what the node takes first, before nodes were removed; `kept`: the nodes before it.
+  bool removes(const Node& node, ValueId factor_of, const std::vector<Node>& kept) {
     if (node.outputs.size() != 1) return false;
     const auto output = node.outputs[0], self = node.tensor("self"), other = node.tensor("other");
     if (output == kNoValue || self == kNoValue) return false;
+    const double scale = scale_of(node);
     switch (operation_of(node.target).in_eval) {
       case InEval::kCounts:
         return is_counter(self) && replace(output, self);
       case InEval::kDraws:
-        return make_noise(output, self);
-      case InEval::kAverages:
-        return replace(output, self);
+        return make_noise(output, self, mean_of_draws(node));
       case InEval::kMultiplies:
-        if (is_noise(other)) return replace(output, self);
-        if (is_noise(self) && other != kNoValue) return replace(output, other);
-        return is_noise(self) && make_noise(output, self);
+        if (is_noise(other)) return multiply(output, self, noise_.at(other), kept);
+        if (is_noise(self) && other != kNoValue) return multiply(output, other, noise_.at(self), kept);
+        [[fallthrough]];
       case InEval::kDivides:
-        return is_noise(self) && make_noise(output, self);
+        if (is_noise(self)) return make_noise(output, self, noise_.at(self) * scale);
+        if (const auto mean = unscaled_.find(factor_of); mean != unscaled_.end() && is_inverse(scale, mean->second)) {
+          return replace(output, self);
+        }
+        return false;
       default:
         return false;
     }
+  }
+
+  // What a product or a quotient with a number multiplies by; 1 for other nodes.
+  static double scale_of(const Node& node) {
+    const Argument* other = node.find("other");
+    if (other == nullptr || !other->literal.isScalar()) return 1;
+    const double number = other->literal.toScalar().toDouble();
+    const InEval kind = operation_of(node.target).in_eval;
+    return kind == InEval::kDivides ? 1 / number : kind == InEval::kMultiplies ? number : 1;
+  }
+
+  static double mean_of_draws(const Node& node) {
+    const Argument* p = node.find("p");
+    return p == nullptr ? 0.5 : p->literal.isScalar() ? p->literal.toScalar().toDouble() : 1;
+  }
+
+  static bool is_inverse(double scale, double mean) { return std::abs(scale * mean - 1) < 1e-9; }
+
+  // Noise leaves what it multiplies as it is. If its mean is not 1, the division that makes it so may act on the other
+  // factor, and goes, too: it was before, in `kept`, or comes.
+  bool multiply(ValueId output, ValueId factor, double mean, const std::vector<Node>& kept) {
+    if (is_inverse(1, mean)) return replace(output, factor);
+    for (const Node& node : kept) {
+      if (node.outputs.size() != 1 || node.outputs[0] != factor || !is_inverse(scale_of(node), mean)) continue;
+      if (node.target.substr(0, node.target.find('.')).ends_with('_')) {
+        throw std::invalid_argument(
+            fmt::format("node {}: scales noise of training in place: export the network in "
+                        "eval mode, without it",
+                        describe(graph_, node)));
+      }
+      return replace(output, node.tensor("self"));
+    }
+    unscaled_[output] = mean;
+    return replace(output, factor);
+  }
+
+  // Probabilities, of which a copy stands for the draws: these may be written to.
+  static void stand_for_draws(Node& node) {
+    node.target = "aten::clone";
+    std::erase_if(node.arguments, [](const Argument& argument) { return argument.name != "self"; });
   }
 
   // num_batches_tracked
@@ -100,8 +173,8 @@ class EvalForm {
 
   bool is_noise(ValueId id) const { return noise_.contains(id); }
 
-  bool make_noise(ValueId output, ValueId self) {
-    noise_.insert({output, self});
+  bool make_noise(ValueId output, ValueId self, double mean) {
+    noise_[output] = noise_[self] = mean;
     return true;
   }
 
@@ -128,7 +201,8 @@ class EvalForm {
 
   Graph& graph_;
   std::vector<ValueId> stands_for_;
-  std::unordered_set<ValueId> noise_;
+  std::unordered_map<ValueId, double> noise_;     // and its mean
+  std::unordered_map<ValueId, double> unscaled_;  // what stands for products with noise of such a mean
 };
 
 }  // namespace
@@ -141,7 +215,10 @@ double momentum_of(const Node& batch_norm) {
 
 Graph in_mode(const Graph& graph, Mode mode) {
   Graph result = graph;
-  for (auto& node : result.nodes) set_flags(node, mode);
+  for (auto& node : result.nodes) {
+    set_padding(graph, node);
+    set_flags(node, mode);
+  }
   if (mode == Mode::kEval) EvalForm(result).apply();
   return result;
 }

@@ -170,9 +170,13 @@ const Operation kOperations[] = {
      .macs = convolution_macs,
      .layer = true},
     {.names = "linear addmm", .macs = product_macs, .layer = true},
-    {.names = "lstm.input", .guard = guard_lstm, .macs = recurrent_macs, .layer = true},
-    {.names = "gru.input", .guard = guard_gru, .macs = recurrent_macs, .layer = true},
-    {.names = "rnn_tanh.input rnn_relu.input", .guard = guard_rnn, .macs = recurrent_macs, .layer = true},
+    {.names = "lstm.input", .guard = guard_lstm, .detour = detour_recurrent, .macs = recurrent_macs, .layer = true},
+    {.names = "gru.input", .guard = guard_gru, .detour = detour_recurrent, .macs = recurrent_macs, .layer = true},
+    {.names = "rnn_tanh.input rnn_relu.input",
+     .guard = guard_rnn,
+     .detour = detour_recurrent,
+     .macs = recurrent_macs,
+     .layer = true},
     {.names = "_weight_norm", .guard = guard_weight_norm},
     {.names = "embedding prelu"},
     // norms
@@ -230,7 +234,8 @@ const Operation kOperations[] = {
     // rearranging, by axes and positions that ATen checks
     {.names = "tile", .check = check_tile},
     {.names = "view", .detour = detour_view, .may_copy = true},
-    {.names = "reshape view_as reshape_as ravel flatten.using_ints", .may_copy = true},
+    {.names = "view_as", .detour = detour_view_as, .may_copy = true},
+    {.names = "reshape reshape_as ravel flatten.using_ints", .may_copy = true},
     {.names = "unflatten.int squeeze squeeze.dim squeeze.dims "
               "unsqueeze permute transpose.int swapaxes t mT adjoint matrix_H numpy_T movedim.int movedim.intlist cat "
               "stack hstack vstack slice.Tensor narrow select.int "

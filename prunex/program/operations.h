@@ -32,8 +32,8 @@ enum class InEval {
   kNormalizes,  ///< keeps its flag if it has no running statistics
   kCounts,      ///< added in place to num_batches_tracked, it goes
   kDraws,       ///< the noise of stochastic depth, which goes with all that is made of it
-  kAverages,    ///< the probabilities stand for what they draw
-  kMultiplies,  ///< by noise, it goes
+  kAverages,    ///< a copy of the probabilities stands for what they draw
+  kMultiplies,  ///< by noise, it goes, with what made the noise's mean 1
   kDivides,     ///< noise stays noise
   kMakes,       ///< goes with its last user
 };
@@ -110,7 +110,9 @@ void guard_rnn(const torch::jit::Stack& arguments);
 
 // detours.cpp
 void detour_convolution(torch::jit::Stack& arguments);
+void detour_recurrent(torch::jit::Stack& arguments);
 void detour_view(torch::jit::Stack& arguments);
+void detour_view_as(torch::jit::Stack& arguments);
 
 // operation_macs.cpp
 AxisProducts convolution_macs(const Graph& graph, const Node& node);

@@ -72,6 +72,15 @@ void check_input(const Value& value, const at::Tensor& input) {
               fmt::format("{}", fmt::join(input.sizes(), "x")), ", wanted ", to_text(value.shape), " (B: batch)");
 }
 
+/// The graph may be another one for other batches.
+void check_images(const Graph& graph, const Value& value, const at::Tensor& input) {
+  if (value.shape.empty() || !value.shape[0].per_image) return;
+  const int64_t images = input.size(0) / value.shape[0].factor;
+  const bool fits = images >= graph.fewest_images && (graph.most_images == 0 || images <= graph.most_images);
+  TORCH_CHECK(fits, "[program] a batch of ", images, ", the program was exported for ", graph.fewest_images, " to ",
+              graph.most_images > 0 ? std::to_string(graph.most_images) : "any number", " images");
+}
+
 // One execution: the values that are alive, and the stack of the current call.
 class Frame {
  public:
@@ -221,6 +230,7 @@ struct Program::Compiled {
     for (const auto& [slot, tensor] : constants_on(device)) frame.set(slot, tensor);
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_input(graph.values[graph.inputs[i]], inputs[i]);
+      check_images(graph, graph.values[graph.inputs[i]], inputs[i]);
       frame.set(graph.inputs[i], inputs[i]);
     }
     return frame;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,8 +43,9 @@ struct Value {
   Role role = Role::kComputed;
   std::string weight{};  ///< parameters, buffers, constants: the state-dict name
   at::ScalarType dtype = at::kFloat;
-  Shape shape{};    ///< of tensors
-  Extent number{};  ///< of kSymInt: its value
+  Shape shape{};         ///< of tensors
+  bool in_order = true;  ///< of tensors: lay in the usual order of memory when the program was exported
+  Extent number{};       ///< of kSymInt: its value
 };
 
 /// One argument of an ATen call, by the schema's name.
@@ -69,7 +71,9 @@ struct Node {
   std::vector<Argument> arguments{};
   std::vector<ValueId> outputs{};  ///< kNoValue: this output is not used
   bool output_is_list = false;     ///< chunk, split
-  std::string metadata{};          ///< JSON object, carried through files unread
+  /// In torch.no_grad: the first value that is computed there. Earlier ones may not be written to.
+  ValueId unrecorded = kNoValue;
+  std::string metadata{};  ///< JSON object, carried through files unread
 
   const Argument* find(const std::string& argument) const;  ///< nullptr: left out
   /// The (first) tensor of an argument; kNoValue if it is left out or None.
@@ -93,6 +97,10 @@ struct Graph {
   std::map<std::string, at::Tensor> constants;  ///< by Value::weight
   std::string metadata{};                       ///< JSON object, carried through files unread
 
+  int64_t fewest_images = 0, most_images = 0;  ///< in a batch that the export allows; 0: any
+
+  /// So many images in a batch, or as many as the export allows.
+  int64_t batch_of(int64_t images) const { return most_images > 0 ? std::min(images, most_images) : images; }
   /// Images that recorded shapes are of: 1, or the fixed batch of the first input.
   int64_t images() const;
   /// The name under which Weights holds the tensor of a parameter or buffer: itself, or what it is an alias of.

@@ -39,7 +39,6 @@ Width width_of(const std::vector<channels::Unit>& labels, const channels::Analys
 /// Of all axes of all values.
 class Widths {
  public:
-  /// `kept` counts in the order of analysis.removable().
   explicit Widths(const channels::Analysis& analysis) {
     const Graph& graph = analysis.graph();
     std::unordered_map<const void*, size_t> known;

@@ -96,8 +96,9 @@ struct Plan {
 struct RankedScope;
 using Ranking = std::vector<RankedScope>;
 
-/// Knows a network's groups and costs, and plans as often as needed. Plans depend on the arguments only, ties are
-/// broken by group, in the order of groups(), and unit: the same scores give the same plan on every rank.
+/// Knows a network's groups and costs, and plans as often as needed. Plans depend on the arguments only; of equal units
+/// the one of the earlier group, in the order of groups(), and in a group the earlier one goes first: the same scores
+/// give the same plan on every rank.
 class Planner {
  public:
   /// Options out of range and patterns that match nothing are std::invalid_argument.

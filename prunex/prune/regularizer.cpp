@@ -54,8 +54,7 @@ std::vector<double> weakness(const UnitScores& scores, bool of_roots) {
   return t;
 }
 
-/// The coefficient of every entry of a weight, in the layout of its memory: outer runs over rows, then over channels
-/// and over what lies behind them in either order.
+/// Adds factor times rows[i] times channels[j] times the entry to the gradient of every entry, in the order of memory.
 template <class T>
 void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* rows, const double* channels,
                   double factor) {

@@ -127,6 +127,8 @@ void Scaffold::update_controls() {
   controls_.share_in_node(whole_, c_node_);
   clock_.end("intra", static_cast<size_t>(controls_.nbytes()));
   controls_.mean_over_nodes(c_, clock_);
+  // c_node is made anew in every exchange, so that c_node - c has what messages have left out.
+  controls_.forget_left_out([](const std::string&) { return true; });
   copy(c_, controls_.tensors());
   if (rate_sum_ == 0) copy(c_node_, c_);  // it has no gradient of its own yet, and goes the way of all
   set_correction();
@@ -168,7 +170,6 @@ State Scaffold::state() const {
   store(state.node, State::kCNode, c_node_);
   state.global.insert("progress", at::tensor({k_, step_}, at::kLong));
   weights_.save(state);
-  controls_.save(state, "c_");
   return state;
 }
 
@@ -188,7 +189,6 @@ void Scaffold::go_back(const State& state) {
   restore(c_node_, state.node, State::kCNode);
   set_correction();
   weights_.load(state);
-  controls_.load(state, "c_");
 }
 
 }  // namespace

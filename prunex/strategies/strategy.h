@@ -74,9 +74,9 @@ struct State {
   // How the names begin of what has another meaning for a node that joins.
   static constexpr const char *kZ = "z/", *kZNode = "z_node/", *kC = "c/", *kCNode = "c_node/";
 
-  TensorDict global;  ///< the same on all ranks: "z/conv1.weight", "outer/…", "mask/…", "c/…", "progress"
-  TensorDict node;    ///< the same on the ranks of a node: "z_node/…", "node_mask/…", "c_node/…"
-  TensorDict rank;    ///< a rank's own: "u/…", "v/…"
+  TensorDict global;  ///< the same on all ranks: "z/conv1.weight", "outer/…", "mask/…", "c/…", "progress", …
+  TensorDict node;    ///< the same on the ranks of a node: "z_node/…", "node_mask/…", "c_node/…", …
+  TensorDict rank;    ///< a rank's own: "u/…", "v/…", …
 };
 
 /// A way of keeping replicas together, behind two hooks around the optimizer's update. One object per rank, which

@@ -11,6 +11,7 @@
 #include "prunex/data/loader.h"
 #include "prunex/train/device.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/loss.h"
 
 namespace prunex::train {
 namespace {
@@ -63,10 +64,10 @@ at::Tensor sums_over(const program::Program& program, const Weights& weights, co
   const auto device = device_of(weights);
   at::Tensor loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));
   at::Tensor correct = at::zeros({dataset.classes}, loss.options());
-  for (int64_t first = images.begin; first < images.end; first += kEvaluationBatch) {
-    const auto batch =
-        on_device(data::evaluation_batch(dataset, first, std::min(first + kEvaluationBatch, images.end)), device);
-    const at::Tensor logits = program.run({batch.images}, weights, program::Mode::kEval).front();
+  const int64_t size = program.graph().batch_of(kEvaluationBatch);
+  for (int64_t first = images.begin; first < images.end; first += size) {
+    const auto batch = on_device(data::evaluation_batch(dataset, first, std::min(first + size, images.end)), device);
+    const at::Tensor logits = in_fp32(program.run({batch.images}, weights, program::Mode::kEval).front());
     correct.index_add_(0, batch.labels, logits.argmax(1).eq(batch.labels).to(at::kDouble));
     loss.add_(at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum));
   }
@@ -119,7 +120,8 @@ double median_milliseconds(const program::Program& program, const Weights& weigh
 
 double milliseconds_per_batch(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                               int64_t batch_size) {
-  const auto batch = data::evaluation_batch(dataset, 0, std::min(batch_size, dataset.size()));
+  const int64_t images = std::min(program.graph().batch_of(batch_size), dataset.size());
+  const auto batch = data::evaluation_batch(dataset, 0, images);
   return median_milliseconds(program, weights, {on_device(batch, device_of(weights)).images});
 }
 
@@ -128,7 +130,7 @@ double milliseconds_per_batch(const program::Model& model, int64_t batch_size) {
   std::vector<at::Tensor> inputs;
   for (const program::ValueId id : graph.inputs) {
     const auto& input = graph.values[id];
-    const auto shape = program::sizes_of(input.shape, batch_size);
+    const auto shape = program::sizes_of(input.shape, graph.batch_of(batch_size));
     const auto layout = shape.size() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
     const auto kind = at::TensorOptions(input.dtype).device(device_of(model.weights));
     inputs.push_back(at::zeros(shape, kind).contiguous(layout));
@@ -170,11 +172,12 @@ Weights with_estimated_statistics(const program::Program& program, const Weights
   }
   if (sums.is_empty()) return estimated;
 
-  const int64_t batches = std::max<int64_t>(1, calibration.size() / kCalibrationBatch);
+  const int64_t size = program.graph().batch_of(kCalibrationBatch);
+  const int64_t batches = std::max<int64_t>(1, calibration.size() / size);
   const auto own = batches_of_rank(batches, world, owners);
   for (const int64_t b : own) {
-    const int64_t end = std::min((b + 1) * kCalibrationBatch, calibration.size());
-    const auto batch = on_device(data::evaluation_batch(calibration, b * kCalibrationBatch, end), device_of(weights));
+    const int64_t end = std::min((b + 1) * size, calibration.size());
+    const auto batch = on_device(data::evaluation_batch(calibration, b * size, end), device_of(weights));
     seed_dropout(device_of(weights), kCalibrationSeed, 0, b);  // the same noise whenever it is asked, on any rank
     add_batch_statistics(program, estimated, batch.images, shares, sums);
   }

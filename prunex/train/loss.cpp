@@ -8,10 +8,6 @@
 namespace prunex::train {
 namespace {
 
-at::Tensor in_fp32(const at::Tensor& logits) {
-  return at::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
-}
-
 at::Tensor log_shares(const at::Tensor& logits, double temperature) {
   return (logits / temperature).log_softmax(1);
 }
@@ -23,6 +19,10 @@ at::Tensor answers_of(const Teacher& teacher, const at::Tensor& images) {
 }
 
 }  // namespace
+
+at::Tensor in_fp32(const at::Tensor& logits) {
+  return at::isReducedFloatingType(logits.scalar_type()) ? logits.to(at::kFloat) : logits;
+}
 
 at::Tensor shown_images(const data::Batch& batch, const LossOptions& options) {
   return options.mix.defined() ? mixed(batch.images, options.mix) : batch.images;

@@ -17,6 +17,9 @@ struct LossOptions {
   std::shared_ptr<const Teacher> teacher = {};  ///< where the batch is; null: none
 };
 
+/// Logits in their type and fp32 at least.
+at::Tensor in_fp32(const at::Tensor& logits);
+
 /// What the step shows the network: the batch's images, mixed if they are to be.
 at::Tensor shown_images(const data::Batch& batch, const LossOptions& options);
 

@@ -146,12 +146,31 @@ at::Tensor in_fast_layout(const at::Tensor& weight) {
   return theta.dim() == 4 ? theta.contiguous(at::MemoryFormat::ChannelsLast) : theta;
 }
 
-void load_weights(Weights& weights, const std::string& path) {
+namespace {
+
+/// Under the tensor's own name or another one of weights that are tied, of which files have one or all.
+const at::Tensor& stored_of(const io::SafeTensors& file, const std::string& name,
+                            const std::map<std::string, std::string>& aliases, const std::string& path) {
+  const at::Tensor* stored = file.tensors.find(name);
+  for (const auto& [alias, owner] : aliases) {
+    const at::Tensor* other = owner == name ? file.tensors.find(alias) : nullptr;
+    if (stored != nullptr && other != nullptr && !at::equal(*stored, *other)) {
+      throw std::invalid_argument(
+          fmt::format("`weights` {}: '{}' and '{}' differ, and are one tensor in the model", path, name, alias));
+    }
+    if (stored == nullptr) stored = other;
+  }
+  return stored != nullptr ? *stored : io::tensor_of(file, name, path);
+}
+
+}  // namespace
+
+void load_weights(Weights& weights, const std::string& path, const std::map<std::string, std::string>& aliases) {
   const auto file = io::read_safetensors(path);
   at::NoGradGuard no_grad;
   for (TensorDict* tensors : {&weights.params, &weights.buffers}) {
     for (auto& item : *tensors) {
-      const at::Tensor& stored = io::tensor_of(file, item.key(), path);
+      const at::Tensor& stored = stored_of(file, item.key(), aliases, path);
       if (stored.sizes() != item.value().sizes()) {
         throw std::invalid_argument(fmt::format("`weights` {}: '{}' has shape [{}], the model wants [{}]", path,
                                                 item.key(), fmt::join(stored.sizes(), ", "),
@@ -161,7 +180,8 @@ void load_weights(Weights& weights, const std::string& path) {
     }
   }
   for (const auto& stored : file.tensors) {
-    if (weights.params.find(stored.key()) == nullptr && weights.buffers.find(stored.key()) == nullptr) {
+    if (weights.params.find(stored.key()) == nullptr && weights.buffers.find(stored.key()) == nullptr &&
+        !aliases.contains(stored.key())) {
       throw std::invalid_argument(fmt::format("`weights` {}: the model has no tensor '{}'", path, stored.key()));
     }
   }
@@ -177,7 +197,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   if (options.model.ends_with(".pt2")) {  // channels are found by what a file says of shapes
     about(source, [&] { program::check_shapes(model.program); });
   }
-  if (!options.weights.empty()) load_weights(model.weights, options.weights);
+  if (!options.weights.empty()) load_weights(model.weights, options.weights, model.program.graph().aliases);
   channels::Analysis analysis(model.program, {.heads = options.heads});
   if (options.heads) expect_heads(analysis, source);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};

@@ -1,6 +1,7 @@
 // The network a run trains, ready for its data.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +39,9 @@ int64_t image_size_of(const program::Graph& graph);
 /// fp32, in the layout that convolutions run fastest in; without gradients.
 at::Tensor in_fast_layout(const at::Tensor& weight);
 
-/// Copies a safetensors file into the weights; names and shapes must match.
-void load_weights(Weights& weights, const std::string& path);
+/// Copies a safetensors file into the weights; names and shapes must match. `aliases`: other names of tied weights, as
+/// a graph has them.
+void load_weights(Weights& weights, const std::string& path, const std::map<std::string, std::string>& aliases = {});
 
 class TrainedNetwork {
  public:

@@ -46,8 +46,9 @@ void validate_phases(const TrainOptions& options) {
   refuse_without_training(options.warmup_steps > 0, "`warmup_steps`");
   refuse_without_training(options.schedule == LearningRateSchedule::kMilestones, "`lr_schedule`");
   refuse_without_training(sparse.penalty != "none" && sparse.epochs == 0, "`sparse` without `sparse_epochs`");
-  const bool ends_early = options.prune_end != kAutomatic && options.prune_end < options.prune_start;
-  refuse_if(ends_early, fmt::format("`prune_end`: got {}, wanted {} or more", options.prune_end, options.prune_start));
+  const int64_t prune_start = options.prune_start == kAutomatic ? kFirstPruning : options.prune_start;
+  const bool ends_early = options.prune_end != kAutomatic && options.prune_end < prune_start;
+  refuse_if(ends_early, fmt::format("`prune_end`: got {}, wanted {} or more", options.prune_end, prune_start));
   refuse_if(pruning.below > 0 && pruning.every == 0, "`prune_every`: got 0, wanted 1 or more");
   refuse_if(sparse.epochs > 0 && sparse.penalty == "none",
             "`sparse_epochs`: needs `sparse`, which says what to add to the gradients");

@@ -48,7 +48,7 @@ enum class LogForm {
 inline constexpr double kMostExchanges = 1e9;
 /// Exchange numbers that follow from the length of the run.
 inline constexpr int64_t kAutomatic = -1;
-inline constexpr int64_t kFirstPruning = 2;  ///< what `prune_start` is unless told
+inline constexpr int64_t kFirstPruning = 2;  ///< automatic `prune_start`, counted from `local_after`
 
 /// Sparse training: a regulariser in the local steps.
 struct SparseOptions {
@@ -160,9 +160,9 @@ struct TrainOptions {
   int64_t round_to = kAutomatic;         ///< coupled groups keep a multiple of so many units; automatic: by group size
   bool shrink = true;                    ///< cut the model when the masks are final; else train on, masked
   sparsity::KeepRamp keep_ramp = sparsity::KeepRamp::kCubic;
-  int64_t prune_start = kFirstPruning;  ///< k0: the first exchange that prunes
-  int64_t prune_end = kAutomatic;       ///< k1: the first at the final share; automatic: half of the run
-  int64_t freeze_after = kAutomatic;    ///< automatic: prune_end; strategies::kNever
+  int64_t prune_start = kAutomatic;   ///< k0: the first exchange that prunes; automatic: the second after `local_after`
+  int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run
+  int64_t freeze_after = kAutomatic;  ///< automatic: prune_end; strategies::kNever
   double prune_at = 0.6;    ///< one_shot, and cuts to a target without fine-tuning: after this share of the run
   int64_t local_after = 0;  ///< exchanges during which gradients are averaged in every step: post-local SGD
   double dgc_warmup_epochs = 0;

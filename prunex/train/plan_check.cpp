@@ -41,21 +41,22 @@ void refuse_what_never_begins(const TrainOptions& options, const RunLength& leng
 
 /// Masks prune from the first exchange of weights on.
 void refuse_earlier_than_weights(const TrainOptions& options, const RunLength& length) {
-  const auto refuse = [&](const char* option, int64_t got) {
-    if (got == kAutomatic || got >= length.prune_start) return;
+  const auto refuse = [&](const char* option, int64_t got, int64_t first) {
+    if (got == kAutomatic || got >= first) return;
     throw std::invalid_argument(
         fmt::format("{}: got {}, wanted {} or more beside `local_after` {}: weights are not "
                     "exchanged, and nothing is pruned, before",
-                    option, got, length.prune_start, options.local_after));
+                    option, got, first, options.local_after));
   };
-  refuse("`prune_end`", options.prune_end);
-  refuse("`freeze_after`", options.freeze_after);
+  refuse("`prune_start`", options.prune_start, options.local_after + 1);
+  refuse("`prune_end`", options.prune_end, length.prune_start);
+  refuse("`freeze_after`", options.freeze_after, length.prune_start);
 }
 
 void refuse_what_never_comes(const TrainOptions& options, const RunLength& length) {
   const int64_t last = length.exchanges;
   if (options.strategy == "one_shot") return;
-  if (options.prune_start != kFirstPruning) refuse_later_than(last, "`prune_start`", options.prune_start);
+  if (options.prune_start != kAutomatic) refuse_later_than(last, "`prune_start`", options.prune_start);
   if (options.prune_end != kAutomatic) refuse_later_than(last, "`prune_end`", options.prune_end);
   if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {
     refuse_later_than(last, "`freeze_after`", options.freeze_after, ", or never");
@@ -91,7 +92,7 @@ const char* option_that_decides(const TrainOptions& options) {
   if (options.strategy == "one_shot") return "`prune_at`";
   if (options.freeze_after != kAutomatic) return "`freeze_after`";
   if (options.prune_end != kAutomatic) return "`prune_end`";
-  return options.prune_start != kFirstPruning ? "`prune_start`" : "";
+  return options.prune_start != kAutomatic ? "`prune_start`" : "";
 }
 
 /// The network is cut in the exchange after the last one with open masks; the steps that follow mend it.

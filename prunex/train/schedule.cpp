@@ -101,8 +101,7 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
 void set_exchanges(RunLength& length, const TrainOptions& options) {
   length.exchanges = (length.steps + options.local_steps - 1) / options.local_steps;
   // The automatic plan begins where weights are exchanged.
-  length.prune_start =
-      options.prune_start == kFirstPruning ? options.prune_start + options.local_after : options.prune_start;
+  length.prune_start = options.prune_start == kAutomatic ? kFirstPruning + options.local_after : options.prune_start;
   const int64_t half = options.local_after + (length.exchanges - options.local_after) / 2;
   length.prune_end = options.prune_end == kAutomatic ? std::max(length.prune_start, half) : options.prune_end;
   length.freeze_after = options.freeze_after == kAutomatic ? length.prune_end : options.freeze_after;

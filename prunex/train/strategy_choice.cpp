@@ -277,6 +277,10 @@ void validate_strategy(const TrainOptions& options) {
       "`optimizer`: got another one than sgd beside `dgc`, which is SGD with a momentum of its own; wanted sgd");
   text::refuse_if(dgc && options.clip_norm > 0,
                   "`clip_grad_norm`: got one beside `dgc`, which clips what it gathers; wanted `dgc_clip`");
+  text::refuse_if(kind.facts.controls && options.clip_norm > 0,
+                  fmt::format("`clip_grad_norm`: got one beside {}, whose control variates are of whole gradients: one "
+                              "that is clipped would be corrected by what it lost",
+                              name));
   text::refuse_if(options.ema > 0 && whole && pulls(options),
                   "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
   text::refuse_if(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,

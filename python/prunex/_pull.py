@@ -49,6 +49,8 @@ class Pull:
                  total_steps: int) -> None:
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ValueError("`optimizer`: got one that maximizes, which would push away from the anchor")
+        if _sums(optimizer) and (dampening := _largest(optimizer, "dampening")) != 0:
+            raise ValueError(f"`optimizer`: got SGD with dampening {dampening:g}, wanted 0: it would weaken ADMM's pull")
         self._optimizer = optimizer
         self.rates = _learning_rates(learning_rate, optimizer, total_steps)
         """One for all steps, or one for each."""

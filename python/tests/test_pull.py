@@ -24,6 +24,12 @@ def test_a_schedule_that_begins_low_is_refused_or_warned_of():
         train_step(net, optimizer, 0, 3)
 
 
+def test_dampening_is_refused():
+    net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: got SGD with dampening 0.5, wanted 0"):
+        admm(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, dampening=0.5))
+
+
 @pytest.mark.parametrize("slow_first", [True, False])
 def test_the_pull_suits_the_largest_rate_of_groups(slow_first):
     net = small_network()

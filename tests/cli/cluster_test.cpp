@@ -154,7 +154,7 @@ TEST_F(Cluster, LeavesNothingWhenItIsInterruptedOrKilled) {
     kill(pid, signal);
     const Result result = running.finish();  // when the last process has closed its end of the pipe
     EXPECT_EQ(result.status, signal == SIGKILL ? -SIGKILL : 128 + SIGTERM);
-    for (int i = 0; i < 100 && namespaces().find(std::to_string(pid)) != std::string::npos; ++i) usleep(20'000);
+    for (int i = 0; i < 1500 && namespaces().find(std::to_string(pid)) != std::string::npos; ++i) usleep(20'000);
     expect_nothing_left(pid);
   }
 }

@@ -76,9 +76,10 @@ TEST_F(PrivateLinks, OfRanksWithAnotherSecretAreRefused) {
 
 TEST_F(PrivateLinks, TakeTheSecretFromAFileOrFromTheVariable) {
   const int port = tests::free_port(20'000);
-  auto second = rank(1, port, {});
+  auto second = rank(1, port, {"--join-timeout", "60"});
   second.insert(second.begin() + 1, "PRUNEX_SECRET=" + kSecret);
-  Running first(scratch_.path(), rank(0, port, {"--secret-file", write_secret(scratch_ / "ours", kSecret)}));
+  const std::string ours = write_secret(scratch_ / "ours", kSecret);
+  Running first(scratch_.path(), rank(0, port, {"--join-timeout", "60", "--secret-file", ours}));
   EXPECT_EQ(run_program(scratch_.path(), second).status, 0);
   const Result result = first.finish();
   EXPECT_EQ(result.status, 0) << result.errors;

@@ -64,16 +64,19 @@ TEST(Invitations, AreGivenToWhoKnowsTheSecretWhetherTheRunEncryptsOrNot) {
 }
 
 TEST(Invitations, ThatDoNotComeAreExplainedSoon) {
-  const auto why = [](const Endpoint& place) { return [place] { ask_for_invitation(place, kOurRun, 300ms); }; };
+  const auto why = [](const Endpoint& place, std::chrono::milliseconds patience) {
+    return [=] { ask_for_invitation(place, kOurRun, patience); };
+  };
   const Socket silent = listen_on({"127.0.0.1", 0}, 1);
-  EXPECT_THAT(why({"127.0.0.1", port_of(silent)}), ThrowsMessage<std::runtime_error>(HasSubstr("it is silent")));
+  EXPECT_THAT(why({"127.0.0.1", port_of(silent)}, 300ms), ThrowsMessage<std::runtime_error>(HasSubstr("it is silent")));
   const uint16_t closed = port_of(listen_on({"127.0.0.1", 0}, 1));
-  EXPECT_THAT(why({"127.0.0.1", closed}), ThrowsMessage<NobodyThere>(HasSubstr("nobody answers at 127.0.0.1:")));
-  EXPECT_THAT(why({"no name of a host", 1}), ThrowsMessage<std::runtime_error>(HasSubstr("no name of a host:1: ")));
+  EXPECT_THAT(why({"127.0.0.1", closed}, 5s), ThrowsMessage<NobodyThere>(HasSubstr("nobody answers at 127.0.0.1:")));
+  EXPECT_THAT(why({"no name of a host", 1}, 300ms),
+              ThrowsMessage<std::runtime_error>(HasSubstr("no name of a host:1: ")));
   Door other({"127.0.0.1"}, link_key(kOurRun, "door", "token"), 5ms);
-  EXPECT_THAT(why(other.endpoint()), ThrowsMessage<std::runtime_error>(HasSubstr("does not encrypt")));
+  EXPECT_THAT(why(other.endpoint(), 5s), ThrowsMessage<std::runtime_error>(HasSubstr("does not encrypt")));
   Door empty({"127.0.0.1"}, entrance_key(kOurRun), 5ms);
-  EXPECT_THAT(why(empty.endpoint()), ThrowsMessage<std::runtime_error>(HasSubstr("ended")));
+  EXPECT_THAT(why(empty.endpoint(), 5s), ThrowsMessage<std::runtime_error>(HasSubstr("ended")));
 }
 
 TEST(Invitations, AreNotReadBeyondWhatTheyMayBe) {
@@ -89,29 +92,31 @@ TEST(Invitations, AreNotReadBeyondWhatTheyMayBe) {
               ThrowsMessage<std::runtime_error>(HasSubstr("does not belong there")));
 }
 
+/// All of it takes longer than the silence that ends the wait.
 TEST(Invitations, MayComeSlowly) {
   const Socket listener = listen_on({"127.0.0.1", 0}, 1);
   const std::string text(30'000, 'a');
+  constexpr size_t kPiece = 1'000;
   std::thread door([&] {
     Socket caller(-1);
     while (caller.fd() < 0) caller = accept_from(listener);
     Link link(std::move(caller), Side::kAnswerer, {});
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
     link.prove_until(deadline);
     const std::string size = words::kSize + std::to_string(text.size());
     const auto put = [](MessageKind kind, size_t bytes) {
       return std::string{static_cast<char>(kind), static_cast<char>(bytes & 0xff), static_cast<char>(bytes >> 8)};
     };
     const std::string all = put(MessageKind::kNote, size.size()) + size + put(MessageKind::kData, text.size()) + text;
-    for (size_t i = 0; i < all.size(); i += 3000) {
-      EXPECT_TRUE(link.send_all(all.data() + i, std::min<size_t>(3000, all.size() - i), deadline));
+    for (size_t i = 0; i < all.size(); i += kPiece) {
+      EXPECT_TRUE(link.send_all(all.data() + i, std::min(kPiece, all.size() - i), deadline));
       std::this_thread::sleep_for(100ms);
     }
     char byte = 0;
     while (link.receive_all(&byte, 1, deadline)) {
     }
   });
-  EXPECT_EQ(fetch_from({"127.0.0.1", port_of(listener)}, {}, text.size(), 400ms, 20s), text);
+  EXPECT_EQ(fetch_from({"127.0.0.1", port_of(listener)}, {}, text.size(), 2s, 20s), text);
   door.join();
 }
 

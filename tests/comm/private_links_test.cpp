@@ -296,17 +296,20 @@ TEST(PrivateRuns, TakeNobodyInWhoHasAnotherSecret) {
   }
   for (auto& rank : ranks) rank.join();
   EXPECT_THAT(problems[0], HasSubstr("1 of 2 ranks joined within 3 s: missing rank 1"));
-  EXPECT_THAT(problems[1], HasSubstr("it has another secret; gave up after 3 s"));
+  // of its last try it may hear the greeting alone, or find the store closed
+  EXPECT_THAT(problems[1], HasSubstr("no store at 127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(problems[1], HasSubstr("; gave up after 3 s"));
 }
 
 // Who writes into torchrun's store can send a rank to a store of their own, but not make it believe what is there.
 TEST(PrivateRuns, BelieveNoStoreThatAStrangerPointsTo) {
   const StoreServer strangers({.ranks = 2, .key = store_key(kTheirs, "")});
-  Join join(1s);
-  EXPECT_THAT(message([&] {
-                reach_store({"127.0.0.1", strangers.port(), store_key(kOurs, "")}, join);
-              }),
-              HasSubstr("it has another secret"));
+  std::string refusal;
+  for (int i = 0; i < 10 && refusal.find("secret") == std::string::npos; ++i) {  // else its time was over before
+    Join join(300ms);
+    refusal = message([&] { reach_store({"127.0.0.1", strangers.port(), store_key(kOurs, "")}, join); });
+  }
+  EXPECT_THAT(refusal, HasSubstr("it has another secret"));
 }
 
 /// Everything that a caller with the key says to who answers at the place: what an eavesdropper has heard.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,11 +17,13 @@
 
 #include "launch/error_lines.h"
 #include "launch/stop_signals.h"
+#include "prunex/comm/meet/socket.h"
 
 namespace prunex::launch {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
@@ -51,14 +54,21 @@ class Driver {
     close(ends[1]);
     output_fd_ = ends[0];
   }
-  ~Driver() { close(output_fd_); }
+  ~Driver() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_fd_);
+  }
 
   void hang_up() const { close(terminal_); }
   void signal(int number) const { kill(pid_, number); }
 
-  // Reads until all four ranks have reported their process ids.
+  // Reads until all four ranks have reported their process ids, or for half a minute.
   std::vector<pid_t> wait_for_ranks() {
-    while (rank_pids().size() < 4 && read_some()) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+    while (rank_pids().size() < 4 && comm::wait_for(output_fd_, POLLIN, deadline) && read_some()) {
     }
     return rank_pids();
   }
@@ -69,6 +79,7 @@ class Driver {
     }
     int status = 0;
     waitpid(pid_, &status, 0);
+    pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
@@ -92,7 +103,7 @@ class Driver {
   }
 
   const std::regex kPidLine{"(\\[rank \\d\\] )?rank \\d has pid (\\d+)\n"};
-  pid_t pid_;
+  pid_t pid_;  // 0 once it has ended
   int output_fd_;
   int terminal_ = -1;
   std::string output_;
@@ -164,11 +175,12 @@ TEST(Launch, PassesOnThatTheTerminalHasGone) {
 
 TEST(Launch, ASecondSignalKillsRanksThatDoNotEnd) {
   Driver driver("stubborn");
-  ASSERT_EQ(driver.wait_for_ranks().size(), 4);
-  std::this_thread::sleep_for(milliseconds(600));  // until they ignore it
+  const auto pids = driver.wait_for_ranks();
+  ASSERT_EQ(pids.size(), 4);
   driver.signal(SIGTERM);
   driver.signal(SIGTERM);  // with the first, it is one
-  std::this_thread::sleep_for(kOneSignal + milliseconds(200));
+  std::this_thread::sleep_for(kOneSignal + seconds(2));
+  for (const pid_t pid : pids) EXPECT_TRUE(alive(pid));
   driver.signal(SIGTERM);
   EXPECT_EQ(driver.finish(), 128 + SIGTERM);
   EXPECT_EQ(driver.output(), "prunex: interrupted by signal 15; ended 4 ranks\n");

@@ -26,7 +26,8 @@ void sum_for_ever(comm::Hierarchy& h) {
 }
 
 void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
-  const bool culprit = h.layout.rank == 3;
+  const bool culprit = h.layout.rank == 3, ignores = behaviour == "deaf" || behaviour == "stubborn";
+  if (ignores) std::signal(SIGTERM, SIG_IGN);  // before it says its process id, which the tests wait for
   fmt::print(stderr, "rank {} has pid {}\n", h.layout.rank, getpid());
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   if (behaviour == "sum") {
@@ -43,9 +44,8 @@ void run_rank(const std::string& behaviour, comm::Hierarchy& h) {
     if (h.layout.rank == 0) fmt::print(stderr, "goes on\n");
     return h.world->barrier();
   }
-  if (behaviour == "deaf" || behaviour == "stubborn") std::signal(SIGTERM, SIG_IGN);
   if (behaviour == "deaf" && culprit) raise(SIGKILL);
-  if (behaviour == "deaf" || behaviour == "stubborn") std::this_thread::sleep_for(std::chrono::minutes(10));
+  if (ignores) std::this_thread::sleep_for(std::chrono::minutes(10));
   sum_for_ever(h);
 }
 
@@ -77,7 +77,7 @@ int leave_as_node(int node) {
 /// The first node ends without a word, the other one for a reason that one of its ranks tells.
 int fail_node_by_node(int rank) {
   if (rank < 2) return 7;
-  std::this_thread::sleep_for(std::chrono::seconds(rank == 3 ? 1 : 600));
+  std::this_thread::sleep_for(std::chrono::seconds(rank == 3 ? 3 : 600));
   throw std::runtime_error("out of paper");
 }
 

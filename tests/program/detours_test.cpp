@@ -47,18 +47,21 @@ TEST(Detours, GradientsInBf16OfImagesSmallerThanTheKernelAreThoseInDoubles) {
 
 /// As torch.export has a view of what is contiguous there.
 TEST(Detours, ViewsOfImagesWhoseChannelsLieSideBySideAreCopies) {
-  Graph graph;
-  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {2}, {5}, {5}}})};
-  const auto positive = add_node(graph, "aten::relu_", {value("self", 0)}, "positive");
-  const auto rows =
-      add_node(graph, "aten::view", {value("self", positive), literal("size", std::vector<int64_t>{-1, 50})}, "rows");
-  graph.outputs = {rows};
-  const auto x = at::randn({3, 2, 5, 5});
-  const auto wanted = x.relu().reshape({3, 50});
-  Weights none;
-  EXPECT_TRUE(at::equal(Program(graph).run({x.clone()}, none, Mode::kEval)[0], wanted));
-  const auto beside = [&] { return x.contiguous(at::MemoryFormat::ChannelsLast).clone(); };
-  EXPECT_TRUE(at::equal(Program(graph).run({beside()}, none, Mode::kEval)[0], wanted));
+  for (const bool as_another : {false, true}) {
+    Graph graph;
+    graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {2}, {5}, {5}}})};
+    const auto positive = add_node(graph, "aten::relu_", {value("self", 0)}, "positive");
+    const auto other = add_node(graph, "aten::flatten.using_ints", {value("self", 0), literal("start_dim", 1)}, "flat");
+    const Argument size = as_another ? value("other", other) : literal("size", std::vector<int64_t>{-1, 50});
+    graph.outputs = {
+        add_node(graph, as_another ? "aten::view_as" : "aten::view", {value("self", positive), size}, "rows")};
+    const auto x = at::randn({3, 2, 5, 5});
+    const auto wanted = x.relu().reshape({3, 50});
+    Weights none;
+    EXPECT_TRUE(at::equal(Program(graph).run({x.clone()}, none, Mode::kEval)[0], wanted));
+    const auto beside = [&] { return x.contiguous(at::MemoryFormat::ChannelsLast).clone(); };
+    EXPECT_TRUE(at::equal(Program(graph).run({beside()}, none, Mode::kEval)[0], wanted));
+  }
 }
 
 /// x relu_, then rows of it by `view`, to which 1 is added in place: what is shown must have that too.

@@ -1,5 +1,6 @@
 // Calls whose arguments ATen does not check are refused before they read beyond their tensors.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +67,7 @@ TEST(Guards, LengthsOfDirectionsHaveTheirShape) {
 }
 
 /// A recurrent layer of 3 hidden units, whose weight `wrong` has rows for 1.
-std::string error_of_recurrent(const std::string& target, int64_t gates, int wrong) {
+std::string error_of_recurrent(const std::string& target, int64_t gates, int wrong, at::ScalarType type = at::kFloat) {
   Weights weights;
   Graph graph;
   graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {5}, {4}}})};
@@ -89,7 +90,7 @@ std::string error_of_recurrent(const std::string& target, int64_t gates, int wro
                                   literal("batch_first", true)};
   graph.outputs = {add_node(graph, target, arguments, "y")};
   try {
-    Program(graph).run({at::ones({2, 5, 4})}, weights, Mode::kEval);
+    Program(graph).run({at::ones({2, 5, 4}, type)}, weights, Mode::kEval);
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
   }
@@ -103,6 +104,22 @@ TEST(Guards, WeightsOfRecurrentLayersHaveTheSizesOfTheirStates) {
     for (int wrong = 0; wrong < 4 && gates > 1; ++wrong) {
       EXPECT_THAT(error_of_recurrent(target, gates, wrong), HasSubstr("wanted [")) << target << " " << wrong;
     }
+  }
+}
+
+/// For as long as it lives.
+struct Autocast {
+  Autocast() { at::autocast::set_autocast_enabled(at::kCPU, true); }
+  ~Autocast() { at::autocast::set_autocast_enabled(at::kCPU, false); }
+};
+
+// What linear layers before them make under autocast is of another type than their weights.
+TEST(Guards, RecurrentLayersTakeInputsOfTheTypeOfAutocast) {
+  for (const auto& [target, gates] : std::vector<std::pair<std::string, int64_t>>{
+           {"aten::lstm.input", 4}, {"aten::gru.input", 3}, {"aten::rnn_tanh.input", 1}}) {
+    EXPECT_THAT(error_of_recurrent(target, gates, -1, at::kBFloat16), HasSubstr("the input BFloat16")) << target;
+    const Autocast autocast;
+    EXPECT_EQ(error_of_recurrent(target, gates, -1, at::kBFloat16), "no error");
   }
 }
 

@@ -108,6 +108,85 @@ TEST(Mode, DrawnFactorsAreTheirProbabilitiesInEvaluation) {
   EXPECT_TRUE(at::allclose(noisy.where(noisy.ne(0), x / 0.75), x / 0.75));
 }
 
+enum class Scaled { kBefore, kAfter, kNever };
+
+/// x times noise of mean 0.75, where not the noise is divided by 0.75 but x or the product, or nothing.
+Graph noise_beside(Scaled scaled) {
+  auto graph = rows_graph(3);
+  auto noise = add_node(graph, "aten::empty_like", {value("self", 0)}, "empty");
+  noise = add_node(graph, "aten::bernoulli_.float", {value("self", noise), literal("p", 0.75)}, "noise");
+  ValueId x = 0;
+  if (scaled == Scaled::kBefore) {
+    x = add_node(graph, "aten::div.Tensor", {value("self", x), literal("other", 0.75)}, "larger");
+  }
+  x = add_node(graph, "aten::mul.Tensor", {value("self", x), value("other", noise)}, "kept");
+  if (scaled == Scaled::kAfter) {
+    x = add_node(graph, "aten::mul.Tensor", {value("self", x), literal("other", 1 / 0.75)}, "larger");
+  }
+  graph.outputs = {add_node(graph, "aten::add.Tensor", {value("self", x), literal("other", 1)}, "more")};
+  return graph;
+}
+
+TEST(Mode, WhatMakesUpForNoiseGoesWithIt) {
+  const auto x = at::randn({4, 3});
+  Weights none;
+  for (const auto scaled : {Scaled::kBefore, Scaled::kAfter, Scaled::kNever}) {
+    const Program program(noise_beside(scaled));
+    EXPECT_TRUE(at::equal(program.run({x}, none, Mode::kEval)[0], x + 1)) << static_cast<int>(scaled);
+  }
+}
+
+TEST(Mode, DrawsThatAreWrittenToLeaveTheirProbabilities) {
+  auto graph = rows_graph(3);
+  const auto share = add_node(graph, "aten::full_like", {value("self", 0), literal("fill_value", 0.75)}, "share");
+  const auto noise = add_node(graph, "aten::bernoulli", {value("self", share)}, "noise");
+  const auto scaled = add_node(graph, "aten::div_.Scalar", {value("self", noise), literal("other", 0.75)}, "scaled");
+  const auto kept = add_node(graph, "aten::mul.Tensor", {value("self", 0), value("other", scaled)}, "kept");
+  graph.outputs = {kept, share};
+  const Program program(graph);
+  Weights none;
+  const auto x = at::randn({4, 3});
+  const auto outputs = program.run({x}, none, Mode::kEval);
+  EXPECT_TRUE(at::allclose(outputs[0], x));
+  EXPECT_TRUE(at::equal(outputs[1], at::full({4, 3}, 0.75)));
+}
+
+/// A convolution of 3 channels with padding by a word.
+Graph padded_by(const std::string& word, std::vector<int64_t> kernel, int64_t stride, int64_t dilation) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {3}, {8}, {8}}})};
+  const Shape shape{{3}, {3}, {kernel[0]}, {kernel[1]}};
+  const auto weight = add_value(graph, {.name = "w", .role = Role::kParameter, .weight = "w", .shape = shape});
+  graph.outputs = {add_node(graph, "aten::conv2d.padding",
+                            {value("input", 0), value("weight", weight), literal("padding", word),
+                             literal("stride", std::vector<int64_t>{stride, stride}),
+                             literal("dilation", std::vector<int64_t>{dilation, dilation})},
+                            "conv")};
+  return graph;
+}
+
+TEST(Mode, PaddingByAWordIsTheSameInNumbers) {
+  const auto x = at::randn({2, 3, 8, 8});
+  struct Case {
+    const char* word;
+    std::vector<int64_t> kernel;
+    int64_t stride, dilation;
+    const char* target;
+  };
+  for (const auto& one : std::vector<Case>{{"valid", {1, 1}, 2, 1, "aten::conv2d"},
+                                           {"valid", {3, 3}, 1, 2, "aten::conv2d"},
+                                           {"same", {3, 5}, 1, 2, "aten::conv2d"},
+                                           {"same", {2, 3}, 1, 1, "aten::conv2d.padding"}}) {
+    const auto graph = padded_by(one.word, one.kernel, one.stride, one.dilation);
+    EXPECT_EQ(targets(in_mode(graph, Mode::kTrain)), std::vector<std::string>{one.target});
+    Weights weights;
+    weights.params.insert("w", at::randn({3, 3, one.kernel[0], one.kernel[1]}));
+    const auto wanted = at::conv2d(x, weights.params["w"], {}, {one.stride, one.stride}, c10::string_view(one.word),
+                                   {one.dilation, one.dilation});
+    EXPECT_TRUE(at::allclose(Program(graph).run({x}, weights, Mode::kTrain)[0], wanted, 1e-5, 1e-6)) << one.word;
+  }
+}
+
 /// DropBlock makes blocks of its noise.
 TEST(Mode, NoiseThatIsNoFactorIsRefusedByName) {
   auto graph = rows_graph(3);

@@ -304,7 +304,20 @@ INSTANTIATE_TEST_SUITE_P(
                    g.values[5].role = Role::kConstant;
                    g.constants.emplace("bn.running_mean", at::zeros({4}));
                  },
-                 "'bn.running_mean' are not in the state dict"},
+                 "'bn.running_mean' are no buffer of the state dict"},
+        BadGraph{"StatisticsThatAreAView",
+                 [](Graph& g) {
+                   const auto view =
+                       add_node(g, "aten::view", {value("self", 5), literal("size", std::vector<int64_t>{4})}, "view");
+                   std::rotate(g.nodes.begin(), g.nodes.end() - 1, g.nodes.end());
+                   argument(g, "aten::batch_norm", "running_mean") = value("running_mean", view);
+                 },
+                 "the statistics 'view' are no buffer of the state dict"},
+        BadGraph{"SizeOfANumber",
+                 [](Graph& g) {
+                   add_size(g, "aten::sym_size.int", {literal("self", 3), literal("dim", 0)});
+                 },
+                 "argument 'self' is not a tensor"},
         BadGraph{"MissingConstant",
                  [](Graph& g) { add_value(g, {.name = "c", .role = Role::kConstant, .weight = "table"}); },
                  "lacks its constant 'table'"}),

@@ -219,6 +219,23 @@ TEST(FixedBatch, IsReadWhereNothingNeedsADynamicOne) {
   EXPECT_EQ(read_pt2(folder / "again.pt2", 0, Batch::kAny).program.graph().nodes.size(), graph.nodes.size());
 }
 
+// As torch.export's own programs do; files that are written say so, too.
+TEST(Batches, AreAsLargeAsTheExportAllows) {
+  const tests::Scratch folder;
+  write_pt2(folder / "again.pt2", read_pt2(stored_pt2("three_images")));
+  for (const std::string& path : {stored_pt2("three_images"), folder / "again.pt2"}) {
+    const Model model = read_pt2(path);
+    EXPECT_EQ(model.program.graph().fewest_images, 3);
+    EXPECT_EQ(model.program.graph().most_images, 9);
+    EXPECT_EQ(model.program.graph().batch_of(64), 9);
+    const auto x = at::ones({9, 3});
+    EXPECT_TRUE(at::equal(model.program.run({x.slice(0, 0, 3)}, model.weights, Mode::kEval)[0], 2 * x.slice(0, 0, 3)));
+    for (const int64_t images : {2, 10}) {
+      EXPECT_THROW(model.program.run({at::ones({images, 3})}, model.weights, Mode::kEval), c10::Error) << images;
+    }
+  }
+}
+
 class StoredBadFile : public testing::TestWithParam<BadFile> {};
 
 TEST_P(StoredBadFile, IsRefusedInOneLineWithItsName) {
@@ -236,6 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"control_flow", "control flow is not supported"}, BadFile{"decomposed", "buffer_mutation"},
         BadFile{"autocast", "torch.autocast is not supported"},
         BadFile{"write_without_gradients", "writes in torch.no_grad to what was computed before it"},
+        BadFile{"view_without_gradients", "writes in torch.no_grad to what was computed before it"},
+        BadFile{"written_copy",
+                "node reshape (aten::reshape): what it shows is written to later, in place, and does not"},
         BadFile{"odd_size", "value 'cat' has the size Add(Symbol('s77', positive=True, integer=True), Integer(1))"},
         BadFile{"written_buffer", "writes to 'seen' in place"}, BadFile{"number_output", "no tensor output"},
         BadFile{"complex", "dtype 10 is unknown or not supported"}, BadFile{"no_such_name", "no such file"}),
@@ -288,6 +308,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadEdit{"UndefinedValue", kModelRecord,
                 [](json& d) { node_of(d, 0)["inputs"][0]["arg"]["as_tensor"]["name"] = "ghost"; },
                 "value 'ghost' is not defined"},
+        BadEdit{"NoOutput", kModelRecord, [](json& d) { node_of(d, 0)["outputs"] = json::array(); },
+                "node conv2d (torch.ops.aten.conv2d.default): has no output"},
+        BadEdit{"NoRegion", kModelRecord,
+                [](json& d) {
+                  node_of(d, 0)["target"] = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+                  node_of(d, 0)["inputs"] = json::array();
+                },
+                "has no graph"},
         BadEdit{"NoShape", kModelRecord, [](json& d) { values_of(d).erase("conv2d"); },
                 "value 'conv2d' has no recorded shape"},
         BadEdit{"NoInput", kModelRecord, [](json& d) { d["graph_module"]["signature"]["input_specs"].erase(8); },

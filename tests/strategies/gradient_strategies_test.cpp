@@ -301,6 +301,35 @@ TEST(PowerSgd, SeesGradientsAgainAfterAStepInWhichTheyWereZero) {
   });
 }
 
+/// Of each matrix two rows alone are not 0.
+TensorDict gradients_of_two_rows(int rank, int64_t step) {
+  TensorDict sparse = gradients(rank, step);
+  for (auto& grad : sparse) {
+    if (grad.value().dim() > 1) grad.value().slice(0, 2).zero_();
+  }
+  return sparse;
+}
+
+// Of more columns than such a gradient has rows, the others are noise.
+TEST(PowerSgd, SendsGradientsOfLowerRankAsTheyAre) {
+  comm::run_ranks(2, 1, [](comm::Hierarchy& h) {
+    Replica replica = replica_of(0);
+    const auto strategy = powersgd({.rank = 100, .least_shrinkage = 0})(replica, h);
+    for (int64_t step = 1; step <= 20; ++step) {
+      for (const auto& grad : gradients_of_two_rows(h.layout.rank, step)) {
+        replica.weights.params[grad.key()].mutable_grad() = grad.value().clone();
+      }
+      strategy->before_update(replica);
+      const TensorDict other = gradients_of_two_rows(1 - h.layout.rank, step);
+      for (const auto& grad : gradients_of_two_rows(h.layout.rank, step)) {
+        const at::Tensor mean = (grad.value() + other[grad.key()]) / 2;
+        const at::Tensor seen = replica.weights.params[grad.key()].grad();
+        EXPECT_LT((seen - mean).abs().max().item<double>(), 1e-4) << grad.key() << " in step " << step;
+      }
+    }
+  });
+}
+
 TEST(PowerSgd, KeepsWhatTheFactorsLeaveOut) {
   for (const int64_t rank : {1, 2}) {
     expect_nothing_lost(powersgd({.rank = rank, .least_shrinkage = 0}), "powersgd");

@@ -190,6 +190,7 @@ void Reference::freeze() {
   for (const auto& name : z_.params.keys()) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       at::Tensor& v = nodes_[i].v[name];
+      if (drops && rounded_mean_) nodes_[i].candidate[name] += v;  // what messages have left out
       v = drops ? at::zeros_like(v) : masked(v, name, masks_);
       for (Rank& rank : ranks_[i]) {
         rank.replica.optimizer["momentum"][name] = masked(rank.replica.optimizer["momentum"][name], name, masks_);

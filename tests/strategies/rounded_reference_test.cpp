@@ -189,6 +189,17 @@ TEST(RoundedExchange, WithDualsIsItsReference) {
   }
 }
 
+// The first message without v has what those before it have left out.
+TEST(RoundedExchange, WithDualsThatEndIsItsReference) {
+  for (const Payload payload : kRounded) {
+    SCOPED_TRACE(name_of(payload));
+    HsadmmOptions options = with_duals(without_masks(payload, 0), 2);
+    options.after_freeze = AfterFreeze::kAverage;
+    expect_reference_with_cut(options, comm::Layout::even(2, 2));
+    expect_reference_with_union(options, comm::Layout::even(2, 2));
+  }
+}
+
 /// 18,000 weights and 90 entries of a vector.
 Replica wide_replica() {
   Replica replica;

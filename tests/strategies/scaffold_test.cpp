@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "gradient_runs.h"
+#include "rounded_mean.h"
 
 namespace prunex::strategies {
 namespace {
@@ -179,6 +180,32 @@ TEST(Scaffold, StaysNearItselfWithRoundedMessages) {
   EXPECT_GT(gap, 0);
   EXPECT_LT(gap, 0.02);
   EXPECT_EQ(worst_gap(rounded[0].back().theta, rounded[3].back().theta), 0);
+}
+
+// Control variates are made anew in every exchange: what a message has left out is in the next one already.
+TEST(Scaffold, MakesUpOnceForWhatMessagesLeaveOut) {
+  for (const auto& shape : {comm::Layout::even(2, 2), comm::Layout::even(3, 1)}) {
+    const auto ours =
+        run_steps(shape, scaffold({.payload = Payload::kBf16}), {.steps = kScaffoldSteps, .type = at::kFloat});
+    const TensorDict like = zeros_like(with_prefix(ours[0].back().state, "c/"));
+    TensorDict alive, c = like;
+    for (const auto& item : like) alive.insert(item.key(), at::ones_like(item.value()));
+    for (const int64_t step : {3, 6, 8}) {
+      std::vector<TensorDict> changes;
+      for (int node = 0; node < shape.nodes(); ++node) {
+        TensorDict change;
+        for (const auto& own : with_prefix(ours[shape.first_rank(node)][step - 1].state, "c_node/")) {
+          change.insert(own.key(), own.value() - c[own.key()]);
+        }
+        changes.push_back(change);
+      }
+      const TensorDict mean = RoundedMean(shape, Payload::kBf16, like)(changes, alive);
+      TensorDict expected;
+      for (const auto& item : mean) expected.insert(item.key(), c[item.key()] + item.value());
+      c = with_prefix(ours[0][step - 1].state, "c/");
+      EXPECT_LT(worst_gap(expected, c), 1e-6) << describe(shape) << " step " << step;
+    }
+  }
 }
 
 void expect_equal_states(const AfterStep& a, const AfterStep& b, double tolerance) {

@@ -48,6 +48,7 @@ TEST(Timings, BeginToPruneBeforeTheirMiddle) {
   EXPECT_THAT(cut_short({{"prune-start", "30"}, {"prune-end", "52"}}, 8),
               ElementsAre(Pair("exchanges", "8"), Pair("prune-end", "4"), Pair("prune-start", "2")));
   EXPECT_EQ(cut_short({{"prune-start", "1"}}, 8).at("prune-start"), "1");
+  EXPECT_EQ(cut_short({{"prune-start", "30"}, {"local-after", "20"}}, 8).at("prune-start"), "3");
   EXPECT_THAT(cut_short({{"prune-below", "0.01"}, {"prune-every", "20"}}, 8),
               ElementsAre(Pair("exchanges", "8"), Pair("prune-below", "0.01"), Pair("prune-every", "4")));
 }

@@ -287,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"train",
          {"--clip-grad-norm", "1", "--strategy", "top_k", "--dgc"},
          {"--clip-grad-norm: got one beside --dgc"}},
+        {"train", {"--clip-grad-norm", "1", "--strategy", "scaffold"}, {"--clip-grad-norm: got one beside scaffold"}},
         {"train", {"--start-from", "theta", "--kappa", "0"}, {"--start-from: there are no duals with --kappa 0"}},
         {"train", {"--after-freeze", "average", "--strategy", "diloco"}, {"--after-freeze: diloco has its own"}},
         {"train", {"--outer-lr", "1", "--strategy", "ddp"}, {"--outer-lr: ddp has no outer step"}},

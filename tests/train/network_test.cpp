@@ -68,6 +68,24 @@ TEST_F(LoadWeights, CopiesEveryTensorByName) {
   }
 }
 
+// Files of tied weights have one name of theirs, which need not be the graph's, or all.
+TEST_F(LoadWeights, KnowsTiedWeightsByEachOfTheirNames) {
+  const std::map<std::string, std::string> tied{{"head.weight", "fc.weight"}};
+  const at::Tensor before = model_.weights.params["fc.weight"].clone();
+  for (const bool both : {false, true}) {
+    write([&](TensorDict& tensors) {
+      tensors.insert("head.weight", tensors["fc.weight"].clone());
+      if (!both) tensors = without(tensors, "fc.weight");
+    });
+    load_weights(model_.weights, path_, tied);
+    EXPECT_FALSE(at::equal(model_.weights.params["fc.weight"], before)) << both;
+    model_.weights.params["fc.weight"].copy_(before);
+  }
+  write([&](TensorDict& tensors) { tensors.insert("head.weight", tensors["fc.weight"] + 1); });
+  EXPECT_THAT([&] { load_weights(model_.weights, path_, tied); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("'fc.weight' and 'head.weight' differ")));
+}
+
 TEST_F(LoadWeights, RefusesAFileWithoutATensor) {
   for (const char* name : {"conv2.weight", "bn1.running_var"}) {
     write([&](TensorDict& tensors) { tensors = without(tensors, name); });

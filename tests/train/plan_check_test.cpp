@@ -150,6 +150,10 @@ TEST(PlanCheck, TheAutomaticPlanBeginsWhereWeightsAreExchanged) {
   EXPECT_EQ(length.prune_start, 12);
   EXPECT_EQ(length.prune_end, 15);
   EXPECT_EQ(length.freeze_after, 15);
+  options.prune_start = 11;
+  EXPECT_EQ(run_length(options, 10'000).prune_start, 11);
+  options.prune_start = 2;
+  refused(options, "`prune_start`", "got 2, wanted 11 or more beside `local_after` 10");
 }
 
 TEST(PlanCheck, ACutRightBeforeTheEndIsDoubtedByTheOptionThatDecidesIt) {

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -214,7 +216,8 @@ class Heartbeat::Loop {
 
   // "3 its process ended"
   void hear_of_death(int from, const std::string& text) {
-    const int rank = std::atoi(text.c_str());
+    int rank = -1;
+    if (std::from_chars(text.data(), text.data() + text.size(), rank).ec != std::errc()) return;
     const auto reason = text.substr(std::min(text.find(' '), text.size() - 1) + 1);
     if (rank == rank_) return declare_dead(from, "it gave this rank up, " + reason);
     if (peers_.count(rank) > 0) declare_dead(rank, reason);  // else it has said goodbye to this rank

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
@@ -42,6 +43,7 @@ class GraphReader {
   GraphReader(const json& document, Batch batch, Maker maker)
       : fixed_allowed_(batch == Batch::kAny),
         trusted_(maker == Maker::kSelf),
+        document_(document),
         module_(document.at("graph_module")),
         json_(&module_.at("graph")) {}
 
@@ -50,6 +52,7 @@ class GraphReader {
     check_output_kinds();
     for (const auto& spec : specs) find_batch(spec);
     if (batch_.empty() && !fixed_) refuse("has no tensor input");
+    read_batch_sizes(document_.value("range_constraints", json::object()));
     for (const auto& spec : specs) read_input(spec);
     read_nodes();
     read_outputs();
@@ -90,6 +93,17 @@ class GraphReader {
       refuse(fmt::format("the batch of input '{}' is {}, wanted one symbol for all inputs", name, expression));
     }
     batch_ = *symbol;
+  }
+
+  // A lower bound of 2 is what exports assume of any axis, and torch.export allows 0 and 1 all the same.
+  void read_batch_sizes(const json& constraints) {
+    const auto range = constraints.find(batch_);
+    if (range == constraints.end()) return;
+    const auto bound = [&](const char* name) {
+      return range->contains(name) && range->at(name).is_number_integer() ? to_integer(range->at(name)) : 0;
+    };
+    if (bound("min_val") > 2) graph_.fewest_images = bound("min_val");
+    graph_.most_images = bound("max_val");
   }
 
   [[noreturn]] static void refuse_fixed_batch(const std::string& name, const json& sizes) {
@@ -154,7 +168,22 @@ class GraphReader {
     }
     for (const auto& size : meta[name].at("sizes")) value.shape.push_back(read_extent(name, size));
     check_shape(value);
+    value.in_order = lies_in_order(value, meta[name]);
     return add(std::move(value));
+  }
+
+  // By the strides of the export, of which extents of 1 have any.
+  bool lies_in_order(const Value& value, const json& meta) const {
+    const json strides = meta.value("strides", json::array());
+    if (strides.size() != value.shape.size()) return strides.empty();
+    Extent wanted{1, false};
+    for (size_t axis = value.shape.size(); axis-- > 0;) {
+      const Extent& extent = value.shape[axis];
+      if (extent.factor == 1 && !extent.per_image) continue;
+      if (extent_of(strides[axis]) != wanted) return false;
+      wanted = {wanted.factor * extent.factor, wanted.per_image || extent.per_image};
+    }
+    return true;
   }
 
   // Extents are multiplied wherever costs are counted. Weights are held against their records.
@@ -172,15 +201,18 @@ class GraphReader {
     }
   }
 
+  static std::string expression_of(const json& size) { return size.at("as_expr").at("expr_str").get<std::string>(); }
+
+  // Nothing if it is neither a number nor a multiple of the batch.
+  std::optional<Extent> extent_of(const json& size) const {
+    if (size.contains("as_int")) return Extent{to_integer(size["as_int"]), false};
+    return parse_extent(expression_of(size), batch_);
+  }
+
   Extent read_extent(const std::string& name, const json& size) const {
-    if (size.contains("as_int")) return {to_integer(size["as_int"]), false};
-    const auto expression = size.at("as_expr").at("expr_str").get<std::string>();
-    const auto extent = parse_extent(expression, batch_);
-    if (!extent) {
-      refuse(fmt::format("value '{}' has the size {}, wanted a number or a multiple of the batch {}", name, expression,
-                         batch_));
-    }
-    return *extent;
+    if (const auto extent = extent_of(size)) return *extent;
+    refuse(fmt::format("value '{}' has the size {}, wanted a number or a multiple of the batch {}", name,
+                       expression_of(size), batch_));
   }
 
   void read_nodes() {
@@ -196,8 +228,9 @@ class GraphReader {
         node.arguments.push_back(read_argument(input, [this](const std::string& name) { return find(name); }));
       }
       if (!trusted_ || !operation_of(node.target).names.empty()) check_operation(graph_, node);
-      check_write(node);
+      node.unrecorded = unrecorded_;
       read_node_outputs(item.at("outputs"), node);
+      if (node.outputs.empty()) refuse("has no output");
       graph_.nodes.push_back(std::move(node));
     } catch (const std::invalid_argument& error) {
       const auto name = item.contains("name") && item["name"].is_string() ? item["name"].get<std::string>() : "?";
@@ -210,6 +243,7 @@ class GraphReader {
     const auto& inputs = item.at("inputs");
     const auto is_graph = [](const json& input) { return input.at("arg").contains("as_graph"); };
     const auto held = std::find_if(inputs.begin(), inputs.end(), is_graph);
+    if (held == inputs.end()) refuse("has no graph");
     const auto place = static_cast<size_t>(held - inputs.begin());
     const bool gradients = target != kSetsGradients;
     check_switches(inputs, place, gradients);
@@ -265,20 +299,14 @@ class GraphReader {
       } else {
         Node node{.target = "aten::detach", .metadata = "{}"};
         node.arguments.push_back({.name = "self", .kind = Argument::Kind::kValue, .values = {results[i]}});
-        node.outputs.push_back(
-            add({.name = names[i], .role = Role::kComputed, .dtype = result.dtype, .shape = result.shape}));
+        node.outputs.push_back(add({.name = names[i],
+                                    .role = Role::kComputed,
+                                    .dtype = result.dtype,
+                                    .shape = result.shape,
+                                    .in_order = result.in_order}));
         graph_.nodes.push_back(std::move(node));
       }
     }
-  }
-
-  // What is written without a record would be taken for recorded.
-  void check_write(const Node& node) const {
-    const bool in_place = node.target.substr(0, node.target.find('.')).ends_with('_');
-    const ValueId value = node.tensor("self");
-    if (unrecorded_ == kNoValue || !in_place || value == kNoValue || value >= unrecorded_) return;
-    if (at::isFloatingType(graph_.values[value].dtype))
-      refuse("writes in torch.no_grad to what was computed before it");
   }
 
   ValueId find(const std::string& name) const {
@@ -365,6 +393,7 @@ class GraphReader {
 
   const bool fixed_allowed_, trusted_;
   bool fixed_ = false;
+  const json& document_;
   const json& module_;
   const json* json_;  // the graph that is read
   Graph graph_;

@@ -208,7 +208,8 @@ class GraphWriter {
     Json constraints = Json::object();
     const bool fixed = !graph_.inputs.empty() && !graph_.values[graph_.inputs[0]].shape.empty() &&
                        !graph_.values[graph_.inputs[0]].shape[0].per_image;
-    if (!fixed) constraints["s0"] = {{"min_val", 1}, {"max_val", nullptr}};
+    const Json most = graph_.most_images > 0 ? Json(graph_.most_images) : Json(nullptr);
+    if (!fixed) constraints["s0"] = {{"min_val", std::max<int64_t>(1, graph_.fewest_images)}, {"max_val", most}};
     return {{"graph_module", module},
             {"opset_version", {{"aten", 10}}},
             {"range_constraints", constraints},

@@ -196,16 +196,16 @@ void ExchangeBuffer::cut(const sparsity::Cut& cut, const Weights& weights, const
   if (feedback_) set_feedback(feedback);
 }
 
-void ExchangeBuffer::save(State& state, const std::string& prefix) const {
+void ExchangeBuffer::save(State& state) const {
   const auto feedback = feedback_by_tensor();
-  store(state.rank, prefix + "feedback_sent/", feedback[0]);
-  store(state.rank, prefix + "feedback_returned/", feedback[1]);
+  store(state.rank, "feedback_sent/", feedback[0]);
+  store(state.rank, "feedback_returned/", feedback[1]);
 }
 
-void ExchangeBuffer::load(const State& state, const std::string& prefix) {
+void ExchangeBuffer::load(const State& state) {
   auto feedback = feedback_by_tensor();
-  restore(feedback[0], state.rank, prefix + "feedback_sent/");
-  restore(feedback[1], state.rank, prefix + "feedback_returned/");
+  restore(feedback[0], state.rank, "feedback_sent/");
+  restore(feedback[1], state.rank, "feedback_returned/");
   if (feedback_) set_feedback(feedback);
 }
 

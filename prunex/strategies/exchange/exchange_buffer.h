@@ -78,9 +78,9 @@ class ExchangeBuffer {
 
   /// Tensors like those of `weights`, which have been cut, and what is alive of them.
   void cut(const sparsity::Cut& cut, const Weights& weights, const sparsity::Supports& alive);
-  /// `prefix`: of the names in the state, where it has several buffers.
-  void save(State& state, const std::string& prefix = "") const;
-  void load(const State& state, const std::string& prefix = "");
+  /// What messages have left out.
+  void save(State& state) const;
+  void load(const State& state);
 
  private:
   int mine() const { return ranks_.mine(); }

@@ -59,7 +59,8 @@ struct TopKOptions {
   DgcOptions dgc_options;
 };
 
-/// Throws std::invalid_argument for a density outside (0, 1], or DGC without error feedback.
+/// Throws std::invalid_argument for a density outside (0, 1], DGC without error feedback, a negative `dgc_clip`, or a
+/// momentum outside [0, 1).
 void check(const TopKOptions& options);
 
 /// Sent are values (fp32) and places (int32); vectors (batch norm, biases) go whole. All ranks add up all ranks'
@@ -79,7 +80,7 @@ struct PowerSgdOptions {
   uint64_t seed = 0;           ///< of the first factors, the same on all ranks
 };
 
-/// Throws std::invalid_argument for a rank below 1.
+/// Throws std::invalid_argument for a rank below 1, a negative `powersgd_start`, or `least_shrinkage` below 0.
 void check(const PowerSgdOptions& options);
 
 /// PowerSGD (arXiv 1905.13727): one power iteration per step and tensor, from the last step's factor (warm start), with

@@ -29,7 +29,12 @@ bool shrinks(int64_t rows, int64_t columns, int64_t rank, double factor) {
   return factor * static_cast<double>(rank * (rows + columns)) < static_cast<double>(rows * columns);
 }
 
-/// Gram-Schmidt, column by column, in double: the same bits on every machine. `columns`: rank x length, on the CPU.
+/// Of a column that those before it span, all that is left is rounding: noise in their span, which made a unit column
+/// would be sent twice.
+constexpr double kSpanned = 1e-10;
+
+/// Gram-Schmidt, column by column, in double: the same bits on every machine. Columns that those before them span
+/// become 0. `columns`: rank x length, on the CPU.
 void orthogonalise(const at::Tensor& columns) {
   const int64_t rank = columns.size(0), length = columns.size(1);
   auto* data = columns.mutable_data_ptr<double>();
@@ -39,16 +44,18 @@ void orthogonalise(const at::Tensor& columns) {
     return sum;
   };
   for (int64_t j = 0; j < rank; ++j) {
+    const double whole = std::sqrt(dot(j, j));
     for (int64_t before = 0; before < j; ++before) {
       const double share = dot(before, j);
       for (int64_t i = 0; i < length; ++i) data[j * length + i] -= share * data[before * length + i];
     }
-    const double norm = std::sqrt(dot(j, j)) + 1e-30;
-    for (int64_t i = 0; i < length; ++i) data[j * length + i] /= norm;
+    const double rest = std::sqrt(dot(j, j));
+    const double factor = rest > kSpanned * whole ? 1 / rest : 0;
+    for (int64_t i = 0; i < length; ++i) data[j * length + i] *= factor;
   }
 }
 
-/// The columns of every p <- an orthonormal basis of them. A device hands all of them to the host at once.
+/// The columns of every p <- an orthonormal basis of them, and 0. A device hands all of them to the host at once.
 void orthogonalise(std::vector<Factored>& tensors) {
   if (tensors.empty()) return;
   std::vector<at::Tensor> flat;
@@ -155,7 +162,7 @@ class PowerSgd final : public GradientStrategy {
     }
   }
 
-  /// Columns of q that are 0 stay so in all steps that follow: of a gradient that is 0, or of too low a rank.
+  /// Columns of q that are 0 would stay so in all steps that follow: of a gradient that is 0, or of too low a rank.
   static void begin_anew(Factored& tensor) {
     const at::Tensor gone = tensor.q.eq(0).all(0, /*keepdim=*/true);
     tensor.q.copy_(at::where(gone, tensor.first, tensor.q));
@@ -176,6 +183,9 @@ void check(const PowerSgdOptions& options) {
   }
   if (options.start_after < 0) {
     throw std::invalid_argument(fmt::format("`powersgd_start`: got {}, wanted 0 or more", options.start_after));
+  }
+  if (!(options.least_shrinkage >= 0)) {
+    throw std::invalid_argument(fmt::format("`least_shrinkage`: got {}, wanted 0 or more", options.least_shrinkage));
   }
 }
 

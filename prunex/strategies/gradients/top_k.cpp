@@ -178,6 +178,10 @@ void check(const TopKOptions& options) {
   if (!(options.dgc_options.clip >= 0)) {
     throw std::invalid_argument(fmt::format("`dgc_clip`: got {}, wanted 0 or more", options.dgc_options.clip));
   }
+  const double momentum = options.dgc_options.momentum;
+  if (!(momentum >= 0 && momentum < 1)) {
+    throw std::invalid_argument(fmt::format("`momentum`: got {}, wanted one in [0, 1)", momentum));
+  }
 }
 
 double density_at(const TopKOptions& options, int64_t step) {

@@ -63,6 +63,10 @@ void Duals::add_v(const TensorDict& work, double share) const {
   for (const auto& v : v_) rows[v.key()].add_(v.value(), 1 / share);
 }
 
+void Duals::forget_v() {
+  for (auto& v : v_) v.value().zero_();
+}
+
 void Duals::update(const TensorDict& theta, const TensorDict& mean, double share) {
   const TensorDict z_node_rows = shards_.rows(z_node_, mine()), mean_rows = shards_.rows(mean, mine());
   for (auto& v : v_) admm::update_v(v.value(), z_node_rows[v.key()], mean_rows[v.key()], share);

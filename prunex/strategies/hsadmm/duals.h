@@ -37,6 +37,9 @@ class Duals {
   /// Rows of work += v, which a mean that weighs this node with `share` then counts in full.
   void add_v(const TensorDict& work, double share) const;
 
+  /// v <- 0, on all nodes.
+  void forget_v();
+
   /// Eq. 12 and 13, with `mean` as the z that nodes agree on, and a step of v in proportion to the share.
   void update(const TensorDict& theta, const TensorDict& mean, double share);
   /// A tensor of z has changed: its rows before and now.

@@ -45,6 +45,8 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
     return {};
   }
   Exchange exchange{.index = k_};
+  // The others' v do not add up to zero without those of nodes that are lost: z would jump by what is missing.
+  if (duals_ && lost_nodes_) duals_->forget_v();
   if (averages) {
     work_.mean_over_ranks(replica.weights, z_.params, clock_);
   } else {
@@ -53,8 +55,8 @@ Exchange Hsadmm::after_update(Replica& replica, int64_t step) {
   if (duals_) duals_->update(detached(replica.weights.params), work_.tensors(), ranks_.share());
   update_z();
   if (duals_) duals_->finish(ranks_, exchange);
-  // Rounding leaves the sum of v not quite zero, and nodes that are lost take their part of it with them.
-  if (duals_ && (options_.exchange.payload != Payload::kFp32 || lost_nodes_)) duals_->mask(support_, false);
+  // Rounding leaves the sum of v not quite zero.
+  if (duals_ && rounds()) duals_->mask(support_, false);
   lost_nodes_ = false;
   set_terms();
   restart(replica);
@@ -187,6 +189,8 @@ void Hsadmm::freeze(Replica& replica) {
   } else {
     masks_.freeze();
   }
+  // What messages have left out is in v, which may end here.
+  if (duals_ && rounds() && options_.after_freeze != AfterFreeze::kAdmm) duals_->add_v(work_.tensors(), ranks_.share());
   keep_masks();
   for (auto& state : replica.optimizer) sparsity::apply_supports(state.value(), support_);
   if (options_.masks.mask_theta) sparsity::apply_supports(replica.weights.params, support_);

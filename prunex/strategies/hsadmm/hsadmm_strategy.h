@@ -56,6 +56,7 @@ class Hsadmm final : public Strategy {
   void set_node_plan();
   sparsity::Supports node_support() const;
   bool takes_outer_step() const;
+  bool rounds() const { return options_.exchange.payload != Payload::kFp32; }
   void set_terms();
   at::Tensor rows_in_consensus(const std::string& name, const at::Tensor& tensor) const;
   int mine() const { return ranks_.mine(); }

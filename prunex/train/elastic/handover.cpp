@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -48,6 +50,14 @@ at::Tensor of_newcomer(const std::string& name, const at::Tensor& like, const Ch
   }
   if (name.starts_with(State::kCNode)) common = checkpoint.node.find(State::kC + behind(State::kCNode));
   return common != nullptr ? common->clone() : at::zeros_like(like);
+}
+
+int64_t count_in(const std::string& text, const std::string& name) {
+  int64_t count = -1;
+  const char* end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, count);
+  if (error == std::errc() && read == end && count >= 0) return count;
+  throw std::runtime_error(fmt::format("{} has exchange '{}', wanted a count", name, text));
 }
 
 }  // namespace
@@ -98,7 +108,7 @@ Handover take_over(std::string bytes, const std::string& config, const comm::Com
   handover.run_directory = text("directory");
   check_same_options(text("config"), config, handover.run_directory);
   Checkpoint& checkpoint = handover.checkpoint;
-  checkpoint.exchange = std::stoll(text("exchange"));
+  checkpoint.exchange = count_in(text("exchange"), name);
   checkpoint.structure = text("structure");
   checkpoint.progress = text("progress");
   const auto each = [&](const std::string& prefix, const auto& take) {

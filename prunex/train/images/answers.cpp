@@ -17,6 +17,7 @@
 #include "prunex/text/json.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
+#include "prunex/train/loss.h"
 
 namespace prunex::train {
 namespace {
@@ -91,10 +92,11 @@ Answers sums_over(const program::Program& program, const Weights& weights, const
   at::NoGradGuard no_grad;
   const auto device = device_of(weights);
   Answers sums;
-  for (int64_t first = images.begin; first < images.end; first += kAnswerBatch) {
-    const auto batch = data::evaluation_batch(dataset, first, std::min(first + kAnswerBatch, images.end));
+  const int64_t size = program.graph().batch_of(kAnswerBatch);
+  for (int64_t first = images.begin; first < images.end; first += size) {
+    const auto batch = data::evaluation_batch(dataset, first, std::min(first + size, images.end));
     const at::Tensor logits =
-        program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu();
+        in_fp32(program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu());
     sums.outputs = std::max(dataset.classes, logits.size(1));
     const at::Tensor answered = logits.argmax(1);
     const auto answer = answered.accessor<int64_t, 1>(), label = batch.labels.accessor<int64_t, 1>();

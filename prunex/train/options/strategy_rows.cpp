@@ -70,7 +70,7 @@ std::string needs_data(const std::string& importance) {
   return "";
 }
 
-/// `fits`: nothing, where both do not.
+/// Of two reasons why an option has no effect: both, or none where one of them is none.
 std::string either(const std::string& one, const std::string& other) {
   return one.empty() || other.empty() ? "" : one + ", and " + other;
 }
@@ -178,8 +178,8 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add("keep-schedule",
            text::choice(o.keep_ramp, {{"cubic", sparsity::KeepRamp::kCubic}, {"hard", sparsity::KeepRamp::kHard}}),
            "gradual, or the final share at once", {with.gradual()});
-  list.add("prune-start", number(o.prune_start, exchanges),
-           "first exchange that prunes; 2 means the second after `local_after`",
+  list.add("prune-start", count_or(o.prune_start, {{"auto", kAutomatic}}, exchanges),
+           "first exchange that prunes; auto: the second after `local_after`",
            {with.gradual(), {"`keep_schedule` cubic", [&o] {
                                const bool hard = o.keep_ramp == sparsity::KeepRamp::kHard;
                                return hard ? "with `keep_schedule` hard the first exchange prunes" : "";

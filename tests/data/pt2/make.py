@@ -91,6 +91,32 @@ class WriteWithoutGradients(nn.Module):
         return y * x
 
 
+class ViewWithoutGradients(nn.Module):
+    """The same, through a view."""
+
+    def forward(self, x):
+        y = x * 2
+        with torch.no_grad():
+            y.view(-1).mul_(3)
+        return y * x
+
+
+class WrittenCopy(nn.Module):
+    """Rows of what lies in another order are a copy of it."""
+
+    def forward(self, x):
+        y = x.permute(0, 2, 3, 1) * 2 - 1
+        rows = y.reshape(x.shape[0], -1)
+        return torch.relu_(rows), y
+
+
+class ThreeImages(nn.Module):
+    """For three to nine."""
+
+    def forward(self, x):
+        return x * 2 if x.shape[0] >= 3 else x
+
+
 def save(name, model, x, dynamic_shapes=None, decompose=False):
     program = torch.export.export(model, (x,), dynamic_shapes=dynamic_shapes)
     if decompose:
@@ -116,3 +142,6 @@ save("number_output.pt2", Number(), rows, BATCH)
 save("complex.pt2", Pair(), rows, BATCH)
 save("autocast.pt2", Autocast(), images, BATCH)
 save("write_without_gradients.pt2", WriteWithoutGradients(), rows, BATCH)
+save("view_without_gradients.pt2", ViewWithoutGradients(), rows, BATCH)
+save("written_copy.pt2", WrittenCopy(), images, BATCH)
+save("three_images.pt2", ThreeImages(), rows, ({0: torch.export.Dim("batch", min=3, max=9)},))
