@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import warnings
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from prunex import _checked_cut, _modules
 from prunex._library import library
@@ -39,6 +43,48 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
         except ValueError as error:
             raise ValueError(f"{error}; {_said_of(module, whole)}") from error
     raise AssertionError
+
+
+@contextlib.contextmanager
+def watching_optimizers(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
+    """Around a cut: without an `optimizer` to cut along, the first step of one that goes on to move what the module no
+    longer has is warned of."""
+    before = list(module.parameters()) if optimizer is None else []
+    yield
+    now = {id(p) for p in module.parameters()}
+    if gone := [p for p in before if id(p) not in now]:
+        _warn_of_steps(gone)
+
+
+_replaced: dict[int, "weakref.ref[nn.Parameter]"] = {}
+"""Parameters that cuts without an optimizer have replaced, by their ids, as long as somebody has them."""
+
+
+def _warn_of_steps(gone: list[nn.Parameter]) -> None:
+    _look_at_steps()
+    for p in gone:
+        _replaced[id(p)] = weakref.ref(p, functools.partial(_forget, id(p)))
+
+
+def _forget(key: int, _: object) -> None:
+    _replaced.pop(key, None)
+
+
+@functools.cache
+def _look_at_steps() -> None:
+    register_optimizer_step_pre_hook(_look)
+
+
+def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    if not _replaced:
+        return
+    moved = [p for group in optimizer.param_groups for p in group["params"]]
+    lost = [id(p) for p in moved if id(p) in _replaced and _replaced[id(p)]() is p]
+    if lost:
+        warnings.warn(f"{type(optimizer).__name__}: moves {len(lost)} parameters that prune() has replaced, which no "
+                      "module has any longer: wanted prune(…, optimizer=optimizer), or a new optimizer", stacklevel=4)
+    for key in lost:
+        _replaced.pop(key, None)
 
 
 def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,

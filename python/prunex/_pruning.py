@@ -183,7 +183,8 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     if module is None:
         pruned = _report(_program_of(result := plan([])), result, [])
     else:
-        pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizer))
+        with _in_place.watching_optimizers(module, optimizer):
+            pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizer))
     if pruned.cut.empty():
         warnings.warn(f"prune: nothing was cut{_said_of((g['group'], g['kind'], g['reason']) for g in pruned.groups)}",
                       stacklevel=2)
@@ -218,7 +219,8 @@ def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.opt
     if module is None:
         return _report(_program_of(result), result, [])
     try:
-        _in_place.cut_as(module, result, example, optimizer)
+        with _in_place.watching_optimizers(module, optimizer):
+            _in_place.cut_as(module, result, example, optimizer)
     except _checked_cut.Differs as error:
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error})") from error
     return _report(module, result, [])

@@ -1,5 +1,6 @@
 """Modules that are cut in place: what goes along, and what their code does not follow."""
 
+import gc
 import warnings
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 import prunex
+from prunex import _in_place
 from training import OPTIMIZERS, Shuffled, batch, small_network, train_step
 
 X = batch(0, 0)[0]
@@ -27,6 +29,31 @@ def test_parameters_keep_what_hangs_on_them():
     seen.clear()
     net(X).square().sum().backward()
     assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
+
+
+def test_an_optimizer_that_is_left_behind_is_warned_of_once():
+    net, other = small_network(), small_network()
+    optimizer, unconcerned = (OPTIMIZERS["sgd"](n.parameters()) for n in (net, other))
+    prunex.prune(net, X, ratio=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_step(other, unconcerned, 0, 1)
+    with pytest.warns(UserWarning, match=r"SGD: moves \d+ parameters that prune\(\) has replaced"):
+        train_step(net, optimizer, 0, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_step(net, optimizer, 0, 2)
+
+
+def test_what_nobody_has_any_longer_is_forgotten():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    prunex.prune(net, X, ratio=0.5)
+    assert _in_place._replaced
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    gc.collect()
+    assert not _in_place._replaced
+    train_step(net, optimizer, 0, 1)
 
 
 def test_the_optimizer_follows():

@@ -70,6 +70,7 @@ TEST_F(LoadWeights, CopiesEveryTensorByName) {
 
 // Files of tied weights have one name of theirs, which need not be the graph's, or all.
 TEST_F(LoadWeights, KnowsTiedWeightsByEachOfTheirNames) {
+  at::NoGradGuard no_grad;
   const std::map<std::string, std::string> tied{{"head.weight", "fc.weight"}};
   const at::Tensor before = model_.weights.params["fc.weight"].clone();
   for (const bool both : {false, true}) {
