@@ -85,7 +85,10 @@ std::string setting_line(const std::string& name, const std::string& value) {
 std::string toml_of(const std::string& value) {
   if (value == "true" || value == "false") return value;
   if (const auto whole = usual_number<int64_t>(value)) return toml_text(toml::value<int64_t>(*whole));
-  if (const auto number = usual_number<double>(value)) return toml_text(toml::value<double>(*number));
+  if (const auto number = usual_number<double>(value)) {
+    const bool is_float = value.find_first_of(".e") != std::string::npos;
+    return is_float ? value : toml_text(toml::value<double>(*number));
+  }
   return toml_text(toml::value<std::string>(value));
 }
 

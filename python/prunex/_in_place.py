@@ -58,21 +58,19 @@ def watching_optimizers(module: nn.Module, optimizer: torch.optim.Optimizer | No
 
 _replaced: dict[int, "weakref.ref[nn.Parameter]"] = {}
 """Parameters that cuts without an optimizer have replaced, by their ids, as long as somebody has them."""
+_looks: list[object] = []
+"""What looks at the steps of all optimizers, from the first such cut on."""
 
 
 def _warn_of_steps(gone: list[nn.Parameter]) -> None:
-    _look_at_steps()
+    if not _looks:
+        _looks.append(register_optimizer_step_pre_hook(_look))
     for p in gone:
         _replaced[id(p)] = weakref.ref(p, functools.partial(_forget, id(p)))
 
 
 def _forget(key: int, _: object) -> None:
     _replaced.pop(key, None)
-
-
-@functools.cache
-def _look_at_steps() -> None:
-    register_optimizer_step_pre_hook(_look)
 
 
 def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:

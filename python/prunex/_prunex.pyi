@@ -213,6 +213,8 @@ class Exchange:
     def seconds(self) -> dict[str, float]:
         """Seconds of its phases, waiting included, by name."""
 
+    def __repr__(self) -> str: ...
+
 class Strategy:
     def __init__(self, name: str, params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], settings: list[tuple[str, str]], local_steps: int, total_steps: int, momentum: float, learning_rates: list[float], ranks: Ranks, program: bytes | None) -> None: ...
 

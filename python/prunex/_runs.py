@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,11 @@ def _command() -> list[str]:
     """The program: the package's own; in a build folder, which has none, what PRUNEX_COMMAND names."""
     if (Path(__file__).parent / "bin/prunex").exists():
         return [sys.executable, "-c", _STARTER]
-    return [os.environ.get("PRUNEX_COMMAND", "prunex")]
+    command = os.environ.get("PRUNEX_COMMAND", "prunex")
+    if shutil.which(command) is None:
+        raise FileNotFoundError(f"got no program {command}, wanted the command prunex on the PATH, or its name in "
+                                "PRUNEX_COMMAND")
+    return [command]
 
 
 def _words(options: Mapping[str, object]) -> Iterator[str]:

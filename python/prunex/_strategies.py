@@ -30,7 +30,7 @@ _in_context: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.Wea
 
 def _in_words_of_loops(message: str) -> str:
     """The command has another name for the interval."""
-    return message.replace("`local_steps`", "`sync_every`")
+    return message.replace("`local_steps`", "`sync_every`").replace("more `epochs`", "a larger `total_steps`")
 
 
 def _made(name: str, model: nn.Module, *arguments: Any) -> library.Strategy:

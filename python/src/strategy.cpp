@@ -282,7 +282,11 @@ void bind_strategies(nb::module_& module) {
       .def_ro("rho2", &strategies::Exchange::rho2, "Pull of the nodes towards each other, mean over tensors.")
       .def_ro("overlapped", &strategies::Exchange::overlapped, "Local steps that ran beside it.")
       .def_prop_ro("seconds", &phases_of, nb::sig("def seconds(self) -> dict[str, float]"),
-                   "Seconds of its phases, waiting included, by name.");
+                   "Seconds of its phases, waiting included, by name.")
+      .def("__repr__", [](const strategies::Exchange& exchange) {
+        return fmt::format("<prunex.Exchange {}: keeps {:.3g} of the units{}>", exchange.index, exchange.keep,
+                           exchange.frozen ? ", masks are final" : "");
+      });
 
   nb::class_<LoopStrategy>(module, "Strategy")
       .def(

@@ -72,6 +72,11 @@ TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
       scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output", "o.safetensors"});
   ASSERT_EQ(predict.status, 0) << predict.errors;
   EXPECT_THAT(text_of("o.safetensors"), HasSubstr("set/val/bee/3.jpg"));
+  EXPECT_THAT(text_of("o.safetensors"), HasSubstr(R"("classes":"[\"ant\",\"bee\"]")"));
+  EXPECT_THAT(predict.output, testing::ContainsRegex("(^|\n)set/val/bee/3.jpg  (ant|bee)  [0-9.]+ %\n"));
+  const Result unnamed = cli::run(scratch_.path(), {"eval", "--model", "one/model.pt2"});
+  EXPECT_EQ(unnamed.status, 2);
+  EXPECT_THAT(unnamed.errors, HasSubstr("--dataset: got none, wanted that of the model's classes, ant to bee"));
   const Result said =
       cli::run(scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "set/val", "--output",
                                  "said.safetensors", "--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"});
@@ -82,6 +87,25 @@ TEST_F(ImageFolders, TrainAProductThatKnowsThem) {
   const Result shot = cli::run(
       scratch_.path(), {"predict", "--model", "one/model.pt2", "--input", "SHOT.JPG", "--output", "s.safetensors"});
   EXPECT_EQ(shot.status, 0) << shot.errors;
+}
+
+// What is in a folder counts, not where it is.
+TEST_F(ImageFolders, MayHaveMovedWhenARunGoesOn) {
+  ASSERT_EQ(train("moving", {"--checkpoint-every", "1"}).status, 0);
+  const auto whole = losses("moving");
+  std::filesystem::rename(scratch_ / "set", scratch_ / "elsewhere");
+  const auto go_on = [&](const std::string& set) {
+    return cli::run(scratch_.path(), {"train", "--resume", "moving", "--resume-exchange", "1", "--dataset", set});
+  };
+  const Result nowhere = cli::run(scratch_.path(), {"train", "--resume", "moving", "--resume-exchange", "1"});
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_THAT(nowhere.errors, HasSubstr("--dataset: got 'set', wanted one of"));
+  EXPECT_THAT(nowhere.errors, HasSubstr("nor is there a folder of this name"));
+  const Result moved = go_on("elsewhere");
+  EXPECT_EQ(moved.status, 0) << moved.errors;
+  EXPECT_EQ(losses("moving"), whole);
+  std::filesystem::remove(scratch_ / "elsewhere/train/bee/3.jpg");
+  EXPECT_THAT(go_on("elsewhere").errors, HasSubstr("the images are not those with which the run began"));
 }
 
 /// prunex predict on the test images.

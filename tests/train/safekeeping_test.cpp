@@ -136,6 +136,18 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
   EXPECT_TRUE(fs::exists(scratch / "run/checkpoint/6"));  // which were asked for
 }
 
+// Shorter than the time between checkpoints.
+TEST(Safekeeping, SoIsThatOfAShortRun) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "run");
+  fs::create_directories(scratch / "run/model.safetensors/in the way");
+  EXPECT_THAT([&] { run_to_end(options); }, ThrowsMessage<std::runtime_error>(EndsWith(" goes on after exchange 6")));
+  fs::remove_all(scratch / "run/model.safetensors");
+  run_to_end(resumed(options));
+  EXPECT_TRUE(fs::exists(scratch / "run/summary.json"));
+  EXPECT_FALSE(fs::exists(scratch / "run/checkpoint"));
+}
+
 /// It does at once: the tolerance is that large.
 TEST(Safekeeping, ARunThatHasConvergedTrainsNoFurther) {
   const tests::Scratch scratch;

@@ -32,7 +32,19 @@ struct EvalCommand {
   std::string device = "cpu";
   std::string json, answers;
   bool quiet = false;
+  bool names_images = false;  // by `dataset` or `test`
 };
+
+/// A network of other classes is not meant to be scored on the images that nobody named.
+void expect_images_named(const EvalCommand& command, const std::optional<train::Carried>& carried,
+                         const data::Dataset& images) {
+  if (command.names_images || !carried || carried->description.classes.empty()) return;
+  const auto& classes = carried->description.classes;
+  if (classes == images.class_names) return;
+  throw std::invalid_argument(
+      fmt::format("`dataset`: got none, wanted that of the model's classes, {} to {}, or a `test` set", classes.front(),
+                  classes.back()));
+}
 
 /// `test` by itself: nothing but the model says how its images are normalised.
 data::Dataset test_file(const data::DataOptions& options, const std::optional<train::Carried>& carried,
@@ -67,6 +79,7 @@ data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
     }
   } else {
     images = train::load_images(command.data, carried);
+    expect_images_named(command, carried, images.sets.test);
   }
   train::check_fits(graph, images.sets.test, "`model` " + command.model);
   for (const auto& remark : images.remarks) {
@@ -130,6 +143,7 @@ text::OptionList describe(EvalCommand& command) {
 void add_eval(CLI::App& app, int& status) {
   auto command = std::make_shared<EvalCommand>();
   const auto complete = [command](text::OptionList& options) {
+    command->names_images = options.find("dataset")->given || !command->data.test.empty();
     if (!options.find("dataset")->given && !command->data.test.empty()) command->data.dataset.clear();
   };
   add_command(app,

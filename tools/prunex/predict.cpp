@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -150,6 +151,21 @@ void warn_of_other_names(const PredictCommand& command, const std::vector<std::s
                   command.output, std::count_if(first, names.end(), is_other), names.size(), json_of(*first)));
 }
 
+constexpr size_t kMostText = 4096;
+
+/// A line per image: its name, the class of the largest logit, or its number, and the share that softmax gives it.
+void print_answers(const std::vector<std::string>& names, const at::Tensor& logits,
+                   const std::vector<std::string>& classes) {
+  const auto [share, answer] = at::softmax(logits.to(at::kDouble), 1).max(1);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    const auto number = static_cast<size_t>(answer[row].item<int64_t>());
+    fmt::print("{}  {}  {:.1f} %\n", text::one_line(names[i], kMostText),
+               number < classes.size() ? text::one_line(classes[number]) : std::to_string(number),
+               100 * share[row].item<double>());
+  }
+}
+
 /// The tensor `input` of the file, checked against what the program takes: floats as they are, bytes as pixels.
 at::Tensor read_input(const PredictCommand& command, const program::Graph& graph) {
   const auto file = io::read_safetensors(command.input);
@@ -183,16 +199,20 @@ int run_predict(const PredictCommand& command) {
   refuse_same_file("output", command.output, "model", command.model.model);
   const auto device = chosen_device(command.device);
   auto model = load_model(command.model);
-  if (!command.weights.empty()) train::load_weights(model.weights, command.weights);
+  if (!command.weights.empty()) train::load_weights(model.weights, command.weights, model.program.graph().aliases);
   if (const size_t count = model.program.graph().inputs.size(); count != 1) {
     throw std::invalid_argument(fmt::format("{}: takes {} inputs, wanted one", command.model.model, count));
   }
   model = train::on_device(std::move(model), device);
   if (names_images(command.input)) {
     std::vector<std::string> names;
-    const TensorDict result = named(predict_images(command, model, names));
+    const auto outputs = predict_images(command, model, names);
     warn_of_other_names(command, names);
-    io::write_safetensors(command.output, result, {{"files", json_of(names)}});
+    const auto classes = normalization_of(command).description.classes;
+    std::map<std::string, std::string> metadata{{"files", json_of(names)}};
+    if (!classes.empty()) metadata["classes"] = json_of(classes);
+    io::write_safetensors(command.output, named(outputs), metadata);
+    if (outputs[0].dim() == 2) print_answers(names, outputs[0], classes);
     return 0;
   }
   io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));
@@ -205,10 +225,11 @@ text::OptionList describe(PredictCommand& command) {
   list.add("weights", text::text_value(command.weights), "FILE.safetensors instead of the model's own weights");
   list.add("input", text::text_value(command.input),
            "FILE.safetensors with 'input': uint8 pixels, or floats that are normalised; or an image file, or a folder "
-           "of them: 'files' in the metadata of `output` names them in order")
+           "of them, whose answers are also printed: in the metadata of `output` 'files' names them in order")
       .must();
   list.add("output", text::text_value(command.output),
-           "FILE.safetensors to write, with 'output', and 'output_1', 'output_2' of further outputs")
+           "FILE.safetensors to write, with 'output', and 'output_1', 'output_2' of further outputs; 'classes' in its "
+           "metadata names those that the model knows")
       .must();
   list.add("mean", text::numbers(command.mean, "NUMBERS", {}),
            "of the pixels' channels, scaled to 0-1, instead of what the model says");

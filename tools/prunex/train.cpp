@@ -81,6 +81,12 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
 }
 
 /// On rank 0; ranks that meet on loopback are this machine's.
+/// A single node sends nothing to others.
+void warn_of_idle_payload(const TrainOptions& options) {
+  if (options.nodes > 1 || options.elastic || options.exchange.payload == strategies::Payload::kFp32) return;
+  say("prunex: warning: --payload is for what crosses nodes, and there is one\n");
+}
+
 void warn_if_open(const comm::Hierarchy& ranks) {
   if (ranks.layout.rank != 0 || ranks.address.empty() || comm::is_loopback(ranks.address)) return;
   if (!ranks.privacy.secret.empty()) return;
@@ -262,6 +268,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   const comm::Layout shape = shape_to_start(options);
   if (!environment) launch::expect_room_for(shape);
   comm::ConnectOptions connection = connect_options(options.ranks);
+  if (!environment && !options.quiet) warn_of_idle_payload(options);
   if (!environment) warn_if_oversubscribed(options, shape.world_size());
   if (command.check) {
     expect_device(connection);

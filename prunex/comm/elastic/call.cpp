@@ -159,7 +159,7 @@ std::string fetch_from(const Endpoint& door, const LinkKey& key, size_t most_byt
   } catch (const ConnectionRefused&) {
     throw;
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("[comm] the door at {}:{}: {}", door.host, door.port, error.what()));
+    throw std::runtime_error(fmt::format("[comm] the door at {}: {}", name_of(door), error.what()));
   }
 }
 

@@ -80,11 +80,6 @@ std::optional<Endpoint> endpoint_in(const std::string& text) {
   return endpoint;
 }
 
-std::string name_of(const Endpoint& endpoint) {
-  const bool in_brackets = endpoint.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", in_brackets ? "[" : "", endpoint.host, in_brackets ? "]" : "", endpoint.port);
-}
-
 Invitation ask_for_invitation(const Endpoint& entrance, const Privacy& privacy, milliseconds patience) {
   const std::string place = name_of(entrance);
   const auto found = resolve_host(entrance.host, std::chrono::steady_clock::now() + patience);

@@ -56,7 +56,6 @@ LinkKey entrance_key(const Privacy& privacy);
 /// As people write it: HOST:PORT, or [HOST]:PORT if there are colons in the host, which may be a name. Nothing for what
 /// is none.
 std::optional<Endpoint> endpoint_in(const std::string& text);
-std::string name_of(const Endpoint& endpoint);
 
 /// Asks at an entrance, of which the host may be a name. Throws NobodyThere, std::runtime_error that says why there is
 /// no answer, within a few times `patience`.

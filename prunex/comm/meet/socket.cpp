@@ -166,8 +166,13 @@ void Socket::close() {
   fd_ = -1;
 }
 
+std::string name_of(const std::string& host, uint16_t port) {
+  const bool in_brackets = host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", in_brackets ? "[" : "", host, in_brackets ? "]" : "", port);
+}
+
 Socket listen_on(const Endpoint& endpoint, int backlog) {
-  const auto name = fmt::format("listen on {}:{}", endpoint.host, endpoint.port);
+  const auto name = fmt::format("listen on {}", name_of(endpoint));
   const auto address = resolve(endpoint);
   Socket socket = make_socket(address);
   const int on = 1;  // what is still closing there does not keep the port; a free one is to be nobody's
@@ -216,7 +221,7 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
     error = ETIMEDOUT;
     if (wait_for(socket.fd(), POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
-  if (error != 0) fail_socket(fmt::format("connect to {}:{}", endpoint.host, endpoint.port), error);
+  if (error != 0) fail_socket(fmt::format("connect to {}", name_of(endpoint)), error);
   return socket;
 }
 

@@ -49,6 +49,12 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 
+/// "host:port"; an IPv6 address stands in brackets.
+std::string name_of(const std::string& host, uint16_t port);
+inline std::string name_of(const Endpoint& endpoint) {
+  return name_of(endpoint.host, endpoint.port);
+}
+
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// Milliseconds until then, for poll(); at least 0.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/meet/store.h"
 
 namespace prunex::comm {
@@ -19,10 +20,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kOneTry{5'000}, kBetweenTries{100};
 constexpr milliseconds kLeastGrace{1'000}, kMostGrace{30'000};  // for an answer, beyond the time that was asked for
-
-std::string name_of(const StorePlace& place) {
-  return fmt::format("{}:{}", place.host, place.port);
-}
 
 // Why no connection is there yet; empty and a socket if one is.
 std::string call_at(const StorePlace& place, Deadline deadline, Socket& socket) {
@@ -110,7 +107,7 @@ void try_until(const StorePlace& place, Join& join, const Accept& accept) {
       problem = fmt::format("{}, then {}", refusal, problem);
     }
     if (problem.empty()) return join.waits_for("");
-    const auto line = fmt::format("no store at {}: {}", name_of(place), problem);
+    const auto line = fmt::format("no store at {}: {}", name_of(place.host, place.port), problem);
     join.waits_for(line);
     if (Clock::now() + kBetweenTries >= join.deadline()) {
       throw std::runtime_error(
@@ -163,7 +160,7 @@ std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join) {
       return error.what();
     }
   });
-  return std::make_unique<ServerStore>(std::move(link), name_of(place), join.deadline());
+  return std::make_unique<ServerStore>(std::move(link), name_of(place.host, place.port), join.deadline());
 }
 
 }  // namespace prunex::comm

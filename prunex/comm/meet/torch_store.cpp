@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "prunex/comm/meet/rendezvous.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/meet/store.h"
 
 namespace prunex::comm {
@@ -57,8 +58,8 @@ class TorchStore final : public Store {
       return std::nullopt;
     }
     if (value.size() <= kMostValueBytes) return std::string(value.begin(), value.end());
-    throw std::runtime_error(fmt::format("[comm] the store at {}:{}: {} has {} bytes, wanted at most {}",
-                                         store_->getHost(), store_->getPort(), key, value.size(), kMostValueBytes));
+    throw std::runtime_error(fmt::format("[comm] the store at {}: {} has {} bytes, wanted at most {}", place(), key,
+                                         value.size(), kMostValueBytes));
   }
 
  private:
@@ -70,10 +71,11 @@ class TorchStore final : public Store {
     } catch (const c10::DistStoreError&) {
       throw;
     } catch (const c10::Error&) {
-      throw std::runtime_error(
-          fmt::format("[comm] lost the store at {}:{}: its host has ended", store_->getHost(), store_->getPort()));
+      throw std::runtime_error(fmt::format("[comm] lost the store at {}: its host has ended", place()));
     }
   }
+
+  std::string place() const { return name_of(store_->getHost(), store_->getPort()); }
 
   StorePointer store_;
   std::string prefix_;
@@ -98,7 +100,7 @@ StorePointer open_store(const StorePlace& place, std::chrono::milliseconds timeo
 // first, and a thread, left behind in the end, waits for c10d.
 std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join) {
   wait_for_store(place, join);
-  join.waits_for(fmt::format("the store at {}:{} does not answer", place.host, place.port));
+  join.waits_for(fmt::format("the store at {} does not answer", name_of(place.host, place.port)));
   std::promise<StorePointer> promise;
   auto found = promise.get_future();
   std::thread([place, left = join.left(), promise = std::move(promise)]() mutable {
@@ -110,8 +112,8 @@ std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::str
     return std::make_unique<TorchStore>(std::move(store), prefix);
   }
   throw std::runtime_error(fmt::format(
-      "[comm] no store of torchrun at {}:{} within {} (`join_timeout`): another program answers there, or nobody does",
-      place.host, place.port, join.limit()));
+      "[comm] no store of torchrun at {} within {} (`join_timeout`): another program answers there, or nobody does",
+      name_of(place.host, place.port), join.limit()));
 }
 
 }  // namespace prunex::comm

@@ -66,7 +66,11 @@ text::OptionValue dataset_value(std::string& field, ImageUse use) {
       return;
     }
     expect_there(word);
-    read(word);
+    try {
+      read(word);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("{}; nor is there a folder of this name", error.what()));
+    }
   };
   value.check = [&field, is_open, check = value.check] {
     if (is_open(field)) return;

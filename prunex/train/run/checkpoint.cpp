@@ -3,20 +3,24 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "prunex/data/load.h"
 #include "prunex/io/files.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/text/option.h"
+#include "prunex/text/settings.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/elastic/handover.h"
 #include "prunex/train/options.h"
@@ -74,6 +78,20 @@ bool has_all_kinds(const std::string& folder) {
   return kinds == std::set<std::string>{"node", "rank", "z"};
 }
 
+/// `saved`, but where its folders or shards of images are now: what these hold is compared by itself.
+std::string with_moved_images(const std::string& saved, const std::string& config) {
+  std::map<std::string, std::string> now;
+  for (const auto& setting : text::read_settings(config, "configuration")) now[setting.name] = setting.value;
+  const auto names = data::set_names();
+  std::string lines;
+  for (const auto& [name, value, kind, line] : text::read_settings(saved, "configuration")) {
+    const bool named = std::find(names.begin(), names.end(), value) != names.end() || value.ends_with(".safetensors");
+    const bool moved = (name == "dataset" || name == "test") && !named && data::is_streamed(now[name]);
+    lines += text::setting_line(name, moved ? now[name] : value);
+  }
+  return lines;
+}
+
 /// An entry of a file's metadata; "" if the file or the entry is missing, nothing if it is damaged.
 std::optional<std::string> entry_in(const std::string& path, const std::string& key) {
   if (!fs::exists(path)) return "";
@@ -89,10 +107,14 @@ std::optional<std::string> entry_in(const std::string& path, const std::string& 
 }  // namespace
 
 void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory) {
-  if (const auto differs = first_difference(config, saved)) {
-    throw std::invalid_argument(fmt::format("{}: got {}, the run in {} had {}", text::field_name(differs->option),
-                                            differs->one, run_directory, differs->other));
-  }
+  const auto differs = first_difference(config, with_moved_images(saved, config));
+  if (!differs) return;
+  const bool longer = differs->option == "exchanges" || differs->option == "epochs";
+  throw std::invalid_argument(fmt::format(
+      "{}: got {}, the run in {} had {}{}", text::field_name(differs->option), differs->one, run_directory,
+      differs->other,
+      longer ? ", by which its rates go; a run with `model` " + run_directory + "/model.pt2 trains its product on"
+             : ""));
 }
 
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name) {

@@ -18,7 +18,8 @@ namespace {
 
 // Automatic checkpoints take at most a twentieth of the time, whatever the disk.
 constexpr double kLeastPause = 20;
-// After the last exchange one is written if the results that follow are worth so much of the period.
+// After the last exchange one is written if it is the first, or if the results that follow are worth so much of the
+// period.
 constexpr double kWorthAtTheEnd = 0.2;
 
 }  // namespace
@@ -55,7 +56,7 @@ Wishes Safekeeping::wishes(int64_t exchange, bool last) const {
   if (ranks_.layout.rank != 0) return mine;
   const double since = Stopwatch::now() - saved_at_;
   const bool due = every_ != kAutomatic ? every_ > 0 && exchange % every_ == 0
-                   : last               ? since >= kWorthAtTheEnd * period_
+                   : last               ? saved_ == 0 || since >= kWorthAtTheEnd * period_
                                         : since >= std::max(period_, kLeastPause * save_took_);
   if (due) mine.checkpoint = 1;
   return mine;
