@@ -140,8 +140,13 @@ TEST(Safekeeping, AProductThatCannotBeWrittenIsMadeByGoingOn) {
 TEST(Safekeeping, SoIsThatOfAShortRun) {
   const tests::Scratch scratch;
   TrainOptions options = two_node_run(scratch / "run");
-  fs::create_directories(scratch / "run/model.safetensors/in the way");
-  EXPECT_THAT([&] { run_to_end(options); }, ThrowsMessage<std::runtime_error>(EndsWith(" goes on after exchange 6")));
+  options.exchanges = 60;
+  std::thread obstacle([&] {
+    while (!fs::exists(scratch / "run/config.toml")) std::this_thread::yield();
+    fs::create_directories(scratch / "run/model.safetensors/in the way");
+  });
+  EXPECT_THAT([&] { run_to_end(options); }, ThrowsMessage<std::runtime_error>(EndsWith(" goes on after exchange 60")));
+  obstacle.join();
   fs::remove_all(scratch / "run/model.safetensors");
   run_to_end(resumed(options));
   EXPECT_TRUE(fs::exists(scratch / "run/summary.json"));
