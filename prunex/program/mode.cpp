@@ -97,13 +97,13 @@ class EvalForm {
       case InEval::kCounts:
         return is_counter(self) && replace(output, self);
       case InEval::kDraws:
-        return make_noise(output, self, mean_of_draws(node));
+        return make_noise(node, mean_of_draws(node));
       case InEval::kMultiplies:
         if (is_noise(other)) return multiply(output, self, noise_.at(other), kept);
         if (is_noise(self) && other != kNoValue) return multiply(output, other, noise_.at(self), kept);
         [[fallthrough]];
       case InEval::kDivides:
-        if (is_noise(self)) return make_noise(output, self, noise_.at(self) * scale);
+        if (is_noise(self)) return make_noise(node, noise_.at(self) * scale);
         if (const auto mean = unscaled_.find(factor_of); mean != unscaled_.end() && is_inverse(scale, mean->second)) {
           return replace(output, self);
         }
@@ -135,7 +135,7 @@ class EvalForm {
     if (is_inverse(1, mean)) return replace(output, factor);
     for (const Node& node : kept) {
       if (node.outputs.size() != 1 || node.outputs[0] != factor || !is_inverse(scale_of(node), mean)) continue;
-      if (node.target.substr(0, node.target.find('.')).ends_with('_')) {
+      if (is_in_place(node)) {
         throw std::invalid_argument(
             fmt::format("node {}: scales noise of training in place: export the network in "
                         "eval mode, without it",
@@ -173,10 +173,13 @@ class EvalForm {
 
   bool is_noise(ValueId id) const { return noise_.contains(id); }
 
-  bool make_noise(ValueId output, ValueId self, double mean) {
-    noise_[output] = noise_[self] = mean;
+  bool make_noise(const Node& node, double mean) {
+    noise_[node.outputs[0]] = mean;
+    if (is_in_place(node)) noise_[node.tensor("self")] = mean;
     return true;
   }
+
+  static bool is_in_place(const Node& node) { return node.target.substr(0, node.target.find('.')).ends_with('_'); }
 
   bool replace(ValueId output, ValueId by) {
     stands_for_[output] = by;

@@ -103,7 +103,7 @@ class GraphReader {
       return range->contains(name) && range->at(name).is_number_integer() ? to_integer(range->at(name)) : 0;
     };
     if (bound("min_val") > 2) graph_.fewest_images = bound("min_val");
-    graph_.most_images = bound("max_val");
+    graph_.most_images = std::max<int64_t>(0, bound("max_val"));
   }
 
   [[noreturn]] static void refuse_fixed_batch(const std::string& name, const json& sizes) {
