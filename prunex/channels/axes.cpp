@@ -130,8 +130,8 @@ void Axes::note_writes() {
     const Node& node = graph_.nodes[i];
     const Zero zero = operation_of(node.target).zero;
     const auto inputs = tensor_inputs(graph_, node);
-    const bool in_place = node.target.substr(0, node.target.find('.')).ends_with('_');
-    if (!in_place || inputs.empty() || zero == Zero::kFirst || zero == Zero::kAny || zero == Zero::kAlways) continue;
+    if (!node.is_in_place() || inputs.empty() || zero == Zero::kFirst || zero == Zero::kAny || zero == Zero::kAlways)
+      continue;
     ValueId value = inputs[0];
     const auto sees = [&](size_t user) {
       return user > i || (user < i && operation_of(graph_.nodes[user].target).views);

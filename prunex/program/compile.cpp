@@ -313,7 +313,7 @@ class Compiler {
   }
 
   // What is written into a copy is not in what it is a copy of: tensors that later writes reach through such views lie
-  // in the usual order, in which the views were exported. The caller's inputs are not written to.
+  // as they did in the export. The caller's inputs are not written to.
   std::vector<Call> with_written_views(std::vector<Call> calls) const {
     std::unordered_set<ValueId> ordered;
     for (auto& call : calls) {
@@ -339,21 +339,20 @@ class Compiler {
     return result;
   }
 
-  // Where a tensor lay otherwise, the export had a copy here, or a view that needs its strides.
+  // Whether a call was a view or a copy in the export depends on how the tensor lay there that it shows.
   void check_order(const Node& node, ValueId written) const {
     if (node.target.starts_with("aten::to.")) return;  // a copy only of another type or device
-    const ValueId self = node.tensor("self");
-    const bool in_order = graph_.values[written].in_order && (self == kNoValue || graph_.values[self].in_order);
-    if (in_order) return;
+    if (graph_.values[written].order != at::MemoryFormat::Preserve) return;
     throw std::invalid_argument(fmt::format(
-        "node {}: what it shows is written to later, in place, and does not lie in the usual order of memory: write "
-        "out of place, or take .contiguous() before",
+        "node {}: what it shows is written to later, in place, and lay in memory neither row by row nor channels last "
+        "in the export: write out of place",
         describe(graph_, node)));
   }
 
   // Puts another tensor in the place of a value.
-  static Call rearranged(const char* operation, ValueId id, bool ordered, size_t node) {
-    const auto order = ordered ? IValue(at::MemoryFormat::Contiguous) : IValue();
+  Call rearranged(const char* operation, ValueId id, bool ordered, size_t node) const {
+    const auto format = graph_.values[id].order;
+    const auto order = ordered && format != at::MemoryFormat::Preserve ? IValue(format) : IValue();
     return {.operation = c10::Dispatcher::singleton().findSchemaOrThrow(operation, ""),
             .operands = {{.kind = Operand::Kind::kSlot, .slots = {id}}, {.literal = order}},
             .outputs = {id},

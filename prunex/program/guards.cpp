@@ -54,10 +54,12 @@ struct Recurrent {
     if (biases) check_sizes(weights[3], rows, "a bias");
     if (out != hidden) check_sizes(weights[biases ? 4 : 2], {out, hidden}, "a projection");
     const auto count = (biases ? 4 : 2) + (out != hidden);
-    if (at::autocast::is_autocast_enabled(input.device().type()) && input.is_floating_point()) return;  // casts both
+    // Under autocast the input becomes of their type (detour_recurrent).
+    const bool casts = at::autocast::is_autocast_enabled(input.device().type()) && input.is_floating_point();
+    const auto wanted = casts && params[0].is_floating_point() ? params[0].scalar_type() : input.scalar_type();
     for (int64_t i = 0; i < count; ++i) {
-      TORCH_CHECK(weights[i].scalar_type() == input.scalar_type(), "[program] a weight is ", weights[i].scalar_type(),
-                  ", the input ", input.scalar_type());
+      TORCH_CHECK(weights[i].scalar_type() == wanted, "[program] a weight is ", weights[i].scalar_type(), ", the ",
+                  casts ? "first one " : "input ", wanted);
     }
   }
 

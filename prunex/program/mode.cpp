@@ -135,7 +135,7 @@ class EvalForm {
     if (is_inverse(1, mean)) return replace(output, factor);
     for (const Node& node : kept) {
       if (node.outputs.size() != 1 || node.outputs[0] != factor || !is_inverse(scale_of(node), mean)) continue;
-      if (is_in_place(node)) {
+      if (node.is_in_place()) {
         throw std::invalid_argument(
             fmt::format("node {}: scales noise of training in place: export the network in "
                         "eval mode, without it",
@@ -175,11 +175,9 @@ class EvalForm {
 
   bool make_noise(const Node& node, double mean) {
     noise_[node.outputs[0]] = mean;
-    if (is_in_place(node)) noise_[node.tensor("self")] = mean;
+    if (node.is_in_place()) noise_[node.tensor("self")] = mean;
     return true;
   }
-
-  static bool is_in_place(const Node& node) { return node.target.substr(0, node.target.find('.')).ends_with('_'); }
 
   bool replace(ValueId output, ValueId by) {
     stands_for_[output] = by;

@@ -72,15 +72,6 @@ void check_input(const Value& value, const at::Tensor& input) {
               fmt::format("{}", fmt::join(input.sizes(), "x")), ", wanted ", to_text(value.shape), " (B: batch)");
 }
 
-/// The graph may be another one for other batches.
-void check_images(const Graph& graph, const Value& value, const at::Tensor& input) {
-  if (value.shape.empty() || !value.shape[0].per_image) return;
-  const int64_t images = input.size(0) / value.shape[0].factor;
-  const bool fits = images >= graph.fewest_images && (graph.most_images == 0 || images <= graph.most_images);
-  TORCH_CHECK(fits, "[program] a batch of ", images, ", the program was exported for ", graph.fewest_images, " to ",
-              graph.most_images > 0 ? std::to_string(graph.most_images) : "any number", " images");
-}
-
 // One execution: the values that are alive, and the stack of the current call.
 class Frame {
  public:
@@ -230,7 +221,6 @@ struct Program::Compiled {
     for (const auto& [slot, tensor] : constants_on(device)) frame.set(slot, tensor);
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_input(graph.values[graph.inputs[i]], inputs[i]);
-      check_images(graph, graph.values[graph.inputs[i]], inputs[i]);
       frame.set(graph.inputs[i], inputs[i]);
     }
     return frame;
@@ -291,6 +281,10 @@ void Node::set(const std::string& argument, c10::IValue literal) {
   }
 }
 
+bool Node::is_in_place() const {
+  return target.substr(0, target.find('.')).ends_with('_');
+}
+
 std::vector<int64_t> sizes_of(const Shape& shape, int64_t images) {
   std::vector<int64_t> sizes;
   for (const auto& extent : shape) sizes.push_back(extent.per_image ? extent.factor * images : extent.factor);
@@ -302,6 +296,13 @@ std::string describe(const Graph& graph, const Node& node) {
     if (id != kNoValue) return fmt::format("{} ({})", graph.values[id].name, node.target);
   }
   return node.target;
+}
+
+void Graph::expect_batch(const std::string& option, int64_t images) const {
+  if (images >= fewest_images && (most_images == 0 || images <= most_images)) return;
+  throw std::invalid_argument(fmt::format("{}: got a batch of {}, the program was exported for {} to {} images", option,
+                                          images, std::max<int64_t>(1, fewest_images),
+                                          most_images > 0 ? std::to_string(most_images) : "any number of"));
 }
 
 int64_t Graph::images() const {

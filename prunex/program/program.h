@@ -43,9 +43,10 @@ struct Value {
   Role role = Role::kComputed;
   std::string weight{};  ///< parameters, buffers, constants: the state-dict name
   at::ScalarType dtype = at::kFloat;
-  Shape shape{};         ///< of tensors
-  bool in_order = true;  ///< of tensors: lay in the usual order of memory when the program was exported
-  Extent number{};       ///< of kSymInt: its value
+  Shape shape{};  ///< of tensors
+  /// Of tensors: how they lay in memory when the program was exported; kPreserve: in another way.
+  at::MemoryFormat order = at::MemoryFormat::Contiguous;
+  Extent number{};  ///< of kSymInt: its value
 };
 
 /// One argument of an ATen call, by the schema's name.
@@ -85,6 +86,8 @@ struct Node {
   std::vector<int64_t> integers(const std::string& argument) const;
   /// Gives an argument a literal.
   void set(const std::string& argument, c10::IValue literal);
+  /// "aten::relu_", "aten::add_.Tensor": writes to its first tensor.
+  bool is_in_place() const;
 };
 
 /// The plain data of a program; nodes are in topological order.
@@ -101,6 +104,9 @@ struct Graph {
 
   /// So many images in a batch, or as many as the export allows.
   int64_t batch_of(int64_t images) const { return most_images > 0 ? std::min(images, most_images) : images; }
+  /// Throws std::invalid_argument that begins with `option` if the export does not allow a batch of so many: the graph
+  /// may be another one then.
+  void expect_batch(const std::string& option, int64_t images) const;
   /// Images that recorded shapes are of: 1, or the fixed batch of the first input.
   int64_t images() const;
   /// The name under which Weights holds the tensor of a parameter or buffer: itself, or what it is an alias of.

@@ -154,7 +154,8 @@ const at::Tensor& stored_of(const io::SafeTensors& file, const std::string& name
   const at::Tensor* stored = file.tensors.find(name);
   for (const auto& [alias, owner] : aliases) {
     const at::Tensor* other = owner == name ? file.tensors.find(alias) : nullptr;
-    if (stored != nullptr && other != nullptr && !at::equal(*stored, *other)) {
+    const bool both = stored != nullptr && other != nullptr;
+    if (both && (stored->scalar_type() != other->scalar_type() || !at::equal(*stored, *other))) {
       throw std::invalid_argument(
           fmt::format("`weights` {}: '{}' and '{}' differ, and are one tensor in the model", path, name, alias));
     }
@@ -194,6 +195,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
     model = about("`widths` " + options.widths, [&] { return narrowed(std::move(model), options.widths); });
   }
   check_fits(model.program.graph(), training, source);
+  model.program.graph().expect_batch("`batch_size`", options.batch_size);
   if (options.model.ends_with(".pt2")) {  // channels are found by what a file says of shapes
     about(source, [&] { program::check_shapes(model.program); });
   }

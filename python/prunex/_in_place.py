@@ -79,8 +79,8 @@ def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     moved = [p for group in optimizer.param_groups for p in group["params"]]
     lost = [id(p) for p in moved if id(p) in _replaced and _replaced[id(p)]() is p]
     if lost:
-        warnings.warn(f"{type(optimizer).__name__}: moves {len(lost)} parameters that prune() has replaced, which no "
-                      "module has any longer: wanted prune(…, optimizer=optimizer), or a new optimizer", stacklevel=4)
+        warnings.warn(f"{type(optimizer).__name__}: moves {len(lost)} parameters that prune() has replaced, which the "
+                      "module no longer has: wanted prune(…, optimizer=optimizer), or a new optimizer", stacklevel=4)
     for key in lost:
         _replaced.pop(key, None)
 

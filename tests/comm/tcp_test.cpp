@@ -250,7 +250,7 @@ TEST(Tcp, ABrokenGroupStaysBroken) {
 
 TEST(Tcp, ATimeoutNamesTheRanksWaitedFor) {
   std::vector<std::string> seen(2);
-  const ConnectOptions options = {.timeout = std::chrono::seconds(2)};
+  const ConnectOptions options = {.timeout = std::chrono::seconds(3)};
   run_ranks(
       1, 3,
       [&](Hierarchy& h) {
@@ -259,7 +259,7 @@ TEST(Tcp, ATimeoutNamesTheRanksWaitedFor) {
         seen[h.layout.rank] = message([&] { h.world->broadcast(x, 2); });
       },
       options);
-  EXPECT_THAT(seen[0], HasSubstr("rank 0: broadcast in world: no answer within 2 s from rank"));
+  EXPECT_THAT(seen[0], HasSubstr("rank 0: broadcast in world: no answer within 3 s from rank"));
   EXPECT_THAT(seen[0], HasSubstr("2"));
 }
 

@@ -97,6 +97,39 @@ TEST(Detours, WhatIsWrittenThroughAViewIsInWhatItShows) {
   }
 }
 
+/// x is turned to rows of channels, which is a view of channels that lie last and a copy of others, and written to.
+Graph written_rows(at::MemoryFormat order) {
+  Graph graph;
+  const Shape images{{1, true}, {2}, {5}, {5}}, columns{{1, true}, {2}, {25}};
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = images})};
+  const auto shown = add_node(graph, "aten::relu", {value("self", 0)}, "positive");
+  graph.values[shown].order = order;
+  const auto flat =
+      add_node(graph, "aten::flatten.using_ints", {value("self", shown), literal("start_dim", 2)}, "flat");
+  const auto turned =
+      add_node(graph, "aten::transpose.int", {value("self", flat), literal("dim0", 1), literal("dim1", 2)}, "turned");
+  graph.values[turned].order = order == at::MemoryFormat::Contiguous ? at::MemoryFormat::Preserve : order;
+  const auto rows = add_node(graph, "aten::contiguous", {value("self", turned)}, "rows");
+  const auto more = add_node(graph, "aten::add_.Scalar", {value("self", rows), literal("other", 1)}, "more");
+  graph.outputs = {more, shown};
+  return graph;
+}
+
+// What ATen does with a tensor that lies as it did in the export.
+TEST(Detours, ViewsAndCopiesAreThoseOfTheExport) {
+  const auto x = at::randn({3, 2, 5, 5});
+  Weights none;
+  for (const auto order : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    auto wanted = x.relu().contiguous(order);
+    const auto rows = wanted.flatten(2).transpose(1, 2).contiguous().add_(1);
+    for (const auto given : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      const auto outputs = Program(written_rows(order)).run({x.contiguous(given)}, none, Mode::kEval);
+      EXPECT_TRUE(at::equal(outputs[0], rows));
+      EXPECT_TRUE(at::equal(outputs[1], wanted)) << (order == at::MemoryFormat::Contiguous);
+    }
+  }
+}
+
 TEST(Detours, InputsStayAsTheCallerHasThem) {
   auto graph = rows_graph(4);
   graph.outputs = {add_node(graph, "aten::mul_.Scalar", {value("self", 0), literal("other", 3)}, "thrice")};

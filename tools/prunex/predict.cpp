@@ -117,8 +117,9 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
                                  {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
   refuse_image(command.output, stream.images());
   std::vector<std::vector<at::Tensor>> parts;  // of each output
-  for (int64_t first = 0; first < stream.images().size(); first += kBatch) {
-    const int64_t count = std::min(kBatch, stream.images().size() - first);
+  const int64_t batch = graph.batch_of(kBatch);
+  for (int64_t first = 0; first < stream.images().size(); first += batch) {
+    const int64_t count = std::min(batch, stream.images().size() - first);
     const at::Tensor pixels = at::empty({count, size, size, 3}, at::kByte);
     for (int64_t i = 0; i < count; ++i) {
       names.push_back(stream.images().name(first + i));
@@ -212,7 +213,9 @@ int run_predict(const PredictCommand& command) {
     std::map<std::string, std::string> metadata{{"files", json_of(names)}};
     if (!classes.empty()) metadata["classes"] = json_of(classes);
     io::write_safetensors(command.output, named(outputs), metadata);
-    if (outputs[0].dim() == 2) print_answers(names, outputs[0], classes);
+    const at::Tensor& logits = outputs[0];
+    const bool by_image = logits.dim() == 2 && logits.size(0) == static_cast<int64_t>(names.size());
+    if (by_image && logits.size(1) > 0) print_answers(names, logits, classes);
     return 0;
   }
   io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));

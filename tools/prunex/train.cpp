@@ -80,13 +80,13 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
                   advice));
 }
 
-/// On rank 0; ranks that meet on loopback are this machine's.
 /// A single node sends nothing to others.
 void warn_of_idle_payload(const TrainOptions& options) {
   if (options.nodes > 1 || options.elastic || options.exchange.payload == strategies::Payload::kFp32) return;
-  say("prunex: warning: --payload is for what crosses nodes, and there is one\n");
+  say("prunex: warning: `payload` is for what crosses nodes, and there is one\n");
 }
 
+/// On rank 0; ranks that meet on loopback are this machine's.
 void warn_if_open(const comm::Hierarchy& ranks) {
   if (ranks.layout.rank != 0 || ranks.address.empty() || comm::is_loopback(ranks.address)) return;
   if (!ranks.privacy.secret.empty()) return;

@@ -168,16 +168,29 @@ class GraphReader {
     }
     for (const auto& size : meta[name].at("sizes")) value.shape.push_back(read_extent(name, size));
     check_shape(value);
-    value.in_order = lies_in_order(value, meta[name]);
+    value.order = order_of(value, meta[name]);
     return add(std::move(value));
   }
 
-  // By the strides of the export, of which extents of 1 have any.
-  bool lies_in_order(const Value& value, const json& meta) const {
+  // By the strides of the export.
+  at::MemoryFormat order_of(const Value& value, const json& meta) const {
     const json strides = meta.value("strides", json::array());
-    if (strides.size() != value.shape.size()) return strides.empty();
+    if (strides.empty() || lies_in_order(value, strides, {0, 1, 2, 3, 4})) return at::MemoryFormat::Contiguous;
+    const size_t rank = value.shape.size();
+    if (rank == 4 && lies_in_order(value, strides, {0, 2, 3, 1})) return at::MemoryFormat::ChannelsLast;
+    if (rank == 5 && lies_in_order(value, strides, {0, 2, 3, 4, 1})) return at::MemoryFormat::ChannelsLast3d;
+    return at::MemoryFormat::Preserve;
+  }
+
+  // `axes` from the outermost on, as many as there are and in their own order beyond these. Extents of 1 have any
+  // stride.
+  bool lies_in_order(const Value& value, const json& strides, std::vector<size_t> axes) const {
+    while (axes.size() < value.shape.size()) axes.push_back(axes.size());
+    axes.resize(value.shape.size());
+    if (strides.size() != axes.size()) return false;
     Extent wanted{1, false};
-    for (size_t axis = value.shape.size(); axis-- > 0;) {
+    for (size_t i = axes.size(); i-- > 0;) {
+      const size_t axis = axes[i];
       const Extent& extent = value.shape[axis];
       if (extent.factor == 1 && !extent.per_image) continue;
       if (extent_of(strides[axis]) != wanted) return false;
@@ -303,7 +316,7 @@ class GraphReader {
                                     .role = Role::kComputed,
                                     .dtype = result.dtype,
                                     .shape = result.shape,
-                                    .in_order = result.in_order}));
+                                    .order = result.order}));
         graph_.nodes.push_back(std::move(node));
       }
     }

@@ -64,8 +64,9 @@ void add_gradients(TensorDict& sums, const Weights& leaves, bool squared) {
 TensorDict gradient_sums(const Model& model, const Dataset& dataset, const comm::Range& part) {
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
-  for (int64_t first = part.begin; first < part.end; first += kBatch) {
-    const Batch batch = batch_for(leaves, dataset, first, std::min(first + kBatch, part.end));
+  const int64_t size = model.program.graph().batch_of(kBatch);
+  for (int64_t first = part.begin; first < part.end; first += size) {
+    const Batch batch = batch_for(leaves, dataset, first, std::min(first + size, part.end));
     backward(model.program, leaves, batch.images, batch.labels);
     add_gradients(sums, leaves, false);
   }
@@ -143,8 +144,9 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const com
   const Program program(open.graph);
   const Weights& weights = model.weights;
   TensorDict sums;
-  for (int64_t first = part.begin; first < part.end; first += kBatch) {
-    const int64_t last = std::min(first + kBatch, part.end);
+  const int64_t size = program.graph().batch_of(kBatch);
+  for (int64_t first = part.begin; first < part.end; first += size) {
+    const int64_t last = std::min(first + size, part.end);
     const Batch batch = batch_for(weights, dataset, first, last);
     const auto inputs = program.run({batch.images}, weights, Mode::kEval);
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -78,7 +78,7 @@ bool has_all_kinds(const std::string& folder) {
   return kinds == std::set<std::string>{"node", "rank", "z"};
 }
 
-/// `saved`, but where its folders or shards of images are now: what these hold is compared by itself.
+/// `saved`, but where its folder or shards of training images are now: what these hold is compared by itself.
 std::string with_moved_images(const std::string& saved, const std::string& config) {
   std::map<std::string, std::string> now;
   for (const auto& setting : text::read_settings(config, "configuration")) now[setting.name] = setting.value;
@@ -86,7 +86,7 @@ std::string with_moved_images(const std::string& saved, const std::string& confi
   std::string lines;
   for (const auto& [name, value, kind, line] : text::read_settings(saved, "configuration")) {
     const bool named = std::find(names.begin(), names.end(), value) != names.end() || value.ends_with(".safetensors");
-    const bool moved = (name == "dataset" || name == "test") && !named && data::is_streamed(now[name]);
+    const bool moved = name == "dataset" && !named && data::is_streamed(now[name]);
     lines += text::setting_line(name, moved ? now[name] : value);
   }
   return lines;
@@ -109,7 +109,8 @@ std::optional<std::string> entry_in(const std::string& path, const std::string& 
 void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory) {
   const auto differs = first_difference(config, with_moved_images(saved, config));
   if (!differs) return;
-  const bool longer = differs->option == "exchanges" || differs->option == "epochs";
+  const bool longer =
+      (differs->option == "exchanges" || differs->option == "epochs") && fs::exists(run_directory + "/model.pt2");
   throw std::invalid_argument(fmt::format(
       "{}: got {}, the run in {} had {}{}", text::field_name(differs->option), differs->one, run_directory,
       differs->other,

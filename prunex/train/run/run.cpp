@@ -16,7 +16,7 @@
 namespace prunex::train {
 namespace {
 
-// Automatic checkpoints take at most a twentieth of the time, whatever the disk.
+// Automatic checkpoints but the last take at most a twentieth of the time, whatever the disk.
 constexpr double kLeastPause = 20;
 // After the last exchange one is written if it is the first, or if the results that follow are worth so much of the
 // period.
