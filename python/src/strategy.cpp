@@ -259,19 +259,7 @@ nb::dict phases_of(const strategies::Exchange& exchange) {
   return seconds;
 }
 
-}  // namespace
-
-void bind_strategies(nb::module_& module) {
-  nb::class_<Ranks>(module, "Ranks")
-      .def("__init__",
-           [](Ranks* self, std::vector<int> node_sizes, int rank, const std::string& world, const std::string& node,
-              const std::string& rail, double timeout) {
-             new (self) Ranks(std::move(node_sizes), rank, {world, node, rail}, timeout);
-           })
-      .def("gathered", &Ranks::gathered)
-      .def("sound", &Ranks::sound)
-      .def("give_up", &Ranks::give_up);
-
+void bind_exchange(nb::module_& module) {
   nb::class_<strategies::Exchange>(module, "Exchange", "What an exchange has done.")
       .def_ro("index", &strategies::Exchange::index, "Its number, from 1.")
       .def_ro("frozen", &strategies::Exchange::frozen, "Whether the masks are final.")
@@ -287,6 +275,22 @@ void bind_strategies(nb::module_& module) {
         return fmt::format("<prunex.Exchange {}: keeps {:.3g} of the units{}>", exchange.index, exchange.keep,
                            exchange.frozen ? ", masks are final" : "");
       });
+}
+
+}  // namespace
+
+void bind_strategies(nb::module_& module) {
+  nb::class_<Ranks>(module, "Ranks")
+      .def("__init__",
+           [](Ranks* self, std::vector<int> node_sizes, int rank, const std::string& world, const std::string& node,
+              const std::string& rail, double timeout) {
+             new (self) Ranks(std::move(node_sizes), rank, {world, node, rail}, timeout);
+           })
+      .def("gathered", &Ranks::gathered)
+      .def("sound", &Ranks::sound)
+      .def("give_up", &Ranks::give_up);
+
+  bind_exchange(module);
 
   nb::class_<LoopStrategy>(module, "Strategy")
       .def(

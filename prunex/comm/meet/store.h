@@ -39,6 +39,8 @@ struct StorePlace {
   uint16_t port = 0;
   LinkKey key = {};
 };
+/// "host:port", as of an Endpoint.
+std::string name_of(const StorePlace& place);
 
 /// A client of a StoreServer. Throws std::runtime_error that says why if there is none before the rank's time to join
 /// is over; meanwhile `join` is told.

@@ -107,7 +107,7 @@ void try_until(const StorePlace& place, Join& join, const Accept& accept) {
       problem = fmt::format("{}, then {}", refusal, problem);
     }
     if (problem.empty()) return join.waits_for("");
-    const auto line = fmt::format("no store at {}: {}", name_of(place.host, place.port), problem);
+    const auto line = fmt::format("no store at {}: {}", name_of(place), problem);
     join.waits_for(line);
     if (Clock::now() + kBetweenTries >= join.deadline()) {
       throw std::runtime_error(
@@ -145,6 +145,10 @@ std::unique_ptr<Store> make_memory_store() {
   return std::make_unique<MemoryStore>();
 }
 
+std::string name_of(const StorePlace& place) {
+  return name_of(place.host, place.port);
+}
+
 void wait_for_store(const StorePlace& place, Join& join) {
   try_until(place, join, [](const Socket&) { return std::string(); });
 }
@@ -160,7 +164,7 @@ std::unique_ptr<Store> reach_store(const StorePlace& place, Join& join) {
       return error.what();
     }
   });
-  return std::make_unique<ServerStore>(std::move(link), name_of(place.host, place.port), join.deadline());
+  return std::make_unique<ServerStore>(std::move(link), name_of(place), join.deadline());
 }
 
 }  // namespace prunex::comm

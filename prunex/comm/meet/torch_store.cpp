@@ -100,7 +100,7 @@ StorePointer open_store(const StorePlace& place, std::chrono::milliseconds timeo
 // first, and a thread, left behind in the end, waits for c10d.
 std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::string& prefix, Join& join) {
   wait_for_store(place, join);
-  join.waits_for(fmt::format("the store at {} does not answer", name_of(place.host, place.port)));
+  join.waits_for(fmt::format("the store at {} does not answer", name_of(place)));
   std::promise<StorePointer> promise;
   auto found = promise.get_future();
   std::thread([place, left = join.left(), promise = std::move(promise)]() mutable {
@@ -113,7 +113,7 @@ std::unique_ptr<Store> reach_torch_store(const StorePlace& place, const std::str
   }
   throw std::runtime_error(fmt::format(
       "[comm] no store of torchrun at {} within {} (`join_timeout`): another program answers there, or nobody does",
-      name_of(place.host, place.port), join.limit()));
+      name_of(place), join.limit()));
 }
 
 }  // namespace prunex::comm
