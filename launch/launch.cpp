@@ -389,9 +389,7 @@ void expect_room_for(const comm::Layout& shape) {
 }
 
 BlockedSignals signals_of_launcher() {
-  std::vector<int> signals{SIGINT, SIGTERM, SIGCHLD, SIGUSR1};
-  if (!ignores(SIGHUP)) signals.push_back(SIGHUP);  // blocked, it would come even under nohup
-  return BlockedSignals(signals);
+  return BlockedSignals(and_stops({SIGCHLD, SIGUSR1}));
 }
 
 int launch_ranks(const LaunchOptions& options, const std::vector<std::string>& words, const BlockedSignals& signals) {

@@ -57,6 +57,13 @@ bool ignores(int signal) {
   return current.sa_handler == SIG_IGN;
 }
 
+std::vector<int> and_stops(std::vector<int> signals) {
+  for (const int signal : kStops) {
+    if (signal != SIGHUP || !ignores(SIGHUP)) signals.push_back(signal);
+  }
+  return signals;
+}
+
 bool ended_on_request(int status) {
   if (!WIFEXITED(status)) return false;
   for (const int signal : kStops) {

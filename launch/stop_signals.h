@@ -37,6 +37,10 @@ class StopSignals {
 /// Whether the process was started with the signal ignored.
 bool ignores(int signal);
 
+/// These and SIGINT, SIGTERM and SIGHUP, for BlockedSignals: without SIGHUP if it was ignored, since a blocked signal
+/// comes even under nohup.
+std::vector<int> and_stops(std::vector<int> signals);
+
 /// Whether a process with this status of waitpid ended because it was asked to, in good order: 128 + the signal.
 bool ended_on_request(int status);
 

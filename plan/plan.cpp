@@ -258,9 +258,13 @@ std::vector<Smaller> smaller_clusters(const Plan& plan) {
   return all;
 }
 
-std::optional<double> rate_on(const Recorded& run, Setting setting, const Smaller& there, bool is_strong) {
+/// The images of a step are those of the record, or, where the batch is not, those of the whole cluster.
+std::optional<double> rate_on(const Plan& plan, const Row& row, const Smaller& there, bool is_strong) {
+  const Recorded& run = plan.of(row);
+  Setting setting = row.setting;
   if (is_strong) {
-    const double share = static_cast<double>(run.ranks) / there.cluster.ranks();
+    const int ranks = plan.options.batch_size ? plan.options.cluster.ranks() : run.ranks;
+    const double share = static_cast<double>(ranks) / there.cluster.ranks();
     setting.batch *= share;
     if (setting.seconds_per_step) *setting.seconds_per_step *= share;
   }
@@ -280,7 +284,7 @@ Scaling scaling_of(const Plan& plan, const std::vector<Smaller>& clusters, bool 
   for (const auto& there : clusters) {
     ScalingPoint point{.nodes = there.cluster.nodes};
     for (const size_t row : scaling.rows) {
-      point.images_per_second.push_back(rate_on(plan.of(plan.rows[row]), plan.rows[row].setting, there, is_strong));
+      point.images_per_second.push_back(rate_on(plan, plan.rows[row], there, is_strong));
     }
     scaling.points.push_back(std::move(point));
   }

@@ -107,6 +107,10 @@ class Payloads {
 /// Of a run of which only the summary is left: as many equal stretches as it had exchanges.
 std::vector<Stretch> equal_stretches(const Run& run, const Recorded& recorded) {
   const auto& summary = *run.summary;
+  if (static_cast<size_t>(summary.exchanges) > report::kMostExchanges) {
+    throw std::invalid_argument(fmt::format("plan: {}: summary.json: got {} exchanges, wanted at most {}",
+                                            run.directory, summary.exchanges, report::kMostExchanges));
+  }
   const auto exchanges = static_cast<double>(summary.exchanges), steps = static_cast<double>(summary.steps);
   const report::UsualSeconds usual = usual_seconds(run);
   Stretch stretch{.images = static_cast<double>(summary.samples) / exchanges,
@@ -215,7 +219,7 @@ void read_setting(Recorded& recorded, const Run& run) {
 }
 
 /// As measured; else as if gradients appeared evenly in backward, which is two thirds of a step, because it has two
-/// products of matrices for every one of forward: in the strategy's buckets of 1, 1, 25, 25, … MiB.
+/// products of matrices for every one of forward: in the strategy's buckets of 1, 25, 25, … MiB.
 std::vector<report::Bucket> buckets_of(const Recorded& recorded, const report::Summary& summary) {
   constexpr double kForward = 1.0 / 3, kMiB = 1 << 20;
   if (!recorded.sends_gradients || recorded.overlap == 0) return {};

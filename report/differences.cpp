@@ -12,9 +12,15 @@ namespace {
 constexpr double kSmall = 0.003;  // a share: three of a thousand images
 
 Cell seeds_cell(double size, double deviation) {
-  if (size == 0) return {};
+  if (size == 0 || deviation == 0) return {};
   const auto seeds = seeds_to_tell(size, deviation);
   return seeds ? std::to_string(*seeds) : fmt::format("over {}", kMostSeeds);
+}
+
+std::string shown_by(const Difference& points) {
+  if (points.is_none()) return "no difference";
+  if (points.half_width == 0) return "all pairs alike: no interval";  // of accuracies counted in whole images
+  return points.mean > 0 ? "better" : "worse";
 }
 
 std::vector<Cell> row_of(const Variant& variant, const Difference& points) {
@@ -23,9 +29,7 @@ std::vector<Cell> row_of(const Variant& variant, const Difference& points) {
   return {name,
           points_text(points),
           std::to_string(points.pairs),
-          points.is_none()  ? "no difference"
-          : points.mean > 0 ? "better"
-                            : "worse",
+          shown_by(points),
           100 * points.deviation,
           seeds_cell(kSmall, points.deviation),
           seeds_cell(std::abs(points.mean), points.deviation)};

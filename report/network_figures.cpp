@@ -37,20 +37,27 @@ Figure compute_figure(const Task& task) {
       "the network is cut.");
 }
 
-/// Groups that lost something; if there are too many, evenly chosen ones.
+std::vector<const KeptUnits*> groups_that_lost(const Run& run) {
+  std::vector<const KeptUnits*> groups;
+  for (const KeptUnits& group : run.groups) {
+    if (static_cast<int64_t>(group.kept.size()) != group.size) groups.push_back(&group);
+  }
+  return groups;
+}
+
+/// Of groups that lost something; if there are too many, of evenly chosen ones.
 std::vector<Strip> strips_of(const Run& run) {
+  const auto groups = groups_that_lost(run);
   std::vector<Strip> strips;
-  for (const auto& [name, size, kept] : run.groups) {
-    if (static_cast<int64_t>(kept.size()) == size) continue;
+  for (const size_t i : thinned(groups.size(), kMostStrips)) {
+    const auto& [name, size, kept] = *groups[i];
     Strip strip{name, std::vector<bool>(static_cast<size_t>(size))};
     for (const int64_t unit : kept) {
       if (unit >= 0 && unit < size) strip.bits[static_cast<size_t>(unit)] = true;
     }
     strips.push_back(std::move(strip));
   }
-  std::vector<Strip> chosen;
-  for (const size_t i : thinned(strips.size(), kMostStrips)) chosen.push_back(strips[i]);
-  return chosen;
+  return strips;
 }
 
 void add_rows(Table& table, const std::string& name, const Run& run) {
@@ -63,8 +70,8 @@ Figure pattern_figure(const Task& task) {
   Figure figure{.id = "patterns", .title = "Learned sparsity patterns"};
   Table table{{{"run", {}}, {"group", {}}, {"kept", {}, 7}, {"units", {}, 7}}, {}};
   for (const auto& variant : task.variants) {
-    const auto run =
-        std::find_if(variant.runs.begin(), variant.runs.end(), [](const Run* r) { return !strips_of(*r).empty(); });
+    const auto run = std::find_if(variant.runs.begin(), variant.runs.end(),
+                                  [](const Run* r) { return !groups_that_lost(*r).empty(); });
     if (run == variant.runs.end() || figure.drawings.size() == kMostPictures) continue;
     const auto title = fmt::format("{}, seed {}", variant.name, (*run)->option("seed"));
     figure.drawings.push_back(draw_strips(title, strips_of(**run)));

@@ -117,6 +117,12 @@ std::vector<Exchange> exchanges_of(const json& record) {
   if (count < 0 || static_cast<size_t>(count) > kMostExchanges) {
     throw std::invalid_argument(fmt::format("count: got {}, wanted 0 to {}", count, kMostExchanges));
   }
+  if (count > 1) {  // no two are alike
+    const json& steps = record.at("step");
+    if (!steps.is_array() || steps.size() != static_cast<size_t>(count)) {
+      throw std::invalid_argument(fmt::format("step: wanted {} numbers, as `count` says", count));
+    }
+  }
   std::vector<Exchange> exchanges(static_cast<size_t>(count));
   for (size_t i = 0; i < exchanges.size(); ++i) {
     Exchange& exchange = exchanges[i];

@@ -91,10 +91,13 @@ std::vector<Entrant> entrants_of(const Task& task, const Contest& contest) {
 /// Of two entrants.
 struct Gap {
   Difference difference;
-  bool has_interval = false;
+  std::string doubt;  // why there is no interval
 
-  Gap(const Entrant& a, const Entrant& b)
-      : difference(report::difference(a.values, b.values)), has_interval(a.values.size() > 1 && b.values.size() > 1) {}
+  Gap(const Entrant& a, const Entrant& b) : difference(report::difference(a.values, b.values)) {
+    if (difference.half_width > 0) return;
+    const bool has_one = a.values.size() == 1 || b.values.size() == 1;
+    doubt = has_one ? " (one seed: it may be chance)" : " (by as much in every seed, which gives no interval)";
+  }
 };
 
 std::string value_of(const Contest& contest, const Entrant& entrant) {
@@ -113,7 +116,7 @@ std::string size_text(const Difference& difference) {
 /// "2.3 ± 1.1 points above" or "1.9 times fewer than", and whose it is.
 std::string lead(const Contest& contest, const Entrant& best, const Entrant& other, const std::string& name) {
   const Gap gap(best, other);
-  const std::string doubt = gap.has_interval || contest.counted ? "" : " (one seed: it may be chance)";
+  const std::string doubt = contest.counted ? "" : gap.doubt;
   if (contest.is_accuracy()) {
     return fmt::format("{} points above {}{}", size_text(gap.difference), name, doubt);
   }

@@ -152,9 +152,22 @@ void ComparisonRecord::forget(const std::string& name) {
   forgotten_.insert(name);
 }
 
+void remove_run(const std::string& path) {
+  if (!fs::is_directory(path)) return;
+  const io::DirectoryLock alone(path, "prunex train");
+  fs::remove_all(path);
+}
+
 void ComparisonRecord::remove_forgotten(const ordered_json& head) {
   if (forgotten_.empty()) return;
-  for (const auto& name : forgotten_) fs::remove_all(fs::path(directory_) / name);
+  for (const auto& name : forgotten_) {
+    const fs::path of_name = fs::path(directory_) / name;
+    if (!fs::is_directory(of_name)) continue;
+    for (const auto& seed : fs::directory_iterator(of_name)) {
+      if (seed.is_directory()) remove_run(seed.path());
+    }
+    fs::remove_all(of_name);
+  }
   forgotten_.clear();
   write(head);
 }
@@ -162,7 +175,7 @@ void ComparisonRecord::remove_forgotten(const ordered_json& head) {
 void ComparisonRecord::remove(const Job& job) {
   std::erase_if(entries_[job.kind],
                 [&](const ordered_json& entry) { return entry.value("directory", "") == job.directory; });
-  fs::remove_all(path_of(job));
+  remove_run(path_of(job));
 }
 
 std::string ComparisonRecord::sitting_of(const Job& job) const {

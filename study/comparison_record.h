@@ -75,6 +75,9 @@ class ComparisonRecord {
   std::map<JobKind, std::vector<nlohmann::ordered_json>> entries_;
 };
 
+/// Of a run's directory, if it is there. Throws std::runtime_error if `prunex train` is still at work in it.
+void remove_run(const std::string& path);
+
 /// The machine: processor, cores, memory.
 nlohmann::ordered_json describe_host();
 

@@ -228,7 +228,7 @@ class ComparisonRunner::State {
     const std::string path = record_.path_of(job);
     fs::create_directories(fs::path(path).parent_path());
     const bool resume = record_.has_checkpoint(job);
-    if (!resume) fs::remove_all(path);
+    if (!resume) remove_run(path);
     io::write_file_atomically(path + ".toml", config_of(job, record_.directory()));
     record_.note(job, JobState::kWaiting);
     record_.write(head_);
@@ -319,7 +319,7 @@ class ComparisonRunner::State {
   const nlohmann::ordered_json head_;
   const size_t total_;
   const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
-  const launch::BlockedSignals signals_{{SIGINT, SIGTERM, SIGCHLD}};
+  const launch::BlockedSignals signals_{launch::and_stops({SIGCHLD})};
   const double started_ = Stopwatch::now();
   std::deque<const Job*> waiting_;
   std::list<Active> active_;

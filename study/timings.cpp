@@ -75,6 +75,7 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
   if (!options.contains("prune-to")) at_most("prune-every", (exchanges + 1) / 2);
   shorten("prune-end", (exchanges + 1) / 2);
   shorten("freeze-after", (exchanges + 1) / 2);
+  options.erase("freeze-when-stable");  // not before that
   return options;
 }
 

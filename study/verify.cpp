@@ -64,12 +64,8 @@ double computed_seconds(const report::Run& original, report::Run again, double m
 Point measure(const ComparisonRecord& record, Job job, const report::Run* original, double mbit,
               const VerifyOptions& options, const RunnerOptions& runner) {
   Point point{.title = job.title(), .mbit = mbit};
-  if (original == nullptr || !original->summary || original->nodes() < 2) {
-    point.error = "wanted a finished run on two nodes or more";
-    return point;
-  }
-  if (original->ranks() % original->nodes() != 0) {
-    point.error = "wanted nodes of equal size";
+  if (original == nullptr || !original->summary) {
+    point.error = "wanted a finished run";
     return point;
   }
   const auto target = target_of(record.directory(), job.name, job.seed, mbit);
@@ -84,6 +80,13 @@ Point measure(const ComparisonRecord& record, Job job, const report::Run* origin
   point.computed = computed_seconds(*original, again, mbit);
   point.measured = report::training_seconds(again.summary->seconds);
   return point;
+}
+
+/// Why no cluster can repeat it; empty if one can.
+std::string reason_to_leave(const report::Run* run) {
+  if (run == nullptr || !run->summary) return "";
+  if (run->nodes() < 2) return "it has one node, which sends nothing";
+  return run->ranks() % run->nodes() == 0 ? "" : "its nodes are of unequal size";
 }
 
 /// The points that DIRECTORY/verify.json holds.
@@ -151,8 +154,13 @@ size_t verify(const ComparisonRecord& record, const std::vector<Job>& jobs, cons
     const auto original = std::find_if(runs.begin(), runs.end(), [&](const report::Run& run) {
       return fs::path(run.directory) == fs::path(record.path_of(job));
     });
+    const report::Run* run = original == runs.end() ? nullptr : &*original;
+    if (const auto why = reason_to_leave(run); !why.empty()) {
+      if (!runner.quiet) say(fmt::format("verify: {} is left out: {}\n", job.title(), why));
+      continue;
+    }
     for (const double mbit : options.mbit) {
-      const Point point = measure(record, job, original == runs.end() ? nullptr : &*original, mbit, options, runner);
+      const Point point = measure(record, job, run, mbit, options, runner);
       print(point);
       if (!point.error.empty()) ++failures;
       put(points, {{"name", job.name},

@@ -60,9 +60,8 @@ Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps,
   return capped({options.rho1, options.rho2}, options);
 }
 
-Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
+Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals,
                          const StepSizes& next_steps, const NodesAndRanks& cluster) {
-  if (k >= options.adapt_until) return now;
   switch (options.rule) {
     case PenaltyRule::kKappa:
       return kappa_rule(options, next_steps, cluster);

@@ -68,10 +68,9 @@ struct PenaltyOptions {
   double rho2 = 0.00015;
   double rho1_max = 0;  ///< caps; 0: 0.05 / largest step size under kKappa, none under the other rules
   double rho2_max = 0;
-  double mu = 10;                       ///< kResidual: act when one residual exceeds mu times the other …
-  double tau = 2;                       ///< … by this factor
-  double growth = 1.3;                  ///< kGeometric
-  int64_t adapt_until = 1'000'000'000;  ///< the first iteration that no longer changes rho
+  double mu = 10;       ///< kResidual: act when one residual exceeds mu times the other …
+  double tau = 2;       ///< … by this factor
+  double growth = 1.3;  ///< kGeometric
 };
 
 /// What the local optimizer does in one outer iteration, for kKappa.
@@ -92,8 +91,8 @@ inline Penalties in_force(const Penalties& rho, const NodesAndRanks& cluster) {
 /// rho of the first iteration.
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster);
 
-/// rho of iteration k + 1 from that of iteration k and its residuals (of one tensor).
-Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals, int64_t k,
+/// rho of the next iteration from that of this one and its residuals (of one tensor).
+Penalties next_penalties(const PenaltyOptions& options, const Penalties& now, const Residuals& residuals,
                          const StepSizes& next_steps, const NodesAndRanks& cluster);
 
 }  // namespace prunex::admm

@@ -191,7 +191,8 @@ void embedding_rule(Axes& axes, const Node& node) {
 
 void weight_norm_rule(Axes& axes, const Node& node) {
   const ValueId direction = node.tensor("v"), length = node.tensor("g"), output = node.outputs[0];
-  const int64_t kept = from_front(node.integer("dim", 0), axes.rank(direction));
+  // -1 is not the last axis: one length for the whole weight
+  const int64_t dim = node.integer("dim", 0), kept = dim == -1 ? -1 : from_front(dim, axes.rank(direction));
   for (int64_t axis = 2; axis < axes.rank(direction); ++axis)
     axes.freeze(direction, axis, "takes a norm over this axis");
   for (int64_t axis = 0; axis < axes.rank(direction); ++axis) {

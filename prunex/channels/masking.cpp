@@ -3,10 +3,26 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
 #include "prunex/channels/operations.h"
 
 namespace prunex::channels {
 namespace {
+
+/// The input of a call that makes 0 infinite; kNoValue if there is none.
+ValueId infinite_at_zero(const Node& node) {
+  if (node.target.starts_with("aten::div")) return node.tensor("other");
+  if (node.target == "aten::addcdiv") return node.tensor("tensor2");
+  static const std::set<std::string> targets{"aten::reciprocal", "aten::rsqrt", "aten::log", "aten::log2",
+                                             "aten::log10"};
+  if (targets.contains(node.target)) return node.tensor("self");
+  const program::Argument* exponent = node.target == "aten::pow.Tensor_Scalar" ? node.find("exponent") : nullptr;
+  const bool is_negative =
+      exponent != nullptr && exponent->literal.isScalar() && exponent->literal.toScalar().toDouble() < 0;
+  return is_negative ? node.tensor("self") : kNoValue;
+}
 
 class Masking {
  public:
@@ -39,9 +55,9 @@ class Masking {
     if (weight != kNoValue && !axes_.is_weight(weight)) {
       refuse_where(false, node, weight, "has a weight that is not 0 where the parameters are that it is made of");
     }
-    const bool divides = node.target.starts_with("aten::div");
-    if (divides && node.tensor("other") != kNoValue)
-      refuse_where(true, node, node.tensor("other"), "would divide by 0");
+    if (const ValueId value = infinite_at_zero(node); value != kNoValue) {
+      refuse_where(true, node, value, "would divide by 0");
+    }
   }
 
  private:

@@ -107,19 +107,21 @@ InterfaceCounters::InterfaceCounters(std::vector<std::string> names, std::string
 }
 
 NodeInterfaceBytes InterfaceCounters::gather(const Layout& layout, Communicator& world) const {
-  if (names_.empty()) return {};
-  const auto interfaces = static_cast<int64_t>(names_.size());
-  at::Tensor counts = at::zeros({interfaces, layout.nodes(), 2}, at::kLong);
-  for (int64_t i = 0; layout.local_rank() == 0 && i < interfaces; ++i) {
+  std::string own;
+  for (size_t i = 0; layout.local_rank() == 0 && i < names_.size(); ++i) {
     const auto now = read_interface(names_[i], table_);
-    counts[i][layout.node()][0] = now.sent - begin_[i].sent;
-    counts[i][layout.node()][1] = now.received - begin_[i].received;
+    own += fmt::format("{} {} {}\n", names_[i], now.sent - begin_[i].sent, now.received - begin_[i].received);
   }
-  world.all_reduce(counts);
   NodeInterfaceBytes bytes;
-  const int64_t* count = counts.const_data_ptr<int64_t>();
-  for (const auto& name : names_) {
-    for (int node = 0; node < layout.nodes(); ++node, count += 2) bytes[name].push_back({count[0], count[1]});
+  const auto texts = gather_texts(world, own);
+  for (int node = 0; node < layout.nodes(); ++node) {
+    std::istringstream lines(texts.at(static_cast<size_t>(layout.first_rank(node))));
+    std::string name;
+    for (InterfaceBytes of_node; lines >> name >> of_node.sent >> of_node.received;) {
+      auto& nodes = bytes[name];
+      nodes.resize(static_cast<size_t>(layout.nodes()));
+      nodes[static_cast<size_t>(node)] += of_node;
+    }
   }
   return bytes;
 }

@@ -80,7 +80,7 @@ struct InterfaceBytes {
 /// Since the interface came up, headers included. Throws std::runtime_error if the table has no such interface.
 InterfaceBytes read_interface(const std::string& name, const std::string& table = kInterfaceTable);
 
-/// By interface, one entry per node.
+/// By interface, one entry per node: zeros for nodes that do not have it.
 using NodeInterfaceBytes = std::map<std::string, std::vector<InterfaceBytes>>;
 
 /// Everything that crosses these interfaces of a node while it lives: whatever program sends it, headers,
@@ -89,7 +89,7 @@ class InterfaceCounters {
  public:
   explicit InterfaceCounters(std::vector<std::string> names, std::string table = kInterfaceTable);
 
-  /// The bytes so far, as local rank 0 of every node reads them. All ranks must call, with the same names.
+  /// The bytes so far, as local rank 0 of every node reads them. All ranks must call; nodes may have other names.
   NodeInterfaceBytes gather(const Layout& layout, Communicator& world) const;
 
  private:

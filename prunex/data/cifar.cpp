@@ -128,18 +128,18 @@ Dataset read_files(const fs::path& folder, const std::vector<std::string>& files
           .class_names = read_names(folder / format.names, format.classes)};
 }
 
-TrainAndTest read(const std::string& given, const Format& format) {
+Datasets read(const std::string& given, const Format& format) {
   fs::path folder = find_folder(given, format);
-  return {read_files(folder, format.train, format), read_files(folder, {format.test}, format)};
+  return {.train = read_files(folder, format.train, format), .test = read_files(folder, {format.test}, format)};
 }
 
 }  // namespace
 
-TrainAndTest read_cifar10(const std::string& folder) {
+Datasets read_cifar10(const std::string& folder) {
   return read(folder, cifar10());
 }
 
-TrainAndTest read_cifar100(const std::string& folder) {
+Datasets read_cifar100(const std::string& folder) {
   return read(folder, cifar100());
 }
 

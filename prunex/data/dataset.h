@@ -65,8 +65,9 @@ struct ChannelScales {
 };
 ChannelScales channel_scales(const Dataset& dataset);
 
-struct TrainAndTest {
+struct Datasets {
   Dataset train;
+  Dataset validation{};  ///< of size() 0 unless asked for
   Dataset test;
 };
 

@@ -50,8 +50,8 @@ Dataset read_image_file(const std::string& path) {
   return dataset;
 }
 
-TrainAndTest read_image_files(const std::string& train, const std::string& test, bool is_share) {
-  TrainAndTest result{read_image_file(train), read_image_file(test)};
+Datasets read_image_files(const std::string& train, const std::string& test, bool is_share) {
+  Datasets result{.train = read_image_file(train), .test = read_image_file(test)};
   if (image_shape(result.train) != image_shape(result.test)) {
     throw std::invalid_argument(fmt::format("{}: images of {}, those of {} have {}", test, image_shape(result.test),
                                             train, image_shape(result.train)));

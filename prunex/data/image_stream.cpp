@@ -22,8 +22,14 @@ std::pair<int64_t, int64_t> resized(int64_t height, int64_t width, int64_t short
   return height <= width ? std::pair{shortest, longest} : std::pair{longest, shortest};
 }
 
-/// A strip becomes long.
-void expect_room(const DecodedImage& image, int64_t height, int64_t width) {
+int64_t middle(int64_t all, int64_t part) {
+  return static_cast<int64_t>(std::nearbyint(static_cast<double>(all - part) / 2));
+}
+
+}  // namespace
+
+void check_scaled_size(const DecodedImage& image, int64_t resize) {
+  const auto [height, width] = resized(image.height, image.width, resize);
   try {
     check_image_size(height, width);
   } catch (const BrokenImage& error) {
@@ -31,19 +37,13 @@ void expect_room(const DecodedImage& image, int64_t height, int64_t width) {
   }
 }
 
-int64_t middle(int64_t all, int64_t part) {
-  return static_cast<int64_t>(std::nearbyint(static_cast<double>(all - part) / 2));
-}
-
-}  // namespace
-
 ImageStream::ImageStream(std::unique_ptr<EncodedImages> images, const StreamOptions& options)
     : images_(std::move(images)), options_(options) {}
 
 void ImageStream::plain(int64_t number, const Picture& out) const {
   DecodedImage image = decode_image(images_->read(number), whole_image);
+  check_scaled_size(image, options_.resize);
   const auto [height, width] = resized(image.height, image.width, options_.resize);
-  expect_room(image, height, width);
   std::vector<uint8_t> pixels(static_cast<size_t>(height * width * 3));
   const Picture scaled{pixels.data(), height, width, 3};
   resize(image.picture(), whole_image(image.height, image.width), scaled);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/data/decode.h"
 #include "prunex/data/encoded_images.h"
 #include "prunex/data/operations.h"
 #include "prunex/data/random.h"
@@ -26,6 +27,9 @@ struct StreamOptions {
 constexpr int64_t usual_resize(int64_t size) {
   return size * 8 / 7;
 }
+
+/// Throws BrokenImage for a strip that would be too long once its shorter side is `resize`.
+void check_scaled_size(const DecodedImage& image, int64_t resize);
 
 /// Calls are const and may come from several threads.
 class ImageStream {

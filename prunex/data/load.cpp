@@ -25,7 +25,7 @@ void expect_memory_for_synthetic(int64_t samples) {
       "`samples`: got {}, wanted at most {}, which fill the {:.1f} GB of this machine", samples, most, memory / 1e9));
 }
 
-TrainAndTest draw_synthetic(const DataOptions& options) {
+Datasets draw_synthetic(const DataOptions& options) {
   expect_memory_for_synthetic(options.samples);
   return make_synthetic(options.samples, kSyntheticSeed);
 }
@@ -33,7 +33,7 @@ TrainAndTest draw_synthetic(const DataOptions& options) {
 struct NamedSet {
   const char* name;
   bool in_folder;  // read from data_dir
-  TrainAndTest (*load)(const DataOptions& options);
+  Datasets (*load)(const DataOptions& options);
 };
 
 const NamedSet kNamedSets[] = {
@@ -42,7 +42,7 @@ const NamedSet kNamedSets[] = {
     {"cifar100", true, [](const DataOptions& options) { return read_cifar100(options.data_dir); }},
 };
 
-TrainAndTest read_named(const DataOptions& options) {
+Datasets read_named(const DataOptions& options) {
   if (!options.test.empty()) {
     throw std::invalid_argument(
         fmt::format("`test` {}: goes with `dataset` FILE.safetensors a folder or shards, got `dataset` {}",
@@ -56,7 +56,7 @@ TrainAndTest read_named(const DataOptions& options) {
       options.dataset, fmt::join(set_names(), ", ")));
 }
 
-TrainAndTest read(const DataOptions& options, const std::vector<std::string>& known) {
+Datasets read(const DataOptions& options, const std::vector<std::string>& known) {
   if (is_streamed(options.dataset)) return open_streams(options, known);
   if (!options.dataset.ends_with(".safetensors")) return read_named(options);
   if (options.test.empty()) {
@@ -86,8 +86,7 @@ Dataset limited(const Dataset& dataset, int64_t n, const std::string& option) {
 }
 
 Datasets load_datasets(const DataOptions& options, const std::vector<std::string>& known) {
-  TrainAndTest all = read(options, known);
-  Datasets result{.train = all.train, .validation = {}, .test = all.test};
+  Datasets result = read(options, known);
   if (options.augment) {
     check_augmentation(*options.augment, result.train);
     result.train.augmentation = *options.augment;

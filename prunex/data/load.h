@@ -29,12 +29,6 @@ struct DataOptions {
   bool is_share = false;                ///< of a node: the test set may have classes that only other nodes train on
 };
 
-struct Datasets {
-  Dataset train;
-  Dataset validation;  ///< of size() 0 unless asked for
-  Dataset test;
-};
-
 /// Data sets that have a name instead of a file: all, or those that are read from `data_dir`.
 std::vector<std::string> set_names(bool in_folder_alone = false);
 
@@ -60,18 +54,18 @@ Datasets load_datasets(const DataOptions& options, const std::vector<std::string
 /// colours, lighting, clutter and noise are random, so no pixel by itself tells the class.
 /// Image i is a function of (seed, i) alone, on every platform; more samples extend the same sequence.
 /// std::invalid_argument names `samples` if it is below 10.
-TrainAndTest make_synthetic(int64_t samples, uint64_t seed);
+Datasets make_synthetic(int64_t samples, uint64_t seed);
 
 // CIFAR-10 and CIFAR-100 in the binary layout of their authors, https://www.cs.toronto.edu/~kriz/cifar.html.
 
 /// Reads data_batch_1.bin … data_batch_5.bin and test_batch.bin from FOLDER/cifar-10-batches-bin or FOLDER itself.
 /// Classes are named by batches.meta.txt if it lies beside them.
 /// A wrong folder is a std::invalid_argument naming `data_dir`; a damaged file a std::runtime_error naming the file.
-TrainAndTest read_cifar10(const std::string& folder);
+Datasets read_cifar10(const std::string& folder);
 
 /// Reads train.bin and test.bin from FOLDER/cifar-100-binary or FOLDER itself; the labels are the 100 fine ones, named
 /// by fine_label_names.txt.
-TrainAndTest read_cifar100(const std::string& folder);
+Datasets read_cifar100(const std::string& folder);
 
 // Anyone's own images as safetensors files.
 
@@ -79,7 +73,7 @@ TrainAndTest read_cifar100(const std::string& folder);
 /// many classes as the largest label of the training file says, and the test file has no others unless training images
 /// are a share of all; mean and std are those of the training images, which are not augmented: nobody knows what they
 /// show. A std::invalid_argument or std::runtime_error names the file that is not so.
-TrainAndTest read_image_files(const std::string& train, const std::string& test, bool is_share = false);
+Datasets read_image_files(const std::string& train, const std::string& test, bool is_share = false);
 
 /// One such file by itself, without mean and std: a test set for a network that brings its own.
 Dataset read_image_file(const std::string& path);
@@ -90,7 +84,7 @@ Dataset read_image_file(const std::string& path);
 /// `dataset`/train/CLASS/… and `dataset`/val/CLASS/… or `test`/CLASS/…; or the shards `dataset` and `test`. `known`:
 /// labels are numbers of these names if all classes of the folder are among them. Throws as list_folder() and
 /// list_shards() do.
-TrainAndTest open_streams(const DataOptions& options, const std::vector<std::string>& known = {});
+Datasets open_streams(const DataOptions& options, const std::vector<std::string>& known = {});
 
 /// Of a folder `dataset`; none of other sets, whose classes have no names. Throws likewise.
 std::vector<std::string> names_of_classes(const DataOptions& options);

@@ -102,7 +102,8 @@ std::vector<int64_t> epoch_permutation(int64_t size, uint64_t seed, int64_t epoc
 /// Loader takes there.
 Dataset first_augmented(const Dataset& dataset, uint64_t seed, int64_t n);
 
-/// Images begin … end - 1 in the order of the set, without augmentation.
+/// Images begin … end - 1 in the order of the set, without augmentation. Throws c10::Error for none, or others than the
+/// set's.
 Batch evaluation_batch(const Dataset& dataset, int64_t begin, int64_t end);
 
 }  // namespace prunex::data

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string_view>
 
 #include "prunex/data/random.h"
+#include "prunex/text/option.h"
 
 namespace prunex::data {
 namespace {
@@ -22,14 +22,6 @@ using Images = std::vector<int64_t>;
 constexpr double kLeastConcentration = 0.01;  // far below it all draws of a class underflow
 constexpr double kMostConcentration = 1e6;
 enum DivisionStream : uint64_t { kClassOrder = 0x70617274, kShares, kNodeOrder };
-
-template <class Number>
-std::optional<Number> whole_number(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  return whole ? std::optional(number) : std::nullopt;
-}
 
 /// By class the numbers of its images, in an order drawn from (seed, class).
 std::vector<Images> images_by_class(const Dataset& dataset, uint64_t seed) {
@@ -87,14 +79,13 @@ void check_classes(const Partition& partition, int64_t classes, int64_t nodes) {
 
 std::optional<Partition> parse_partition(const std::string& word) {
   constexpr std::string_view kDirichlet = "dirichlet:", kClasses = "classes:";
-  const std::string_view text = word;
-  if (text == "iid") return Partition();
-  if (text.starts_with(kDirichlet)) {
-    const auto a = whole_number<double>(text.substr(kDirichlet.size()));
+  if (word == "iid") return Partition();
+  if (word.starts_with(kDirichlet)) {
+    const auto a = text::number_in<double>(word.substr(kDirichlet.size()));
     if (a && *a >= kLeastConcentration && *a <= kMostConcentration) return Partition{Partition::Kind::kDirichlet, *a};
   }
-  if (text.starts_with(kClasses)) {
-    const auto n = whole_number<int64_t>(text.substr(kClasses.size()));
+  if (word.starts_with(kClasses)) {
+    const auto n = text::number_in<int64_t>(word.substr(kClasses.size()));
     if (n && *n >= 1) return Partition{Partition::Kind::kClasses, 1, *n};
   }
   return std::nullopt;

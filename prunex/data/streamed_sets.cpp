@@ -73,13 +73,14 @@ void check_classes(const Dataset& test, int64_t classes, const std::string& what
                                           test.classes - 1, classes - 1));
 }
 
-TrainAndTest open_shards(const DataOptions& options, const StreamOptions& stream) {
+Datasets open_shards(const DataOptions& options, const StreamOptions& stream) {
   if (!are_shards(options.test)) {
     throw std::invalid_argument(
         fmt::format("`test`: got {}, wanted shards such as val-{{00..07}}.tar, as `dataset` {} is",
                     options.test.empty() ? "none" : options.test, options.dataset));
   }
-  TrainAndTest sets{shards_of(options.dataset, "`dataset`", stream), shards_of(options.test, "`test`", stream)};
+  Datasets sets{.train = shards_of(options.dataset, "`dataset`", stream),
+                .test = shards_of(options.test, "`test`", stream)};
   if (options.is_share) return sets;
   check_class_count(sets.train, "`dataset` " + options.dataset);
   check_classes(sets.test, sets.train.classes, "`test` " + options.test);
@@ -131,7 +132,7 @@ std::vector<std::string> names_of_classes(const DataOptions& options) {
   return list_folder(part_of(options.dataset, "train"), {}, "`dataset`").classes;
 }
 
-TrainAndTest open_streams(const DataOptions& options, const std::vector<std::string>& known) {
+Datasets open_streams(const DataOptions& options, const std::vector<std::string>& known) {
   const StreamOptions stream = stream_options(options);
   if (are_shards(options.dataset)) return open_shards(options, stream);
   const std::string train = part_of(options.dataset, "train");
@@ -142,7 +143,7 @@ TrainAndTest open_streams(const DataOptions& options, const std::vector<std::str
   }
   if (options.numbers_are_labels) label_by_value(training);
   const auto classes = training.classes;
-  TrainAndTest sets;
+  Datasets sets;
   sets.train = dataset_of(std::move(training), name_of(options.dataset), stream);
   sets.test = dataset_of(list_folder(test, classes, options.test.empty() ? "`dataset`" : "`test`"),
                          name_of(options.test.empty() ? options.dataset : test), stream);

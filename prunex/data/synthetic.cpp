@@ -178,11 +178,11 @@ Dataset draw(int64_t size, uint64_t seed, Split split) {
 
 }  // namespace
 
-TrainAndTest make_synthetic(int64_t samples, uint64_t seed) {
+Datasets make_synthetic(int64_t samples, uint64_t seed) {
   if (samples < kClasses) {
     throw std::invalid_argument(fmt::format("`samples`: got {}, wanted at least {}", samples, kClasses));
   }
-  TrainAndTest result{draw(samples, seed, kTrain), draw(std::max(samples / 5, kClasses), seed, kTest)};
+  Datasets result{.train = draw(samples, seed, kTrain), .test = draw(std::max(samples / 5, kClasses), seed, kTest)};
   set_statistics(result.train);
   result.test.mean = result.train.mean;
   result.test.std = result.train.std;

@@ -321,8 +321,9 @@ class Compiler {
       if (!operation_of(node.target).may_copy || node.outputs[0] == kNoValue) continue;
       const auto written = written_.find(source_[node.outputs[0]]);
       if (written == written_.end() || written->second < call.node) continue;
-      check_order(node, written->first);
       call.detour = nullptr;
+      if (node.target.starts_with("aten::to.")) continue;  // a copy only of another type or device
+      check_order(node, written->first);
       ordered.insert(written->first);
     }
     std::vector<Call> result;
@@ -341,7 +342,6 @@ class Compiler {
 
   // Whether a call was a view or a copy in the export depends on how the tensor lay there that it shows.
   void check_order(const Node& node, ValueId written) const {
-    if (node.target.starts_with("aten::to.")) return;  // a copy only of another type or device
     if (graph_.values[written].order != at::MemoryFormat::Preserve) return;
     throw std::invalid_argument(fmt::format(
         "node {}: what it shows is written to later, in place, and lay in memory neither row by row nor channels last "

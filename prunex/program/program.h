@@ -102,8 +102,10 @@ struct Graph {
 
   int64_t fewest_images = 0, most_images = 0;  ///< in a batch that the export allows; 0: any
 
-  /// So many images in a batch, or as many as the export allows.
-  int64_t batch_of(int64_t images) const { return most_images > 0 ? std::min(images, most_images) : images; }
+  /// So many images in a batch, or what the export allows that is nearest.
+  int64_t batch_of(int64_t images) const {
+    return std::max(fewest_images, most_images > 0 ? std::min(images, most_images) : images);
+  }
   /// Throws std::invalid_argument that begins with `option` if the export does not allow a batch of so many: the graph
   /// may be another one then.
   void expect_batch(const std::string& option, int64_t images) const;

@@ -61,7 +61,7 @@ enum class Criterion {
 
 struct ImportanceOptions {
   Criterion criterion = Criterion::kMagnitude;
-  double power = 2;
+  double power = 2;  ///< p of |w|^p
   Reduction reduction = Reduction::kMean;
   Normalizer normalizer = Normalizer::kMean;
   bool bias = false;        ///< biases are entries, too

@@ -146,9 +146,6 @@ Target target_named(const std::string& option, const std::string& name, double v
 void expect_in_reach(const std::string& option, const Planner& planner, const std::vector<UnitScores>& scores,
                      const Target& target);
 
-/// NAME=NUMBER, at the last '='; nothing if the text is not that.
-std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text);
-
 /// Units alive by group.
 std::vector<int64_t> kept_units(const std::vector<sparsity::Group>& groups, const sparsity::Masks& masks);
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string>
 
+#include "prunex/program/program.h"
 #include "prunex/prune/words.h"
 
 namespace prunex::prune {
@@ -119,10 +121,18 @@ double usual_strength(Penalty penalty) {
 
 Regularizer::Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis) : options_(options) {
   find_groups(analysis);
-  if (options_.penalty == Penalty::kNone || !weights_.empty()) return;
-  throw std::invalid_argument(is_of_scales()
-                                  ? "`sparse`: the network has no batch norm whose scales could become smaller"
-                                  : "`sparse`: the network has no layer whose weights could become smaller");
+  if (options_.penalty == Penalty::kNone) return;
+  const auto refuse = [](const char* what) { throw std::invalid_argument(std::string("`sparse`: ") + what); };
+  if (weights_.empty()) {
+    refuse(is_of_scales() ? "the network has no batch norm whose scales could become smaller"
+                          : "the network has no layer whose weights could become smaller");
+  }
+  if (options_.penalty == Penalty::kBnScale) return;
+  const auto scores = importance_->score(groups_, program::zero_weights(analysis.graph()));
+  if (std::all_of(scores.begin(), scores.end(), [](const UnitScores& group) { return group.empty(); })) {
+    refuse(is_of_scales() ? "no channels that could be removed have batch norm, whose scales could become smaller"
+                          : "the network has no channels that could be removed, whose weights could become smaller");
+  }
 }
 
 bool Regularizer::is_of_scales() const {

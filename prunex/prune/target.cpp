@@ -56,17 +56,4 @@ void expect_in_reach(const std::string& option, const Planner& planner, const st
   }
 }
 
-std::optional<std::pair<std::string, double>> parse_assignment(const std::string& text) {
-  const size_t equals = text.rfind('=');
-  if (equals == std::string::npos || equals == 0) return std::nullopt;
-  const std::string number = text.substr(equals + 1);
-  try {
-    size_t used = 0;
-    const double value = std::stod(number, &used);
-    if (used == number.size()) return std::make_pair(text.substr(0, equals), value);
-  } catch (const std::logic_error&) {
-  }
-  return std::nullopt;
-}
-
 }  // namespace prunex::prune

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
 #include "prunex/sparsity/projection.h"
+#include "prunex/text/option.h"
 
 namespace prunex::prune {
 namespace {
@@ -37,22 +37,10 @@ struct Choice {
                   words, why));
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  size_t start = 0;
-  for (size_t end; (end = text.find(separator, start)) != std::string::npos; start = end + 1) {
-    parts.push_back(text.substr(start, end - start));
-  }
-  parts.push_back(text.substr(start));
-  return parts;
-}
-
 double parse_share(const std::string& words, const std::string& text) {
-  double share = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-  const bool number = error == std::errc() && end == text.data() + text.size();
-  if (!number || !(share > 0 && share <= 1)) refuse_words(words, fmt::format("'{}' is no share", text));
-  return share;
+  const auto share = text::number_in<double>(text);
+  if (!share || !(*share > 0 && *share <= 1)) refuse_words(words, fmt::format("'{}' is no share", text));
+  return *share;
 }
 
 bool is_word(const std::string& word) {
@@ -63,7 +51,7 @@ bool is_word(const std::string& word) {
 std::vector<Choice> parse(const std::string& words, double keep) {
   std::vector<Choice> choices;
   std::set<std::string> seen;
-  for (const std::string& part : split(words, '+')) {
+  for (const std::string& part : text::parts_of(words, '+')) {
     const size_t colon = part.find(':');
     const std::string kind = part.substr(0, colon);
     if (!is_word(kind)) refuse_words(words, fmt::format("'{}' is no kind", kind));
@@ -90,6 +78,19 @@ bool is_kind(const Node& node, WeightKind kind) {
   return channels::operation_of(node.target).weights == kind;
 }
 
+/// Of instances or groups: its weight has one number for each channel.
+bool is_norm_of_channels(const Node& node) {
+  return node.target == "aten::instance_norm" || node.target == "aten::group_norm";
+}
+
+/// What may stand between a layer and its norm: a channel of zeros stays one.
+bool keeps_zeros(const Node& node) {
+  static const std::set<std::string> targets{
+      "aten::relu",       "aten::relu_",      "aten::dropout",    "aten::dropout_",   "aten::max_pool1d",
+      "aten::max_pool2d", "aten::avg_pool1d", "aten::avg_pool2d", "aten::contiguous", "aten::clone"};
+  return targets.contains(node.target);
+}
+
 bool is_convolution(const Node& node) {
   return is_kind(node, WeightKind::kConvolution) && !program::is_transposed(node);
 }
@@ -98,8 +99,19 @@ bool is_convolution(const Node& node) {
 class Layers {
  public:
   explicit Layers(const channels::Analysis& analysis) : graph_(analysis.graph()) {
+    std::map<ValueId, ValueId> same;  // what keeps the zeros of a layer's channels -> the layer's output
     for (const Node& node : graph_.nodes) {
-      if (is_kind(node, WeightKind::kBatchNorm)) norm_of_[node.tensor("input")].push_back(&node);
+      if (is_kind(node, WeightKind::kBatchNorm) || is_norm_of_channels(node)) {
+        const ValueId input = node.tensor("input");
+        const auto behind = same.find(input);
+        norm_of_[behind == same.end() ? input : behind->second].push_back(&node);
+      } else if (keeps_zeros(node)) {
+        const ValueId input = node.tensor(node.find("self") != nullptr ? "self" : "input");
+        const auto behind = same.find(input);
+        same[node.outputs.at(0)] = behind == same.end() ? input : behind->second;
+      } else if (is_convolution(node) || is_kind(node, WeightKind::kLinear)) {
+        calls_[parameter(node.tensor("weight"))].push_back(node.outputs.at(0));
+      }
     }
     for (const DependencyGroup& group : analysis.groups()) {
       if (group.kind != GroupKind::kOutput) continue;
@@ -140,21 +152,25 @@ class Layers {
       layer.shape.push_back(extent.factor);
     }
     add_rows(layer, {node.tensor("bias")});
-    const auto norms = norm_of_.find(node.outputs.at(0));
-    if (norms == norm_of_.end()) return layer;
-    for (const Node* norm : norms->second) add_rows(layer, {norm->tensor("weight"), norm->tensor("bias")});
+    for (const ValueId output : calls_.at(weight)) {
+      const auto norms = norm_of_.find(output);
+      if (norms == norm_of_.end()) continue;
+      for (const Node* norm : norms->second) add_rows(layer, {norm->tensor("weight"), norm->tensor("bias")});
+    }
     return layer;
   }
 
   void add_rows(Layer& layer, const std::vector<ValueId>& values) const {
     for (ValueId value : values) {
       const std::string name = parameter(value);
-      if (!name.empty()) layer.rows.push_back(name);
+      const bool known = std::find(layer.rows.begin(), layer.rows.end(), name) != layer.rows.end();
+      if (!name.empty() && !known) layer.rows.push_back(name);
     }
   }
 
   const Graph& graph_;
-  std::map<ValueId, std::vector<const Node*>> norm_of_;
+  std::map<std::string, std::vector<ValueId>> calls_;    // of a weight: what its layer gives
+  std::map<ValueId, std::vector<const Node*>> norm_of_;  // by what a layer gives
   std::set<std::string> outputs_;
 };
 
@@ -192,7 +208,8 @@ std::set<std::pair<std::string, int64_t>> directions(const Graph& graph) {
     if (node.target != "aten::_weight_norm") continue;
     const program::Value& value = graph.values.at(node.tensor("v"));
     const auto rank = static_cast<int64_t>(value.shape.size());
-    all.emplace(graph.owner(value.weight), program::from_front(node.integer("dim", 0), rank));
+    const int64_t dim = node.integer("dim", 0);
+    if (dim != -1) all.emplace(graph.owner(value.weight), program::from_front(dim, rank));  // -1: one length for all
   }
   return all;
 }

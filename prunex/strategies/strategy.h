@@ -25,7 +25,7 @@ struct LocalSgd {
   int64_t steps = 50;                            ///< H: optimizer steps between exchanges; more saves bytes
   int64_t total_steps = 0;                       ///< of the run; the last exchange may come after fewer than H
   std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …: kappa needs the sum over an iteration
-  double momentum = 0.9;
+  double momentum = 0.9;         ///< of rules by which gradients add up, to 1 / (1 - momentum) of one; 0 of others
   int64_t exchanges_before = 0;  ///< of another strategy; exchanges count on from there
 };
 

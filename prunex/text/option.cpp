@@ -297,6 +297,13 @@ OptionValue no_flag(bool& field) {
           .write = [&field] { return flag_word(!field); }};
 }
 
+std::optional<std::pair<std::string, double>> assignment_in(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  const auto number = number_in<double>(text.substr(equals + 1));
+  return number ? std::optional(std::pair(text.substr(0, equals), *number)) : std::nullopt;
+}
+
 std::vector<std::string> parts_of(const std::string& text, char between) {
   std::vector<std::string> parts{""};
   for (const char c : text) {

@@ -174,6 +174,9 @@ OptionValue switch_value(bool& field);
 /// --no-shrink: on while the field is off.
 OptionValue no_flag(bool& field);
 
+/// NAME=NUMBER, at the last '='; nothing if the text is not that.
+std::optional<std::pair<std::string, double>> assignment_in(const std::string& text);
+
 /// What lies between the separators, empty parts too: one more than there are separators.
 std::vector<std::string> parts_of(const std::string& text, char between);
 /// The parts between commas that are not empty.

@@ -12,7 +12,7 @@ namespace prunex::train {
 /// Where the weights lie; all of them lie on one device.
 c10::Device device_of(const Weights& weights);
 
-/// What requires gradients is a leaf there, too.
+/// The same tensors if they are there already, else copies. What requires gradients is a leaf there, too.
 program::Model on_device(program::Model model, const c10::Device& device);
 /// Returns before the tensor is there; what is computed with it waits.
 at::Tensor on_device(const at::Tensor& tensor, const c10::Device& device);

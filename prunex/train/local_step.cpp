@@ -89,6 +89,13 @@ const char* name_of(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::kBf16 ? "bf16" : arithmetic == Arithmetic::kTf32 ? "tf32" : "fp32";
 }
 
+std::optional<Arithmetic> arithmetic_named(const std::string& name) {
+  for (const Arithmetic one : {Arithmetic::kFp32, Arithmetic::kTf32, Arithmetic::kBf16}) {
+    if (name == name_of(one)) return one;
+  }
+  return std::nullopt;
+}
+
 void compute_reproducibly() {
   count_tf32_steps(0);
   at::globalContext().setDeterministicCuDNN(true);

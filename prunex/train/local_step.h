@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "prunex/data/loader.h"
@@ -24,6 +25,8 @@ enum class Arithmetic {
 };
 /// "fp32", "tf32", "bf16".
 const char* name_of(Arithmetic arithmetic);
+/// Nothing for other names.
+std::optional<Arithmetic> arithmetic_named(const std::string& name);
 
 /// The training_loss() of a batch, where the weights lie, and backward; leaves the gradients in the parameters and
 /// returns the loss, which lies there, too: nobody has waited for it.

@@ -211,6 +211,9 @@ std::vector<std::string> loop_options();
 /// Whether a run may go on with another value of the option.
 bool may_differ(const std::string& option);
 
+/// Of those, the ones that all ranks of a run must have alike: they do together what these say.
+const std::set<std::string>& options_of_all_ranks();
+
 struct OptionDifference {
   std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
 };

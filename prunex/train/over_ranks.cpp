@@ -100,13 +100,11 @@ int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& wo
 }
 
 void expect_same_options(const std::string& config, comm::Communicator& world) {
-  // a run may go on with another value of these, but its ranks do together what they say
-  static const std::set<std::string> kOfAll{"eval-every", "checkpoint-every", "straggler-factor", "trace",
-                                            "elastic",    "min-nodes",        "max-nodes"};
+  const auto& of_all = options_of_all_ranks();
   const auto everyone = comm::gather_texts(world, config);
   for (size_t rank = 1; rank < everyone.size(); ++rank) {
-    auto differs = first_difference(everyone[0], everyone[rank], kOfAll);
-    if (!differs && (differs = first_difference(everyone[rank], everyone[0], kOfAll)))
+    auto differs = first_difference(everyone[0], everyone[rank], of_all);
+    if (!differs && (differs = first_difference(everyone[rank], everyone[0], of_all)))
       std::swap(differs->one, differs->other);
     if (!differs) continue;
     throw std::invalid_argument(fmt::format("{}: rank 0 has {}, rank {} {}: wanted the same on all ranks",

@@ -1,4 +1,5 @@
-// What ranks tell each other besides the exchanges of the strategy. All are collective; the counts leave them out.
+// What ranks tell each other besides the exchanges of the strategy. What takes a group, or the hierarchy by reference,
+// is collective unless it says otherwise; the counts leave it out.
 #pragma once
 
 #include <csignal>

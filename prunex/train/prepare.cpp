@@ -8,9 +8,9 @@
 
 #include "prunex/prune/importance.h"
 #include "prunex/strategies/exchange/payload.h"
-#include "prunex/train/evaluate.h"
+#include "prunex/train/batch_statistics.h"
 #include "prunex/train/images/division.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/evidence.h"
 #include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/strategy_choice.h"
 
@@ -60,7 +60,8 @@ void expect_samples_of_each(int64_t fewest, bool by_node, const TrainOptions& op
 Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   validate(options);
   const TrainOptions whole = with_defaults(options);
-  auto [images, files] = load(whole, carried_description(whole.model, whole.weights), ranks);
+  auto [images, files] =
+      load(whole, carried_description(whole.model, whole.weights, whole.max_model_size << 20), ranks);
   const data::Dataset& training = images.sets.train;
   const bool by_node = !files.class_counts.empty();
   const int64_t total = by_node ? files.total() : training.size();

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <stdexcept>
 
@@ -15,6 +14,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
+#include "prunex/text/option.h"
 
 namespace prunex::train {
 namespace {
@@ -62,12 +62,11 @@ Json to_json(const sparsity::GroupCut& group) {
 }
 
 int64_t parse_axis(const std::string& text, size_t axes) {
-  size_t axis = axes;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), axis);
-  if (error != std::errc() || end != text.data() + text.size() || axis >= axes) {
+  const auto axis = text::number_in<int64_t>(text);
+  if (!axis || *axis < 0 || static_cast<size_t>(*axis) >= axes) {
     throw std::invalid_argument(fmt::format("'{}' is no axis", text::one_line(text)));
   }
-  return static_cast<int64_t>(axis);
+  return *axis;
 }
 
 /// Ascending positions below `size`.
@@ -108,7 +107,8 @@ std::string structure_json(const Structure& structure) {
   Json tensors = Json::object(), groups = Json::array();
   for (const auto& [name, tensor] : structure.cut.tensors) tensors[name] = to_json(tensor);
   for (const sparsity::GroupCut& group : structure.cut.groups) groups.push_back(to_json(group));
-  return Json{{"model", structure.model}, {"input", structure.input}, {"tensors", tensors}, {"groups", groups}}.dump();
+  return text::json_text(
+      Json{{"model", structure.model}, {"input", structure.input}, {"tensors", tensors}, {"groups", groups}});
 }
 
 Structure parse_structure(const std::string& text) {

@@ -42,7 +42,7 @@ void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t ste
     pruning_.cut(*due, *strategy_);
     mean_.cut(due->cut);
     run_->trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
-    scored_.reset();
+    evaluated_.reset();
     summary_.pruned = pruning_.record();
     restart_speed();
   }
@@ -71,6 +71,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
   remember_images(data_.train, files_of_, checkpoint);
+  checkpoint.node.insert(kProgramChecksum, at::tensor({program_checksum_}, at::kLong));
   save_teacher(options_, teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
   mean_.save(checkpoint.node);
@@ -81,6 +82,11 @@ Checkpoint RankTrainer::snapshot() {
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
   expect_remembered_images(data_.train, files_of_, checkpoint);
+  const at::Tensor* program = checksum_in(checkpoint, kProgramChecksum);
+  if (program != nullptr && program->item<int64_t>() != program_checksum_) {
+    throw std::invalid_argument(
+        fmt::format("`model` {}: not the network with which the run began: wanted the same file", options_.model));
+  }
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;
@@ -134,8 +140,8 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
   const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
   if (!due && !ends && exchange != length_.exchanges) return;
   const Weights product = this->product();
-  scored_ = evaluator_.score(product, data_.test);
-  metrics.accuracy = scored_->accuracy;
+  evaluated_ = evaluator_.evaluate(product, data_.test);
+  metrics.accuracy = evaluated_->accuracy;
   if (data_.validation.size() == 0) return;
   metrics.validation_accuracy = validated(product);
   if (!pruning_.is_over(metrics.exchange)) return;
@@ -145,14 +151,14 @@ void RankTrainer::evaluate_into(Metrics& metrics) {
 
 /// On the images that were held out, of all nodes where each has its own.
 double RankTrainer::validated(const Weights& product) const {
-  return evaluator_.score(product, data_.validation, files_of_.has_value()).accuracy;
+  return evaluator_.evaluate(product, data_.validation, files_of_.has_value()).accuracy;
 }
 
 void RankTrainer::summarise() {
   summary_.graph_captures = steps_.captures();
   summary_.gpus = gpus_of(ranks_);
   const Weights product = this->product();
-  const Score test = scored_ ? *scored_ : evaluator_.score(product, data_.test);
+  const Evaluation test = evaluated_ ? *evaluated_ : evaluator_.evaluate(product, data_.test);
   if (!std::isfinite(test.loss)) {
     throw std::runtime_error("the loss on the test images is not finite: try a lower `lr`");
   }

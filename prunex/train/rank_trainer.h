@@ -11,6 +11,7 @@
 
 #include "prunex/stopwatch.h"
 #include "prunex/train/elastic/elastic.h"
+#include "prunex/train/evaluator.h"
 #include "prunex/train/network.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/product_mean.h"
@@ -33,6 +34,7 @@ class RankTrainer {
  private:
   RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared prepared);
   void say_remarks() const;
+  void expect_same_program() const;
   std::unique_ptr<strategies::Strategy> make_own_strategy(int64_t exchanges_done);
   void begin(const std::string& config, StopRequest* stop);
   void join(const std::string& config, StopRequest* stop);
@@ -94,6 +96,7 @@ class RankTrainer {
   const std::optional<int> files_of_;  // the node whose own files these are
   const data::Datasets& data_;
   TrainedNetwork network_;
+  const int64_t program_checksum_;  // before any cut
   RunLength length_;
   const int64_t gradient_steps_;  // that send gradients: all, none, or those of the first exchanges
   const std::optional<Division> division_;
@@ -116,7 +119,7 @@ class RankTrainer {
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;
-  const Arithmetic arithmetic_;
+  Arithmetic arithmetic_;
   std::shared_ptr<const Teacher> teacher_;  // null: none, or not yet
   LocalSteps steps_;
   std::unique_ptr<strategies::Strategy> strategy_;
@@ -134,9 +137,9 @@ class RankTrainer {
   comm::Volume moved_;                      // by exchanges, up to the last record
   double seconds_before_cut_ = 0;
   int64_t samples_before_cut_ = 0;
-  std::optional<Score> scored_;  // the product as it is now, on the test set
-  std::optional<Run> run_;       // from its beginning on
-  Summary summary_, resumed_;    // of the run, and of what of it was before this part
+  std::optional<Evaluation> evaluated_;  // the product as it is now, on the test set
+  std::optional<Run> run_;               // from its beginning on
+  Summary summary_, resumed_;            // of the run, and of what of it was before this part
 };
 
 }  // namespace prunex::train

@@ -41,6 +41,7 @@ std::shared_ptr<const Teacher> read_teacher(const TrainOptions& options, const d
   const std::string source = "`teacher` " + options.teacher;
   program::Model model = program::read_pt2(options.teacher, options.max_model_size << 20);
   check_fits(model.program.graph(), training, source);
+  model.program.graph().expect_batch(source + ": `batch_size`", options.batch_size);
   if (const int64_t got = logits_of(model.program.graph()), wanted = logits_of(graph); got != wanted) {
     throw std::invalid_argument(
         fmt::format("{}: it has {} logits, `model` {} has {}", source, got, options.model, wanted));

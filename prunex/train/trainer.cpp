@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/program/pt2.h"
 #include "prunex/say.h"
 #include "prunex/train/device.h"
 #include "prunex/train/optimizer_choice.h"
@@ -36,6 +38,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       data_(images_.sets),
       network_(on_device(std::move(prepared.network.model), ranks.device), std::move(prepared.network.analysis),
                options.optimizer),
+      program_checksum_(std::bit_cast<int64_t>(program::checksum(network_.graph()))),
       length_(std::move(prepared.length)),
       gradient_steps_(gradient_steps(options, length_)),
       division_(std::move(prepared.division)),
@@ -101,6 +104,7 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   say_remarks();
   const std::optional<Checkpoint> before = run_->safe().load();
   expect_same_images(data_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_program();
   expect_same_teacher(teacher_.get(), *ranks_.world);
   strategy_ = make_own_strategy(before ? before->exchange : 0);
   if (before) {
@@ -109,6 +113,15 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
     prune(pruning_.due_cut({}, *strategy_), 0, 0);
   }
   elastic_ = make_elastic(options_, ranks_, data_.train.size(), config, transactions_up_to(summary_.steps));
+}
+
+/// Weights are rank 0's; what is computed with them is in every rank's own file.
+void RankTrainer::expect_same_program() const {
+  const auto other = comm::first_other(program_checksum_, *ranks_.world);
+  if (!other) return;
+  throw std::invalid_argument(
+      fmt::format("`model` {}: rank {} has another network there than rank 0: wanted the same file on all machines",
+                  options_.model, *other));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {
@@ -124,7 +137,7 @@ std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exc
 
 /// Masks are final, the product is evaluated and written.
 void RankTrainer::end() {
-  if (!summary_.frozen && !strategy_->masks().is_empty()) scored_.reset();  // finish() applies masks
+  if (!summary_.frozen && !strategy_->masks().is_empty()) evaluated_.reset();  // finish() applies masks
   const auto work = [&] {
     strategy_->finish();
     run_->traced("evaluate", summary_.exchanges, [&] { summarise(); });
@@ -177,7 +190,7 @@ void RankTrainer::begin_steps() {
 
 /// The next one of the run, which others make if this rank does not.
 void RankTrainer::make_step(int64_t step) {
-  scored_.reset();
+  evaluated_.reset();
   if (is_transaction(step)) return make_transactions(step, step);
   begins_.clear();
   if (!contributes() || interval_.pace.is_late()) return pass_by(step);

@@ -12,7 +12,7 @@ import pickle
 import re
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -111,25 +111,34 @@ def _files(directory: Path) -> Iterator[tuple[str, int, bool]]:
                     yield folder.name, int(match[1]), match[2] is None
 
 
-def _remove_others(directory: Path, kept: str) -> None:
+def seen_in(directory: Path) -> frozenset[str]:
+    """The folders of checkpoints, finished or not."""
+    return frozenset(name for name, _, _ in _files(directory))
+
+
+def _remove_others(directory: Path, kept: str, own: Set[str]) -> None:
     """Keeps the one before, too; later ones are of a run that was gone back from."""
-    files = [file for file in _files(directory) if file[0] != kept]
+    files = [file for file in _files(directory) if file[0] in own]
     finished = {name for name, _, has_name in files if has_name and _step_of(name) < _step_of(kept)}
     before = max(finished, key=_step_of, default=None)
     for name in {name for name, _, _ in files} - {before}:
         _remove(directory / name)
 
 
-def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], is_own: bool, ranks: _ranks.Ranks,
-         process_group: dist.ProcessGroup | None) -> None:
-    """What `make` makes. is_own: what is in the directory already is this run's. Collective; where one rank cannot
+def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], own: Set[str], ranks: _ranks.Ranks,
+         process_group: dist.ProcessGroup | None) -> str:
+    """What `make` makes; returns the folder's name. own: folders that are of this run. Collective; where one rank cannot
     write, nothing of this checkpoint stays. Raises OSError or ValueError there, RuntimeError on the others."""
     word = _ranks.gathered(secrets.token_hex(4), process_group)[0]
     folder = directory / f"{step}-{word}"
     file = _file(folder, ranks.rank)
 
     def write() -> None:
-        if not is_own and (others := sorted({name for name, _, has_name in _files(directory) if has_name})):
+        try:
+            others = sorted({name for name, _, has_name in _files(directory) if has_name and name not in own})
+        except OSError as error:
+            raise OSError(f"save: {directory}: {error.strerror}") from error
+        if others:
             raise ValueError(f"save: {directory / others[0]} is of another run; wanted resume() before, or another "
                              "directory")
         content = make()
@@ -140,7 +149,8 @@ def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], is_o
     all_or_none(write, process_group, undo=lambda: _remove(folder, ranks.rank))
     all_or_none(lambda: os.replace(_new(file), file), process_group)
     with contextlib.suppress(OSError):  # it counts, whether others go or not
-        _remove_others(directory, folder.name)
+        _remove_others(directory, folder.name, own)
+    return folder.name
 
 
 class Found(NamedTuple):

@@ -95,7 +95,7 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimiz
          trains: bool) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as
     does one that no longer runs in training mode. trains: it did."""
-    arguments = _checked_cut.like(_modules.arguments_of(example))
+    arguments = _checked_cut.probes(module, _modules.arguments_of(example))
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
 
     def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:

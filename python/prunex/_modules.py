@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,9 +22,13 @@ def plain(model: nn.Module, instead: str = "") -> nn.Module:
     model = getattr(model, "_orig_mod", model)
     if not isinstance(model, nn.Module):
         raise ValueError(f"`model`: got a {type(model).__name__}, wanted a torch.nn.Module")
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ValueError(f"`model`: got a DistributedDataParallel, wanted the module in it, `.module`, here "
-                         f"and in the loop{instead}")
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # which takes long to import
+    averaging = (nn.parallel.DistributedDataParallel, *([fsdp.FullyShardedDataParallel] if fsdp else []))
+    for name, module in model.named_modules():
+        if isinstance(module, averaging):
+            has = f"{name} is" if name else "got"
+            raise ValueError(f"`model`: {has} a {type(module).__name__}, wanted the module in it, `.module`, here "
+                             f"and in the loop{instead}")
     return model
 
 
@@ -63,6 +68,8 @@ def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bo
     """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
+    if not hasattr(optimizer, "_optimizer_step_post_hooks"):
+        raise ValueError(f"`optimizer`: got a {type(optimizer).__name__} that wraps another, wanted the one in it")
     if whole:
         expect_followable(optimizer)
         for name, module in model.named_modules():
@@ -89,6 +96,10 @@ def expect_followable(optimizer: torch.optim.Optimizer) -> None:
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("`optimizer`: got LBFGS, which keeps its parameters and their history by itself: no mask, cut "
                          "or pull reaches them")
+    for name, value in vars(optimizer).items():
+        if isinstance(value, torch.optim.Optimizer):
+            raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, whose `{name}` keeps states of its own: no "
+                             "mask, cut or pull reaches them")
 
 
 def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -137,6 +148,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
                 stack.enter_context(torch.autocast(device, enabled=False))
             yield
     finally:
+        model.train(modes[model])  # what a module does beside setting the flag
         for module, before in modes.items():
             module.training = before
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Resumable:
     _process_group: dist.ProcessGroup | None
 
     _folder: Path | None = None  # whose checkpoints are this run's
+    _own_checkpoints: Set[str] = frozenset()  # folders in it
     _entered = False
     _synced = 0  # the step of the last exchange
     _landed = 0  # the step after which it had ended
@@ -77,7 +78,9 @@ class Resumable:
             return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
                     "strategy": self._state(), "extra": dict(extra or {})}
 
-        _checkpoints.save(folder, self.step, make, folder == self._folder, self._ranks, self._process_group)
+        own = self._own_checkpoints if folder == self._folder else frozenset()
+        self._own_checkpoints = own | {
+            _checkpoints.save(folder, self.step, make, own, self._ranks, self._process_group)}
         self._folder = folder
 
     def resume(self, directory: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -95,7 +98,7 @@ class Resumable:
             raise ValueError("resume: the loop has begun; wanted it before `with`")
         folder = Path(directory).absolute()
         found = _checkpoints.find(folder, self._ranks.node_sizes, self._process_group)
-        self._folder = folder
+        self._folder, self._own_checkpoints = folder, _checkpoints.seen_in(folder)
         if found is None:
             return None
 

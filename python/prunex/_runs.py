@@ -67,7 +67,7 @@ def _failed(status: int, said: list[str]) -> Exception:
 
 def _run(words: list[str], hear: Callable[[str], None]) -> str:
     """Runs the command to its end and returns its standard output; `hear` gets the lines of its standard error. An
-    interrupt is handed on, so that the command saves what it has."""
+    interrupt is handed on, so that the command saves what it has; a second one kills it."""
     said: list[str] = []
     with tempfile.TemporaryFile("w+") as output:
         # in a session of its own, so that it hears of an interrupt once, and from here alone
@@ -82,8 +82,10 @@ def _run(words: list[str], hear: Callable[[str], None]) -> str:
             except BaseException:
                 process.send_signal(signal.SIGINT)
                 try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
+                    for line in process.stderr:  # until its next exchange, and the checkpoint after it
+                        said.append(line.rstrip("\n"))
+                        log.info(said[-1].removeprefix("prunex: "))
+                finally:
                     process.kill()
                 raise
         if process.returncode != 0:
@@ -168,8 +170,8 @@ def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet:
     nodes=2, payload="int2")`. Its ranks are processes on this machine, unless a launcher's variables say otherwise.
 
     Progress is printed, unless `quiet`, and logged (logger `prunex`, level INFO); on_exchange gets every exchange as a
-    dictionary. An interrupt, as by the stop button of a notebook, ends the run with a checkpoint:
-    `train(resume=directory)` goes on. ValueError for an option, RuntimeError for a run that failed.
+    dictionary. An interrupt, as by the stop button of a notebook, ends the run after its next exchange with a checkpoint:
+    `train(resume=run_dir)` goes on, as is printed then; a second interrupt ends it at once. ValueError for an option, RuntimeError for a run that failed.
 
     >>> run = prunex.train(dataset="synthetic", samples=200, model="resnet8", nodes=2, batch_size=10, local_steps=2,
     ...                    exchanges=5, quiet=True)
@@ -199,7 +201,12 @@ def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet:
             if on_exchange is not None:
                 on_exchange(event)
 
-    _run(["train", "--log=json", *_words(options)], hear)
+    try:
+        _run(["train", "--log=json", *_words(options)], hear)
+    except KeyboardInterrupt:
+        if directory is not None and (Path(directory) / "checkpoint").exists():
+            print(f"prunex.train(resume={os.fspath(directory)!r}) goes on", flush=True)
+        raise
     return read_run(os.fspath(directory))  # type: ignore[arg-type]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import functools
+import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
@@ -26,6 +27,9 @@ Exchange = library.Exchange
 
 # Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
 _in_context: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.WeakKeyDictionary()
+
+
+_FILE_OF_STEPS = torch.optim.Optimizer.register_step_pre_hook.__code__.co_filename
 
 
 def _in_words_of_loops(message: str) -> str:
@@ -47,6 +51,18 @@ def _versions(model: nn.Module) -> list[int]:
 
 def _are_equal(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> bool:
     return all(name in own and torch.equal(own[name], value) for name, value in values.items())
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _step_that_calls() -> FrameType | None:
+    """Of an optimizer, what calls its hooks; torch wraps the step() of every class of which it makes one."""
+    return next((frame for frame in _callers() if frame.f_code.co_filename == _FILE_OF_STEPS), None)
 
 
 def _warn_of_steps_outside(strategy: _Strategy) -> torch.utils.hooks.RemovableHandle:
@@ -73,6 +89,7 @@ class _Strategy(Resumable):
     _handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
     _finished = False
     _begun: tuple[int, list[int]] = (0, [])  # steps, and versions of the weights
+    _stepping: FrameType | None = None  # the optimizer's step() that is at work
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
                  total_steps: int | None = None, example: Any = None,
@@ -107,6 +124,7 @@ class _Strategy(Resumable):
         """What the last exchange did."""
         self._example, self._process_group = example, process_group
         self._options = {name: _arguments.word(name, value) for name, value in options.items()}
+        self._pulls = self._pulls and self._options.get("kappa") not in ("0", "0.0")
         self._wants_all = self._pulls or example is not None
         _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
@@ -132,8 +150,9 @@ class _Strategy(Resumable):
         """Whether there will be masks. Raises ValueError unless they have what they want."""
         groups, has_example = self._options.get("groups", "auto"), self._example is not None
         wanted = self._masks_unless_told if groups == "auto" else groups != "none"
-        if has_example and groups == "auto" and not wanted:
-            raise ValueError(f"`example`: {self._name} masks nothing without `groups`")
+        if has_example and not wanted:
+            without = " without `groups`" if groups == "auto" else f" with `groups` {groups}"
+            raise ValueError(f"`example`: {self._name} masks nothing{without}")
         if wanted and not has_example:
             raise ValueError("`example`: got none; masks want inputs of the model, to find which channels live and die "
                              "together")
@@ -197,8 +216,9 @@ class _Strategy(Resumable):
         self._entered = True
         self._begun = (self.step, _versions(self.model))
         # a compiled step calls them, but does not trace into them
-        before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_update()))
+        before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_step()))
         self._handles = [self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)]
+        self._stepping = None
         return self
 
     def _begin(self) -> None:
@@ -234,6 +254,9 @@ class _Strategy(Resumable):
     def _before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
                      options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """A closure makes the gradients in step() itself: what changes them follows it."""
+        if self._stepping is not None and self._stepping in _callers():
+            return None  # a class's step() calls that of its base, whose hooks are the same
+        self._stepping = _step_that_calls()
         closure = arguments[1] if len(arguments) > 1 else options.get("closure")
         if closure is None:
             self._before_update()
@@ -248,6 +271,11 @@ class _Strategy(Resumable):
         if len(arguments) > 1:
             return (arguments[0], followed, *arguments[2:]), options
         return arguments, {**options, "closure": followed}
+
+    def _after_step(self) -> None:
+        if self._stepping is _step_that_calls():
+            self._stepping = None
+            self._after_update()
 
     def _before_update(self) -> None:
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
@@ -375,7 +403,7 @@ class _Strategy(Resumable):
     def _apply(self, cut: library.Cut) -> Callable[[], None]:
         """Returns what undoes it. Raises Differs, with everything as it was, if the module computes something else
         without what is masked."""
-        arguments = _checked_cut.like(_modules.arguments_of(self._example))
+        arguments = _checked_cut.probes(self.model, _modules.arguments_of(self._example))
         trains = not _checked_cut.why_not_trained(self.model, arguments)
         own = _modules.trained(self.model)
 

@@ -26,6 +26,7 @@ from training import OPTIMIZERS, admm, batch, diloco, small_network
     ({"overlap": 2}, "`overlap`: wants `total_steps`"),
     ({"learning_rate": 0.1}, "`learning_rate`: diloco has no pull"),
     ({"example": torch.zeros(1, 3, 8, 8), "total_steps": 100}, "`example`: diloco masks nothing without `groups`"),
+    ({"example": torch.zeros(1, 3, 8, 8), "groups": "none"}, "`example`: diloco masks nothing with `groups` none"),
     ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
     ({"local_after": 2}, "`local_after`: no option of a strategy"),
     ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
@@ -35,6 +36,47 @@ def test_options_without_sense_are_refused_by_name(options, message):
     with pytest.raises(ValueError) as error:
         diloco(**options)
     assert message in str(error.value)
+
+
+def test_without_duals_there_is_no_pull():
+    net = small_network()
+    with pytest.raises(ValueError, match="`learning_rate`: hsadmm has no pull that follows it"):
+        admm(net, OPTIMIZERS["sgd"](net.parameters()), kappa=0, learning_rate=0.1)
+    admm(net, torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, dampening=0.1), kappa=0)
+
+
+class Wrapping(torch.optim.Optimizer):
+    """As accelerate's."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+
+class Sharpness(torch.optim.Optimizer):
+    """As those of SAM."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.base = torch.optim.SGD(self.param_groups, 0.1, momentum=0.9)
+        self.param_groups = self.base.param_groups
+
+    def step(self, closure=None):
+        self.base.step()
+
+
+def test_optimizers_around_others_are_refused_where_they_would_not_follow():
+    net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: got a Wrapping that wraps another, wanted the one in it"):
+        prunex.DiLoCo(net, Wrapping(OPTIMIZERS["sgd"](net.parameters())))
+    prunex.DiLoCo(net, Sharpness(net.parameters()))
+    with pytest.raises(ValueError, match="`optimizer`: got a Sharpness, whose `base` keeps states of its own"):
+        admm(net, Sharpness(net.parameters()))
+    with pytest.raises(ValueError, match="`optimizer`: got a Sharpness, whose `base` keeps states of its own"):
+        prunex.prune(net, batch(0, 0)[0], ratio=0.5, optimizer=Sharpness(net.parameters()))
 
 
 def test_messages_have_the_names_of_the_loop():

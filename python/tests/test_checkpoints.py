@@ -118,11 +118,30 @@ def test_what_torch_would_not_load_is_refused(tmp_path):
 def test_a_save_that_was_killed_does_not_take_the_place_of_one_that_was_finished(tmp_path):
     with diloco(sync_every=2) as training:
         train(training, 1, 2, 2, tmp_path)
-        (tmp_path / "4-00000000").mkdir()
-        (tmp_path / "4-00000000/rank-0.pt.new").write_bytes(b"half")
-        train(training, 3, 6)
-        training.save(tmp_path)
+    (tmp_path / "4-00000000").mkdir()
+    (tmp_path / "4-00000000/rank-0.pt.new").write_bytes(b"half")
+    again = diloco(sync_every=2)
+    assert again.resume(tmp_path) is not None
+    with again:
+        train(again, 3, 6)
+        again.save(tmp_path)
     assert steps_in(tmp_path) == [2, 6]
+
+
+def test_two_strategies_want_folders_of_their_own(tmp_path):
+    first, second = diloco(sync_every=2), diloco(sync_every=2)
+    for training in (first, second):
+        assert training.resume(tmp_path) is None
+    with first, second:
+        for training in (first, second):
+            train(training, 1, 2)
+        first.save(tmp_path)
+        with pytest.raises(ValueError, match=r"save: .*/2-\w+ is of another run"):
+            second.save(tmp_path)
+        for training in (first, second):
+            train(training, 3, 4)
+        first.save(tmp_path)
+    assert steps_in(tmp_path) == [2, 4]
 
 
 def test_what_the_run_did_not_look_at_is_not_removed(tmp_path):

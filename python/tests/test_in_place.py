@@ -31,6 +31,56 @@ def test_parameters_keep_what_hangs_on_them():
     assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
 
 
+class Merged(nn.Linear):
+    """As loralib's: eval() changes the weight, train() gives it back."""
+
+    def train(self, mode=True):
+        if mode != self.training:
+            with torch.no_grad():
+                self.weight.add_(-1 if mode else 1)
+        return super().train(mode)
+
+
+def test_what_train_does_beside_its_flag_is_undone():
+    net = nn.Sequential(Merged(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    before = net[0].weight.detach().clone()
+    prunex.groups(net, torch.randn(2, 3))
+    assert net.training and net[0].training
+    torch.testing.assert_close(net[0].weight.detach(), before)
+
+
+class OfPositive(nn.Module):
+    """Its code knows a width, and takes what it is given for positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Shuffled()
+
+    def forward(self, x):
+        return self.net(x.log())
+
+
+class OfNumbers(nn.Module):
+    """Looks up rows by what it is given as floating-point numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.a, self.b = nn.Embedding(5, 4), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.b(self.a(self.rows(x[:, 0].long())).relu())
+
+
+def test_inputs_that_a_module_does_not_take_are_not_tried_on_it():
+    net = OfPositive()
+    with pytest.warns(UserWarning, match="the code of OfPositive does not follow cuts of net.a"):
+        prunex.prune(net, torch.rand(2, 4) + 0.5, ratio=0.5)
+    assert net.net.a.out_features == 8
+    net = OfNumbers()
+    prunex.prune(net, torch.tensor([[4.0], [1.0]]), ratio=0.5)
+    assert net.a.out_features == 4
+
+
 def test_an_optimizer_that_is_left_behind_is_warned_of_once():
     net, other = small_network(), small_network()
     optimizer, unconcerned = (OPTIMIZERS["sgd"](n.parameters()) for n in (net, other))

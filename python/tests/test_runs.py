@@ -92,7 +92,7 @@ def test_an_interrupt_ends_the_run_with_a_checkpoint(tmp_path):
     script = textwrap.dedent(f"""
         import prunex
         try:
-            prunex.train(**{SMALL!r}, exchanges=100000, checkpoint_every=1, run_dir={str(tmp_path / "run")!r})
+            prunex.train(**{SMALL!r}, exchanges=100000, checkpoint_every=90000, run_dir={str(tmp_path / "run")!r})
         except KeyboardInterrupt:
             print("stopped", flush=True)
     """)
@@ -100,10 +100,12 @@ def test_an_interrupt_ends_the_run_with_a_checkpoint(tmp_path):
     assert process.stdout.readline().startswith("exchange 1/")
     assert len(running_in(tmp_path)) > 1  # the script and the command
     process.send_signal(2)
-    assert "stopped" in process.communicate(timeout=120)[0]
+    said = process.communicate(timeout=120)[0]
+    assert f"prunex.train(resume={str(tmp_path / 'run')!r}) goes on\nstopped\n" in said
     assert running_in(tmp_path) == []
     stopped = prunex.read_run(tmp_path / "run")
     assert stopped.summary == {} and stopped.metrics
+    assert list((tmp_path / "run/checkpoint").glob("*/z.safetensors"))
 
 
 def test_no_run_is_said_so(tmp_path):

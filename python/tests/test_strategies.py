@@ -50,6 +50,50 @@ def test_steps_outside_of_the_context_are_warned_of():
     assert repr(strategy) == "<prunex.DiLoCo of Sequential: every 2 steps, after step 1>"
 
 
+class Own(torch.optim.SGD):
+    fails = False
+
+    def step(self, closure=None):
+        if self.fails:
+            raise ArithmeticError
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_step_that_calls_that_of_its_base_counts_once(with_closure):
+    torch.optim.SGD(small_network().parameters(), 0.1)  # from now on the base's own step() has hooks, too
+
+    def trained(kind):
+        net, done = small_network(), 0
+        optimizer = kind(net.parameters(), 0.05, momentum=0.9)
+        with admm(net, optimizer) as training:
+            for step in range(1, 9):
+                images, labels = batch(0, step)
+
+                def closure():
+                    optimizer.zero_grad()
+                    loss = nn.functional.cross_entropy(net(images), labels)
+                    loss.backward()
+                    return loss
+
+                if step == 3 and kind is Own:
+                    optimizer.fails = True
+                    with pytest.raises(ArithmeticError):
+                        optimizer.step()
+                    optimizer.fails = False
+                if with_closure:
+                    optimizer.step(closure)
+                else:
+                    closure()
+                    optimizer.step()
+                done += 1
+                assert training.step == done
+        return net.state_dict()
+
+    base, own = trained(torch.optim.SGD), trained(Own)
+    assert all(torch.equal(value, own[name]) for name, value in base.items())
+
+
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
 def test_a_closure_does_what_a_loop_does(kind):
     def trained(with_closure):

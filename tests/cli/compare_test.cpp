@@ -199,6 +199,16 @@ TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
   EXPECT_THAT(tests::text_of(scratch / "out/report.html"), HasSubstr("400"));
 }
 
+TEST(Compare, VerifyLeavesOutWhatNoLinkCarries) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1) + "[[run]]\nname = \"alone\"\nstrategy = \"ddp\"\nnodes = 1\n");
+  const auto cluster = no_cluster(scratch, "exec \"$@\"");
+  const auto result = compare(scratch, {"--verify", "25", "--cluster", cluster});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("alone, seed 3 is left out: it has one node, which sends nothing"));
+  EXPECT_THAT(nlohmann::json::parse(tests::text_of(scratch / "out/verify.json")), testing::SizeIs(1));
+}
+
 TEST(Compare, AClusterScriptThatIsNotThereIsRefusedBeforeAnythingRuns) {
   const Scratch scratch;
   write(scratch / "c.toml", one_run(1));

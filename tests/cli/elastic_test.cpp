@@ -175,6 +175,9 @@ TEST_F(Elastic, ANodeJoinsARunByItsDirectory) {
   EXPECT_TRUE(training.wait_for("lost node 2"));
   kill(training.pid(), SIGTERM);
   EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+  const Result other = run(scratch_.path(), {"train", "--join", "run", "--eval-every", "3"});
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.errors, HasSubstr("--eval-every: got 3, the run in run had"));
   const Result late = run(scratch_.path(), {"train", "--join", "run"});
   EXPECT_EQ(late.status, 1);
   EXPECT_THAT(late.errors, HasSubstr("nobody answers at the doors of the run"));

@@ -140,6 +140,30 @@ TEST_F(ImageFolders, AreNotReplacedByWhatIsPredicted) {
   EXPECT_EQ(text_of("set/val/bee/3.jpg"), before);
 }
 
+/// The weights of 64 x 64 images in the built-in network, which takes 32 x 32.
+TEST_F(ImageFolders, OfAnotherSizeThanWeightsWereTrainedOnAreScaledAsUsual) {
+  const Result large = cli::run(
+      scratch_.path(), {"train", "--dataset", "set", "--image-size", "64", "--model", "resnet8", "--batch-size", "4",
+                        "--exchanges", "1", "--strategy", "local_sgd", "--groups", "none", "--run-dir", "large"});
+  ASSERT_EQ(large.status, 0) << large.errors;
+  const auto answers = [&](const std::string& weights) {
+    const Result result = cli::run(scratch_.path(), {"predict", "--model", "resnet8", "--classes", "2", "--weights",
+                                                     weights, "--input", "set/val", "--output", "o.safetensors"});
+    EXPECT_EQ(result.status, 0) << result.errors;
+    return std::pair(result.errors, text_of("o.safetensors"));
+  };
+  const auto [said, of_large] = answers("large/model.safetensors");
+  EXPECT_THAT(said, HasSubstr("large/model.safetensors was trained on images of 64 x 64, resnet8 takes 32 x 32"));
+  std::string file = text_of("large/model.safetensors");
+  const std::string own = R"(\"resize\":73,\"crop\":64)", usual = R"(\"resize\":36,\"crop\":32)";
+  const size_t place = file.find(own);
+  ASSERT_NE(place, std::string::npos);
+  write("usual.safetensors", file.replace(place, own.size(), usual));
+  const auto [nothing, of_usual] = answers("usual.safetensors");
+  EXPECT_EQ(nothing, "");
+  EXPECT_TRUE(of_large == of_usual);
+}
+
 TEST_F(ImageFolders, GiveTheSameRunWhateverTheThreadsAndTheParts) {
   ASSERT_EQ(train("one", {"--data-threads", "1", "--prefetch", "1"}).status, 0);
   ASSERT_EQ(train("many", {"--data-threads", "3", "--prefetch", "5"}).status, 0);
@@ -158,6 +182,9 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   const Result check = cli::run(scratch_.path(), {"data", "check", "set/train"});
   EXPECT_EQ(check.status, 1);
   EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
+  write("set/train/ant/0.jpg", data::jpeg_of(data::waves(1, 60000, 3, 0), 1, 60000));
+  const Result strip = cli::run(scratch_.path(), {"data", "check", "set/train"});
+  EXPECT_THAT(strip.output, HasSubstr("set/train/ant/0.jpg: 1 x 60000 pixels, scaled for tests: "));
 }
 
 /// prunex with these arguments, which may take so many MiB for what it writes into: heap, stacks, copies.

@@ -43,6 +43,15 @@ class Prune : public testing::Test {
   const tests::Scratch scratch_;
 };
 
+TEST_F(Prune, TakesFilesWhoseNamesAreNotUtf8) {
+  ASSERT_EQ(prune({"--ratio", "0.25"}).status, 0);
+  std::filesystem::copy_file(scratch_ / "out/model.pt2", scratch_ / "a\xff.pt2");
+  const Result result =
+      run(scratch_.path(), {"prune", "--model", "a\xff.pt2", "--ratio", "0.5", "--output", "smaller"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_EQ(read("smaller/report.json").at("model"), "a\xef\xbf\xbd.pt2");
+}
+
 TEST_F(Prune, MeetsALatencyThatItMeasures) {
   ASSERT_EQ(prune({"--latency", "100000"}).status, 0);  // met by the whole network
   EXPECT_EQ(read("out/report.json")["macs"]["after"], read("out/report.json")["macs"]["before"]);

@@ -70,9 +70,25 @@ TEST(InterfaceCounters, AreThoseOfEveryNodesFirstRank) {
 }
 
 TEST(InterfaceCounters, WithoutInterfacesThereIsNothingToGather) {
-  run_ranks(2, 1, [](Hierarchy& h) {
-    EXPECT_TRUE(InterfaceCounters({}).gather(h.layout, *h.world).empty());
-    EXPECT_EQ(h.world->traffic().operations, 1) << "the barrier of connect";
+  run_ranks(2, 1, [](Hierarchy& h) { EXPECT_TRUE(InterfaceCounters({}).gather(h.layout, *h.world).empty()); });
+}
+
+/// A node that joined by its address names one, the others none; or machines call theirs otherwise.
+TEST(InterfaceCounters, MayBeOthersOnEveryNode) {
+  const tests::Scratch scratch;
+  write_table(scratch / "table", 100, 200);
+  const std::vector<std::vector<std::string>> names{{}, {"eth0"}, {"lo", "eth0"}};
+  run_ranks(3, 1, [&](Hierarchy& h) {
+    const InterfaceCounters counters(names[static_cast<size_t>(h.layout.rank)], scratch / "table");
+    h.world->barrier();
+    if (h.layout.rank == 0) write_table(scratch / "table", 101, 210);
+    h.world->barrier();
+    const auto bytes = counters.gather(h.layout, *h.world);
+    ASSERT_EQ(bytes.size(), 2U);
+    const auto& eth0 = bytes.at("eth0");
+    ASSERT_EQ(eth0.size(), 3U);
+    EXPECT_EQ(std::vector({eth0[0].sent, eth0[1].sent, eth0[2].sent}), (std::vector<int64_t>{0, 10, 10}));
+    EXPECT_EQ(bytes.at("lo").size(), 3U);
   });
 }
 

@@ -46,7 +46,7 @@ void write_cifar100(const std::string& folder) {
   io::write_file_atomically(folder + "/test.bin", record("\x04\x2a", 9));
 }
 
-void expect_cifar10(const TrainAndTest& data) {
+void expect_cifar10(const Datasets& data) {
   EXPECT_TRUE(at::equal(data.train.labels, at::arange(10, at::kLong)));
   EXPECT_EQ(data.train.classes, 10);
   EXPECT_EQ(data.train.images.sizes(), (std::vector<int64_t>{10, 3, 32, 32}));
@@ -88,7 +88,7 @@ TEST(Cifar, ReadsTheHundredFineClasses) {
   Scratch scratch;
   write_cifar100(scratch / "cifar-100-binary");
   for (auto& folder : {scratch.path(), scratch / "cifar-100-binary"}) {
-    TrainAndTest data = read_cifar100(folder);
+    Datasets data = read_cifar100(folder);
     EXPECT_TRUE(at::equal(data.train.labels, at::tensor({99, 0}, at::kLong)));
     EXPECT_EQ(data.train.classes, 100);
     EXPECT_EQ(data.train.images[1][2][5][5].item<int64_t>(), 8);

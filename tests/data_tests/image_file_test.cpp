@@ -39,7 +39,7 @@ TEST(ImageFile, TakesClassesAndStatisticsFromTraining) {
   Scratch scratch;
   std::string train = write(scratch / "cats.safetensors", grey(3), labels({0, 4, 1}));
   std::string test = write(scratch / "b.safetensors", grey(2).add(100), labels({3, 0}));
-  TrainAndTest data = read_image_files(train, test);
+  Datasets data = read_image_files(train, test);
   EXPECT_EQ(data.train.name, "cats");
   EXPECT_EQ(data.train.classes, 5);
   EXPECT_EQ(data.test.classes, 5);

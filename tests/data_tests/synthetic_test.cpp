@@ -25,7 +25,7 @@ uint64_t digest(const at::Tensor& images) {
 }
 
 TEST(Synthetic, IsAsLargeAndBalancedAsPromised) {
-  TrainAndTest data = make_synthetic(200, 0);
+  Datasets data = make_synthetic(200, 0);
   EXPECT_EQ(data.train.images.sizes(), (std::vector<int64_t>{200, 3, 32, 32}));
   EXPECT_EQ(data.test.images.sizes(), (std::vector<int64_t>{40, 3, 32, 32}));
   EXPECT_TRUE(data.train.images.is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -41,8 +41,8 @@ TEST(Synthetic, IsTheSameForASeedAndAnotherForAnother) {
 }
 
 TEST(Synthetic, MoreSamplesExtendTheSequence) {
-  TrainAndTest small = make_synthetic(50, 0);
-  TrainAndTest large = make_synthetic(100, 0);
+  Datasets small = make_synthetic(50, 0);
+  Datasets large = make_synthetic(100, 0);
   EXPECT_TRUE(at::equal(large.train.images.narrow(0, 0, 50), small.train.images));
   EXPECT_TRUE(at::equal(large.test.images.narrow(0, 0, 10), small.test.images));
   EXPECT_FALSE(at::equal(small.train.images.narrow(0, 0, 10), small.test.images));
@@ -64,7 +64,7 @@ double accuracy(const at::Tensor& logits, const at::Tensor& labels) {
 // Softmax regression by gradient descent with momentum on 4000 images, gradients in closed form.
 TEST(Synthetic, ALinearModelStaysBelowSixtyPercent) {
   at::set_num_threads(1);
-  TrainAndTest data = make_synthetic(4000, 0);
+  Datasets data = make_synthetic(4000, 0);
   Batch train = evaluation_batch(data.train, 0, data.train.size());
   Batch test = evaluation_batch(data.test, 0, data.test.size());
   at::Tensor x = train.images.flatten(1).contiguous();

@@ -1,4 +1,5 @@
 // Evaluations on the device: the CPU's scores and statistics, which the host waits for once.
+#include "prunex/train/batch_statistics.h"
 #include "prunex/train/evaluate.h"
 
 #include <ATen/ATen.h>
@@ -23,9 +24,9 @@ class EvaluationOnDevice : public testing::Test {
 };
 
 TEST_F(EvaluationOnDevice, HasTheCpusScoreAndReadsItOnce) {
-  const Score here = evaluate(here_.program, here_.weights, images_);
+  const Evaluation here = evaluate(here_.program, here_.weights, images_);
   const tests::HostTraffic before = tests::host_traffic();
-  const Score there = evaluate(there_.program, there_.weights, images_);
+  const Evaluation there = evaluate(there_.program, there_.weights, images_);
   EXPECT_EQ((tests::host_traffic() - before).reads, 1);
   EXPECT_EQ(there.accuracy, here.accuracy);
   EXPECT_EQ(there.loss, here.loss);

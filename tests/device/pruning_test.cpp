@@ -6,7 +6,7 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/train/device.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/by_importance.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
 #include "tests/train/small_network.h"

@@ -212,6 +212,11 @@ TEST(Plan, ScalesWithTheBatchOfARankOrOfAStep) {
   EXPECT_NEAR(*rate(plan.strong, 3), 640 / (15 + 4 * (0.5 + 1.4)), 1e-9);
   EXPECT_EQ(plan.strong.points.back().nodes, 32);
   EXPECT_EQ(rate(plan.strong, 5), std::nullopt);
+  PlanOptions options = options_of(32);
+  options.batch_size = plan.recorded.at(0).batch;
+  const Plan own = make_plan({tests::recorded_run("diloco")}, options);
+  EXPECT_NEAR(*rate(own.strong, 5), *rate(own.weak, 5), 1e-9);  // both are of a batch on every rank of the cluster
+  EXPECT_GT(*rate(own.strong, 0), *rate(own.weak, 0));
 }
 
 TEST(Plan, MakesAPageWithItsFigures) {

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "prunex/program/pt2.h"
 #include "tests/program/graphs.h"
+#include "tests/scratch.h"
 
 namespace prunex::program {
 namespace {
@@ -128,6 +130,35 @@ TEST(Detours, ViewsAndCopiesAreThoseOfTheExport) {
       EXPECT_TRUE(at::equal(outputs[1], wanted)) << (order == at::MemoryFormat::Contiguous);
     }
   }
+}
+
+TEST(Detours, ViewsAndCopiesAreThoseOfTheExportWhenTheProgramIsReadBack) {
+  const tests::Scratch scratch;
+  const auto x = at::randn({3, 2, 5, 5});
+  Weights none;
+  for (const auto order : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const Program program(with_measured_shapes(written_rows(order), none));
+    write_pt2(scratch / "net.pt2", {program, none});
+    const auto outputs = program.run({x}, none, Mode::kEval);
+    const auto again = read_pt2(scratch / "net.pt2").program.run({x}, none, Mode::kEval);
+    EXPECT_TRUE(at::equal(again[1], outputs[1])) << (order == at::MemoryFormat::Contiguous);
+  }
+}
+
+/// What has its type already is shown, however it lies; x comes with its axes in another order.
+TEST(Detours, WhatIsWrittenThroughATypeOfItsOwnIsInWhatItShows) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {4}, {5}}})};
+  const auto turned =
+      add_node(graph, "aten::transpose.int", {value("self", 0), literal("dim0", 1), literal("dim1", 2)}, "turned");
+  const auto shown = add_node(graph, "aten::relu", {value("self", turned)}, "positive");
+  graph.values[shown].order = at::MemoryFormat::Preserve;
+  const auto same = add_node(graph, "aten::to.dtype", {value("self", shown), literal("dtype", at::kFloat)}, "same");
+  const auto more = add_node(graph, "aten::add_.Scalar", {value("self", same), literal("other", 1)}, "more");
+  graph.outputs = {more, shown};
+  const auto x = at::randn({3, 4, 5});
+  Weights none;
+  EXPECT_TRUE(at::equal(Program(graph).run({x}, none, Mode::kEval)[1], x.transpose(1, 2).relu() + 1));
 }
 
 TEST(Detours, InputsStayAsTheCallerHasThem) {

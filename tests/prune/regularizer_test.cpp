@@ -10,6 +10,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/models/models.h"
+#include "prunex/program/builder.h"
 #include "prunex/sparsity/projection.h"
 #include "tests/texts.h"
 
@@ -224,6 +225,19 @@ TEST(Regularizer, StatesThatAreNoneAreRefused) {
     EXPECT_THAT(told(name, numbers), HasSubstr("tensor " + name + " is none of a penalty's")) << name;
   }
   EXPECT_THAT(told("0/conv1.weight", numbers.to(at::kFloat)), HasSubstr("none of a penalty's"));
+}
+
+/// A classifier alone: nothing that could be removed.
+TEST(Regularizer, PenaltiesOfWhatNoneCanRemoveAreRefused) {
+  program::Builder net(0);
+  const auto model = std::move(net).finish(net.linear("fc", net.input("x", {3}), {.out = 2}));
+  for (const Penalty penalty : {Penalty::kGroupNorm, Penalty::kGrowing, Penalty::kGroupLasso}) {
+    EXPECT_THAT([&] { Regularizer({.penalty = penalty}, model.program.graph()); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("`sparse`: the network has no channels")));
+  }
+  EXPECT_THAT([&] { Regularizer({.penalty = Penalty::kBnScale}, model.program.graph()); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`sparse`: the network has no batch norm")));
+  EXPECT_NO_THROW(Regularizer({}, model.program.graph()));
 }
 
 TEST(Regularizer, UnknownPenaltiesAreRefused) {

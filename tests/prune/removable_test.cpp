@@ -215,7 +215,8 @@ TEST(Removable, UnitsThatAreSummedOverStayUntilWhatMakesThemIsMasked) {
 
 /// Of two linear layers: what their weights, or what is left of features, are made of.
 Model computed(const std::string& how) {
-  const bool of_words = how == "aten::add.Tensor", divides = how == "aten::div.Tensor";
+  const bool of_words = how == "aten::add.Tensor", inverts = how == "aten::reciprocal";
+  const bool divides = how == "aten::div.Tensor" || inverts;
   const auto features = [&](int64_t count) {
     return of_words ? program::Shape{{1, true}, {5}, {count}} : program::Shape{{1, true}, {count}};
   };
@@ -231,8 +232,10 @@ Model computed(const std::string& how) {
   }
   ValueId y = net.call("aten::linear", {Builder::tensor("input", x), Builder::tensor("weight", a)}, features(4));
   if (of_words || divides) {
-    const ValueId other = of_words ? net.weight("places", numbers({1, 5, 4})) : net.weight("scale", numbers({4}));
-    y = net.call(how, {Builder::tensor("self", y), Builder::tensor("other", other)}, features(4));
+    ValueId other = of_words ? net.weight("places", numbers({1, 5, 4})) : net.weight("scale", numbers({4}));
+    if (inverts) other = net.call(how, {Builder::tensor("self", other)}, {{4}});
+    y = net.call(inverts ? "aten::mul.Tensor" : how, {Builder::tensor("self", y), Builder::tensor("other", other)},
+                 features(4));
   }
   const ValueId b = net.weight("b", numbers({2, 4}));
   y = net.call("aten::linear", {Builder::tensor("input", y), Builder::tensor("weight", b)}, features(2));
@@ -253,6 +256,7 @@ TEST(Masks, LeaveOutWhatZerosInParametersWouldNotRemove) {
   const std::vector<std::pair<const char*, const char*>> left_out = {{"aten::softplus", "weight that is not 0"},
                                                                      {"aten::exp", "weight that is not 0"},
                                                                      {"aten::div.Tensor", "would divide by 0"},
+                                                                     {"aten::reciprocal", "would divide by 0"},
                                                                      {"aten::add.Tensor", "places has them on axis 2"}};
   for (const auto& [how, why] : left_out) {
     const Model model = computed(how);
@@ -262,6 +266,26 @@ TEST(Masks, LeaveOutWhatZerosInParametersWouldNotRemove) {
     const auto said = unmaskable_groups(analysis, "coupled");
     ASSERT_EQ(said.size(), 1u) << how;
     EXPECT_NE(said[0].second.find(why), std::string::npos) << said[0].second;
+  }
+}
+
+// x -> a -> relu -> b, whose weight is v times the length g over the norm of all of v: fewer columns, another norm.
+TEST(Removable, NoColumnsOfADirectionWhoseNormIsOfTheWholeWeight) {
+  for (const int64_t dim : {-1, 0}) {
+    Calls net;
+    const ValueId x = net.input({{1, true}, {3}});
+    ValueId y = net.call("aten::linear",
+                         {Builder::tensor("input", x), Builder::tensor("weight", net.weight("a", waves({4, 3})))},
+                         {{1, true}, {4}});
+    y = net.call("aten::relu", {Builder::tensor("self", y)}, {{1, true}, {4}});
+    const ValueId v = net.weight("v", waves({2, 4}));
+    const ValueId g = net.weight("g", dim == -1 ? waves({1}).sum() : waves({2, 1}));
+    const ValueId b =
+        net.call("aten::_weight_norm",
+                 {Builder::tensor("v", v), Builder::tensor("g", g), {.name = "dim", .literal = dim}}, {{2}, {4}});
+    y = net.call("aten::linear", {Builder::tensor("input", y), Builder::tensor("weight", b)}, {{1, true}, {2}});
+    const Model model = std::move(net).finish(y);
+    EXPECT_TRUE(channels::Analysis(model.program).removable().empty()) << dim;
   }
 }
 

@@ -61,6 +61,15 @@ TEST(Differences, OneInsideItsIntervalIsNone) {
   EXPECT_NE(report_of_pairs(single, {{90, 91}}).at("id"), "differences");
 }
 
+TEST(Differences, OfPairsThatAreAllAlikeHaveNoInterval) {
+  const Scratch scratch;
+  const auto figure = report_of_pairs(scratch, {{90, 89}, {91, 90}});
+  const auto& row = figure.at("data").at(0);
+  EXPECT_EQ(row.at("shown"), "all pairs alike: no interval");
+  EXPECT_EQ(row.value("seeds to show this", nlohmann::json()), nlohmann::json());
+  EXPECT_EQ(row.value("seeds to show 0.3", nlohmann::json()), nlohmann::json());
+}
+
 TEST(Origins, EndThePageWithBuildsMachinesAndSittingsThatDiffer) {
   const Scratch scratch;
   const auto record = [&](const std::string& commit, const std::string& sitting) {

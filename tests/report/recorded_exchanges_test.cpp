@@ -7,6 +7,7 @@
 
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"
+#include "tests/texts.h"
 
 namespace prunex::report {
 namespace {
@@ -48,6 +49,15 @@ TEST(RecordedExchanges, WhatNeverChangesIsOneNumber) {
   EXPECT_EQ(record.at("macs"), 1000);
   EXPECT_THAT(record.at("loss"), SizeIs(4));
   EXPECT_EQ(record.at("accuracy").dump(), "[null,null,null,0.9]");
+}
+
+/// So that a small file is a small record.
+TEST(RecordedExchanges, AreAsManyAsTheirSteps) {
+  nlohmann::json record(record_of(written()));
+  for (const auto& steps : {nlohmann::json(7), nlohmann::json({1, 2, 3})}) {
+    record["step"] = steps;
+    EXPECT_EQ(tests::message([&] { exchanges_of(record); }), "step: wanted 4 numbers, as `count` says");
+  }
 }
 
 TEST(RecordedExchanges, NoneAreNone) {

@@ -99,6 +99,15 @@ TEST(Verdict, OfOneSeedIsDoubted) {
             "Best test accuracy: ours, 85.00 %, 5 points above ddp (one seed: it may be chance).");
 }
 
+/// Of accuracies that are counted in whole images.
+TEST(Verdict, OfSeedsThatDifferByAsMuchIsDoubted) {
+  Runs runs;
+  runs.add("ddp", "ddp", {0.80, 0.82});
+  runs.add("ours", "hsadmm", {0.81, 0.83});
+  EXPECT_THAT(runs.verdict().at(0),
+              testing::EndsWith("1 points above ddp (by as much in every seed, which gives no interval)."));
+}
+
 TEST(Verdict, CountsBytesAndParametersAgainstTheNextAndAgainstDdp) {
   Runs runs;
   runs.add("ddp", "ddp", {0.8}, 60000, 100);

@@ -104,11 +104,10 @@ TEST(Hsadmm, EqualsItsOneProcessReferenceWithEveryOtherSetting) {
   HsadmmOptions options = default_options();
   options.masks.groups = tests::groups_of_every_kind(0.5);
   options.masks.rule = MaskRule::kUnion;
-  options.masks.final = FreezeMasks::kLastGlobal;
   options.after_freeze = AfterFreeze::kAverage;
   options.consensus.penalty = {.rule = admm::PenaltyRule::kGeometric, .rho1 = 0.2, .rho2 = 0.3};
   options.consensus.lambda = 0.05;
-  expect_equal_to_reference(Layout::even(2, 2), options, "union, last global masks, geometric, lambda");
+  expect_equal_to_reference(Layout::even(2, 2), options, "union, geometric, lambda");
   options.masks.mask_theta = false;
   options.consensus.start_from = StartFrom::kTheta;
   options.after_freeze = AfterFreeze::kAdmm;

@@ -66,8 +66,6 @@ strategies::HsadmmOptions options_of(const json& oracle) {
   options.masks.rule = choice<MaskRule>(cfg["mask_rule"], {{"union", MaskRule::kUnion}, {"joint", MaskRule::kJoint}});
   options.masks.freeze_after = cfg["T_freeze"] == 1'000'000'000 ? kNever : cfg["T_freeze"].get<int64_t>();
   options.masks.freeze_when_stable = cfg["stable_for"];
-  options.masks.final =
-      choice<FreezeMasks>(cfg["freeze_rule"], {{"joint", FreezeMasks::kScores}, {"global", FreezeMasks::kLastGlobal}});
   options.masks.mask_theta = cfg["freeze_theta"];
   const bool exact = oracle["problem"] == "lsq";
   options.local.steps = exact ? 1 : oracle["local_steps"].get<int64_t>();
@@ -87,8 +85,7 @@ strategies::HsadmmOptions options_of(const json& oracle) {
       .rho2_max = cfg["rho2_max"],
       .mu = cfg["mu"],
       .tau = cfg["tau"],
-      .growth = cfg["rho_growth"],
-      .adapt_until = cfg["adapt_until"]};
+      .growth = cfg["rho_growth"]};
   options.consensus.lambda = cfg["wd_in"] == "z" ? cfg["wd"].get<double>() : 0;
   options.consensus.start_from =
       choice<StartFrom>(cfg["theta_start"], {{"theta", StartFrom::kTheta}, {"z", StartFrom::kZ}});

@@ -152,8 +152,7 @@ class Comparison {
     int64_t units = 0;
     for (const auto& group : options_.masks.groups) units += group.size;
     const bool united = options_.masks.rule == strategies::MaskRule::kUnion && !exchange.frozen;
-    const bool deciding =
-        !was_frozen_ && !(exchange.frozen && options_.masks.final == strategies::FreezeMasks::kLastGlobal);
+    const bool deciding = !was_frozen_;
     was_frozen_ = exchange.frozen;
     const json& bytes = expected["bytes"];
     const int64_t elements = (bytes["bytes_packed"].get<int64_t>() + bytes["bytes_bn"].get<int64_t>()) / 4;

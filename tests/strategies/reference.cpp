@@ -157,9 +157,9 @@ void Reference::choose_masks() {
   const Masks before = masks_;
   const bool freezes = !frozen_ && k_ > options_.masks.freeze_after;
   changes_ = 0;
-  if (frozen_ || (freezes && options_.masks.final == FreezeMasks::kLastGlobal)) {
+  if (frozen_) {
     for (Node& node : nodes_) node.masks = masks_;
-    return freezes ? freeze() : void();
+    return;
   }
   masks_ = Masks();
   for (Node& node : nodes_) node.masks = Masks();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "prunex/io/files.h"
 #include "report/report.h"
 #include "study/verify.h"
 #include "tests/report/run_files.h"
@@ -233,6 +234,20 @@ TEST(ComparisonRecord, WhatIsForgottenIsThereUntilItIsRemoved) {
   record.remove_forgotten({{"version", "0"}});
   EXPECT_FALSE(std::filesystem::exists(record.path_of(job)));
   EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kWaiting);
+}
+
+TEST(RemoveRun, LeavesWhatARunIsAtWorkIn) {
+  const Scratch scratch;
+  const std::string run = scratch / "a/0";
+  std::filesystem::create_directories(run);
+  {
+    const io::DirectoryLock lock(run, "prunex train");
+    EXPECT_EQ(tests::message([&] { remove_run(run); }), run + ": another prunex train is at work in it");
+    EXPECT_TRUE(std::filesystem::exists(run));
+  }
+  remove_run(run);
+  EXPECT_FALSE(std::filesystem::exists(run));
+  EXPECT_NO_THROW(remove_run(run));
 }
 
 TEST(ComparisonRecord, ABrokenFileIsRefused) {

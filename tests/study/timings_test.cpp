@@ -53,6 +53,11 @@ TEST(Timings, BeginToPruneBeforeTheirMiddle) {
               ElementsAre(Pair("exchanges", "8"), Pair("prune-below", "0.01"), Pair("prune-every", "4")));
 }
 
+TEST(Timings, FreezeInTheirMiddleWhenTheRunWaitsForStableMasks) {
+  EXPECT_THAT(cut_short({{"freeze-after", "\"never\""}, {"freeze-when-stable", "3"}, {"prune-end", "52"}}, 8),
+              ElementsAre(Pair("exchanges", "8"), Pair("freeze-after", "4"), Pair("prune-end", "4")));
+}
+
 TEST(Timings, TakeOuterStepsFromTheirFirstQuarterOn) {
   EXPECT_EQ(cut_short({{"outer-from", "20"}}, 8).at("outer-from"), "2");
   EXPECT_EQ(cut_short({{"outer-from", "0"}}, 8).at("outer-from"), "0");

@@ -76,7 +76,7 @@ TEST(Answers, AgreeWithTheScore) {
   const auto model = small_network();
   const auto images = noise_images(270);
   const Answers all = answers(model.program, model.weights, images);
-  const Score score = evaluate(model.program, model.weights, images);
+  const Evaluation score = evaluate(model.program, model.weights, images);
   EXPECT_DOUBLE_EQ(all.accuracy(), score.accuracy);
   EXPECT_NEAR(all.loss, score.loss, 1e-6);
   EXPECT_EQ(all.top_5(), 1);  // of five classes

@@ -427,6 +427,23 @@ TEST_F(Checkpointing, AnotherLayoutIsRefusedByNameBeforeItsFilesAreLookedFor) {
               ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("`nodes`: got 3"), HasSubstr("had 2"))));
 }
 
+/// By the survivors of an elastic run, who have other numbers than before.
+TEST_F(Checkpointing, OfNodesOfDifferentSizesIsForThoseAlone) {
+  comm::run_ranks(comm::Layout{.node_sizes = {2, 2}},
+                  [&](comm::Hierarchy& ranks) { Checkpoints(scratch_.path(), kConfig, ranks, true).save(made_up(2)); });
+  const auto said = [&](std::vector<int> sizes) {
+    std::string of_rank_0;
+    comm::run_ranks(comm::Layout{.node_sizes = std::move(sizes)}, [&](comm::Hierarchy& ranks) {
+      const auto message = tests::message([&] { Checkpoints(scratch_.path(), kConfig, ranks, true).load(0); });
+      if (ranks.layout.rank == 0) of_rank_0 = message;
+    });
+    return of_rank_0;
+  };
+  EXPECT_EQ(said({2, 2, 2}), "no exception");
+  EXPECT_THAT(said({2, 2, 1}),
+              HasSubstr("was saved by nodes of 2,2 ranks, after others were lost; these are nodes of"));
+}
+
 TEST_F(Checkpointing, NoneIsOneLine) {
   EXPECT_THAT([&] { load(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("no complete checkpoint")));
   save(2);

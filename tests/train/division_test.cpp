@@ -12,7 +12,7 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/prepare.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/evidence.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -276,7 +276,7 @@ TEST_F(FilesByNode, ScoreTheHeldOutImagesOfAllNodes) {
   }
   comm::run_ranks(comm::Layout{.node_sizes = {2, 1}}, [&](comm::Hierarchy& ranks) {
     const auto& own = sets[static_cast<size_t>(ranks.layout.node())];
-    const Score all = evaluate(model.program, model.weights, own, *ranks.world, ranks.node.get());
+    const Evaluation all = evaluate(model.program, model.weights, own, *ranks.world, ranks.node.get());
     EXPECT_NEAR(all.accuracy, right / 50, 1e-12);
   });
   options_.partition = {};

@@ -1,5 +1,6 @@
 // Evaluation and batch-norm statistics against the same network written as plain calls.
 #include "prunex/train/evaluate.h"
+#include "prunex/train/batch_statistics.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

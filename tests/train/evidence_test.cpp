@@ -1,5 +1,6 @@
 // Evidence against the closed form of the last layer's gradient, and against plain calls.
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/evidence.h"
+#include "prunex/train/pruning/by_importance.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -32,11 +32,12 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   checkpoint.rank.insert("updates", at::scalar_tensor(9, at::kLong));
   const std::string config = "seed = 3\nmodel = \"resnet8\"\n";
   const auto node = comm::make_solo("node");
-  const std::string bytes = to_bytes({checkpoint, "runs/one"}, config, *node);
+  const std::string bytes = to_bytes({checkpoint, "runs/one", Arithmetic::kBf16}, config, *node);
   EXPECT_EQ(bytes.find(std::string(static_cast<const char*>((z + 3).const_data_ptr()), 16)), std::string::npos);
 
   const Handover taken = take_over(bytes, config, *node);
   EXPECT_EQ(taken.run_directory, "runs/one");
+  EXPECT_EQ(taken.arithmetic, Arithmetic::kBf16);
   EXPECT_EQ(taken.checkpoint.exchange, 7);
   EXPECT_TRUE(at::equal(taken.checkpoint.product["w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["mask/g"], checkpoint.node["mask/g"]));
@@ -51,6 +52,9 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   EXPECT_EQ(taken.checkpoint.rank["updates"].item<int64_t>(), 0);  // of an optimizer that remembers nothing
   EXPECT_THAT([&] { take_over(bytes, "seed = 4\nmodel = \"resnet8\"\n", *node); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("got 4, the run in runs/one had 3")));
+  EXPECT_NO_THROW(take_over(bytes, config + "max-broken = 5\n", *node));
+  EXPECT_THAT([&] { take_over(bytes, config + "eval-every = 5\n", *node); },  // which all ranks do together
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`eval_every`: got 5, the run in runs/one had nothing")));
 }
 
 }  // namespace

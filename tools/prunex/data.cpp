@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "prunex/data/decode.h"
+#include "prunex/data/image_stream.h"
 #include "prunex/data/load.h"
 #include "prunex/data/shards.h"
 #include "prunex/data/workers.h"
@@ -37,7 +38,7 @@ data::Listing listing_of(const std::string& images) {
   return data::list_folder(images, {}, "`IMAGES`");
 }
 
-/// Every image is decoded whole.
+/// Every image is decoded whole, and must be of a size that tests can scale.
 int run_check(const DataCommand& command) {
   const data::Listing listing = listing_of(command.images);
   const data::EncodedImages& images = *listing.images;
@@ -46,7 +47,7 @@ int run_check(const DataCommand& command) {
   data::Workers workers(command.threads);
   const auto job = workers.start(images.size(), [&](int64_t i) {
     try {
-      data::decode_image(images.read(i), data::whole_image);
+      data::check_scaled_size(data::decode_image(images.read(i), data::whole_image), data::StreamOptions().resize);
     } catch (const data::BrokenImage& error) {
       const std::lock_guard lock(mutex);
       ++broken;

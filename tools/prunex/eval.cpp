@@ -63,7 +63,7 @@ data::Dataset test_file(const data::DataOptions& options, const std::optional<tr
 
 /// Those that the network takes.
 data::Dataset test_images(EvalCommand command, const program::Graph& graph) {
-  const auto carried = train::carried_description(command.model, "");
+  const auto carried = train::carried_description(command.model, "", command.max_model_size << 20);
   train::complete_sizes(command.data, graph, carried);
   const bool alone = command.data.dataset.empty();
   train::RunImages images;
@@ -105,7 +105,7 @@ int run_eval(const EvalCommand& command) {
   const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
   const auto answers = train::answers(model.program, model.weights, test);
-  const int64_t batch_size = std::min(command.batch_size, test.size());
+  const int64_t batch_size = std::min(model.program.graph().batch_of(command.batch_size), test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
   const bool has_top_5 = test.classes > train::kTopAnswers;

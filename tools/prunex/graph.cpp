@@ -49,7 +49,7 @@ void print(const channels::DependencyGroup& group) {
 /// What the file said of its images goes along.
 void save(const GraphCommand& command, const program::Model& model) {
   program::ExtraFiles texts;
-  const auto carried = train::carried_description(command.model.model, "");
+  const auto carried = train::carried_description(command.model.model, "", command.model.max_model_size << 20);
   if (carried) texts.emplace(data::kDescriptionName, data::description_json(carried->description));
   program::write_pt2(command.save, model, texts);
 }

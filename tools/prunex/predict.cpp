@@ -23,6 +23,7 @@
 #include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
+#include "prunex/train/batches.h"
 #include "prunex/train/device.h"
 #include "prunex/train/images/images.h"
 #include "prunex/train/network.h"
@@ -41,7 +42,7 @@ struct PredictCommand {
 
 /// What the network's files say, `mean` and `std` instead of theirs.
 train::Carried normalization_of(const PredictCommand& command) {
-  auto carried = train::carried_description(command.model.model, command.weights);
+  auto carried = train::carried_description(command.model.model, command.weights, command.model.max_model_size << 20);
   if (!command.mean.empty()) {
     if (command.mean.size() != command.std.size()) {
       throw std::invalid_argument(fmt::format("`std`: got {} numbers, wanted {}, as many as `mean` has",
@@ -101,6 +102,19 @@ void refuse_image(const std::string& output, const data::EncodedImages& images) 
   }
 }
 
+/// uint8[N, 3, size, size] of these images; throws std::invalid_argument for one that is broken.
+at::Tensor pixels_of(const data::ImageStream& stream, const comm::Range& images, int64_t size) {
+  const at::Tensor pixels = at::empty({images.size(), size, size, 3}, at::kByte);
+  for (int64_t i = 0; i < images.size(); ++i) {
+    try {
+      stream.plain(images.begin + i, {pixels[i].data_ptr<uint8_t>(), size, size, 3});
+    } catch (const data::BrokenImage& error) {
+      throw std::invalid_argument(fmt::format("`input` {}: {}", stream.images().name(images.begin + i), error.what()));
+    }
+  }
+  return pixels.permute({0, 3, 1, 2});
+}
+
 /// Of all images of the folder, cut as test images are, in the order of `names`.
 std::vector<at::Tensor> predict_images(const PredictCommand& command, const program::Model& model,
                                        std::vector<std::string>& names) {
@@ -112,24 +126,20 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
                                             command.input, command.model.model));
   }
   const train::Carried normalization = normalization_of(command);
-  const int64_t said = normalization.description.resize;
+  const data::Description& said = normalization.description;
+  if (said.crop != 0 && said.crop != size && !command.quiet) {
+    say(fmt::format("prunex: warning: {} was trained on images of {} x {}, {} takes {} x {}\n", normalization.file,
+                    said.crop, said.crop, command.model.model, size, size));
+  }
+  const int64_t resize = train::resize_for(said, size);
   const data::ImageStream stream(data::list_images(command.input, "`input`"),
-                                 {.size = size, .resize = said >= size ? said : data::usual_resize(size)});
+                                 {.size = size, .resize = resize > 0 ? resize : data::usual_resize(size)});
   refuse_image(command.output, stream.images());
+  for (int64_t i = 0; i < stream.images().size(); ++i) names.push_back(stream.images().name(i));
   std::vector<std::vector<at::Tensor>> parts;  // of each output
-  const int64_t batch = graph.batch_of(kBatch);
-  for (int64_t first = 0; first < stream.images().size(); first += batch) {
-    const int64_t count = std::min(batch, stream.images().size() - first);
-    const at::Tensor pixels = at::empty({count, size, size, 3}, at::kByte);
-    for (int64_t i = 0; i < count; ++i) {
-      names.push_back(stream.images().name(first + i));
-      try {
-        stream.plain(first + i, {pixels[i].data_ptr<uint8_t>(), size, size, 3});
-      } catch (const data::BrokenImage& error) {
-        throw std::invalid_argument(fmt::format("`input` {}: {}", names.back(), error.what()));
-      }
-    }
-    const auto outputs = outputs_of(model, normalised(pixels.permute({0, 3, 1, 2}), command, normalization));
+  for (const comm::Range& batch : train::batches_of({0, stream.images().size()}, graph, kBatch)) {
+    const at::Tensor pixels = pixels_of(stream, batch, size);
+    const auto outputs = outputs_of(model, normalised(pixels, command, normalization));
     parts.resize(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
   }
@@ -176,6 +186,7 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
   bool fits = (pixels || input.scalar_type() == wanted.dtype) &&
               input.dim() == static_cast<int64_t>(wanted.shape.size()) && (!pixels || input.numel() > 0);
   std::vector<std::string> extents;
+  if (fits && !wanted.shape.empty() && wanted.shape[0].per_image) graph.expect_batch("`input`", input.size(0));
   for (size_t d = 0; d < wanted.shape.size(); ++d) {
     const auto& extent = wanted.shape[d];
     extents.push_back(extent.per_image ? "batch" : std::to_string(extent.factor));

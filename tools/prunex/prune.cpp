@@ -15,13 +15,15 @@
 #include "prunex/io/files.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
+#include "prunex/train/batch_statistics.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/images.h"
 #include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/product.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/by_importance.h"
+#include "prunex/train/pruning/evidence.h"
 #include "prunex/train/remarks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/prune_report.h"
@@ -58,7 +60,7 @@ struct PruneCommand {
 };
 
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
-  const auto ratio = prune::parse_assignment(text);
+  const auto ratio = text::assignment_in(text);
   if (ratio) return {ratio->first, ratio->second};
   throw std::invalid_argument(fmt::format("`layer_ratio`: got {}, wanted NAME=R, such as 'layer1.*=0.3'", text));
 }
@@ -163,9 +165,11 @@ ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
   if (command.reduction) options.reduction = *command.reduction;
   if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
-  if (options.criterion == prune::Criterion::kActivation && options.reduction == Reduction::kFirst) {
+  const bool makers_count =
+      options.criterion != prune::Criterion::kActivation && options.criterion != prune::Criterion::kBatchNormScale;
+  if (options.reduction == Reduction::kFirst && !makers_count) {
     throw std::invalid_argument(
-        "`reduction`: got first, but the layer that makes the units has no say in activation, those that read them do");
+        fmt::format("`reduction`: got first, but the layer that makes the units has no say in {}", command.importance));
   }
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;
@@ -267,20 +271,21 @@ Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand
   return latency;
 }
 
-Scores score(const program::Model& whole, Pruned& pruned, const data::Datasets& data, const PruneCommand& command) {
+Evaluations evaluate(const program::Model& whole, Pruned& pruned, const data::Datasets& data,
+                     const PruneCommand& command) {
   const auto world = comm::make_solo("world");
   const auto& [program, weights] = pruned.model;
-  Scores scores;
-  scores.before = train::evaluate(whole.program, whole.weights, data.test);
-  scores.after = train::evaluate(program, weights, data.test);
+  Evaluations found;
+  found.before = train::evaluate(whole.program, whole.weights, data.test);
+  found.after = train::evaluate(program, weights, data.test);
   const Weights estimated = train::with_estimated_statistics(
       program, weights, train::calibration_images(data.train, command.model.seed), *world);
-  scores.after_statistics = train::evaluate(program, estimated, data.test);
-  scores.milliseconds_before =
+  found.after_statistics = train::evaluate(program, estimated, data.test);
+  found.milliseconds_before =
       train::milliseconds_per_batch(whole.program, whole.weights, data.test, train::kTimedImages);
-  scores.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, train::kTimedImages);
+  found.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, train::kTimedImages);
   if (command.estimate_statistics) pruned.model.weights = estimated;
-  return scores;
+  return found;
 }
 
 void write(const PruneCommand& command, const Pruned& pruned, const std::optional<data::Description>& description,
@@ -291,7 +296,7 @@ void write(const PruneCommand& command, const Pruned& pruned, const std::optiona
     train::write_structure(
         directory.path(),
         {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
-    io::write_file_atomically(directory.path() + "/report.json", report.dump(1) + "\n");
+    io::write_file_atomically(directory.path() + "/report.json", text::json_text(report, 1) + "\n");
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(directory.by_its_name(error.what()));
   }
@@ -328,7 +333,9 @@ int run_prune(const PruneCommand& command) {
   program::Model model = load_model(command.model, runs ? program::Batch::kDynamic : program::Batch::kAny);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights, model.program.graph().aliases);
   model = train::on_device(std::move(model), device);
-  const auto carried = train::carried_description(command.model.model, command.weights);
+  if (command.latency) model.program.graph().expect_batch("`latency_batch`", command.latency_batch);
+  const auto carried =
+      train::carried_description(command.model.model, command.weights, command.model.max_model_size << 20);
   const auto data = load_data(command, carried, model.program.graph());
   if (prune::needs_evidence(importance.criterion) && !data) {
     throw std::invalid_argument(
@@ -347,16 +354,16 @@ int run_prune(const PruneCommand& command) {
     prune_by(importance, command, pruner, data, target_of(command, pruner));
   }
   Pruned pruned = pruner.result();
-  std::optional<Scores> scores;
-  if (data) scores = score(model, pruned, *data, command);
-  write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, scores));
-  print_report(pruned, scores);
+  std::optional<Evaluations> found;
+  if (data) found = evaluate(model, pruned, *data, command);
+  write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, found));
+  print_report(pruned, found);
   if (command.weights.empty() && !command.model.model.ends_with(".pt2")) {
     fmt::print("{:<12} random: --weights names trained ones\n", "weights");
   }
   constexpr double kChance = 1.02;
   const bool unrounded = command.device == "cpu" && command.limits.round_to < 8;
-  if (scores && unrounded && scores->milliseconds_after > kChance * scores->milliseconds_before) {
+  if (found && unrounded && found->milliseconds_after > kChance * found->milliseconds_before) {
     fmt::print("{:<12} not faster here, where 8 or 16 channels are computed at once: --round-to 8\n", "");
   }
   return 0;

@@ -67,7 +67,7 @@ void print_size(const char* what, int64_t before, int64_t after) {
 
 }  // namespace
 
-ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, const std::optional<Scores>& scores) {
+ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, const std::optional<Evaluations>& found) {
   ordered_json json{{"version", kVersion},
                     {"model", settings.model},
                     {"importance", settings.importance},
@@ -85,14 +85,14 @@ ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, co
                        {"milliseconds_before", latency->milliseconds_before},
                        {"milliseconds_after", latency->milliseconds_after}};
   }
-  if (scores) {
-    json["accuracy"] = {{"before", scores->before.accuracy},
-                        {"after", scores->after.accuracy},
-                        {"after_statistics", scores->after_statistics.accuracy}};
-    json["loss"] = {{"before", scores->before.loss},
-                    {"after", scores->after.loss},
-                    {"after_statistics", scores->after_statistics.loss}};
-    json["milliseconds_per_batch"] = {{"before", scores->milliseconds_before}, {"after", scores->milliseconds_after}};
+  if (found) {
+    json["accuracy"] = {{"before", found->before.accuracy},
+                        {"after", found->after.accuracy},
+                        {"after_statistics", found->after_statistics.accuracy}};
+    json["loss"] = {{"before", found->before.loss},
+                    {"after", found->after.loss},
+                    {"after_statistics", found->after_statistics.loss}};
+    json["milliseconds_per_batch"] = {{"before", found->milliseconds_before}, {"after", found->milliseconds_after}};
   }
   json["layers"] = layers_of(pruned);
   json["groups"] = groups_of(pruned);
@@ -100,13 +100,13 @@ ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, co
   return json;
 }
 
-void print_report(const Pruned& pruned, const std::optional<Scores>& scores) {
+void print_report(const Pruned& pruned, const std::optional<Evaluations>& found) {
   print_size("parameters", pruned.before.parameters, pruned.after.parameters);
   print_size("MACs", pruned.before.macs, pruned.after.macs);
-  if (scores) {
+  if (found) {
     fmt::print("{:<12} {:.2f} % before, {:.2f} % after, {:.2f} % with statistics estimated anew\n", "accuracy",
-               100 * scores->before.accuracy, 100 * scores->after.accuracy, 100 * scores->after_statistics.accuracy);
-    fmt::print("{:<12} {:.2f} ms -> {:.2f} ms\n", "a batch", scores->milliseconds_before, scores->milliseconds_after);
+               100 * found->before.accuracy, 100 * found->after.accuracy, 100 * found->after_statistics.accuracy);
+    fmt::print("{:<12} {:.2f} ms -> {:.2f} ms\n", "a batch", found->milliseconds_before, found->milliseconds_after);
   }
   for (const Decision& decision : pruned.decisions) {
     const bool boundary = decision.kind == GroupKind::kInput || decision.kind == GroupKind::kOutput;

@@ -11,8 +11,8 @@
 namespace prunex::tools {
 
 /// What a data set says of the models; nothing where none was given.
-struct Scores {
-  train::Score before, after, after_statistics;
+struct Evaluations {
+  train::Evaluation before, after, after_statistics;
   double milliseconds_before = 0, milliseconds_after = 0;  ///< per batch of the test set
 };
 
@@ -33,9 +33,9 @@ struct PruneSettings {
 };
 
 nlohmann::ordered_json report_json(const PruneSettings& settings, const prune::Pruned& pruned,
-                                   const std::optional<Scores>& scores);
+                                   const std::optional<Evaluations>& found);
 
 /// The same for people, on standard output.
-void print_report(const prune::Pruned& pruned, const std::optional<Scores>& scores);
+void print_report(const prune::Pruned& pruned, const std::optional<Evaluations>& found);
 
 }  // namespace prunex::tools

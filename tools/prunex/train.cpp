@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -83,7 +84,7 @@ void warn_if_oversubscribed(const TrainOptions& options, int ranks_here) {
 /// A single node sends nothing to others.
 void warn_of_idle_payload(const TrainOptions& options) {
   if (options.nodes > 1 || options.elastic || options.exchange.payload == strategies::Payload::kFp32) return;
-  say("prunex: warning: `payload` is for what crosses nodes, and there is one\n");
+  say(text::with_flags("prunex: warning: `payload` is for what crosses nodes, and there is one\n"));
 }
 
 /// On rank 0; ranks that meet on loopback are this machine's.
@@ -179,10 +180,10 @@ comm::Layout shape_to_start(const TrainOptions& options) {
   return options.join.empty() ? train::shape_of(options) : comm::Layout::even(1, options.ranks_per_node[0]);
 }
 
-/// Where the ranks of a launcher have been before, and the run goes on without them.
+/// Where the ranks of a launcher have been before; the run may be going on without them.
 std::string run_to_come_back_to(const TrainOptions& options) {
   const std::string& directory = options.resume.empty() ? options.run_dir : options.resume;
-  const bool may = options.elastic && options.join.empty() && !directory.empty() && train::can_join(options);
+  const bool may = options.elastic && options.join.empty() && !directory.empty();
   return may && train::doors_in(directory) ? directory : "";
 }
 
@@ -194,8 +195,9 @@ bool is_late(const TrainOptions& options) {
   return late;
 }
 
+/// `before`: the run that these ranks were in, if they join it on their own.
 comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::Environment>& environment,
-                        comm::ConnectOptions connection) {
+                        comm::ConnectOptions connection, const std::string& before = "") {
   if (!options.join.empty()) {
     const auto run = train::run_to_join(options, connection.privacy);
     const auto interface = comm::interface_towards(run, connection.heartbeat_timeout);  // NobodyThere
@@ -203,6 +205,12 @@ comm::Hierarchy connect(const TrainOptions& options, const std::optional<comm::E
   }
   if (!options.join.empty() && environment && environment->world_size > environment->seat.local_size) {
     if (environment->seat.local_size == 1) return comm::connect(comm::Environment(), connection);
+    if (!before.empty()) {
+      throw std::invalid_argument(fmt::format(
+          "{}: the run goes on without this node, and a launcher's nodes of several ranks do not come back by "
+          "themselves: wanted prunex train --join {}, started on this machine alone",
+          before, before));
+    }
     throw std::invalid_argument(
         fmt::format("`join`: got {} ranks of several nodes, wanted those of one", environment->world_size));
   }
@@ -218,18 +226,22 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
                                             train::StopRequest& stop, comm::Hierarchy& ranks) {
   if (environment && is_late(options)) return std::nullopt;
   const std::string before = environment ? run_to_come_back_to(options) : "";
-  if (!before.empty()) {
+  if (!before.empty() && train::can_join(options)) {
     options.join = before;
     try {
-      ranks = connect(options, environment, connection);
+      ranks = connect(options, environment, connection, before);
       return train::train(options, ranks, config, &stop);
     } catch (const comm::NobodyThere&) {
       options.join.clear();
       if (is_late(options)) return std::nullopt;
-      if (std::filesystem::exists(before + "/checkpoint")) options.resume = before;
     }
   }
   ranks = connect(options, environment, connection);
+  if (environment && options.elastic && options.join.empty() && options.resume.empty()) {
+    // only where the directory is seen are there doors
+    const bool has_checkpoint = !before.empty() && std::filesystem::exists(before + "/checkpoint");
+    options.resume = comm::broadcast_text(*ranks.world, has_checkpoint ? before : "");
+  }
   if (!options.quiet) warn_if_open(ranks);
   return train::train(options, ranks, config, &stop);
 }
@@ -351,7 +363,10 @@ std::string complete(text::OptionList& list, TrainCommand& command) {
   list.refuse_idle();
   options = train::with_defaults(options);
   std::string config = list.configuration();
-  if (!of_run.empty()) train::check_same_options(saved, config, of_run);
+  const bool joins = !options.join.empty();
+  if (!of_run.empty()) {
+    train::check_same_options(saved, config, of_run, joins ? train::options_of_all_ranks() : std::set<std::string>{});
+  }
   return config;
 }
 

@@ -8,10 +8,20 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/meet/store.h"
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
+namespace {
+
+/// A rank that is alone has not been connected to anybody.
+std::string address_of(const Hierarchy& ranks) {
+  if (!ranks.address.empty()) return ranks.address;
+  return ranks.interfaces.empty() ? "127.0.0.1" : address_of_interface(ranks.interfaces[0]);
+}
+
+}  // namespace
 
 Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     : ranks_(ranks),
@@ -26,7 +36,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     site_of_.push_back(node / layout.nodes_per_site());
   }
   token_ = broadcast_text(*ranks.world, random_secret());
-  open_door(ranks.address.empty() ? "127.0.0.1" : ranks.address);
+  open_door(address_of(ranks));
   const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
   size_t rank = 0;
   for (const int size : ranks_of_) {

@@ -25,13 +25,27 @@ Json number(const Extent& extent) {
   return {{"as_expr", {{"expr_str", text}, {"hint", number(extent.factor * kBatchHint)}}}};
 }
 
-Json tensor_meta(const Shape& shape, at::ScalarType dtype, bool requires_grad) {
+// Of a tensor of so many axes, from the innermost on.
+std::vector<size_t> axes_of(size_t rank, at::MemoryFormat order) {
+  std::vector<size_t> axes;
+  const bool channels_last = rank == 4 ? order == at::MemoryFormat::ChannelsLast
+                                       : rank == 5 && order == at::MemoryFormat::ChannelsLast3d;
+  if (channels_last) axes.push_back(1);
+  for (size_t axis = rank; axis-- > 0;) {
+    if (!channels_last || axis != 1) axes.push_back(axis);
+  }
+  return axes;
+}
+
+Json tensor_meta(const Shape& shape, at::ScalarType dtype, bool requires_grad,
+                 at::MemoryFormat order = at::MemoryFormat::Contiguous) {
   Json sizes = Json::array(), strides = Json::array();
+  for (const auto& extent : shape) sizes.push_back(number(extent));
+  strides.get_ref<Json::array_t&>().resize(shape.size());
   Extent stride{1, false};
-  for (auto extent = shape.rbegin(); extent != shape.rend(); ++extent) {
-    sizes.insert(sizes.begin(), number(*extent));
-    strides.insert(strides.begin(), number(stride));
-    stride = {stride.factor * extent->factor, stride.per_image || extent->per_image};
+  for (const size_t axis : axes_of(shape.size(), order)) {
+    strides[axis] = number(stride);
+    stride = {stride.factor * shape[axis].factor, stride.per_image || shape[axis].per_image};
   }
   return {{"dtype", code_of_dtype(dtype)},
           {"sizes", sizes},
@@ -124,7 +138,7 @@ class GraphWriter {
 
   void write_input(const Value& value) {
     const Json tensor{{"as_tensor", {{"name", value.name}}}};
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order);
     inputs_.push_back(tensor);
     input_specs_.push_back({{"user_input", {{"arg", tensor}}}});
   }
@@ -189,7 +203,7 @@ class GraphWriter {
       sym_int_values_[value.name] = number(value.number);
       return {{"as_sym_int", {{"as_name", value.name}}}};
     }
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order);
     return {{"as_tensor", {{"name", value.name}}}};
   }
 
@@ -261,6 +275,23 @@ class GraphWriter {
 
 nlohmann::ordered_json write_graph(const Graph& graph, const Weights& weights) {
   return GraphWriter(graph, weights).write();
+}
+
+uint64_t checksum(const Graph& graph) {
+  Graph plain = graph;
+  plain.metadata.clear();
+  for (auto& node : plain.nodes) node.metadata.clear();
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&hash](const char* bytes, size_t count) {
+    for (size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<uint8_t>(bytes[i])) * 0x100000001b3;
+  };
+  const std::string text = write_graph(plain, zero_weights(plain)).dump();
+  add(text.data(), text.size());
+  for (const auto& [name, constant] : plain.constants) {
+    const at::Tensor dense = constant.detach().cpu().contiguous();
+    add(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  }
+  return hash;
 }
 
 nlohmann::ordered_json write_tensor_meta(const at::Tensor& tensor) {

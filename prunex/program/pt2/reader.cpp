@@ -275,11 +275,11 @@ Model read(const std::string& name, const Source& source, int64_t most_bytes, Ba
 
 }  // namespace
 
-std::optional<std::string> read_extra_file(const std::string& path, const std::string& name) {
+std::optional<std::string> read_extra_file(const std::string& path, const std::string& name, int64_t most_bytes) {
   constexpr size_t kMostBytes = 1 << 20;
   const std::string record = "extra/" + name;
   try {
-    const ArchiveReader archive(path);
+    const ArchiveReader archive(path, most_bytes);
     if (!archive.has(record)) return std::nullopt;
     const c10::Storage bytes = archive.storage(record);
     if (bytes.nbytes() <= kMostBytes) return std::string(static_cast<const char*>(bytes.data()), bytes.nbytes());

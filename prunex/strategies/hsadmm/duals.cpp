@@ -128,8 +128,8 @@ void Duals::report(Exchange& exchange) const {
 void Duals::adapt_penalties(const Exchange& exchange) {
   const auto next_steps = steps_of(exchange.index + 1);
   for (size_t t = 0; t < rho_.size(); ++t) {
-    const auto next = admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, exchange.index,
-                                           next_steps, cluster());
+    const auto next =
+        admm::next_penalties(options_.penalty, rho_[t], exchange.residuals[t].second, next_steps, cluster());
     admm::rescale_dual(u_[names_[t]], rho_[t].rho1, next.rho1);
     if (at::Tensor* v = v_.find(names_[t])) admm::rescale_dual(*v, rho_[t].rho2, next.rho2);
     rho_[t] = next;

@@ -184,11 +184,7 @@ void Hsadmm::set_node_plan() {
 }
 
 void Hsadmm::freeze(Replica& replica) {
-  if (options_.masks.final == FreezeMasks::kScores) {
-    masks_.freeze(node_scores(replica), ranks_);
-  } else {
-    masks_.freeze();
-  }
+  masks_.freeze(node_scores(replica), ranks_);
   // What messages have left out is in v, which may end here.
   if (duals_ && rounds() && options_.after_freeze != AfterFreeze::kAdmm) duals_->add_v(work_.tensors(), ranks_.share());
   keep_masks();

@@ -33,9 +33,6 @@ using UnitSelector = std::function<sparsity::Masks(const std::vector<at::Tensor>
 /// together with the same parameters, without gradients; buffers may be each rank's own.
 using UnitScorer = std::function<std::vector<at::Tensor>(const Weights& candidate, comm::Communicator& node)>;
 
-/// Which scores decide the final masks.
-enum class FreezeMasks { kScores, kLastGlobal };
-
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 struct MaskOptions {
@@ -46,8 +43,7 @@ struct MaskOptions {
   UnitSelector select;             ///< null: of every group its share; else what the masks of all nodes together keep
   int64_t freeze_after = kNever;   ///< the freeze happens in the exchange after this one
   int64_t freeze_when_stable = 0;  ///< freeze once so many exchanges in a row changed no mask; 0: off
-  FreezeMasks final = FreezeMasks::kScores;
-  bool mask_theta = true;  ///< theta and u are masked at the freeze, theta stays on the mask
+  bool mask_theta = true;          ///< theta and u are masked at the freeze, theta stays on the mask
 };
 
 /// Where a rank's theta starts an outer iteration.

@@ -83,11 +83,6 @@ void MaskConsensus::freeze(const std::vector<at::Tensor>& scores, RailExchange& 
   if (!groups().empty()) freeze(summed_over_ranks(scores, groups(), ranks));
 }
 
-void MaskConsensus::freeze() {
-  node_ = global_;
-  changes_ = 0;
-}
-
 void MaskConsensus::freeze(const std::vector<at::Tensor>& scores) {
   node_ = global_ = select(scores, kFinal);
   changes_ = 0;

@@ -22,8 +22,6 @@ class MaskConsensus {
   void update(int64_t k, const std::vector<at::Tensor>& scores, RailExchange& ranks);
   /// Final masks at the final share of units: from the scores summed over nodes. Collective.
   void freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks);
-  /// Final masks: the last global ones.
-  void freeze();
   /// Final masks from whole scores that are the same on all ranks.
   void freeze(const std::vector<at::Tensor>& scores);
 

@@ -3,14 +3,13 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "prunex/io/safetensors.h"
 #include "prunex/strategies/strategy.h"
+#include "prunex/text/option.h"
 #include "prunex/train/over_ranks.h"
 
 namespace prunex::train {
@@ -53,10 +52,8 @@ at::Tensor of_newcomer(const std::string& name, const at::Tensor& like, const Ch
 }
 
 int64_t count_in(const std::string& text, const std::string& name) {
-  int64_t count = -1;
-  const char* end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data(), end, count);
-  if (error == std::errc() && read == end && count >= 0) return count;
+  const auto count = text::number_in<int64_t>(text);
+  if (count && *count >= 0) return *count;
   throw std::runtime_error(fmt::format("{} has exchange '{}', wanted a count", name, text));
 }
 
@@ -93,7 +90,8 @@ std::string to_bytes(const Handover& handover, const std::string& config, comm::
                                       {"exchange", std::to_string(checkpoint.exchange)},
                                       {"structure", checkpoint.structure},
                                       {"progress", checkpoint.progress},
-                                      {"directory", handover.run_directory}});
+                                      {"directory", handover.run_directory},
+                                      {"precision", name_of(handover.arithmetic)}});
 }
 
 Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node) {
@@ -106,7 +104,10 @@ Handover take_over(std::string bytes, const std::string& config, const comm::Com
   };
   Handover handover;
   handover.run_directory = text("directory");
-  check_same_options(text("config"), config, handover.run_directory);
+  check_same_options(text("config"), config, handover.run_directory, options_of_all_ranks());
+  const auto arithmetic = arithmetic_named(text("precision"));
+  if (!arithmetic) throw std::runtime_error(fmt::format("{} has precision '{}'", name, text("precision")));
+  handover.arithmetic = *arithmetic;
   Checkpoint& checkpoint = handover.checkpoint;
   checkpoint.exchange = count_in(text("exchange"), name);
   checkpoint.structure = text("structure");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "prunex/comm/communicator.h"
+#include "prunex/train/local_step.h"
 #include "prunex/train/run/checkpoint.h"
 
 namespace prunex::train {
@@ -15,6 +16,7 @@ void forget_own(Checkpoint& checkpoint);
 struct Handover {
   Checkpoint checkpoint;  ///< as of a rank without a share of its own
   std::string run_directory;
+  Arithmetic arithmetic = Arithmetic::kFp32;  ///< of local steps
 };
 
 /// As bytes on a node's first rank, without what is a node's or a rank's own, of which only names and sizes are told;

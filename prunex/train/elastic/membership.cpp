@@ -45,7 +45,7 @@ int64_t RankTrainer::go_back(int64_t transactions) {
   cursor_ = begin->cursor;
   interval_ = begin->interval;
   loss_.reset();
-  scored_.reset();
+  evaluated_.reset();
   steps_made_ = step - 1;
   divide();
   return step;
@@ -54,7 +54,7 @@ int64_t RankTrainer::go_back(int64_t transactions) {
 /// Lets the node in that waits, unless it has gone.
 void RankTrainer::admit() {
   try {
-    const std::string state = to_bytes({snapshot(), run_->directory()}, run_->config(), *ranks_.node);
+    const std::string state = to_bytes({snapshot(), run_->directory(), arithmetic_}, run_->config(), *ranks_.node);
     auto traffic = resumed_.traffic;
     add_traffic(traffic, ranks_);
     const int64_t epoch = elastic_->roster().epoch;
@@ -134,6 +134,8 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
     say(fmt::format("prunex: node {} joins {} after exchange {}, with {:.2f} MB of what the others have{}\n",
                     elastic_->node(), handover.run_directory, handover.checkpoint.exchange, megabytes, own));
   }
+  arithmetic_ = handover.arithmetic;  // whatever this node's processors would have chosen
+  steps_.set_arithmetic(arithmetic_);
   run_.emplace(options_, config, ranks_, stop, directory);
   restore(handover.checkpoint);
   if (is_transaction(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile

@@ -12,17 +12,14 @@
 #include "prunex/data/decode.h"
 #include "prunex/data/description.h"
 #include "prunex/data/image_stream.h"
-#include "prunex/data/loader.h"
 #include "prunex/data/pixels.h"
 #include "prunex/text/json.h"
+#include "prunex/train/batches.h"
 #include "prunex/train/device.h"
-#include "prunex/train/evaluate.h"
 #include "prunex/train/loss.h"
 
 namespace prunex::train {
 namespace {
-
-constexpr int64_t kAnswerBatch = 256;
 
 /// By falling confidence; of equal ones the first image.
 bool is_worse(const Mistake& a, const Mistake& b) {
@@ -92,9 +89,8 @@ Answers sums_over(const program::Program& program, const Weights& weights, const
   at::NoGradGuard no_grad;
   const auto device = device_of(weights);
   Answers sums;
-  const int64_t size = program.graph().batch_of(kAnswerBatch);
-  for (int64_t first = images.begin; first < images.end; first += size) {
-    const auto batch = data::evaluation_batch(dataset, first, std::min(first + size, images.end));
+  for (const comm::Range& part : batches_of(images, program.graph(), kEvaluationBatch)) {
+    const auto batch = data::evaluation_batch(dataset, part.begin, part.end);
     const at::Tensor logits =
         in_fp32(program.run({on_device(batch.images, device)}, weights, program::Mode::kEval).front().cpu());
     sums.outputs = std::max(dataset.classes, logits.size(1));
@@ -103,7 +99,7 @@ Answers sums_over(const program::Program& program, const Weights& weights, const
     for (int64_t i = 0; i < label.size(0); ++i) ++sums.counts[{label[i], answer[i]}];
     sums.loss += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
     sums.in_top_5 += among_largest(logits, batch.labels);
-    add_mistakes(sums.mistakes, logits, batch.labels, first);
+    add_mistakes(sums.mistakes, logits, batch.labels, part.begin);
     keep_worst(sums.mistakes, most);
   }
   return sums;

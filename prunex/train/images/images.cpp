@@ -25,9 +25,9 @@ std::optional<std::string> text_in_weights(const std::string& path) {
   return found == metadata.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<std::string> text_in_model(const std::string& path) {
+std::optional<std::string> text_in_model(const std::string& path, int64_t most_bytes) {
   if (!path.ends_with(".pt2")) return std::nullopt;
-  return program::read_extra_file(path, data::kDescriptionName);
+  return program::read_extra_file(path, data::kDescriptionName, most_bytes);
 }
 
 std::string normalization_remark(const Carried& carried, const data::Dataset& own) {
@@ -46,8 +46,9 @@ std::string classes_remark(const Carried& carried, const data::Dataset& own) {
 
 }  // namespace
 
-std::optional<Carried> carried_description(const std::string& model, const std::string& weights) {
-  for (const auto& [text, file] : {std::pair{text_in_weights(weights), weights}, {text_in_model(model), model}}) {
+std::optional<Carried> carried_description(const std::string& model, const std::string& weights, int64_t most_bytes) {
+  for (const auto& [text, file] :
+       {std::pair{text_in_weights(weights), weights}, {text_in_model(model, most_bytes), model}}) {
     if (!text) continue;
     Carried carried{data::parse_description(*text, file), file};
     if (!carried.description.mean.empty()) return carried;
@@ -106,12 +107,15 @@ namespace {
 /// What the network that is given says, unless it was of images of another size.
 int64_t resize_of(const data::DataOptions& options, const std::optional<Carried>& carried) {
   if (!carried || options.resize != 0) return options.resize;
-  const auto& [resize, crop] = std::pair(carried->description.resize, carried->description.crop);
-  const int64_t side = data::side_of_images(options);
-  return resize >= side && (crop == 0 || crop == side) ? resize : 0;
+  return resize_for(carried->description, data::side_of_images(options));
 }
 
 }  // namespace
+
+int64_t resize_for(const data::Description& description, int64_t side) {
+  const bool is_of_side = description.crop == 0 || description.crop == side;
+  return description.resize >= side && is_of_side ? description.resize : 0;
+}
 
 void complete_sizes(data::DataOptions& options, const program::Graph& graph, const std::optional<Carried>& carried) {
   const bool augment_says = options.augment && options.augment->crop_size > 0;

@@ -22,8 +22,14 @@ struct Carried {
 };
 
 /// Of `weights`, FILE.safetensors, if it says something, else of `model`, FILE.pt2; either may be empty, and `model` a
-/// built-in name. Files of other programs say nothing. Throws std::invalid_argument for what is no description.
-std::optional<Carried> carried_description(const std::string& model, const std::string& weights);
+/// built-in name. Files of other programs say nothing. `most_bytes`: as read_pt2() has it. Throws std::invalid_argument
+/// for what is no description.
+std::optional<Carried> carried_description(const std::string& model, const std::string& weights,
+                                           int64_t most_bytes = 0);
+
+/// The shorter side that test images get before their middle, of `side`, is taken; 0: as usual, since nothing is said
+/// or it is said of other squares.
+int64_t resize_for(const data::Description& description, int64_t side);
 
 /// What the options leave open of images from files: their size is that of the network, and they are scaled before
 /// their middle is tested as its file says.

@@ -319,6 +319,12 @@ bool may_differ(const std::string& name) {
   return names.contains(name);
 }
 
+const std::set<std::string>& options_of_all_ranks() {
+  static const std::set<std::string> names{"eval-every", "checkpoint-every", "straggler-factor", "trace",
+                                           "elastic",    "min-nodes",        "max-nodes"};
+  return names;
+}
+
 std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
                                                  const std::set<std::string>& too) {
   const auto options_in = [&too](const std::string& config) {

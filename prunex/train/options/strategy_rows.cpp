@@ -137,7 +137,7 @@ text::OptionValue layer_ratios(std::vector<prune::LayerRatio>& field) {
   const auto read = [&field](const std::string& list) {
     field.clear();
     for (const auto& word : text::split(list)) {
-      const auto ratio = prune::parse_assignment(word);
+      const auto ratio = text::assignment_in(word);
       if (!ratio) text::refuse_value(word, "NAME=RATIO");
       field.push_back({ratio->first, ratio->second});
     }

@@ -1,4 +1,4 @@
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/evidence.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,11 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "prunex/data/loader.h"
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
-#include "prunex/train/device.h"
-#include "prunex/train/evaluate.h"
+#include "prunex/train/batches.h"
 
 namespace prunex::train {
 namespace {
@@ -30,11 +28,6 @@ using program::ValueId;
 using prune::Criterion;
 
 constexpr int64_t kBatch = 64;
-
-/// Where the weights are.
-Batch batch_for(const Weights& weights, const Dataset& dataset, int64_t begin, int64_t end) {
-  return on_device(data::evaluation_batch(dataset, begin, end), device_of(weights));
-}
 
 /// Leaves of autograd of their own over the same memory.
 Weights with_gradients(const Weights& weights) {
@@ -64,9 +57,8 @@ void add_gradients(TensorDict& sums, const Weights& leaves, bool squared) {
 TensorDict gradient_sums(const Model& model, const Dataset& dataset, const comm::Range& part) {
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
-  const int64_t size = model.program.graph().batch_of(kBatch);
-  for (int64_t first = part.begin; first < part.end; first += size) {
-    const Batch batch = batch_for(leaves, dataset, first, std::min(first + size, part.end));
+  for (const comm::Range& images : batches_of(part, model.program.graph(), kBatch)) {
+    const Batch batch = batch_for(leaves, dataset, images);
     backward(model.program, leaves, batch.images, batch.labels);
     add_gradients(sums, leaves, false);
   }
@@ -87,7 +79,7 @@ TensorDict square_sums(const Model& model, const Dataset& dataset, const comm::R
   Weights leaves = with_gradients(model.weights);
   TensorDict sums = strategies::zeros_like(strategies::detached(model.weights.params));
   for (int64_t number = part.begin; number < part.end; ++number) {
-    const Batch image = batch_for(leaves, dataset, number, number + 1);
+    const Batch image = batch_for(leaves, dataset, {number, number + 1});
     const at::Tensor label = !seed ? image.labels : drawn_label(model, image.images, *seed, number);
     backward(model.program, leaves, image.images, label);
     add_gradients(sums, leaves, true);
@@ -144,13 +136,11 @@ TensorDict activation_sums(const Model& model, const Dataset& dataset, const com
   const Program program(open.graph);
   const Weights& weights = model.weights;
   TensorDict sums;
-  const int64_t size = program.graph().batch_of(kBatch);
-  for (int64_t first = part.begin; first < part.end; first += size) {
-    const int64_t last = std::min(first + size, part.end);
-    const Batch batch = batch_for(weights, dataset, first, last);
+  for (const comm::Range& images : batches_of(part, program.graph(), kBatch)) {
+    const Batch batch = batch_for(weights, dataset, images);
     const auto inputs = program.run({batch.images}, weights, Mode::kEval);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const at::Tensor channels = by_channel(inputs[i], weights.params[open.weights[i]].dim(), last - first);
+      const at::Tensor channels = by_channel(inputs[i], weights.params[open.weights[i]].dim(), images.size());
       at::Tensor* sum = sums.find(open.weights[i]);
       if (sum == nullptr) {
         sums.insert(open.weights[i], channels);

@@ -13,8 +13,10 @@
 #include "prunex/prune/importance.h"
 #include "prunex/prune/plan.h"
 #include "prunex/sparsity/projection.h"
-#include "prunex/train/evaluate.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/text/option.h"
+#include "prunex/train/batch_statistics.h"
+#include "prunex/train/pruning/by_importance.h"
+#include "prunex/train/pruning/evidence.h"
 #include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
@@ -104,7 +106,7 @@ prune::PlanOptions plan_options(const TrainOptions& options) {
 
 prune::Target target_of(const TrainOptions& options, const prune::Planner& planner) {
   if (options.budget.empty()) return {.kind = prune::Target::Kind::kRatio, .share = 1 - options.keep};
-  const auto budget = prune::parse_assignment(options.budget);
+  const auto budget = text::assignment_in(options.budget);
   if (!budget || budget->first == "ratio") {
     throw std::invalid_argument(
         fmt::format("`keep`: got '{}', wanted a share in (0, 1], macs=M, parameters=P or speed-up=X", options.budget));

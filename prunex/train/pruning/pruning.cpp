@@ -15,16 +15,18 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/stopwatch.h"
+#include "prunex/text/option.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/product.h"
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/by_importance.h"
+#include "prunex/train/pruning/evidence.h"
 
 namespace prunex::train {
 namespace {
 
 std::pair<std::string, double> parse_target(const std::string& text) {
-  const auto target = prune::parse_assignment(text);
+  const auto target = text::assignment_in(text);
   if (target) return *target;
   throw std::invalid_argument(
       fmt::format("`prune_to`: got '{}', wanted ratio=R, macs=M, parameters=P or speed-up=X", text));

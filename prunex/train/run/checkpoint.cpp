@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -34,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kNone = 0;
 
 // Entries of metadata: what tells the files of one save from those of another, and of z how many nodes took part.
-constexpr const char *kSaved = "saved", *kNodes = "nodes";
+constexpr const char *kSaved = "saved", *kNodes = "nodes", *kNodeSizes = "node_sizes";
 
 /// Exchanges with a folder of their own, ascending.
 std::vector<int64_t> exchanges_in(const std::string& directory) {
@@ -106,8 +107,9 @@ std::optional<std::string> entry_in(const std::string& path, const std::string& 
 
 }  // namespace
 
-void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory) {
-  const auto differs = first_difference(config, with_moved_images(saved, config));
+void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory,
+                        const std::set<std::string>& too) {
+  const auto differs = first_difference(config, with_moved_images(saved, config), too);
   if (!differs) return;
   const bool longer =
       (differs->option == "exchanges" || differs->option == "epochs") && fs::exists(run_directory + "/model.pt2");
@@ -172,9 +174,9 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
   } catch (const std::runtime_error& error) {
     why = error.what();
   }
-  bool first = false, failed = true;
+  std::optional<int> failed;
   try {
-    failed = anyone_has(why, first);
+    failed = first_with(why);
   } catch (const std::runtime_error&) {
     if (elastic_) remove(checkpoint.exchange);  // not all that go on can know whether it is whole
     throw;
@@ -185,25 +187,22 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
     return std::nullopt;
   }
   remove(checkpoint.exchange);
-  return first ? why : "";
+  return *failed == ranks_.layout.rank ? why : "";
 }
 
 /// The same on all ranks, another one for another z.
 std::string Checkpoints::name_of_save(const TensorDict& product) {
-  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   const bool says = ranks_.layout.rank == 0;
-  at::Tensor hash = at::full({1}, says ? std::bit_cast<int64_t>(hash_of(product, TensorDict())) : kLeast, at::kLong);
-  ranks_.world->all_reduce(hash, comm::Reduce::kMax);
-  return fmt::format("{:016x}", std::bit_cast<uint64_t>(hash.item<int64_t>()));
+  return comm::broadcast_text(*ranks_.world,
+                              says ? fmt::format("{:016x}", hash_of(product, TensorDict())) : std::string());
 }
 
-/// `first`: whether this rank is the first that has one.
-bool Checkpoints::anyone_has(const std::string& problem, bool& first) {
-  const int64_t from_behind = ranks_.layout.world_size() - ranks_.layout.rank;
-  at::Tensor largest = at::full({1}, problem.empty() ? 0 : from_behind, at::kLong);
-  ranks_.world->all_reduce(largest, comm::Reduce::kMax);
-  first = largest.item<int64_t>() == from_behind;
-  return largest.item<int64_t>() > 0;
+/// The first rank that has a problem.
+std::optional<int> Checkpoints::first_with(const std::string& problem) {
+  const auto problems = comm::gather_texts(*ranks_.world, problem);
+  const auto first = std::find_if(problems.begin(), problems.end(), [](const auto& one) { return !one.empty(); });
+  if (first == problems.end()) return std::nullopt;
+  return static_cast<int>(first - problems.begin());
 }
 
 std::optional<std::string> Checkpoints::saved_config() const {
@@ -239,6 +238,7 @@ void Checkpoints::write_files(const Checkpoint& checkpoint, const std::string& s
     with_progress["structure"] = checkpoint.structure;
     with_progress["progress"] = checkpoint.progress;
     with_progress[kNodes] = std::to_string(ranks_.layout.nodes());
+    with_progress[kNodeSizes] = fmt::format("{}", fmt::join(ranks_.layout.node_sizes, ","));
     io::write_safetensors(product_file(k), checkpoint.product, with_progress);
     io::write_safetensors(node_file(k, ranks_.layout.node()), checkpoint.node, metadata);
     // resuming reads it on every machine, and the run's own is where rank 0 is
@@ -319,16 +319,28 @@ int64_t Checkpoints::newest_of_all(int64_t at_most) {
 
 /// What is on one machine may be of another save than what is on the next. A damaged file says nothing.
 bool Checkpoints::is_of_one_save(int64_t exchange) {
-  const auto saved = entry_in(product_file(exchange), kSaved);
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const auto name = saved ? static_cast<int64_t>(std::strtoull(saved->c_str(), nullptr, 16) >> 1) : kMost;
-  return smallest(name) >= -smallest(saved ? -name : kMost);
+  const std::string damaged = "?";
+  auto saves = comm::gather_texts(*ranks_.world, entry_in(product_file(exchange), kSaved).value_or(damaged));
+  std::erase(saves, damaged);
+  return std::adjacent_find(saves.begin(), saves.end(), std::not_equal_to<>()) == saves.end();
 }
 
 /// Before looking for files: of another layout there are none.
 void Checkpoints::check_options() const {
   const auto saved = saved_config();
   if (saved && !config_.empty()) check_same_options(*saved, config_, fs::path(directory_).parent_path());
+}
+
+/// Files go by the numbers of nodes and ranks, which are others once a node is lost: of nodes of one size any will do.
+void Checkpoints::expect_nodes(const std::string& saved) const {
+  const auto own = fmt::format("{}", fmt::join(ranks_.layout.node_sizes, ","));
+  const auto sizes = text::parts_of(saved, ',');
+  const bool of_one_size = std::set(sizes.begin(), sizes.end()).size() == 1 && ranks_.layout.is_even();
+  if (saved.empty() || saved == own || of_one_size) return;
+  throw std::invalid_argument(
+      fmt::format("{}: was saved by nodes of {} ranks, after others were lost; these are nodes of {}, and where nodes "
+                  "are of different sizes a run goes on only on those",
+                  directory_, saved, own));
 }
 
 void expect_checkpoint(const std::string& run_directory, int64_t exchange) {
@@ -348,6 +360,7 @@ Checkpoint Checkpoints::load(int64_t exchange) {
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));
     check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
+    expect_nodes(entry_in(product_file(k), kNodeSizes).value_or(""));
     const bool own = has_own(k);  // else node 0's, of which a newcomer keeps what all have
     const auto& layout = ranks_.layout;
     const std::string of_rank = rank_file(k, own ? layout.rank : layout.local_rank());

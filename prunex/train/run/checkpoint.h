@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "prunex/comm/hierarchy.h"
@@ -26,6 +27,7 @@ struct Checkpoint {
 // its own has those of its node, or none.
 inline constexpr const char* kImagesChecksum = "images";
 inline constexpr const char* kTeacherChecksum = "teacher";
+inline constexpr const char* kProgramChecksum = "program";
 /// Parameters among a rank's own tensors.
 inline constexpr const char* kTheta = "theta/";
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name);
@@ -51,9 +53,8 @@ class Checkpoints {
   std::optional<std::string> save(const Checkpoint& checkpoint, const std::string& problem = "");
 
   /// The newest checkpoint that all ranks have, or the one of `exchange` if that is not 0. What ranks that were killed
-  /// left half-written is removed. Collective. Throws
-  /// std::invalid_argument if there is none or an option differs, std::runtime_error if a file is damaged; then the
-  /// message says which earlier one to ask for.
+  /// left half-written is removed. Collective. Throws std::invalid_argument if there is none or an option differs,
+  /// std::runtime_error if a file is damaged; then the message says which earlier one to ask for.
   Checkpoint load(int64_t exchange);
 
  private:
@@ -74,7 +75,8 @@ class Checkpoints {
   int64_t smallest(int64_t mine);
   std::string name_of_save(const TensorDict& product);
   void write_files(const Checkpoint& checkpoint, const std::string& saved) const;
-  bool anyone_has(const std::string& problem, bool& first);
+  std::optional<int> first_with(const std::string& problem);
+  void expect_nodes(const std::string& saved) const;
   bool is_whole(int64_t exchange) const;
   void remove(int64_t exchange) const;
   void remove_others(int64_t exchange) const;
@@ -88,8 +90,9 @@ class Checkpoints {
 };
 
 /// Throws std::invalid_argument that names the first option in which `config` is not the run's whose configuration is
-/// `saved`, though a run may not go on with another value of it.
-void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory);
+/// `saved`, though a run may not go on with another value of it; nor with one of these.
+void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory,
+                        const std::set<std::string>& too = {});
 
 /// Throws std::invalid_argument if nothing is seen here that a run could go on from: Checkpoints::load() would.
 void expect_checkpoint(const std::string& run_directory, int64_t exchange);

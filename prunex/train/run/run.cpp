@@ -197,7 +197,8 @@ void Run::open_directory(const std::string& config) {
     lock_.emplace(directory_, "prunex train");
     if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
     io::remove_temporaries(directory_);
-    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
+    // who joins takes what the run has now
+    if (!resumes || options_.elastic) io::write_file_atomically(directory_ + "/config.toml", config);
   }
   if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
 }

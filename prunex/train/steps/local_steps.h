@@ -27,6 +27,9 @@ class LocalSteps {
   /// How the batches of the next steps are mixed, from the first step on if ever.
   void set_mix(const Mix& mix);
 
+  /// From the next step on, before the first.
+  void set_arithmetic(Arithmetic arithmetic) { arithmetic_ = arithmetic; }
+
   /// From the next step on; null: none.
   void set_teacher(std::shared_ptr<const Teacher> teacher) { loss_options_.teacher = std::move(teacher); }
 
@@ -51,7 +54,7 @@ class LocalSteps {
 
   TrainedNetwork& network_;
   BatchFeed& feed_;
-  const Arithmetic arithmetic_;
+  Arithmetic arithmetic_;
   const GraphMaker make_graph_;
   LossOptions loss_options_;
 

@@ -258,6 +258,13 @@ def beside_ddp_and_gloo():
     dist.all_reduce(one)
     local_sgd_averages("sgd")
     ddp = nn.parallel.DistributedDataParallel(small_network())
+    whole = nn.Sequential(ddp)
+    for module, name in ((ddp, "got"), (whole, "0 is")):
+        try:
+            prunex.LocalSGD(module, torch.optim.SGD(module.parameters(), 0.1))
+            raise AssertionError("it is taken")
+        except ValueError as error:
+            assert f"`model`: {name} a DistributedDataParallel, wanted the module in it" in str(error), error
     ddp(batch(dist.get_rank(), 1)[0]).sum().backward()
     diloco_is_its_formula("sgd")
     dist.all_reduce(one)

@@ -1,10 +1,10 @@
-#include "prunex/train/pruning/data_pruning.h"
+#include "prunex/train/pruning/by_importance.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include <utility>
 
-#include "prunex/prune/pruner.h"
+#include "prunex/train/pruning/evidence.h"
 
 namespace prunex::train {
 
