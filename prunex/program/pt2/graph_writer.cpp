@@ -28,8 +28,8 @@ Json number(const Extent& extent) {
 // Of a tensor of so many axes, from the innermost on.
 std::vector<size_t> axes_of(size_t rank, at::MemoryFormat order) {
   std::vector<size_t> axes;
-  const bool channels_last = rank == 4 ? order == at::MemoryFormat::ChannelsLast
-                                       : rank == 5 && order == at::MemoryFormat::ChannelsLast3d;
+  const bool channels_last =
+      rank == 4 ? order == at::MemoryFormat::ChannelsLast : rank == 5 && order == at::MemoryFormat::ChannelsLast3d;
   if (channels_last) axes.push_back(1);
   for (size_t axis = rank; axis-- > 0;) {
     if (!channels_last || axis != 1) axes.push_back(axis);
