@@ -13,12 +13,16 @@ namespace {
 
 /// The input of a call that makes 0 infinite; kNoValue if there is none.
 ValueId infinite_at_zero(const Node& node) {
-  if (node.target.starts_with("aten::div")) return node.tensor("other");
-  if (node.target == "aten::addcdiv") return node.tensor("tensor2");
-  static const std::set<std::string> targets{"aten::reciprocal", "aten::rsqrt", "aten::log", "aten::log2",
-                                             "aten::log10"};
-  if (targets.contains(node.target)) return node.tensor("self");
-  const program::Argument* exponent = node.target == "aten::pow.Tensor_Scalar" ? node.find("exponent") : nullptr;
+  std::string name = node.target.substr(0, node.target.find('.'));
+  if (name.ends_with('_')) name.pop_back();
+  static const std::set<std::string> of_divisor{"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"};
+  static const std::set<std::string> of_one{"aten::reciprocal", "aten::rsqrt", "aten::log", "aten::log2",
+                                            "aten::log10"};
+  if (of_divisor.contains(name)) return node.tensor("other");
+  if (name == "aten::addcdiv") return node.tensor("tensor2");
+  if (of_one.contains(name)) return node.tensor("self");
+  const program::Argument* exponent = name == "aten::pow" ? node.find("exponent") : nullptr;
+  if (exponent != nullptr && exponent->kind == program::Argument::Kind::kValue) return node.tensor("self");
   const bool is_negative =
       exponent != nullptr && exponent->literal.isScalar() && exponent->literal.toScalar().toDouble() < 0;
   return is_negative ? node.tensor("self") : kNoValue;
@@ -56,7 +60,7 @@ class Masking {
       refuse_where(false, node, weight, "has a weight that is not 0 where the parameters are that it is made of");
     }
     if (const ValueId value = infinite_at_zero(node); value != kNoValue) {
-      refuse_where(true, node, value, "would divide by 0");
+      refuse_where(true, node, value, "would be infinite at 0");
     }
   }
 

@@ -155,9 +155,17 @@ class Layers {
     for (const ValueId output : calls_.at(weight)) {
       const auto norms = norm_of_.find(output);
       if (norms == norm_of_.end()) continue;
-      for (const Node* norm : norms->second) add_rows(layer, {norm->tensor("weight"), norm->tensor("bias")});
+      for (const Node* norm : norms->second) {
+        if (has_numbers(*norm, layer.shape[0])) add_rows(layer, {norm->tensor("weight"), norm->tensor("bias")});
+      }
     }
     return layer;
+  }
+
+  /// One for each of so many rows of a layer: else the norm is of another axis.
+  bool has_numbers(const Node& norm, int64_t rows) const {
+    const ValueId weight = norm.tensor("weight");
+    return weight != kNoValue && graph_.values[weight].shape == program::Shape{{rows}};
   }
 
   void add_rows(Layer& layer, const std::vector<ValueId>& values) const {

@@ -24,7 +24,8 @@ int64_t logits_of(const program::Graph& graph) {
 }
 
 int64_t checksum_of(const Teacher& teacher) {
-  return std::bit_cast<int64_t>(hash_of(teacher.model.weights.params, teacher.model.weights.buffers));
+  const uint64_t weights = hash_of(teacher.model.weights.params, teacher.model.weights.buffers);
+  return std::bit_cast<int64_t>(weights ^ program::checksum(teacher.model.program.graph()));
 }
 
 }  // namespace

@@ -120,8 +120,8 @@ void RankTrainer::expect_same_program() const {
   const auto other = comm::first_other(program_checksum_, *ranks_.world);
   if (!other) return;
   throw std::invalid_argument(
-      fmt::format("`model` {}: rank {} has another network there than rank 0: wanted the same file on all machines",
-                  options_.model, *other));
+      fmt::format("`model` {}: rank {} has another network there than rank 0: wanted the same {} on all machines",
+                  options_.model, *other, options_.model.ends_with(".pt2") ? "file" : "build of prunex"));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {

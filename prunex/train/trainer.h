@@ -6,7 +6,7 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/train/options.h"
 #include "prunex/train/run/metrics.h"
-#include "prunex/train/run/run.h"
+#include "prunex/train/run/safekeeping.h"
 #include "prunex/train/steps/device_graph.h"
 
 namespace prunex::train {

@@ -111,27 +111,28 @@ def _files(directory: Path) -> Iterator[tuple[str, int, bool]]:
                     yield folder.name, int(match[1]), match[2] is None
 
 
-def seen_in(directory: Path) -> frozenset[str]:
+def seen_in(directory: Path) -> set[str]:
     """The folders of checkpoints, finished or not."""
-    return frozenset(name for name, _, _ in _files(directory))
+    return {name for name, _, _ in _files(directory)}
 
 
 def _remove_others(directory: Path, kept: str, own: Set[str]) -> None:
     """Keeps the one before, too; later ones are of a run that was gone back from."""
-    files = [file for file in _files(directory) if file[0] in own]
+    files = [file for file in _files(directory) if file[0] in own and file[0] != kept]
     finished = {name for name, _, has_name in files if has_name and _step_of(name) < _step_of(kept)}
     before = max(finished, key=_step_of, default=None)
     for name in {name for name, _, _ in files} - {before}:
         _remove(directory / name)
 
 
-def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], own: Set[str], ranks: _ranks.Ranks,
-         process_group: dist.ProcessGroup | None) -> str:
-    """What `make` makes; returns the folder's name. own: folders that are of this run. Collective; where one rank cannot
+def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], own: set[str], ranks: _ranks.Ranks,
+         process_group: dist.ProcessGroup | None) -> None:
+    """What `make` makes. own: the folders of this run, among which this one comes. Collective; where one rank cannot
     write, nothing of this checkpoint stays. Raises OSError or ValueError there, RuntimeError on the others."""
     word = _ranks.gathered(secrets.token_hex(4), process_group)[0]
     folder = directory / f"{step}-{word}"
     file = _file(folder, ranks.rank)
+    own.add(folder.name)
 
     def write() -> None:
         try:
@@ -150,7 +151,6 @@ def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], own:
     all_or_none(lambda: os.replace(_new(file), file), process_group)
     with contextlib.suppress(OSError):  # it counts, whether others go or not
         _remove_others(directory, folder.name, own)
-    return folder.name
 
 
 class Found(NamedTuple):

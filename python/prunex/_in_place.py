@@ -25,9 +25,10 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
     trains = not _checked_cut.why_not_trained(module, _modules.arguments_of(example))
+    arguments = _checked_cut.probes(module, _modules.arguments_of(example))
     for look in (_inflexible_kinds, _inflexible, None):
         try:
-            _cut(module, result, example, optimizer, trains)
+            _cut(module, result, arguments, optimizer, trains)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
@@ -37,7 +38,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
             if isinstance(error, _checked_cut.DiffersInTraining):  # layers that look alike need not have the same users
                 look = _inflexible
-            whole = look(module, network, example, trains)
+            whole = look(module, network, arguments, trains)
         try:
             result = plan(whole)
         except ValueError as error:
@@ -88,14 +89,15 @@ def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
            optimizer: torch.optim.Optimizer | None) -> None:
     """All of it. Raises Differs, with everything as it was."""
-    _cut(module, result, example, optimizer, not _checked_cut.why_not_trained(module, _modules.arguments_of(example)))
+    example = _modules.arguments_of(example)
+    trains = not _checked_cut.why_not_trained(module, example)
+    _cut(module, result, _checked_cut.probes(module, example), optimizer, trains)
 
 
-def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimizer: torch.optim.Optimizer | None,
-         trains: bool) -> Callable[[], None]:
-    """Returns what undoes it. A module that does not compute what its cut graph does gets back what it has lost, as
-    does one that no longer runs in training mode. trains: it did."""
-    arguments = _checked_cut.probes(module, _modules.arguments_of(example))
+def _cut(module: nn.Module, result: library.PrunedNetwork, arguments: tuple[Any, ...],
+         optimizer: torch.optim.Optimizer | None, trains: bool) -> Callable[[], None]:
+    """Returns what undoes it. A module that does not compute of the arguments what its cut graph does gets back what it
+    has lost, as does one that no longer runs in training mode. trains: it did."""
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
 
     def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
@@ -105,16 +107,17 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, example: Any, optimiz
     return _checked_cut.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, trains)
 
 
-def _follows(module: nn.Module, network: library.Network, group: str, example: Any, trains: bool) -> bool:
+def _follows(module: nn.Module, network: library.Network, group: str, arguments: tuple[Any, ...], trains: bool) -> bool:
     """Whether the module's code can do without a unit of the group."""
     try:
-        _cut(module, network.without_a_unit(group), example, None, trains)()
+        _cut(module, network.without_a_unit(group), arguments, None, trains)()
     except _checked_cut.Differs:
         return False
     return True
 
 
-def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any, trains: bool) -> list[str]:
+def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tuple[Any, ...],
+                      trains: bool) -> list[str]:
     """The groups that it cannot lose, where one is tried of those that look alike."""
     removable = set(network.removable())
     alike: dict[Any, list[str]] = {}
@@ -122,12 +125,12 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, example: Any,
         if group.name in removable:
             looks = tuple(sorted((_modules.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
-    return [name for names in alike.values() if not _follows(module, network, names[0], example, trains)
+    return [name for names in alike.values() if not _follows(module, network, names[0], arguments, trains)
             for name in names]
 
 
-def _inflexible(module: nn.Module, network: library.Network, example: Any, trains: bool) -> list[str]:
-    return [name for name in network.removable() if not _follows(module, network, name, example, trains)]
+def _inflexible(module: nn.Module, network: library.Network, arguments: tuple[Any, ...], trains: bool) -> list[str]:
+    return [name for name in network.removable() if not _follows(module, network, name, arguments, trains)]
 
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:

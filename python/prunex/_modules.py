@@ -148,7 +148,9 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
                 stack.enter_context(torch.autocast(device, enabled=False))
             yield
     finally:
-        model.train(modes[model])  # what a module does beside setting the flag
+        for module, before in modes.items():  # by train(), which may do more than set the flag; parents first
+            if module.training != before:
+                module.train(before)
         for module, before in modes.items():
             module.training = before
 

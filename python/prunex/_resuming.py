@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Resumable:
     _process_group: dist.ProcessGroup | None
 
     _folder: Path | None = None  # whose checkpoints are this run's
-    _own_checkpoints: Set[str] = frozenset()  # folders in it
+    _own_checkpoints: set[str]  # folders in it
     _entered = False
     _synced = 0  # the step of the last exchange
     _landed = 0  # the step after which it had ended
@@ -78,10 +78,9 @@ class Resumable:
             return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
                     "strategy": self._state(), "extra": dict(extra or {})}
 
-        own = self._own_checkpoints if folder == self._folder else frozenset()
-        self._own_checkpoints = own | {
-            _checkpoints.save(folder, self.step, make, own, self._ranks, self._process_group)}
-        self._folder = folder
+        if folder != self._folder:
+            self._folder, self._own_checkpoints = folder, set()
+        _checkpoints.save(folder, self.step, make, self._own_checkpoints, self._ranks, self._process_group)
 
     def resume(self, directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         """Goes on from the newest checkpoint below `directory` that save() has finished: wanted before `with`. Returns

@@ -79,12 +79,16 @@ def _run(words: list[str], hear: Callable[[str], None]) -> str:
                     said.append(line.rstrip("\n"))
                     hear(said[-1])
                 process.wait()
-            except BaseException:
+            except BaseException as error:
                 process.send_signal(signal.SIGINT)
                 try:
-                    for line in process.stderr:  # until its next exchange, and the checkpoint after it
-                        said.append(line.rstrip("\n"))
-                        log.info(said[-1].removeprefix("prunex: "))
+                    if isinstance(error, KeyboardInterrupt):  # until the next exchange, and the checkpoint after it
+                        for line in process.stderr:
+                            log.info(line.rstrip("\n").removeprefix("prunex: "))
+                    else:
+                        process.wait(60)
+                except subprocess.TimeoutExpired:
+                    pass
                 finally:
                     process.kill()
                 raise
@@ -170,8 +174,9 @@ def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet:
     nodes=2, payload="int2")`. Its ranks are processes on this machine, unless a launcher's variables say otherwise.
 
     Progress is printed, unless `quiet`, and logged (logger `prunex`, level INFO); on_exchange gets every exchange as a
-    dictionary. An interrupt, as by the stop button of a notebook, ends the run after its next exchange with a checkpoint:
-    `train(resume=run_dir)` goes on, as is printed then; a second interrupt ends it at once. ValueError for an option, RuntimeError for a run that failed.
+    dictionary. An interrupt, as by the stop button of a notebook, ends the run after its next exchange with a
+    checkpoint, and it is printed how `train(resume=directory)` goes on; a second interrupt ends it at once. ValueError
+    for an option, RuntimeError for a run that failed.
 
     >>> run = prunex.train(dataset="synthetic", samples=200, model="resnet8", nodes=2, batch_size=10, local_steps=2,
     ...                    exchanges=5, quiet=True)

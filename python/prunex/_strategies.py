@@ -244,7 +244,7 @@ class _Strategy(Resumable):
                  trace: TracebackType | None) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self._stepping = [], None
         _in_context.pop(self.optimizer, None)
         if kind is None:
             self.finish()

@@ -47,6 +47,11 @@ def test_what_train_does_beside_its_flag_is_undone():
     prunex.groups(net, torch.randn(2, 3))
     assert net.training and net[0].training
     torch.testing.assert_close(net[0].weight.detach(), before)
+    net[0].eval()  # a part that stays as it is while the rest trains
+    merged = net[0].weight.detach().clone()
+    prunex.groups(net, torch.randn(2, 3))
+    assert net.training and not net[0].training
+    torch.testing.assert_close(net[0].weight.detach(), merged)
 
 
 class OfPositive(nn.Module):

@@ -69,7 +69,7 @@ TEST(TrainingGroups, FilterTakesEveryNormThatReadsItsChannels) {
   Builder net(0);
   const ValueId stem = net.conv2d("stem", net.input("x", {3, 8, 8}), {.out = 4});
   const ValueId a = net.conv2d("a", stem, {.out = 4, .kernel = 3, .padding = 1});
-  const ValueId y = net.group_norm("norm", net.dropout(net.relu(a), 0.5), 2);
+  const ValueId y = net.group_norm("norm", net.dropout(net.relu_(a), 0.5), 2);
   const auto model = std::move(net).finish(net.linear("fc", net.mean(y, {2, 3}), {.out = 3}));
   EXPECT_THAT(tensors(training_groups(model.program.graph(), "filter", 0.5).at(0)),
               ElementsAre("a.weight:0", "norm.weight:0", "norm.bias:0"));

@@ -429,19 +429,26 @@ TEST_F(Checkpointing, AnotherLayoutIsRefusedByNameBeforeItsFilesAreLookedFor) {
 
 /// By the survivors of an elastic run, who have other numbers than before.
 TEST_F(Checkpointing, OfNodesOfDifferentSizesIsForThoseAlone) {
-  comm::run_ranks(comm::Layout{.node_sizes = {2, 2}},
-                  [&](comm::Hierarchy& ranks) { Checkpoints(scratch_.path(), kConfig, ranks, true).save(made_up(2)); });
-  const auto said = [&](std::vector<int> sizes) {
+  const auto save = [&](std::vector<int> sizes, int64_t exchange) {
+    comm::run_ranks(comm::Layout{.node_sizes = std::move(sizes)}, [&](comm::Hierarchy& ranks) {
+      Checkpoints(scratch_.path(), kConfig, ranks, true).save(made_up(exchange));
+    });
+  };
+  const auto loaded = [&](std::vector<int> sizes) {
     std::string of_rank_0;
     comm::run_ranks(comm::Layout{.node_sizes = std::move(sizes)}, [&](comm::Hierarchy& ranks) {
-      const auto message = tests::message([&] { Checkpoints(scratch_.path(), kConfig, ranks, true).load(0); });
-      if (ranks.layout.rank == 0) of_rank_0 = message;
+      const auto said = tests::message([&] { Checkpoints(scratch_.path(), kConfig, ranks, true).load(0); });
+      if (ranks.layout.rank == 0) of_rank_0 = said;
     });
     return of_rank_0;
   };
-  EXPECT_EQ(said({2, 2, 2}), "no exception");
-  EXPECT_THAT(said({2, 2, 1}),
-              HasSubstr("was saved by nodes of 2,2 ranks, after others were lost; these are nodes of"));
+  save({2, 2, 1}, 1);
+  EXPECT_EQ(loaded({2, 2, 1}), "no exception");
+  save({2, 2}, 2);
+  EXPECT_EQ(loaded({2, 2, 2}), "no exception");
+  EXPECT_THAT(loaded({2, 2, 1}), testing::EndsWith("checkpoint/2: was saved by nodes of 2,2 ranks after others were "
+                                                   "lost, from which nodes of 2,2,1 cannot go on; `resume_exchange` 1 "
+                                                   "goes on from before that"));
 }
 
 TEST_F(Checkpointing, NoneIsOneLine) {

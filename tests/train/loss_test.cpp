@@ -118,6 +118,11 @@ TEST(ReadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
   const auto teacher = read_teacher(options, images, student.program.graph());
   ASSERT_NE(teacher, nullptr);
   for (const auto& theta : teacher->model.weights.params) EXPECT_FALSE(theta.value().requires_grad()) << theta.key();
+  program::Graph small_batches = student.program.graph();
+  small_batches.most_images = options.batch_size - 1;
+  program::write_pt2(options.teacher, {program::Program(small_batches), student.weights});
+  EXPECT_THAT(refusal(images), HasSubstr(options.teacher + ": `batch_size`: got a batch of"));
+  program::write_pt2(options.teacher, student);
   auto larger = images;
   larger.images = at::zeros({4, 3, 2 * kSide, 2 * kSide}, at::kByte);
   EXPECT_THAT(refusal(larger), HasSubstr("its input is [batch, 3, 8, 8]"));

@@ -48,6 +48,26 @@ TEST_P(ElasticRunOf, WeightsIsTheSameRunWhileNobodyIsLost) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, ElasticRunOf, testing::Values("hsadmm", "scaffold"));
 
+/// Nodes that join read it.
+TEST(ElasticRun, WritesTheOptionsOfThePartThatBeganLast) {
+  const tests::Scratch scratch;
+  TrainOptions options = two_node_run(scratch / "run");
+  options.elastic = true;
+  options.checkpoint_every = 4;
+  run_to_end(options);
+  const std::string file = scratch / "run/config.toml", other = std::string(kConfig) + "eval-every=3\n";
+  EXPECT_EQ(tests::text_of(file), kConfig);
+  options.resume = options.run_dir;
+  const auto go_on = [&](int64_t exchange) {
+    options.resume_exchange = exchange;
+    comm::run_ranks(shape_of(options), [&](comm::Hierarchy& ranks) { train(options, ranks, other); });
+  };
+  EXPECT_THAT([&] { go_on(3); }, ThrowsMessage<std::invalid_argument>(HasSubstr("no checkpoint to repeat")));
+  EXPECT_EQ(tests::text_of(file), kConfig) << "nothing went on";
+  go_on(4);
+  EXPECT_EQ(tests::text_of(file), other);
+}
+
 TEST(ElasticRun, OfGradientsIsTheSameRunToo) {
   for (const char* strategy : {"ddp", "top_k", "powersgd"}) {
     const tests::Scratch scratch;

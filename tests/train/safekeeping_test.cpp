@@ -1,6 +1,6 @@
 // Runs that are interrupted, or whose disk is full: what is kept, and that what goes on equals what was never
 // disturbed.
-#include "prunex/train/run/run.h"
+#include "prunex/train/run/safekeeping.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

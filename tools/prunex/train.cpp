@@ -87,12 +87,14 @@ void warn_of_idle_payload(const TrainOptions& options) {
   say(text::with_flags("prunex: warning: `payload` is for what crosses nodes, and there is one\n"));
 }
 
-/// On rank 0; ranks that meet on loopback are this machine's.
-void warn_if_open(const comm::Hierarchy& ranks) {
-  if (ranks.layout.rank != 0 || ranks.address.empty() || comm::is_loopback(ranks.address)) return;
+/// On rank 0; ranks that meet on loopback are this machine's. A rank that is alone listens for nodes that join.
+void warn_if_open(const comm::Hierarchy& ranks, bool elastic) {
+  const bool alone = ranks.address.empty() && elastic && !ranks.interfaces.empty();
+  const std::string address = alone ? comm::address_of_interface(ranks.interfaces[0]) : ranks.address;
+  if (ranks.layout.rank != 0 || address.empty() || comm::is_loopback(address)) return;
   if (!ranks.privacy.secret.empty()) return;
   say(fmt::format("prunex: warning: without --secret-file whoever reaches {} can join this run, read and change it\n",
-                  ranks.address));
+                  address));
 }
 
 std::string row(const char* what, const std::string& text) {
@@ -242,7 +244,7 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
     const bool has_checkpoint = !before.empty() && std::filesystem::exists(before + "/checkpoint");
     options.resume = comm::broadcast_text(*ranks.world, has_checkpoint ? before : "");
   }
-  if (!options.quiet) warn_if_open(ranks);
+  if (!options.quiet) warn_if_open(ranks, options.elastic);
   return train::train(options, ranks, config, &stop);
 }
 

@@ -138,7 +138,7 @@ class GraphWriter {
 
   void write_input(const Value& value) {
     const Json tensor{{"as_tensor", {{"name", value.name}}}};
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order);
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);  // as the sample lies
     inputs_.push_back(tensor);
     input_specs_.push_back({{"user_input", {{"arg", tensor}}}});
   }

@@ -190,11 +190,11 @@ std::optional<std::string> Checkpoints::save(const Checkpoint& checkpoint, const
   return *failed == ranks_.layout.rank ? why : "";
 }
 
-/// The same on all ranks, another one for another z.
+/// The same on all ranks, another one for another z. Comes when all have ended the save before, and removed what it
+/// replaced.
 std::string Checkpoints::name_of_save(const TensorDict& product) {
   const bool says = ranks_.layout.rank == 0;
-  return comm::broadcast_text(*ranks_.world,
-                              says ? fmt::format("{:016x}", hash_of(product, TensorDict())) : std::string());
+  return comm::gather_texts(*ranks_.world, says ? fmt::format("{:016x}", hash_of(product, TensorDict())) : "").front();
 }
 
 /// The first rank that has a problem.
@@ -332,15 +332,20 @@ void Checkpoints::check_options() const {
 }
 
 /// Files go by the numbers of nodes and ranks, which are others once a node is lost: of nodes of one size any will do.
-void Checkpoints::expect_nodes(const std::string& saved) const {
+void Checkpoints::expect_nodes(int64_t exchange) const {
   const auto own = fmt::format("{}", fmt::join(ranks_.layout.node_sizes, ","));
+  const auto sizes_in = [&](int64_t k) { return entry_in(product_file(k), kNodeSizes).value_or(""); };
+  const auto saved = sizes_in(exchange);
   const auto sizes = text::parts_of(saved, ',');
   const bool of_one_size = std::set(sizes.begin(), sizes.end()).size() == 1 && ranks_.layout.is_even();
   if (saved.empty() || saved == own || of_one_size) return;
+  std::string way_out;
+  for (const int64_t k : exchanges_in(directory_)) {
+    if (k < exchange && sizes_in(k) == own) way_out = fmt::format("; `resume_exchange` {} goes on from before that", k);
+  }
   throw std::invalid_argument(
-      fmt::format("{}: was saved by nodes of {} ranks, after others were lost; these are nodes of {}, and where nodes "
-                  "are of different sizes a run goes on only on those",
-                  directory_, saved, own));
+      fmt::format("{}: was saved by nodes of {} ranks after others were lost, from which nodes of {} cannot go on{}",
+                  folder(exchange), saved, own, way_out));
 }
 
 void expect_checkpoint(const std::string& run_directory, int64_t exchange) {
@@ -360,7 +365,7 @@ Checkpoint Checkpoints::load(int64_t exchange) {
   try {
     const io::SafeTensors product = io::read_safetensors(product_file(k));
     check_same_options(entry_of(product, "config", product_file(k)), config_, directory_);
-    expect_nodes(entry_in(product_file(k), kNodeSizes).value_or(""));
+    expect_nodes(k);
     const bool own = has_own(k);  // else node 0's, of which a newcomer keeps what all have
     const auto& layout = ranks_.layout;
     const std::string of_rank = rank_file(k, own ? layout.rank : layout.local_rank());

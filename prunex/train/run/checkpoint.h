@@ -76,7 +76,7 @@ class Checkpoints {
   std::string name_of_save(const TensorDict& product);
   void write_files(const Checkpoint& checkpoint, const std::string& saved) const;
   std::optional<int> first_with(const std::string& problem);
-  void expect_nodes(const std::string& saved) const;
+  void expect_nodes(int64_t exchange) const;
   bool is_whole(int64_t exchange) const;
   void remove(int64_t exchange) const;
   void remove_others(int64_t exchange) const;

@@ -1,9 +1,7 @@
 #include "prunex/train/run/run.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,98 +14,6 @@
 namespace prunex::train {
 namespace {
 
-// Automatic checkpoints but the last take at most a twentieth of the time, whatever the disk.
-constexpr double kLeastPause = 20;
-// After the last exchange one is written if it is the first, or if the results that follow are worth so much of the
-// period.
-constexpr double kWorthAtTheEnd = 0.2;
-
-}  // namespace
-
-Safekeeping::Safekeeping(const TrainOptions& options, const std::string& run_directory, const std::string& config,
-                         comm::Hierarchy& ranks, StopRequest* stop)
-    : every_(options.checkpoint_every),
-      period_(options.checkpoint_seconds),
-      resume_exchange_(options.resume_exchange),
-      resumes_(!options.resume.empty()),
-      directory_(run_directory),
-      ranks_(ranks),
-      stop_(stop),
-      checkpoints_(run_directory, config, ranks, options.elastic) {}
-
-std::optional<Checkpoint> Safekeeping::load() {
-  if (!resumes_) return std::nullopt;
-  Checkpoint checkpoint = checkpoints_.load(resume_exchange_);
-  saved_ = checkpoint.exchange;
-  return checkpoint;
-}
-
-void Safekeeping::begin() {
-  saved_at_ = Stopwatch::now();
-  if (stop_ != nullptr && every_ != 0) stop_->hear();
-}
-
-Wishes Safekeeping::wishes(int64_t exchange, bool last) const {
-  Wishes mine;
-  if (const int signal = stop_ != nullptr ? stop_->signal() : 0; signal != 0) {
-    mine.stop = 1;
-    mine.signals = signal;
-  }
-  if (ranks_.layout.rank != 0) return mine;
-  const double since = Stopwatch::now() - saved_at_;
-  const bool due = every_ != kAutomatic ? every_ > 0 && exchange % every_ == 0
-                   : last               ? saved_ == 0 || since >= kWorthAtTheEnd * period_
-                                        : since >= std::max(period_, kLeastPause * save_took_);
-  if (due) mine.checkpoint = 1;
-  return mine;
-}
-
-void Safekeeping::heed(const Wishes& all, const Checkpoint& checkpoint, const std::string& problem) {
-  save(checkpoint, problem);
-  if (!all.ends()) return;
-  ranks_.world->barrier();  // no rank leaves while another still needs it
-  throw Interrupted(
-      fmt::format("interrupted by signal {} after exchange {}{}", all.signal(), checkpoint.exchange, way_on()),
-      all.signal());
-}
-
-void Safekeeping::leave(int64_t exchange) const {
-  constexpr double kAllHaveHeard = 1;  // seconds in which a launcher has told all that it tells
-  if (stop_ == nullptr || stop_->signal() == 0 || stop_->seconds() < kAllHaveHeard) return;
-  throw Interrupted(fmt::format("left by signal {} after exchange {}; the others go on", stop_->signal(), exchange),
-                    stop_->signal(), true);
-}
-
-void Safekeeping::save(const Checkpoint& checkpoint, const std::string& problem) {
-  const double begin = Stopwatch::now();
-  const auto failure = checkpoints_.save(checkpoint, problem);
-  saved_at_ = Stopwatch::now();
-  save_took_ = saved_at_ - begin;
-  if (!failure) {
-    saved_ = checkpoint.exchange;
-  } else if (!failure->empty()) {
-    const auto rest = saved_ == 0 ? "there is none before" : fmt::format("that of exchange {} stays", saved_);
-    say(fmt::format("prunex: warning: no checkpoint of exchange {}: {}; {}\n", checkpoint.exchange, *failure, rest));
-  }
-}
-
-void Safekeeping::finish() {
-  if (every_ != kAutomatic || ranks_.layout.local_rank() != 0) return;
-  std::error_code ignored;  // ranks of several nodes may remove the same folder
-  std::filesystem::remove_all(directory_ + "/checkpoint", ignored);
-}
-
-std::string Safekeeping::way_on() const {
-  if (saved_ == 0) return "";
-  return fmt::format("; prunex train `resume` {} goes on after exchange {}", directory_, saved_);
-}
-
-namespace {
-
-using nlohmann::ordered_json;
-
-constexpr double kMicroseconds = 1e6;
-
 std::string what_happened(const comm::Change& change) {
   const auto nodes = [](const std::vector<int>& who) {
     return fmt::format("node{} {}", who.size() == 1 ? "" : "s", fmt::join(who, ", "));
@@ -117,54 +23,7 @@ std::string what_happened(const comm::Change& change) {
   return text.empty() ? "the nodes met again" : text;
 }
 
-ordered_json name_of(const char* what, int node, int rank, const std::string& name) {
-  return {{"name", what}, {"ph", "M"}, {"pid", node}, {"tid", rank}, {"args", {{"name", name}}}};
-}
-
 }  // namespace
-
-Trace::Trace(comm::Hierarchy& ranks) : ranks_(ranks) {
-  ranks.world->barrier();
-  origin_ = Stopwatch::now();
-}
-
-Trace::Trace(comm::Hierarchy& ranks, double seconds_before)
-    : ranks_(ranks), origin_(Stopwatch::now() - seconds_before) {}
-
-void Trace::add(const strategies::Phase& phase, int64_t k) {
-  events_.push_back({phase, k});
-}
-
-void Trace::add(const std::vector<strategies::Phase>& phases, int64_t k) {
-  for (const auto& phase : phases) add(phase, k);
-}
-
-/// This rank's events, one JSON object per line.
-std::string Trace::text() const {
-  const int node = ranks_.layout.node(), rank = ranks_.layout.rank;
-  std::string lines = name_of("process_name", node, rank, "node " + std::to_string(node)).dump() + "\n" +
-                      name_of("thread_name", node, rank, "rank " + std::to_string(rank)).dump() + "\n";
-  for (const auto& [phase, exchange] : events_) {
-    const ordered_json event{{"name", phase.name},
-                             {"ph", "X"},
-                             {"pid", node},
-                             {"tid", rank},
-                             {"ts", (phase.begin - origin_) * kMicroseconds},
-                             {"dur", phase.seconds * kMicroseconds},
-                             {"args", {{"exchange", exchange}, {"bytes", phase.bytes}}}};
-    lines += event.dump() + "\n";
-  }
-  return lines;
-}
-
-std::string Trace::gather() const {
-  std::string events;
-  for (const std::string& lines : comm::gather_texts(*ranks_.world, text())) {
-    for (const char c : lines) events += c == '\n' ? ",\n" : std::string(1, c);
-  }
-  events.resize(events.size() - 2);
-  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + events + "\n]}\n";
-}
 
 Run::Run(const TrainOptions& options, const std::string& config, comm::Hierarchy& ranks, StopRequest* stop)
     : options_(options), config_(config), ranks_(ranks) {
@@ -197,8 +56,7 @@ void Run::open_directory(const std::string& config) {
     lock_.emplace(directory_, "prunex train");
     if (!resumes) io::create_run_directory(directory_);  // nobody else has used it meanwhile
     io::remove_temporaries(directory_);
-    // who joins takes what the run has now
-    if (!resumes || options_.elastic) io::write_file_atomically(directory_ + "/config.toml", config);
+    if (!resumes) io::write_file_atomically(directory_ + "/config.toml", config);
   }
   if (!resumes) directory_ = comm::broadcast_text(*ranks_.world, directory_);
 }
@@ -220,6 +78,8 @@ void Run::begin(const Summary& summary, int64_t exchanges, const char* precision
     if (!options_.resume.empty()) {
       keep_exchanges(directory_, summary.exchanges, summary.steps);
       keep_changes(directory_, summary.nodes_lost, summary.nodes_joined);
+      // who joins takes what the run has from here on
+      if (options_.elastic && !config_.empty()) io::write_file_atomically(directory_ + "/config.toml", config_);
     }
     open_record(summary, exchanges, precision);
   }

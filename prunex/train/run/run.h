@@ -1,130 +1,26 @@
-// A run as files and lines: its directory, checkpoints, metrics, trace and progress; and how it ends on request.
+// A run as files and lines: its directory, checkpoints, metrics, trace and progress.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "prunex/comm/elastic/elastic.h"
 #include "prunex/comm/hierarchy.h"
 #include "prunex/io/files.h"
-#include "prunex/stopwatch.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/options.h"
 #include "prunex/train/over_ranks.h"
 #include "prunex/train/run/checkpoint.h"
 #include "prunex/train/run/metrics_file.h"
 #include "prunex/train/run/progress.h"
+#include "prunex/train/run/safekeeping.h"
+#include "prunex/train/run/trace.h"
 
 namespace prunex::train {
-
-/// Asks train() to end after the next exchange, with a checkpoint. One rank that is asked ends all; but of an elastic
-/// run, SIGTERM to a part of the ranks makes these leave, and the others go on.
-class StopRequest {
- public:
-  /// From any thread. False if the run has nothing to keep: before its first step, and without checkpoints. Then
-  /// whoever asks should end the process.
-  bool ask(int signal) {
-    if (!heard_) return false;
-    if (signal_ == 0) asked_at_ = Stopwatch::now();
-    signal_ = signal;
-    return true;
-  }
-  /// What was asked with; 0 if nobody asked.
-  int signal() const { return signal_; }
-  /// Since the first time.
-  double seconds() const { return Stopwatch::now() - asked_at_; }
-
-  /// For train().
-  void hear() { heard_ = true; }
-
- private:
-  std::atomic<bool> heard_ = false;
-  std::atomic<double> asked_at_ = 0;
-  std::atomic<int> signal_ = 0;
-};
-
-/// All calls but wishes() and way_on() are collective.
-class Safekeeping {
- public:
-  /// `stop` may be null: then nobody asks.
-  Safekeeping(const TrainOptions& options, const std::string& run_directory, const std::string& config,
-              comm::Hierarchy& ranks, StopRequest* stop);
-
-  /// What a resumed run goes on from; nothing if it starts. See Checkpoints::load.
-  std::optional<Checkpoint> load();
-  /// See Checkpoints::is_taken.
-  bool is_taken() const { return checkpoints_.is_taken(); }
-  /// Of a run that goes on without this rank, which was asked to stop and is not the first to hear of it: throws
-  /// Interrupted.
-  void leave(int64_t exchange) const;
-  /// From here on there is something to keep.
-  void begin();
-  /// What this rank asks for after an exchange. Times are rank 0's.
-  Wishes wishes(int64_t exchange, bool last) const;
-  /// With what all ranks asked for: writes a checkpoint, throws Interrupted. A checkpoint that cannot be written is
-  /// said, and the run goes on with the ones before; so if there is a `problem` already.
-  void heed(const Wishes& all, const Checkpoint& checkpoint, const std::string& problem);
-  /// The results are there: removes the checkpoints that nobody asked for.
-  void finish();
-
-  /// Behind an error: "; prunex train `resume` RUN_DIR goes on after exchange 12", or nothing.
-  std::string way_on() const;
-
- private:
-  void save(const Checkpoint& checkpoint, const std::string& problem);
-
-  const int64_t every_;
-  const double period_;
-  const int64_t resume_exchange_;
-  const bool resumes_;
-  const std::string directory_;
-  comm::Hierarchy& ranks_;
-  StopRequest* const stop_;
-  Checkpoints checkpoints_;
-  int64_t saved_ = 0;     // the newest exchange with a checkpoint; 0: none
-  double saved_at_ = 0;   // or tried
-  double save_took_ = 0;  // seconds
-};
-
-/// What train() ends with on all ranks after such a request; what() says how to go on.
-struct Interrupted : std::runtime_error {
-  Interrupted(const std::string& what, int by, bool alone = false)
-      : std::runtime_error(what), signal(by), leaves(alone) {}
-  int signal;
-  bool leaves;  ///< the others go on
-};
-
-/// One rank's events. Times count from the barrier in the constructor, which all ranks make together; of a node that
-/// has just joined, from so many seconds before.
-class Trace {
- public:
-  explicit Trace(comm::Hierarchy& ranks);
-  Trace(comm::Hierarchy& ranks, double seconds_before);
-
-  /// An event of exchange k.
-  void add(const strategies::Phase& phase, int64_t k);
-  void add(const std::vector<strategies::Phase>& phases, int64_t k);
-
-  /// Chrome's trace-event format, all ranks' events: process = node, thread = rank. Collective; empty but on rank 0.
-  std::string gather() const;
-
- private:
-  struct Event {
-    strategies::Phase phase;
-    int64_t exchange;
-  };
-
-  std::string text() const;
-
-  comm::Hierarchy& ranks_;
-  double origin_;
-  std::vector<Event> events_;
-};
 
 /// Where a run stands and what it says. Rank 0 writes and speaks; all calls but those that are const are collective.
 class Run {
