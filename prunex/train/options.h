@@ -217,7 +217,8 @@ const std::set<std::string>& options_of_all_ranks();
 struct OptionDifference {
   std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
 };
-/// The first of the options in one configuration that another has otherwise, among those that may not differ.
+/// The first of the options in one configuration that another has otherwise, among those that may not differ, and
+/// these, which have their usual value where a configuration does not say.
 std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
                                                  const std::set<std::string>& too = {});
 

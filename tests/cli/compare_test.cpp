@@ -201,11 +201,11 @@ TEST(Compare, VerifyPutsComputedNextToMeasuredSeconds) {
 
 TEST(Compare, VerifyLeavesOutWhatNoLinkCarries) {
   const Scratch scratch;
-  write(scratch / "c.toml", one_run(1) + "[[run]]\nname = \"alone\"\nstrategy = \"ddp\"\nnodes = 1\n");
+  write(scratch / "c.toml", one_run(1) + "[[run]]\nname = \"alone\"\nnodes = 1\n");
   const auto cluster = no_cluster(scratch, "exec \"$@\"");
   const auto result = compare(scratch, {"--verify", "25", "--cluster", cluster});
   EXPECT_EQ(result.status, 0) << result.errors;
-  EXPECT_THAT(result.errors, HasSubstr("alone, seed 3 is left out: it has one node, which sends nothing"));
+  EXPECT_THAT(result.errors, HasSubstr("verify: alone seed 0 is left out: it has one node, which sends nothing"));
   EXPECT_THAT(nlohmann::json::parse(tests::text_of(scratch / "out/verify.json")), testing::SizeIs(1));
 }
 

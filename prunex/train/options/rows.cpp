@@ -327,8 +327,11 @@ const std::set<std::string>& options_of_all_ranks() {
 
 std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
                                                  const std::set<std::string>& too) {
-  const auto options_in = [&too](const std::string& config) {
+  TrainOptions defaults;
+  OptionList list = describe(defaults);
+  const auto options_in = [&](const std::string& config) {
     std::map<std::string, std::string> options;
+    for (const auto& option : too) options[option] = list.find(option)->usual;  // where it has no effect
     for (const auto& setting : text::read_settings(config, "configuration")) {
       if (!may_differ(setting.name) || too.contains(setting.name)) options[setting.name] = setting.value;
     }
