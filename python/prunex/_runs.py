@@ -209,8 +209,8 @@ def train(*, on_exchange: Callable[[dict[str, Any]], None] | None = None, quiet:
     try:
         _run(["train", "--log=json", *_words(options)], hear)
     except KeyboardInterrupt:
-        if directory is not None and (Path(directory) / "checkpoint").exists():
-            print(f"prunex.train(resume={os.fspath(directory)!r}) goes on", flush=True)
+        if directory is not None and Path(str(directory), "checkpoint").exists():
+            print(f"prunex.train(resume={str(directory)!r}) goes on", flush=True)
         raise
     return read_run(os.fspath(directory))  # type: ignore[arg-type]
 
