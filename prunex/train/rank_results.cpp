@@ -82,12 +82,7 @@ Checkpoint RankTrainer::snapshot() {
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
   expect_remembered_images(data_.train, files_of_, checkpoint);
-  const at::Tensor* program = checksum_in(checkpoint, kProgramChecksum);
-  if (program != nullptr && program->item<int64_t>() != program_checksum_) {
-    throw std::invalid_argument(fmt::format("`model` {}: not the network with which the run began: wanted the same {}",
-                                            options_.model,
-                                            options_.model.ends_with(".pt2") ? "file" : "build of prunex"));
-  }
+  expect_program_of(checkpoint);
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
   resumed_ = summary_;

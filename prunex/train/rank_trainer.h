@@ -35,6 +35,7 @@ class RankTrainer {
   RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph, Prepared prepared);
   void say_remarks() const;
   void expect_same_program() const;
+  void expect_program_of(const Checkpoint& checkpoint) const;
   std::unique_ptr<strategies::Strategy> make_own_strategy(int64_t exchanges_done);
   void begin(const std::string& config, StopRequest* stop);
   void join(const std::string& config, StopRequest* stop);

@@ -26,6 +26,11 @@ int64_t gradient_steps(const TrainOptions& options, const RunLength& length) {
   return std::min(length.steps, options.local_after * options.local_steps);
 }
 
+/// What a network comes from.
+const char* maker_of(const std::string& model) {
+  return model.ends_with(".pt2") ? "file" : "build of prunex";
+}
+
 }  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, const GraphMaker& make_graph,
@@ -121,7 +126,14 @@ void RankTrainer::expect_same_program() const {
   if (!other) return;
   throw std::invalid_argument(
       fmt::format("`model` {}: rank {} has another network there than rank 0: wanted the same {} on all machines",
-                  options_.model, *other, options_.model.ends_with(".pt2") ? "file" : "build of prunex"));
+                  options_.model, *other, maker_of(options_.model)));
+}
+
+void RankTrainer::expect_program_of(const Checkpoint& checkpoint) const {
+  const at::Tensor* before = checksum_in(checkpoint, kProgramChecksum);
+  if (before == nullptr || before->item<int64_t>() == program_checksum_) return;
+  throw std::invalid_argument(fmt::format("`model` {}: not the network with which the run began: wanted the same {}",
+                                          options_.model, maker_of(options_.model)));
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {

@@ -64,30 +64,17 @@ def test_a_step_that_calls_that_of_its_base_counts_once(with_closure):
     torch.optim.SGD(small_network().parameters(), 0.1)  # from now on the base's own step() has hooks, too
 
     def trained(kind):
-        net, done = small_network(), 0
+        net = small_network()
         optimizer = kind(net.parameters(), 0.05, momentum=0.9)
         with admm(net, optimizer) as training:
             for step in range(1, 9):
-                images, labels = batch(0, step)
-
-                def closure():
-                    optimizer.zero_grad()
-                    loss = nn.functional.cross_entropy(net(images), labels)
-                    loss.backward()
-                    return loss
-
                 if step == 3 and kind is Own:
                     optimizer.fails = True
                     with pytest.raises(ArithmeticError):
                         optimizer.step()
                     optimizer.fails = False
-                if with_closure:
-                    optimizer.step(closure)
-                else:
-                    closure()
-                    optimizer.step()
-                done += 1
-                assert training.step == done
+                train_step(net, optimizer, 0, step, with_closure=with_closure)
+                assert training.step == step
         return net.state_dict()
 
     base, own = trained(torch.optim.SGD), trained(Own)
@@ -101,19 +88,7 @@ def test_a_closure_does_what_a_loop_does(kind):
         optimizer = OPTIMIZERS[kind](net.parameters())
         with admm(net, optimizer):
             for step in range(1, 9):
-                images, labels = batch(0, step)
-
-                def closure():
-                    optimizer.zero_grad()
-                    loss = nn.functional.cross_entropy(net(images), labels)
-                    loss.backward()
-                    return loss
-
-                if with_closure:
-                    assert optimizer.step(closure) > 0
-                else:
-                    closure()
-                    optimizer.step()
+                assert train_step(net, optimizer, 0, step, with_closure=with_closure) > 0
         return net.state_dict()
 
     by_loop, by_closure = trained(False), trained(True)

@@ -42,11 +42,20 @@ OPTIMIZERS = {
 }
 
 
-def train_step(net, optimizer, rank, step, dtype=torch.float32):
+def train_step(net, optimizer, rank, step, dtype=torch.float32, with_closure=False):
     images, labels = batch(rank, step, dtype)
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(net(images), labels).backward()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(images), labels)
+        loss.backward()
+        return loss
+
+    if with_closure:
+        return optimizer.step(closure)
+    loss = closure()
     optimizer.step()
+    return loss
 
 
 def diloco(**options):

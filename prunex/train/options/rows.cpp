@@ -306,17 +306,26 @@ OptionList describe(TrainOptions& options) {
   return list;
 }
 
-bool may_differ(const std::string& name) {
-  static const std::set<std::string> names = [] {
+namespace {
+
+/// Usual values of those that may differ.
+const std::map<std::string, std::string>& usual_of_differing() {
+  static const std::map<std::string, std::string> found = [] {
     TrainOptions options;
-    std::set<std::string> found;
+    std::map<std::string, std::string> usual;
     const OptionList list = describe(options);
     for (const auto& option : list.all()) {
-      if (option.may_differ) found.insert(option.name);
+      if (option.may_differ) usual[option.name] = option.usual;
     }
-    return found;
+    return usual;
   }();
-  return names.contains(name);
+  return found;
+}
+
+}  // namespace
+
+bool may_differ(const std::string& name) {
+  return usual_of_differing().contains(name);
 }
 
 const std::set<std::string>& options_of_all_ranks() {
@@ -327,11 +336,9 @@ const std::set<std::string>& options_of_all_ranks() {
 
 std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
                                                  const std::set<std::string>& too) {
-  TrainOptions defaults;
-  OptionList list = describe(defaults);
-  const auto options_in = [&](const std::string& config) {
+  const auto options_in = [&too](const std::string& config) {
     std::map<std::string, std::string> options;
-    for (const auto& option : too) options[option] = list.find(option)->usual;  // where it has no effect
+    for (const auto& option : too) options[option] = usual_of_differing().at(option);  // where it has no effect
     for (const auto& setting : text::read_settings(config, "configuration")) {
       if (!may_differ(setting.name) || too.contains(setting.name)) options[setting.name] = setting.value;
     }
