@@ -87,10 +87,9 @@ void warn_of_idle_payload(const TrainOptions& options) {
   say(text::with_flags("prunex: warning: `payload` is for what crosses nodes, and there is one\n"));
 }
 
-/// On rank 0; ranks that meet on loopback are this machine's. A rank that is alone listens for nodes that join.
+/// On rank 0; ranks that meet on loopback are this machine's.
 void warn_if_open(const comm::Hierarchy& ranks, bool elastic) {
-  const bool alone = ranks.address.empty() && elastic && !ranks.interfaces.empty();
-  const std::string address = alone ? comm::address_of_interface(ranks.interfaces[0]) : ranks.address;
+  const std::string address = elastic ? comm::address_of_doors(ranks) : ranks.address;
   if (ranks.layout.rank != 0 || address.empty() || comm::is_loopback(address)) return;
   if (!ranks.privacy.secret.empty()) return;
   say(fmt::format("prunex: warning: without --secret-file whoever reaches {} can join this run, read and change it\n",

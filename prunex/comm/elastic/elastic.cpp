@@ -13,15 +13,11 @@
 #include "prunex/comm/watch/watch.h"
 
 namespace prunex::comm {
-namespace {
 
-/// A rank that is alone has not been connected to anybody.
-std::string address_of(const Hierarchy& ranks) {
+std::string address_of_doors(const Hierarchy& ranks) {
   if (!ranks.address.empty()) return ranks.address;
   return ranks.interfaces.empty() ? "127.0.0.1" : address_of_interface(ranks.interfaces[0]);
 }
-
-}  // namespace
 
 Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     : ranks_(ranks),
@@ -36,7 +32,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
     site_of_.push_back(node / layout.nodes_per_site());
   }
   token_ = broadcast_text(*ranks.world, random_secret());
-  open_door(address_of(ranks));
+  open_door(address_of_doors(ranks));
   const auto cards = gather_texts(*ranks.world, door_->endpoint().text());
   size_t rank = 0;
   for (const int size : ranks_of_) {

@@ -59,6 +59,10 @@ struct LeftBehind : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Where a rank of an elastic run listens for the others and for nodes that join: a rank that is alone has not been
+/// connected to anybody, and listens on its first interface.
+std::string address_of_doors(const Hierarchy& ranks);
+
 /// One rank's part in the membership of a run. A node is what fails: it is lost with any of its ranks. A transaction is
 /// what all ranks do together and have all of or none, such as an exchange. Protocol and rules: docs/elastic.md.
 class Elastic {
