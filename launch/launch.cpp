@@ -55,7 +55,8 @@ struct Failure {
 };
 
 // Only this user's processes can read the environment of the ranks.
-std::vector<std::string> environment_of(const comm::Layout& layout, int threads, int port, const std::string& secret) {
+std::vector<std::string> environment_of(const comm::Layout& layout, int before, int threads, int port,
+                                        const std::string& secret) {
   return {fmt::format("RANK={}", layout.rank),
           fmt::format("WORLD_SIZE={}", layout.world_size()),
           fmt::format("LOCAL_RANK={}", layout.local_rank()),
@@ -66,6 +67,7 @@ std::vector<std::string> environment_of(const comm::Layout& layout, int threads,
           "TORCHELASTIC_USE_AGENT_STORE=False",
           "TORCHELASTIC_RESTART_COUNT=0",
           fmt::format("{}={}", comm::kStoreSecret, secret),
+          fmt::format("{}={}", comm::kRanksBefore, before),
           fmt::format("OMP_NUM_THREADS={}", threads)};
 }
 
@@ -103,12 +105,13 @@ class Starter {
         comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)});
     for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
       const int number = first + layout.rank;
-      const ProcessOptions process{.words = words,
-                                   .environment = environment_of(layout, options_.threads, store->port(), secret),
-                                   .blocked = signals_.previous(),
-                                   .dies_by = SIGKILL,
-                                   .keeps_output = true,
-                                   .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
+      const ProcessOptions process{
+          .words = words,
+          .environment = environment_of(layout, first, options_.threads, store->port(), secret),
+          .blocked = signals_.previous(),
+          .dies_by = SIGKILL,
+          .keeps_output = true,
+          .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
       ranks.push_back({number, Process(fmt::format("rank {}", number), process)});
       if (!goes_on()) return;
     }

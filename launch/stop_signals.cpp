@@ -14,14 +14,16 @@ namespace {
 
 constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
 
-/// As the signal does by itself, so that whoever waits for this process sees what ended it.
-void end_by(int signal) {
+/// As the signal does by itself, so that whoever waits for this process sees what ended it. A container's first process
+/// the kernel does not end so.
+[[noreturn]] void end_by(int signal) {
   std::signal(signal, SIG_DFL);
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
   pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
   raise(signal);
+  _exit(128 + signal);
 }
 
 }  // namespace

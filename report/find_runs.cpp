@@ -27,7 +27,8 @@ const std::set<std::string> kRecords{"config.toml",  "metrics.jsonl",    "summar
 class Finder {
  public:
   void look_in(const fs::path& directory) {
-    if (fs::is_regular_file(directory / "compare.json")) return add_comparison(directory);
+    std::error_code unreadable;
+    if (fs::is_regular_file(directory / "compare.json", unreadable)) return add_comparison(directory);
     if (is_run_directory(directory.string())) {
       if (is_new(directory)) add(read_run(directory.string()));
       return;

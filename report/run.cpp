@@ -331,7 +331,9 @@ int64_t Run::ranks() const {
 }
 
 bool is_run_directory(const std::string& directory) {
-  return fs::is_regular_file(directory + "/metrics.jsonl") || fs::is_regular_file(directory + "/summary.json");
+  std::error_code unreadable;
+  return fs::is_regular_file(directory + "/metrics.jsonl", unreadable) ||
+         fs::is_regular_file(directory + "/summary.json", unreadable);
 }
 
 Run read_run(const std::string& directory) {

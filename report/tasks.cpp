@@ -31,15 +31,18 @@ const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},
     {"model", ""},   {"width", "1"}, {"norm", "batch"},    {"partition", "iid"}};
 
-/// Finished runs: the first of every seed, and the others.
+/// The first finished run of every seed, and the further runs of seeds, finished or not.
 std::pair<std::vector<const Run*>, std::vector<const Run*>> by_repetition(const std::vector<const Run*>& runs) {
   std::vector<const Run*> first, further;
   std::set<std::string> seeds;
-  for (const Run* run : runs) {
-    if (!run->summary) continue;
-    const std::string seed = run->option("seed");
-    const bool is_first = seed.empty() || seeds.insert(seed).second;
-    (is_first ? first : further).push_back(run);
+  for (const bool finished : {true, false}) {
+    for (const Run* run : runs) {
+      if (run->summary.has_value() != finished) continue;
+      const std::string seed = run->option("seed");
+      const bool is_first = seed.empty() || seeds.insert(seed).second;
+      if (!is_first) further.push_back(run);
+      if (is_first && finished) first.push_back(run);
+    }
   }
   return {first, further};
 }

@@ -24,7 +24,7 @@ struct Variant {
   const Run& first() const { return *runs.front(); }
   /// One of every seed.
   std::vector<const Run*> finished() const;
-  /// The further finished runs of seeds, which count nowhere.
+  /// The further runs of seeds, finished or not, which count nowhere.
   std::vector<const Run*> repeated() const;
   /// Runs that count once they have finished.
   size_t seeds() const { return runs.size() - repeated().size(); }

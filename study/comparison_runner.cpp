@@ -27,15 +27,13 @@
 #include "prunex/stopwatch.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
+#include "prunex/train/run/checkpoint.h"
 #include "prunex/train/run/progress.h"
 
 namespace prunex::study {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What a resumed run says that was interrupted before its first checkpoint was whole: it starts anew.
-constexpr const char* kNoCheckpoint = "no complete checkpoint";
 
 void add_data_dir(std::vector<std::string>& words, const Job& job, const RunnerOptions& options) {
   if (!options.data_dir.empty() && reads_data_dir(job)) words.insert(words.end(), {"--data-dir", options.data_dir});
@@ -282,7 +280,8 @@ class ComparisonRunner::State {
       record_.note(active.job, JobState::kDone);
       say(fmt::format("{}: accuracy {:.2f} %", active.job.title(),
                       100 * record_.summary_of(active.job).value("accuracy", 0.0)));
-    } else if (active.last_line.find(kNoCheckpoint) != std::string::npos) {
+    } else if (active.last_line.find(train::kNoCheckpoint) !=
+               std::string::npos) {  // interrupted before the first: anew
       fs::remove_all(record_.path_of(active.job));
       waiting_.push_front(&active.job);
     } else if (interrupted_by_ == 0) {

@@ -160,7 +160,7 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
   const auto [cards, networks] = join_ranks(layout, meeting, options);
   Hierarchy hierarchy = make_groups(layout, meeting, options, networks);
   if (on_gpus) {
-    if (!gpu) gpu = choose_gpu(cards, layout);
+    if (!gpu) gpu = choose_gpu(cards, layout, options.ranks_before);
     extend_to_gpus(hierarchy, *gpu, meeting, options, networks);
   } else if (options.device != c10::DeviceType::CPU) {
     extend_by_host(hierarchy, c10::Device(options.device, 0));
@@ -242,6 +242,7 @@ Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& opti
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
   if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
   if (options.interfaces.empty()) options.interfaces = environment.interfaces;
+  options.ranks_before = environment.ranks_before;
   if (environment.world_size == 1) check_interfaces(options.interfaces);  // whose bytes it counts
   Join join(options.join_timeout, options.announce);
   const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}

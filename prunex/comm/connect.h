@@ -31,6 +31,8 @@ struct ConnectOptions {
   /// of a machine has its i-th GPU, in turn. NCCL carries them in groups without ranks that share one. Another kind of
   /// device: the first one of that kind, whose tensors go by way of the CPU.
   c10::DeviceType device = c10::DeviceType::CPU;
+  /// Ranks of this machine that are connected elsewhere and have GPUs before this one's.
+  int ranks_before = 0;
   /// What the ranks prove to each other.
   Privacy privacy = {};
   /// Silence after which a rank counts as lost; 0: no heartbeat.

@@ -70,6 +70,7 @@ std::optional<Environment> read_torchrun(const Lookup& lookup) {
     environment.store_host = StoreHost::kTorchrun;
   }
   environment.restart_count = variables.count_or("TORCHELASTIC_RESTART_COUNT", 0, 0);
+  environment.ranks_before = variables.count_or(kRanksBefore, 0, 0);
   if (environment.world_size > 1) read_master(variables, environment);
   return environment;
 }

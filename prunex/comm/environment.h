@@ -21,6 +21,7 @@ enum class StoreHost { kRankZero, kLauncher, kTorchrun };
 
 /// PRUNEX_STORE_SECRET, which prunex's launcher sets beside torchrun's variables.
 inline constexpr const char* kStoreSecret = "PRUNEX_STORE_SECRET";
+inline constexpr const char* kRanksBefore = "PRUNEX_RANKS_BEFORE";
 
 /// What a rank of several knows at its start. The variables, and what stands in for missing ones:
 /// docs/running.md.
@@ -33,6 +34,7 @@ struct Environment {
   StoreHost store_host = StoreHost::kRankZero;
   std::string store_secret = {};        ///< what the store of prunex's launcher wants to hear
   int restart_count = 0;                ///< attempts before this one that used the same store
+  int ranks_before = 0;                 ///< of a node that starts again: how many the machine's other nodes began with
   std::vector<std::string> interfaces;  ///< GLOO_SOCKET_IFNAME
 };
 

@@ -89,6 +89,7 @@ class SampleReader {
 
   void take(const TarMember& member) {
     const auto [key, ending] = key_and_ending(member.name);
+    if (key.empty() || key.ends_with('/')) return;  // what begins with a dot has no key, such as ._0000.jpg of macOS
     if (key != open_.key) {
       close();
       open_ = Open();
@@ -100,7 +101,7 @@ class SampleReader {
     } else if (ending == "cls") {
       refuse_second(open_.label.has_value(), "label", member);
       open_.label = label_in(path_, member);
-    } else if (!key.empty() && !key.ends_with('/')) {  // what begins with a dot has no key
+    } else {
       const std::string last = ending.substr(ending.rfind('.') + 1);
       if (ends_an_image(last)) open_.dotted_image = member.name;
       open_.has_dotted_label = open_.has_dotted_label || last == "cls";

@@ -28,8 +28,16 @@ fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+/// What a shell leaves as it is.
 std::string stem(const std::string& name) {
-  return without_slash(name).stem().string();
+  fs::path path = without_slash(name);
+  if (path == "." || path == "..") path = fs::weakly_canonical(path);
+  std::string stem = path.stem().string();
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  for (size_t i = stem.find_first_not_of(kPlain); i != std::string::npos; i = stem.find_first_not_of(kPlain, i)) {
+    stem[i] = '_';
+  }
+  return stem;
 }
 
 // What a process that was killed at its very start left does not count.

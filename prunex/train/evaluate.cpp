@@ -14,40 +14,44 @@
 namespace prunex::train {
 namespace {
 
-/// {summed loss, correct answers by class …} of these images, on the CPU, read once.
+/// {summed loss, correct answers by class …, images by class …} of these images, on the CPU, read once.
 at::Tensor sums_over(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                      const comm::Range& images) {
   at::NoGradGuard no_grad;
   at::Tensor loss = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device_of(weights)));
-  at::Tensor correct = at::zeros({dataset.classes}, loss.options());
+  at::Tensor correct = at::zeros({dataset.classes}, loss.options()), shown = at::zeros_like(correct);
   for (const comm::Range& part : batches_of(images, program.graph(), kEvaluationBatch)) {
     const auto batch = batch_for(weights, dataset, part);
     const at::Tensor logits = in_fp32(program.run({batch.images}, weights, program::Mode::kEval).front());
     correct.index_add_(0, batch.labels, logits.argmax(1).eq(batch.labels).to(at::kDouble));
+    shown.index_add_(0, batch.labels, at::ones_like(batch.labels, loss.options()));
     loss.add_(at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum));
   }
-  return at::cat({loss, correct}).cpu();
+  return at::cat({loss, correct, shown}).cpu();
 }
 
-Evaluation evaluation_of(const at::Tensor& sums, double images) {
-  const at::Tensor correct = sums.slice(0, 1);
-  const auto* by_class = correct.const_data_ptr<double>();
-  return {
-      correct.sum().item<double>() / images, sums[0].item<double>() / images, {by_class, by_class + correct.numel()}};
+Evaluation evaluation_of(const at::Tensor& sums) {
+  const auto halves = sums.slice(0, 1).chunk(2);
+  const auto values = [](const at::Tensor& half) {
+    return std::vector<double>(half.const_data_ptr<double>(), half.const_data_ptr<double>() + half.numel());
+  };
+  const auto images = halves[1].sum().item<double>();
+  return {halves[0].sum().item<double>() / images, sums[0].item<double>() / images, values(halves[0]),
+          values(halves[1])};
 }
 
 }  // namespace
 
 Evaluation evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset) {
-  return evaluation_of(sums_over(program, weights, dataset, {0, dataset.size()}), static_cast<double>(dataset.size()));
+  return evaluation_of(sums_over(program, weights, dataset, {0, dataset.size()}));
 }
 
 Evaluation evaluate(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                     comm::Communicator& world, comm::Communicator* owners) {
   const comm::Range own = images_of_rank(dataset, owners != nullptr ? *owners : world);
-  at::Tensor sums = at::cat({sums_over(program, weights, dataset, own), at::full({1}, own.size(), at::kDouble)});
+  at::Tensor sums = sums_over(program, weights, dataset, own);
   world.all_reduce(sums);
-  return evaluation_of(sums.slice(0, 0, -1), sums[-1].item<double>());
+  return evaluation_of(sums);
 }
 
 namespace {

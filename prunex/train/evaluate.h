@@ -14,6 +14,7 @@ struct Evaluation {
   double accuracy = 0;                     ///< 0 … 1
   double loss = 0;                         ///< mean cross-entropy
   std::vector<double> correct_by_class{};  ///< right answers by label, one number for every class of the set
+  std::vector<double> images_by_class{};   ///< that were shown: others than the set's where a broken one is replaced
 };
 
 /// Over the whole set, by this process alone.

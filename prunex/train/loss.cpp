@@ -1,7 +1,6 @@
 #include "prunex/train/loss.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "prunex/train/mixing.h"
 
@@ -10,12 +9,6 @@ namespace {
 
 at::Tensor log_shares(const at::Tensor& logits, double temperature) {
   return (logits / temperature).log_softmax(1);
-}
-
-at::Tensor answers_of(const Teacher& teacher, const at::Tensor& images) {
-  const at::NoGradGuard no_grad;
-  const auto& [program, weights] = teacher.model;
-  return log_shares(in_fp32(program.run({images}, weights, program::Mode::kEval).front()), teacher.temperature);
 }
 
 }  // namespace
@@ -37,8 +30,9 @@ at::Tensor training_loss(const at::Tensor& network_logits, const at::Tensor& ima
       at::cross_entropy_loss(logits, labels, {}, at::Reduction::Mean, -100, options.label_smoothing);
   if (!options.teacher) return by_labels;
   const Teacher& teacher = *options.teacher;
-  const at::Tensor by_teacher = at::kl_div(log_shares(logits, teacher.temperature), answers_of(teacher, images),
-                                           at::Reduction::Sum, /*log_target=*/true);
+  const at::Tensor by_teacher =
+      at::kl_div(log_shares(logits, teacher.temperature), log_shares(logits_of(teacher, images), teacher.temperature),
+                 at::Reduction::Sum, /*log_target=*/true);
   const double scale = teacher.share * teacher.temperature * teacher.temperature / static_cast<double>(logits.size(0));
   return by_labels * (1 - teacher.share) + by_teacher * scale;
 }

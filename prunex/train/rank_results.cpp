@@ -160,8 +160,7 @@ void RankTrainer::summarise() {
   }
   summary_.accuracy = test.accuracy;
   if (division_) {
-    summary_.partition = {division_->rule, division_->class_counts,
-                          accuracy_by_node(*division_, test.correct_by_class, data_.test)};
+    summary_.partition = {division_->rule, division_->class_counts, accuracy_by_node(*division_, test)};
   }
   summary_.loss = test.loss;
   if (data_.validation.size() > 0) summary_.validation_accuracy = validated(product);

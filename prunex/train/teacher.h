@@ -19,18 +19,22 @@ inline constexpr const char* kWholeTeacher = "whole";
 
 /// G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015).
 struct Teacher {
-  program::Model model;    ///< nothing of it requires gradients
-  double share = 0.5;      ///< of the loss; the labels have the rest
-  double temperature = 4;  ///< what logits are divided by
+  program::Model model;         ///< nothing of it requires gradients
+  double share = 0.5;           ///< of the loss; the labels have the rest
+  double temperature = 4;       ///< what logits are divided by
+  at::Tensor scale{}, shift{};  ///< [C, 1, 1]: what makes its images of the student's; undefined if they are the same
 };
 
 /// Of copies of the weights, where they are.
 std::shared_ptr<const Teacher> make_teacher(const TrainOptions& options, program::Model model);
 
-/// The file's, for a network that has that `graph`; null if `teacher` is none. Throws std::invalid_argument for other
-/// images, another number of logits, or a file that is no program.
+/// The file's, for a network that has that `graph`; null if `teacher` is none. Sees images as its file says that it is
+/// used to. Throws std::invalid_argument for other images, another number of logits, the same classes in another order,
+/// or a file that is no program.
 std::shared_ptr<const Teacher> read_teacher(const TrainOptions& options, const data::Dataset& training,
                                             const program::Graph& graph);
+/// What the teacher makes of such images. No gradients.
+at::Tensor logits_of(const Teacher& teacher, const at::Tensor& images);
 std::shared_ptr<const Teacher> on_device(std::shared_ptr<const Teacher> teacher, const c10::Device& device);
 
 // The file may be another one on another rank, or when a run goes on; `whole` is saved. Teachers may be null.

@@ -100,7 +100,11 @@ class Hook:
         else:
             made = library.RoundedBucket(gradients, self._payload or "", self._ranks)
         if key in self._saved:
-            made.load(self._saved.pop(key))
+            saved = self._saved.pop(key)
+            made.load(saved)
+            for tensor in saved.values():  # its memory is nobody's before this stream has copied it
+                if tensor.is_cuda:
+                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
         return made
 
     def _average(self, bucket: GradBucket) -> None:

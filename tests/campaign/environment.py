@@ -103,6 +103,8 @@ for variables in ("RANK=x WORLD_SIZE=2", "RANK=0 WORLD_SIZE=-1", "RANK=5 WORLD_S
                   "SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=9", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=1",
                   "PMI_RANK=0 PMI_SIZE=", "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=99999"):
     case(f"launcher's {variables}", (0, 1, 2), f'env {variables} $T --exchanges 2 --join-timeout 3')
+case("report beside a folder of somebody else's", 0, 'mkdir -m 755 runs; cp -r old runs/a; mkdir -m 700 runs/b; mkdir '
+     '-m 777 out; chmod 755 .; setpriv --reuid 65000 --regid 65000 --clear-groups $P report runs --output out/page.html')
 # Limits
 case("ulimit -v 12 GB", (0, 1), 'ulimit -v 12000000; $T --exchanges 2')
 for mega in (700, 1000, 1500):
@@ -158,6 +160,8 @@ for at in (1, 20, 41):
     case(f"SIGKILL of a rank after exchange {at}", 1, KILL.format(f"exchange {at}/", "kill -9 $(ranks $L | tail -n "
          "1)"), "rank")
 case("SIGSTOP of a rank", 1, KILL.format("exchange 20/", "kill -STOP $(ranks $L | tail -n 1)"), "rank")
+case("SIGTERM to a container's first process", 143, "unshare -pf " + JOIN.replace("timeout 4", "timeout 60") +
+     ' & U=$!; soon has_ranks $U; sleep 1; kill $(ranks $U); wait $U; exit $?')
 case("SIGKILL of the launcher", 137, KILL.format("exchange 20/", "kill -9 $L"))
 case("SIGSTOP of the launcher for a second", 0, '$T --exchanges 40 $TWO & L=$!; soon says "exchange 2/"; kill -STOP '
      '$L; '

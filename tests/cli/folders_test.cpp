@@ -176,6 +176,8 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   const Result check = cli::run(scratch_.path(), {"data", "check", "set/train"});
   EXPECT_EQ(check.status, 1);
   EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
+  const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant"});
+  EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
   write("set/train/ant/0.jpg", data::jpeg_of(data::waves(1, 60000, 3, 0), 1, 60000));
   const Result strip = cli::run(scratch_.path(), {"data", "check", "set/train"});
   EXPECT_THAT(strip.output, HasSubstr("set/train/ant/0.jpg: 1 x 60000 pixels, scaled for tests: "));

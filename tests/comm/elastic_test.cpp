@@ -168,8 +168,12 @@ TEST(Elastic, SitesLastAsLongAsTheyAreEqual) {
   EXPECT_THAT(ends, testing::Each(IsEmpty()));
 }
 
-/// Those who connect do not wait for as long as it may take to connect, which here is two minutes.
-TEST(Elastic, ANodeIsLostWhileTheOthersConnect) {
+/// Those who connect do not wait for as long as it may take to connect, which here is two minutes, whether they ask
+/// where the lost one is or know that already.
+class LosesNodeMeanwhile : public testing::TestWithParam<bool> {};
+
+TEST_P(LosesNodeMeanwhile, TheOthersConnect) {
+  const Socket listener = listen_on({"127.0.0.1", 0}, 8);
   const auto ends = run_elastic(
       Layout::even(4, 1),
       [&](Member member) {
@@ -179,6 +183,11 @@ TEST(Elastic, ANodeIsLostWhileTheOthersConnect) {
         member.ranks.connect_others = [&, connects = member.ranks.connect_others](
                                           const Layout& layout, Store& store,
                                           std::chrono::milliseconds within) -> Hierarchy {
+          if (node == 2 && GetParam()) {
+            store.set("joined/1", fmt::format("{}|{}", describe(layout), network_identity()));
+            store.set("world/1", fmt::format("127.0.0.1 {} token", port_of(listener)));
+            std::this_thread::sleep_for(500ms);
+          }
           if (node == 2) throw std::logic_error("dies");
           try {
             return connects(layout, store, within);
@@ -197,6 +206,8 @@ TEST(Elastic, ANodeIsLostWhileTheOthersConnect) {
       0, 60s);
   EXPECT_THAT(ends, ElementsAre("", "", "dies", ""));
 }
+
+INSTANTIATE_TEST_SUITE_P(WhetherTheyKnowWhereItIs, LosesNodeMeanwhile, testing::Bool());
 
 TEST(Elastic, FewerNodesThanWantedEnd) {
   const auto ends = run_elastic(

@@ -54,6 +54,8 @@ TEST(Environment, IsReadFromTorchrunsVariables) {
   EXPECT_EQ(environment.store_host, StoreHost::kTorchrun);
   EXPECT_EQ(read_with(kStoreSecret, "x")->store_host, StoreHost::kLauncher);
   EXPECT_EQ(environment.restart_count, 2);
+  EXPECT_EQ(environment.ranks_before, 0);
+  EXPECT_EQ(read_with(kRanksBefore, "3")->ranks_before, 3);
 }
 
 TEST(Environment, IsAbsentWithoutRankAndWorldSize) {

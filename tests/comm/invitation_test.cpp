@@ -39,6 +39,21 @@ TEST(Invitations, NamePlacesAsPeopleDo) {
   }
 }
 
+TEST(Invitations, AreSoughtAtAllDoorsAtOnce) {
+  const Socket silent = listen_on({"127.0.0.1", 0}, 1), live = listen_on({"127.0.0.1", 0}, 1);
+  std::vector<Socket> fill;  // one that answers nobody
+  while (connect_to_first({{"127.0.0.1", port_of(silent)}}, std::chrono::steady_clock::now() + 50ms)) {
+    fill.push_back(connect_to({"127.0.0.1", port_of(silent)}, std::chrono::steady_clock::now() + 50ms));
+  }
+  const uint16_t closed = port_of(listen_on({"127.0.0.1", 0}, 1));
+  RunDoors run{.token = "token", .doors = {{"no address", 1}, {"127.0.0.1", closed}, {"127.0.0.1", port_of(silent)}}};
+  EXPECT_THROW(approach(run, 50ms), NobodyThere);
+  run.doors.push_back({"127.0.0.1", port_of(live)});
+  EXPECT_EQ(approach(run, 20s), "127.0.0.1");
+  EXPECT_EQ(run.doors.front().port, port_of(live));
+  EXPECT_EQ(run.doors.back().host, "no address");
+}
+
 TEST(Invitations, AreReadBack) {
   Invitation invitation{.run = {.token = "token", .port = 29500}, .config = "model = \"a\"\n\n\nseed = 3\n"};
   invitation.run.doors = {{"10.0.0.1", 1234}, {"fe80::1", 1}};

@@ -139,6 +139,18 @@ class Joining : public testing::Test {
     }
   }
 
+  /// What it throws says that it cannot reach somebody.
+  void add_node_that_cannot_connect() {
+    start([this] {
+      Hierarchy ranks = connect(Layout{}, *make_memory_store(), connection());
+      Elastic elastic(ranks, options(), doors_.get());
+      ranks.connect_others = [](const Layout&, Store&, std::chrono::milliseconds) -> Hierarchy {
+        throw std::runtime_error("cannot reach rank 1");
+      };
+      elastic.join();
+    });
+  }
+
   void add_node(int ranks_of_node, int last_node, std::optional<Endpoint> entrance = {}) {
     const std::shared_ptr<Store> store = make_memory_store();
     for (int rank = 0; rank < ranks_of_node; ++rank) {
@@ -173,13 +185,17 @@ class Joining : public testing::Test {
     rosters_.push_back(worker.changes().back().roster.nodes);
   }
 
-  ElasticOptions options() const {
+  ElasticOptions options() {
     return {.silence = quick().heartbeat_timeout,
             .timeout = 20s,
             .most_nodes = most_nodes_,
             .join_at_once = at_once_,
             .patience = 3s,
-            .config = "seed = 3\n"};
+            .config = "seed = 3\n",
+            .say = [this](const std::string& line) {
+              const std::lock_guard lock(mutex_);
+              lines_.push_back(line);
+            }};
   }
 
   ConnectOptions connection() const {
@@ -198,7 +214,8 @@ class Joining : public testing::Test {
   std::promise<RunDoors> published_;
   std::shared_future<RunDoors> doors_;
   std::mutex mutex_;
-  std::vector<std::string> ends_;          // what ranks threw
+  std::vector<std::string> lines_;         // that they said
+  std::vector<std::string> ends_;          // what they threw
   std::vector<std::vector<int>> rosters_;  // of those that came to the end
   std::vector<std::thread> threads_;
 };
@@ -275,6 +292,23 @@ TEST_F(Joining, ANewcomerThatIsLostAtTheDoorDoesNotHoldTheOthersUp) {
   finish();
   EXPECT_THAT(ends_, IsEmpty());
   EXPECT_EQ(rosters_.size(), 3U);
+}
+
+/// The others do not wait for as long as it may take to connect, nor for ever again.
+TEST_F(Joining, ANewcomerThatCannotReachTheOthersGivesUp) {
+  begin(Layout::even(2, 1), 5);
+  add_node_that_cannot_connect();
+  const auto it_is_gone = [this] {
+    const std::lock_guard lock(mutex_);
+    return !ends_.empty();
+  };
+  while (!it_is_gone()) std::this_thread::sleep_for(1ms);
+  add_node(1, 5);
+  finish();
+  EXPECT_THAT(ends_, ElementsAre(HasSubstr("let in 3 times and could not connect to all ranks")));
+  EXPECT_THAT(rosters_, testing::Each(ElementsAre(0, 1, 5)));
+  std::erase_if(lines_, [](const auto& line) { return line.find("meet again") == std::string::npos; });
+  EXPECT_THAT(lines_, testing::Each(testing::AnyOf(HasSubstr("cannot reach rank 1"), HasSubstr("lost the store"))));
 }
 
 TEST_F(Joining, WhoKnowsTheSecretNeedsNothingElse) {

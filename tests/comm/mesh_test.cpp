@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "prunex/comm/meet/rendezvous.h"
@@ -163,6 +168,52 @@ TEST(Mesh, IsEndedByAnotherThread) {
   EXPECT_THAT(message([&] { Mesh::Buffer again(*mesh, memory.data(), 1); }), HasSubstr("rank 9 is lost"));
   char byte = 0;
   EXPECT_FALSE(second.receive_all(&byte, 1, std::chrono::steady_clock::now() + 20s));
+}
+
+TEST(Mesh, KeepsConnectionsAliveWhereNothingIsSaid) {
+  auto [first, second] = pair_of_links({});
+  const int descriptor = first.fd();
+  const auto one = mesh_of(0, std::move(first));
+  int on = 0;
+  socklen_t length = sizeof(on);
+  getsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, &length);
+  EXPECT_EQ(on, 1);
+}
+
+/// All processes of a run, that is: none of them ran while the others were silent.
+TEST(Mesh, ARunMayBeStoppedForLongerThanItsTimeout) {
+  auto [first, second] = pair_of_links({});
+  const auto in_child = [](const std::function<void()>& body) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    const std::string end = message(body);
+    std::fprintf(stderr, "%s\n", end.c_str());
+    _exit(end == "no exception" ? 0 : 1);
+  };
+  std::string memory = "pong";
+  const pid_t waits = in_child([&] {
+    const auto mesh = mesh_of(0, std::move(first), 2s);
+    Mesh::Buffer in(*mesh, memory.data(), memory.size());
+    in.receive(1, 0);
+    in.wait_received();
+  });
+  const pid_t works = in_child([&] {
+    const auto mesh = mesh_of(1, std::move(second), 2s);
+    for (int i = 0; i < 100; ++i) std::this_thread::sleep_for(10ms);  // of its own time
+    Mesh::Buffer out(*mesh, memory.data(), memory.size());
+    out.send(0, 0, 0, memory.size());
+    out.wait_sent();
+    std::this_thread::sleep_for(1s);
+  });
+  std::this_thread::sleep_for(200ms);
+  for (const pid_t pid : {works, waits}) kill(pid, SIGSTOP);
+  std::this_thread::sleep_for(3s);
+  for (const pid_t pid : {waits, works}) kill(pid, SIGCONT);
+  for (const pid_t pid : {waits, works}) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << (pid == waits ? "waits" : "works");
+  }
 }
 
 }  // namespace

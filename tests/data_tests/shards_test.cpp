@@ -81,6 +81,18 @@ TEST(Braces, AreWrittenOut) {
   }
 }
 
+/// As macOS' tar writes them where files have more than bytes: the one before what it is of.
+TEST_F(ShardFiles, MayHaveMembersWithoutAKeyAmongThoseOfASample) {
+  for (const std::string folder : {"", "train/"}) {
+    write_tar("mac.tar", tar_member(folder + "._0000.cls", "finder") + tar_member(folder + "0000.cls", "1") +
+                             tar_member(folder + "._0000.jpg", "finder") + tar_member(folder + "0000.jpg", image(1)));
+    const Listing listing = list_shards(scratch_ / "mac.tar", "`dataset`");
+    EXPECT_EQ(listing.images->size(), 1);
+    EXPECT_EQ(listing.labels.item<int64_t>(), 1);
+    EXPECT_EQ(listing.images->read(0), image(1));
+  }
+}
+
 TEST_F(ShardFiles, AreListedInOrder) {
   const Listing listing = list_shards(pattern(), "");
   EXPECT_TRUE(listing.labels.equal(at::tensor({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, at::kLong)));

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "prunex/data/partition.h"
 #include "prunex/train/device.h"
 #include "prunex/train/images/answers.h"
 #include "tests/device/pretend_device.h"
@@ -31,6 +32,10 @@ TEST_F(EvaluationOnDevice, HasTheCpusScoreAndReadsItOnce) {
   EXPECT_EQ(there.accuracy, here.accuracy);
   EXPECT_EQ(there.loss, here.loss);
   EXPECT_EQ(there.correct_by_class, here.correct_by_class);
+  EXPECT_EQ(there.images_by_class, here.images_by_class);
+  for (size_t label = 0; label < here.images_by_class.size(); ++label) {
+    EXPECT_EQ(here.images_by_class[label], data::class_counts(images_)[label]);
+  }
 }
 
 TEST_F(EvaluationOnDevice, HasTheCpusAnswers) {

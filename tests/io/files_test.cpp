@@ -196,6 +196,15 @@ TEST(RunDirectory, IsCalledAfterTheFileOfAModelOrDataSet) {
   EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / "photos-net.v2-ddp-1");
 }
 
+TEST(RunDirectory, IsCalledWhatShellsLeaveAsItIs) {
+  Scratch scratch;
+  RunName name{"shards/train-{0000..0099}.tar", "my net's.pt2", "ddp"};
+  EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / "train-_0000..0099_-my_net_s-ddp-1");
+  name.dataset = ".";
+  const std::string here = fs::current_path().stem();
+  EXPECT_EQ(create_next_run_directory(scratch.path(), name), scratch / (here + "-my_net_s-ddp-1"));
+}
+
 TEST(RunDirectory, AcceptsANewOrAnEmptyFolder) {
   Scratch scratch;
   create_run_directory(scratch / "a/b");

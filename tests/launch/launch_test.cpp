@@ -194,6 +194,12 @@ TEST(Launch, ANodeThatLeavesAnElasticRunEndsNeitherTheOthersNorTheirResult) {
   expect_ends("a node leaves", 0, HasSubstr("done\n"));
 }
 
+/// It knows how many ranks of this machine had GPUs before its own.
+TEST(Launch, ANodeThatComesBackIsARunOfItsOwn) {
+  expect_ends("elastic, a node comes back", 0,
+              AllOf(HasSubstr("rank 0 of 2 after 2\n"), HasSubstr("rank 1 of 2 after 2\n")));
+}
+
 TEST(Launch, AnElasticRunThatHasNotBegunEndsWithARankThatFails) {
   expect_ends("elastic, never join", 1, "[rank 3] driver: no such disk\n");
 }

@@ -64,6 +64,7 @@ void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) 
     options.words_to_join = {"--join"};
     options.has_begun = [] { return false; };
   }
+  if (behaviour == "elastic, a node comes back") options.words_to_join = {"--join"};
 }
 
 /// Node 1 ends as if it had been asked to; the other one for longer than those are waited for who lag behind the end.
@@ -79,6 +80,17 @@ int fail_node_by_node(int rank) {
   if (rank < 2) return 7;
   std::this_thread::sleep_for(std::chrono::seconds(rank == 3 ? 3 : 600));
   throw std::runtime_error("out of paper");
+}
+
+/// Node 1 fails, and says who it is when it is started again; the other one ends long after that.
+int come_back(const comm::Environment& environment, bool again) {
+  if (again) {
+    fmt::print(stderr, "rank {} of {} after {}\n", environment.rank, environment.world_size, environment.ranks_before);
+    return 0;
+  }
+  if (environment.rank >= 2) return 7;
+  std::this_thread::sleep_for(std::chrono::seconds(10));
+  return 0;
 }
 
 /// As CUDA does in a process that looks for GPUs: it would take signals that are not blocked.
@@ -101,6 +113,7 @@ int main(int, char** argv) {
     }
     if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
     if (argv[1] == std::string("elastic, all nodes fail")) return fail_node_by_node(environment->rank);
+    if (argv[1] == std::string("elastic, a node comes back")) return come_back(*environment, argv[2] != nullptr);
     if (std::string(argv[1]).ends_with("never join") && environment->rank == 3)
       throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);

@@ -69,19 +69,23 @@ TEST(Study, FoldersOfNodesAreAnotherTask) {
 TEST(Study, ASeedThatIsThereTwiceCountsOnce) {
   const Scratch scratch;
   for (const char* name : {"a", "again", "b"}) write_run(scratch / name, with("seed", name[0] == 'a' ? "0" : "1"));
-  RunFiles unfinished = with("seed", "2");
-  unfinished.finished = false;
-  write_run(scratch / "c", unfinished);
+  for (const auto& [name, seed] : {std::pair{"aborted", "0"}, {"c", "2"}}) {
+    RunFiles unfinished = with("seed", seed);
+    unfinished.finished = false;
+    write_run(scratch / name, unfinished);
+  }
   const auto runs = find_runs({scratch.path()}).runs;
   const auto tasks = tasks_of(runs);
   const Variant& variant = tasks.at(0).variants.at(0);
   EXPECT_THAT(variant.finished(), SizeIs(2));
-  ASSERT_THAT(variant.repeated(), SizeIs(1));
+  ASSERT_THAT(variant.repeated(), SizeIs(2));
   EXPECT_EQ(variant.repeated()[0]->directory, scratch / "again");
+  EXPECT_EQ(variant.repeated()[1]->directory, scratch / "aborted");
   EXPECT_EQ(variant.seeds(), 3);
   const auto missing = missing_of(tasks[0]);
   EXPECT_THAT(missing, testing::Contains("not finished: hsadmm (1 of 3)"));
-  EXPECT_THAT(missing, testing::Contains("left out, the same options and seed again: " + (scratch / "again")));
+  EXPECT_THAT(missing, testing::Contains("left out, the same options and seed again: " + (scratch / "again") + ", " +
+                                         (scratch / "aborted")));
   EXPECT_EQ(summary_table(tasks[0]).rows[0][1].word, "2 of 3");
 }
 

@@ -229,6 +229,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"compare", {"second.toml"}, {"compare: got 'second.toml'"}},
         {"report", {"--output", "same", "--json", "same"}, {"--json: got same"}},
         {"plan", {"--output", "same", "--json", "same"}, {"--json: got same"}},
+        {"plan", {"--json", "same", "--network", "same"}, {"--json: got same"}},
+        {"plan", {"--output", "same", "--gpu-kit", "same"}, {"--output: got same"}},
         {"plan", {"--nodes", "0"}, {"--nodes: got 0"}},
         {"plan", {"--link", "0"}, {"--link: got 0"}},
         {"plan", {"--link", "100,-1"}, {"--link: got -1"}},

@@ -37,19 +37,11 @@ TrainOptions divided(const std::string& partition) {
   return options;
 }
 
-data::Dataset labels_alone(const std::vector<int64_t>& labels, int64_t classes) {
-  return {.name = "labels",
-          .images = at::zeros({static_cast<int64_t>(labels.size()), 1, 1, 1}, at::kByte),
-          .labels = at::tensor(labels, at::kLong),
-          .classes = classes,
-          .mean = {0},
-          .std = {1}};
-}
-
 // Class accuracies 1/2, 1 and, untested, none: (3/2 + 1) / 4, (0 + 2) / 2, and nothing.
 TEST(AccuracyByNode, WeighsClassesAsTheNodeHasThem) {
   const Division division{"classes:2", {}, {{3, 1, 6}, {0, 2, 0}, {0, 0, 5}}};
-  EXPECT_THAT(accuracy_by_node(division, {1, 3, 0}, labels_alone({0, 0, 1, 1, 1}, 3)), ElementsAre(0.625, 1.0, 0.0));
+  const Evaluation test{.correct_by_class = {1, 3, 0}, .images_by_class = {2, 3, 0}};
+  EXPECT_THAT(accuracy_by_node(division, test), ElementsAre(0.625, 1.0, 0.0));
 }
 
 TEST(DividedRuns, RecordClassesAndAccuraciesOfNodes) {

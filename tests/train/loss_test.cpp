@@ -132,6 +132,37 @@ TEST(ReadTeacher, RefusesAnotherNumberOfLogitsOtherImagesAndWhatIsNoProgram) {
   EXPECT_THAT(refusal(images), HasSubstr("it has 6 logits, `model` student has 5"));
 }
 
+/// Which it has seen normalised by numbers of its own: what it says of the pixels is the same.
+TEST(ReadTeacher, ShowsItImagesAsItsFileSays) {
+  const tests::Scratch scratch;
+  TrainOptions options;
+  options.teacher = scratch / "teacher.pt2";
+  auto images = noise_images(4);
+  images.class_names = {"a", "b", "c", "d", "e"};
+  const program::Model model = small_network();
+  const auto read = [&](const data::Description& description) {
+    program::write_pt2(options.teacher, model, {{data::kDescriptionName, data::description_json(description)}});
+    return read_teacher(options, images, model.program.graph());
+  };
+  data::Dataset others = images;
+  others.mean = {0.1, 0.2, 0.3};
+  others.std = {0.6, 0.5, 0.4};
+  const at::Tensor shown = data::evaluation_batch(images, 0, 4).images;
+  const at::Tensor want =
+      model.program.run({data::evaluation_batch(others, 0, 4).images}, model.weights, program::Mode::kEval).front();
+  EXPECT_TRUE(logits_of(*read(data::describe(others)), shown).allclose(want, 1e-4, 1e-5));
+  const auto same = read(data::describe(images));
+  EXPECT_FALSE(same->scale.defined());
+  data::Description description = data::describe(images);
+  std::swap(description.classes[0], description.classes[1]);
+  EXPECT_THAT(tests::message([&] { read(description); }), HasSubstr("its classes are b, a, c"));
+  description.classes = {"A", "B", "C", "D", "E"};
+  EXPECT_NO_THROW(read(description)) << "names of another language";
+  description.mean = {0.5};
+  description.std = {0.5};
+  EXPECT_THAT(tests::message([&] { read(description); }), HasSubstr("images of 1 channels, noise has 3"));
+}
+
 /// small_network() but for one weight.
 Teacher another_teacher() {
   Teacher teacher{small_network()};

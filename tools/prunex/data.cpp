@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <system_error>
 
 #include "prunex/data/decode.h"
+#include "prunex/data/encoded_images.h"
 #include "prunex/data/image_stream.h"
-#include "prunex/data/load.h"
 #include "prunex/data/shards.h"
 #include "prunex/data/workers.h"
 #include "prunex/train/options.h"
@@ -16,6 +19,8 @@
 
 namespace prunex::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct DataCommand {
   std::string images;
@@ -33,9 +38,22 @@ int run_index(const DataCommand& command) {
   return 0;
 }
 
+/// A folder without folders in it is one of images that prunex predict reads, without labels.
 data::Listing listing_of(const std::string& images) {
   if (images.ends_with(".tar")) return data::list_shards(images, "`IMAGES`");
+  std::error_code ignored;  // who lists it says what is wrong
+  const auto is_folder = [](const fs::directory_entry& entry) { return entry.is_directory(); };
+  const bool is_flat = fs::is_directory(images, ignored) &&
+                       std::none_of(fs::directory_iterator(images, ignored), fs::directory_iterator(), is_folder);
+  if (is_flat) return {.classes = {}, .labels = {}, .images = data::list_images(images, "`IMAGES`")};
   return data::list_folder(images, {}, "`IMAGES`");
+}
+
+std::string of_classes(const data::Listing& listing) {
+  if (!listing.labels.defined()) return "";
+  const int64_t classes =
+      listing.classes.empty() ? listing.labels.max().item<int64_t>() + 1 : static_cast<int64_t>(listing.classes.size());
+  return fmt::format(" of {} classes", classes);
 }
 
 /// Every image is decoded whole, and must be of a size that tests can scale.
@@ -55,9 +73,7 @@ int run_check(const DataCommand& command) {
     }
   });
   workers.wait(*job);
-  const auto classes =
-      listing.classes.empty() ? listing.labels.max().item<int64_t>() + 1 : static_cast<int64_t>(listing.classes.size());
-  fmt::print("{} images of {} classes, {} broken\n", images.size(), classes, broken);
+  fmt::print("{} images{}, {} broken\n", images.size(), of_classes(listing), broken);
   return broken == 0 ? 0 : 1;
 }
 
@@ -83,12 +99,14 @@ void add_data(CLI::App& app, int& status) {
                .options = describe(*index, "shards such as 'train-{0000..0099}.tar'", false),
                .run = [index] { return run_index(*index); }},
               status);
-  add_command(*sub,
-              {.name = "check",
-               .help = "decode every image of a folder DIR/CLASS/*.jpg or of shards, and name those that are broken",
-               .options = describe(*check, "DIR, or shards such as 'train-{0000..0099}.tar'", true),
-               .run = [check] { return run_check(*check); }},
-              status);
+  add_command(
+      *sub,
+      {.name = "check",
+       .help =
+           "decode every image of a folder DIR/CLASS/*.jpg or DIR/*.jpg or of shards, and name those that are broken",
+       .options = describe(*check, "DIR, or shards such as 'train-{0000..0099}.tar'", true),
+       .run = [check] { return run_check(*check); }},
+      status);
 }
 
 }  // namespace prunex::tools

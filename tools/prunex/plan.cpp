@@ -49,6 +49,11 @@ report::Findings find_runs(const PlanCommand& command) {
 
 int run_plan(const PlanCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
+  for (const auto& [option, path] : {std::pair{"json", command.json}, {"output", command.output}}) {
+    refuse_same_file(option, path, "network", command.options.network);
+    refuse_same_file(option, path, "gpu-kit", command.options.gpu_kit);
+    refuse_same_file(option, path, "cluster", command.cluster_file);
+  }
   const auto findings = find_runs(command);
   report::refuse_record("`output`", command.output, findings);
   report::refuse_record("`json`", command.json, findings);

@@ -35,18 +35,15 @@ RunDoors RunDoors::from_text(const std::string& text) {
   return run;
 }
 
-std::string address_towards(const RunDoors& run, milliseconds patience) {
-  for (const Endpoint& door : run.doors) {
-    try {
-      return address_of(connect_to(door, std::chrono::steady_clock::now() + patience));
-    } catch (const std::runtime_error&) {  // that of another one, then
-    }
-  }
-  throw NobodyThere(kNobodyAtTheDoors);
+std::string approach(RunDoors& run, milliseconds patience) {
+  const auto reached = connect_to_first(run.doors, std::chrono::steady_clock::now() + patience);
+  if (!reached) throw NobodyThere(kNobodyAtTheDoors);
+  std::swap(run.doors.front(), run.doors[reached->first]);
+  return address_of(reached->second);
 }
 
-std::string interface_towards(const RunDoors& run, milliseconds patience) {
-  const std::string address = address_towards(run, patience);
+std::string interface_towards(RunDoors run, milliseconds patience) {
+  const std::string address = approach(run, patience);
   return is_loopback(address) ? "" : interface_with(address);
 }
 

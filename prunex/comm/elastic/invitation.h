@@ -32,12 +32,13 @@ struct NobodyThere : std::runtime_error {
 
 inline constexpr const char* kNobodyAtTheDoors = "[comm] nobody answers at the doors of the run";
 
-/// The address by which this machine reaches one of the doors. Throws NobodyThere.
-std::string address_towards(const RunDoors& run, std::chrono::milliseconds patience);
+/// Calls at all doors; the first that answers is the run's first from now on. The address by which this machine reaches
+/// it. Throws NobodyThere.
+std::string approach(RunDoors& run, std::chrono::milliseconds patience);
 
 /// The interface by which this machine reaches the run; empty if that is loopback, or not to be known. Throws
 /// NobodyThere.
-std::string interface_towards(const RunDoors& run, std::chrono::milliseconds patience);
+std::string interface_towards(RunDoors run, std::chrono::milliseconds patience);
 
 /// What a newcomer that knows the secret, and nothing else, needs to join a run.
 struct Invitation {

@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHearEvery{20};
 constexpr milliseconds kKnockAgain{200};  // when everybody is busy with a change
 constexpr int kTriesForPort = 10;
+constexpr int kTriesToJoin = 3;  // each costs the others time
 constexpr size_t kMostStateBytes = size_t{64} << 30;
 
 }  // namespace
@@ -68,7 +69,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options, RunDoors run)
       port_(run.port),
       run_(std::move(run)) {
   TORCH_CHECK(ranks.layout.nodes() == 1, "[comm] ", ranks.layout.nodes(), " nodes that join as one");
-  open_door(address_towards(run_, options_.silence));
+  open_door(approach(run_, options_.silence));
 }
 
 RunDoors Elastic::doors() const {
@@ -163,7 +164,7 @@ Change Elastic::admit(std::string state) {
 }
 
 Change Elastic::join() {
-  for (;;) {
+  for (int tries = 1;; ++tries) {
     const Admission admission = knock();
     introduce(admission);
     node_ = admission.node;
@@ -174,8 +175,12 @@ Change Elastic::join() {
     run_ = doors();
     try {
       return settle(admission.decision);
-    } catch (const LeftBehind&) {  // whoever let it in was lost
+    } catch (const LeftBehind&) {  // whoever let it in was lost, or it cannot reach all of them
       if (ranks_.layout.world_size() > 1) throw;
+      if (tries == kTriesToJoin) {
+        throw LeftBehind(
+            fmt::format("[comm] was let in {} times and could not connect to all ranks of the run", tries));
+      }
     }
   }
 }

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAskEvery{20};               // between two looks at who has come
 constexpr milliseconds kConnectWithin{5'000};       // for those who were told to connect, at least
+constexpr milliseconds kConnectPerRank{1'000};      // and for each of them, one after the other asks over long links
 constexpr milliseconds kGpusConnectWithin{60'000};  // NCCL makes each group within seconds, on many machines more
 constexpr milliseconds kConnectsSoon{200};          // who takes longer is asked for signs of life
 
@@ -87,12 +88,20 @@ class Elastic::Escort {
     return changed_.wait_for(lock, pause, [this] { return over_; });
   }
 
+  /// Whether a rank that had agreed to the roster seeks anew.
+  bool has_given_up() const {
+    const auto reports = of_.door_->reports();
+    return std::any_of(reports.begin(), reports.end(), [this](const Report& report) {
+      return std::find(report.agreed.begin(), report.agreed.end(), roster_) != report.agreed.end();
+    });
+  }
+
   /// Without a store nobody connects.
   void watch() {
     if (over_after(kConnectsSoon)) return;
     Missing missing;
     Inquiries others(of_, missing);
-    while (missing.dead.empty() && missing.silent.empty() && !others.is_out()) {
+    while (missing.dead.empty() && missing.silent.empty() && !others.is_out() && !has_given_up()) {
       others.ask(roster_.nodes, {});
       if (over_after(kAskEvery)) return;
     }
@@ -294,9 +303,10 @@ Elastic::Decision Elastic::decided(const Verdict& verdict) {
 }
 
 Hierarchy Elastic::connect_in(const Decision& decision) const {
-  const auto within = std::max(ranks_.device.is_cuda() ? kGpusConnectWithin : kConnectWithin, 2 * options_.silence);
-  Join join(within);
   const Layout layout = layout_of(decision.roster);
+  const auto within = std::max(ranks_.device.is_cuda() ? kGpusConnectWithin : kConnectWithin, 2 * options_.silence) +
+                      layout.world_size() * kConnectPerRank;
+  Join join(within);
   const auto store =
       layout.world_size() == 1
           ? make_memory_store()

@@ -14,6 +14,9 @@
 namespace prunex::comm {
 namespace {
 
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookForStore{250};  // between two looks whether the ranks still meet
 constexpr size_t kSpareVisitors = 64;
 constexpr const char* kPurpose = "peer";
 
@@ -102,8 +105,20 @@ class PeerSockets {
       descriptors.push_back({peer.link.fd(), peer.link.proven() ? short{POLLOUT} : peer.link.events(), 0});
     }
     for (const auto& visitor : visitors_) descriptors.push_back({visitor.link.fd(), visitor.link.events(), 0});
-    poll(descriptors.data(), descriptors.size(), milliseconds_until(meeting_.join.deadline()));
+    const auto next_look = std::chrono::steady_clock::now() + kLookForStore;
+    const int came =
+        poll(descriptors.data(), descriptors.size(), milliseconds_until(std::min(meeting_.join.deadline(), next_look)));
     if (meeting_.join.over()) fail(missing, fmt::format("did not connect within {}", meeting_.join.limit()));
+    if (came == 0) look_for_store(missing);
+  }
+
+  // Whose owner gives up closes it: then nobody waits for who does not come.
+  void look_for_store(int missing) const {
+    try {
+      meeting_.store.get(card_of(group_.rank), milliseconds(1));
+    } catch (const std::runtime_error& error) {
+      fail(missing, "has not connected, and the ranks meet no more: " + said_by(error));
+    }
   }
 
   int first_missing() const {

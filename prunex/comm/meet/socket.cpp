@@ -27,6 +27,8 @@
 
 namespace prunex::comm {
 
+constexpr std::chrono::seconds kKeepAlive{60};
+
 std::string said_by(const std::exception& error) {
   constexpr std::string_view kRoom = "[comm] ";
   const std::string_view text = error.what();
@@ -67,6 +69,18 @@ Socket make_socket(const SocketAddress& address) {
   Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.fd() < 0) fail_socket("socket", errno);
   return socket;
+}
+
+/// 0, or why not; EINPROGRESS: it is under way.
+int begin_to_connect(const Socket& socket, const SocketAddress& address) {
+  return connect(socket.fd(), address.get(), address.length) == 0 ? 0 : errno;
+}
+
+int error_of(const Socket& socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
 }
 
 struct InterfaceAddress {
@@ -148,6 +162,10 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
 }
 
+Deadline::duration lateness(Deadline until) {
+  return std::max(std::chrono::steady_clock::now() - until, Deadline::duration::zero());
+}
+
 bool wait_for(int descriptor, short events, Deadline deadline) {
   pollfd waited = {descriptor, events, 0};
   int ready = 0;
@@ -214,20 +232,50 @@ std::string address_of_peer(const Socket& socket) {
 Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
   const auto address = resolve(endpoint);
   Socket socket = make_socket(address);
-  if (connect(socket.fd(), address.get(), address.length) == 0) return socket;
-  int error = errno;
+  int error = begin_to_connect(socket, address);
   if (error == EINPROGRESS) {
-    socklen_t length = sizeof(error);
-    error = ETIMEDOUT;
-    if (wait_for(socket.fd(), POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+    error = wait_for(socket.fd(), POLLOUT, deadline) ? error_of(socket) : ETIMEDOUT;
   }
   if (error != 0) fail_socket(fmt::format("connect to {}", name_of(endpoint)), error);
   return socket;
 }
 
+std::optional<std::pair<size_t, Socket>> connect_to_first(const std::vector<Endpoint>& endpoints, Deadline deadline) {
+  std::vector<std::pair<size_t, Socket>> called;
+  for (size_t i = 0; i < endpoints.size(); ++i) {
+    try {
+      const auto address = resolve(endpoints[i]);
+      Socket socket = make_socket(address);
+      const int error = begin_to_connect(socket, address);
+      if (error == 0) return std::pair(i, std::move(socket));
+      if (error == EINPROGRESS) called.emplace_back(i, std::move(socket));
+    } catch (const std::runtime_error&) {  // it is no address, or no descriptor is left
+    }
+  }
+  while (!called.empty() && std::chrono::steady_clock::now() < deadline) {
+    std::vector<pollfd> descriptors;
+    for (const auto& [i, socket] : called) descriptors.push_back({socket.fd(), POLLOUT, 0});
+    poll(descriptors.data(), descriptors.size(), milliseconds_until(deadline));
+    for (size_t i = called.size(); i-- > 0;) {
+      if (descriptors[i].revents == 0) continue;
+      if (error_of(called[i].second) == 0) return std::move(called[i]);
+      called.erase(called.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return std::nullopt;
+}
+
 void send_at_once(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+void keep_alive(int socket) {
+  const int on = 1;
+  const auto pause = static_cast<int>(kKeepAlive.count());
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof(pause));
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof(pause));
 }
 
 void ignore_broken_pipes() {

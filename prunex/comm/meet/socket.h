@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -59,6 +60,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 /// Milliseconds until then, for poll(); at least 0.
 int milliseconds_until(Deadline deadline);
+/// How much later than `until` it is, at least 0, for who meant to wake by then: while this process was stopped, the
+/// others' silence was no evidence.
+Deadline::duration lateness(Deadline until);
 
 /// Waits as poll() does, whatever signals come; false if nothing has come of it by then.
 bool wait_for(int descriptor, short events, Deadline deadline);
@@ -80,9 +84,13 @@ struct ConnectionRefused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 Socket connect_to(const Endpoint& endpoint, Deadline deadline);
+/// Calls all at once. The first that answers, by its place in the list; nothing if none has by then.
+std::optional<std::pair<size_t, Socket>> connect_to_first(const std::vector<Endpoint>& endpoints, Deadline deadline);
 
 /// What is sent is not held back until more comes.
 void send_at_once(int socket);
+/// Where nothing is said for long, the kernel gives signs of life, lest what is between forgets the connection.
+void keep_alive(int socket);
 
 /// From now on writing where nobody reads is an error of the write and not the end of the process, unless it has a
 /// handler of its own for that.

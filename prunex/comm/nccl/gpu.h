@@ -73,6 +73,6 @@ class DeviceGroups {
 
 /// This rank's GPU, for the calling thread: number i of those it sees, for the i-th of the ranks on its machine.
 /// machines: of every rank, in their order.
-Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout);
+Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout, int ranks_before);
 
 }  // namespace prunex::comm

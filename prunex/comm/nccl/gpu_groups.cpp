@@ -124,9 +124,9 @@ std::unique_ptr<Communicator> DeviceGroups::extend(std::unique_ptr<Communicator>
   return make_device_communicator(std::move(host), std::move(device));
 }
 
-Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout) {
+Gpu choose_gpu(const std::vector<std::string>& machines, const Layout& layout, int ranks_before) {
   const auto mine = machines.begin() + layout.rank;
-  return use_gpu(static_cast<int>(std::count(machines.begin(), mine, *mine)));
+  return use_gpu(ranks_before + static_cast<int>(std::count(machines.begin(), mine, *mine)));
 }
 
 }  // namespace prunex::comm

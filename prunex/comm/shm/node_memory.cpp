@@ -18,14 +18,17 @@
 #include <utility>
 
 #include "prunex/comm/backend.h"
+#include "prunex/comm/meet/socket.h"
 
 namespace prunex::comm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t kPage = 4096;
 constexpr int kCounters = 3;
 constexpr int kSpinsBeforeSleep = 100;
-constexpr timespec kNap = {0, 50'000'000};
+constexpr std::chrono::milliseconds kNap{50};
 const std::string kMemoryName = "prunex-";
 constexpr int kSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
@@ -41,7 +44,8 @@ bool has_seals(int descriptor) {
 
 // std::atomic::wait does not look into other processes.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t seen) {
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &kNap, nullptr, 0);
+  constexpr timespec kPause = {0, std::chrono::nanoseconds(kNap).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &kPause, nullptr, 0);
 }
 
 void wake(std::atomic<uint32_t>& word) {
@@ -163,7 +167,7 @@ bool NodeMemory::reached(Counter counter, int rank, uint32_t value) const {
 void NodeMemory::wait(Counter counter, int rank, uint32_t value) const {
   auto& word = cell(counter, rank);
   const auto& aborted = reinterpret_cast<Control*>(base_)->aborted.value;
-  const auto start = std::chrono::steady_clock::now();
+  auto deadline = Clock::now() + timeout_;
   for (int round = 0;; ++round) {
     const uint32_t seen = word.load(std::memory_order_acquire);
     if (has_reached(seen, value)) return;
@@ -172,10 +176,10 @@ void NodeMemory::wait(Counter counter, int rank, uint32_t value) const {
       throw std::runtime_error(own.empty() ? fmt::format("{} {}", kLostRank, by - 1) : own);
     }
     if (round < kSpinsBeforeSleep) continue;
+    const auto until = Clock::now() + kNap;
     sleep_on(word, seen);
-    if (std::chrono::steady_clock::now() - start > timeout_) {
-      throw TimedOut(timeout_, {seat_.first_rank + rank});
-    }
+    deadline += lateness(until);
+    if (Clock::now() > deadline) throw TimedOut(timeout_, {seat_.first_rank + rank});
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kLongestNap{500};  // a process that is stopped loses no more of its patience
 constexpr short kEnds = POLLRDHUP | POLLHUP | POLLERR;
 const char* const kClosed = "its connection closed";
 
@@ -114,6 +115,7 @@ Mesh::Mesh(int rank, std::map<int, Link> links, std::chrono::milliseconds timeou
     : rank_(rank), timeout_(timeout), wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
   for (auto& [peer, link] : links) {
     send_at_once(link.fd());
+    keep_alive(link.fd());
     lanes_.emplace(peer, std::move(link));
   }
 }
@@ -173,7 +175,9 @@ void Mesh::wait(const int64_t& pending) {
       if (!lane.broken.empty() && lane.events() != 0) throw std::runtime_error(lane.broken);
     }
     if (Clock::now() >= deadline) throw Late("no answer");
-    poll_until(deadline);
+    const auto until = std::min(deadline, Clock::now() + kLongestNap);
+    poll_until(until);
+    deadline += lateness(until);
   }
 }
 

@@ -92,16 +92,14 @@ std::string remark_on(const Division& division) {
   return fmt::format("partition {}: {}", division.rule, fmt::join(nodes, ", "));
 }
 
-std::vector<double> accuracy_by_node(const Division& division, const std::vector<double>& correct_by_class,
-                                     const data::Dataset& test) {
-  const auto tested = data::class_counts(test);
+std::vector<double> accuracy_by_node(const Division& division, const Evaluation& test) {
   std::vector<double> accuracies;
   for (const auto& counts : division.class_counts) {
     double sum = 0, weight = 0;
     for (size_t label = 0; label < counts.size(); ++label) {
-      if (tested[label] == 0) continue;
+      if (test.images_by_class[label] == 0) continue;
       const auto images = static_cast<double>(counts[label]);
-      sum += images * correct_by_class[label] / static_cast<double>(tested[label]);
+      sum += images * test.correct_by_class[label] / test.images_by_class[label];
       weight += images;
     }
     accuracies.push_back(weight > 0 ? sum / weight : 0);

@@ -9,6 +9,7 @@
 #include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
 #include "prunex/data/loader.h"
+#include "prunex/train/evaluate.h"
 #include "prunex/train/images/images.h"
 #include "prunex/train/options.h"
 
@@ -39,10 +40,9 @@ data::Loader make_loader(const TrainOptions& options, const comm::Layout& layout
 std::string remark_on(const Division& division);
 
 /// sum over classes c of p_c a_c for each node: p_c is the share of c in the node's images, a_c the accuracy on the
-/// test images of c. Classes that are not tested have no say: the other p_c are divided by their sum; 0 if none is
-/// tested.
-std::vector<double> accuracy_by_node(const Division& division, const std::vector<double>& correct_by_class,
-                                     const data::Dataset& test);
+/// test images of c that were shown. Classes that are not tested have no say: the other p_c are divided by their sum; 0
+/// if none is tested.
+std::vector<double> accuracy_by_node(const Division& division, const Evaluation& test);
 
 // Nodes that read files of their own (node_files.cpp): {node} in the names of folders and files is the node's number.
 

@@ -239,7 +239,9 @@ void describe_streams(OptionList& list, data::DataOptions& data, ImageUse use) {
 }
 
 void describe_validation(OptionList& list, data::DataOptions& data) {
-  list.add("validation", number(data.validation), "hold out the last N training images and score them too");
+  list.add(
+      "validation", number(data.validation),
+      "hold out N training images, of files the last ones, of folders and shards of a mixed order; score them too");
 }
 
 }  // namespace
@@ -276,9 +278,10 @@ void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
       .circumstance();
   list.add("samples", number(data.samples), "training images of synthetic", {of_set("synthetic", {"synthetic"})});
   if (use != ImageUse::kTesting) {
-    list.add("train-limit", number(data.train_limit), "use the first N training images; 0 = all", {any});
+    list.add("train-limit", number(data.train_limit),
+             "use N training images, of files the first ones, of folders and shards of a mixed order; 0 = all", {any});
   }
-  list.add("test-limit", number(data.test_limit), "use the first N test images; 0 = all", {any});
+  list.add("test-limit", number(data.test_limit), "use N test images, chosen likewise; 0 = all", {any});
   describe_streams(list, data, use);
 }
 

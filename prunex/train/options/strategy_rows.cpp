@@ -164,10 +164,11 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
            "speed-up=X, met by masks as `scope` and limits say",
            {with.of("masks", no_open_share)})
       .basic();
-  list.add("round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
-           "layers of coupled groups keep a multiple of N channels; auto: by group size",
-           {with.of("masks of coupled groups, or `prune_to`",
-                    [](const auto& all) { return either(no_coupled_groups(all), no_target(all)); })});
+  list.add(
+      "round-to", count_or(o.round_to, {{"auto", kAutomatic}}, between(1, prune::kMostMultiple)),
+      "layers of coupled groups keep a multiple of N channels; auto: of masks by group size, of `prune_to` any number",
+      {with.of("masks of coupled groups, or `prune_to`",
+               [](const auto& all) { return either(no_coupled_groups(all), no_target(all)); })});
   list.add("no-shrink", text::no_flag(o.shrink), "train on with masks instead of cutting the model", {with.masks()});
   list.add(
       "mask-rule",

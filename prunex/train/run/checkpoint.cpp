@@ -63,9 +63,8 @@ const std::string& entry_of(const io::SafeTensors& file, const std::string& key,
                                             checkpoints.parent_path().string()));
   }
   throw std::invalid_argument(
-      exchange == 0
-          ? fmt::format("`resume`: no complete checkpoint in {}", checkpoints.string())
-          : fmt::format("`resume_exchange` {}: no complete checkpoint in {}", exchange, checkpoints.string()));
+      exchange == 0 ? fmt::format("`resume`: {} in {}", kNoCheckpoint, checkpoints.string())
+                    : fmt::format("`resume_exchange` {}: {} in {}", exchange, kNoCheckpoint, checkpoints.string()));
 }
 
 /// Whether a folder has every kind of file of a checkpoint, as far as is seen here.

@@ -30,6 +30,9 @@ inline constexpr const char* kTeacherChecksum = "teacher";
 inline constexpr const char* kProgramChecksum = "program";
 /// Parameters among a rank's own tensors.
 inline constexpr const char* kTheta = "theta/";
+
+/// In the text of what a run says that is to go on and has none.
+inline constexpr const char* kNoCheckpoint = "no complete checkpoint";
 const at::Tensor* checksum_in(const Checkpoint& checkpoint, const std::string& name);
 
 /// The checkpoints of a run, in DIR/checkpoint/<exchange>/: z.safetensors and node-<i>.safetensors, written by the
