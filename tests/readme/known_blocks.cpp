@@ -14,9 +14,10 @@ std::vector<KnownBlock> blocks_of_readme() {
                    {"make test ", "true "}},  // it is among them
        .prints = {"accuracy", "parameters", "DDP, every step (computed)", "dense local SGD"}},
       {.file = "README.md",
-       .start = "prunex train --dataset cifar10",
-       .changes = {{"--epochs 20",
-                    "--epochs 20" + kShort + " --checkpoint-every 2 --trace --tensorboard --run-dir runs/whole"}}},
+       .start = "prunex train --preset slow-link",
+       .changes = {{"--preset slow-link ", "--preset slow-link --groups coupled-inner "},  // for all files
+                   {"--batch-size 64 --warmup-epochs 1",
+                    kShort + " --checkpoint-every 2 --trace --tensorboard --run-dir runs/whole"}}},
       {.file = "README.md",
        .start = "torchrun",
        .changes = {{"HOST0", "127.0.0.1 --master-port $PORT"},
