@@ -26,29 +26,6 @@ using program::Model;
 
 constexpr uint64_t kSeed = 7;
 
-/// Norms, scales and last layers that are not at their neutral start.
-void randomize(Weights& weights) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
-  for (auto& item : weights.buffers) {
-    if (item.key().ends_with("running_mean")) item.value().normal_(0, 0.5, generator);
-    if (item.key().ends_with("running_var")) item.value().uniform_(0.5, 2, generator);
-  }
-  for (auto& item : weights.params) {
-    at::Tensor values = item.value().detach();
-    if (values.dim() > 0 && values.numel() == values.size(0)) values.uniform_(0.2, 1, generator);
-    if (values.count_nonzero().item<int64_t>() == 0) values.normal_(0, 0.1, generator);
-  }
-}
-
-Model in_double(const Model& model) {
-  Model copy = model;
-  for (auto& item : copy.weights.params) item.value() = item.value().to(at::kDouble);
-  for (auto& item : copy.weights.buffers) {
-    if (item.value().is_floating_point()) item.value() = item.value().to(at::kDouble);
-  }
-  return copy;
-}
-
 struct Halves {
   Analysis analysis;
   sparsity::Masks masks;
@@ -106,7 +83,8 @@ void write_answers(const std::string& stem, const Model& model) {
 
 void check(const std::string& file, GroupOptions options) {
   Model model = program::read_pt2(file);
-  randomize(model.weights);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
+  randomize_norms(model.weights, generator);
   const Mask mask = options.statistics ? Mask::kTwins : Mask::kAll;
   const Halves halves = halve(model, options, mask);
   const auto& groups = halves.analysis.groups();
@@ -119,7 +97,8 @@ void check(const std::string& file, GroupOptions options) {
              static_cast<double>(program::parameter_count(small.weights)) / 1e6,
              static_cast<double>(program::macs(model.program.graph())) / 1e6,
              static_cast<double>(program::macs(small.program.graph())) / 1e6, error(model, halves, mask, at::kFloat),
-             error(in_double(model), halves, mask, at::kDouble), milliseconds(model.program.graph(), options));
+             error(copy_of(model, at::kDouble), halves, mask, at::kDouble),
+             milliseconds(model.program.graph(), options));
   print_refusals(groups);
   write_answers(stem + (options.statistics ? ".statistics" : ""), small);
 }

@@ -5,6 +5,7 @@
 
 #include "prunex/models/models.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 
 namespace prunex::train {
 namespace {

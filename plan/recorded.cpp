@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "report/usual_seconds.h"
+
 namespace prunex::plan {
 namespace {
 

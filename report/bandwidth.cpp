@@ -4,6 +4,7 @@
 
 #include "report/drawing.h"
 #include "report/figures.h"
+#include "report/usual_seconds.h"
 #include "report/verdict.h"
 
 namespace prunex::report {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "report/json_fields.h"
+#include "report/recorded_run.h"
 #include "report/report.h"
 #include "report/run.h"
 

@@ -1,17 +1,17 @@
+#include "report/recorded_run.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
+#include "prunex/text/settings.h"
 #include "report/json_fields.h"
-#include "report/run.h"
-#include "report/statistics.h"
 
 namespace prunex::report {
 namespace {
@@ -39,53 +39,6 @@ ordered_json column(std::vector<ordered_json> values) {
 const json& at(const json& column, size_t i) {
   return column.is_array() ? column.at(i) : column;
 }
-
-/// What a network of one size takes.
-struct Speed {
-  double per_image = 0;  ///< local steps
-  double per_exchange = 0, between_nodes = 0;
-};
-
-/// Of exchanges of one size.
-struct Timings {
-  std::vector<double> local, work, inter;
-};
-
-/// Between timed sizes on a straight line, beyond them as the next one.
-class Speeds {
- public:
-  explicit Speeds(const std::vector<Exchange>& timed) {
-    std::map<int64_t, Timings> sizes;
-    int64_t before = 0;
-    for (const auto& exchange : timed) {
-      const int64_t images = exchange.samples - before;
-      before = exchange.samples;
-      if (images <= 0) continue;
-      auto& [local, work, inter] = sizes[exchange.macs];
-      local.push_back(exchange.seconds.local / static_cast<double>(images));
-      work.push_back(exchange.seconds.intra + exchange.seconds.project + exchange.seconds.dual);
-      inter.push_back(exchange.seconds.inter);
-    }
-    for (auto& [macs, all] : sizes) by_macs_[macs] = {median(all.local), median(all.work), median(all.inter)};
-  }
-
-  bool empty() const { return by_macs_.empty(); }
-
-  Speed at(int64_t macs) const {
-    const auto above = by_macs_.lower_bound(macs);
-    if (above == by_macs_.end()) return by_macs_.rbegin()->second;
-    if (above == by_macs_.begin() || above->first == macs) return above->second;
-    const auto below = std::prev(above);
-    const double share = static_cast<double>(macs - below->first) / static_cast<double>(above->first - below->first);
-    const auto between = [&](double Speed::*of) {
-      return below->second.*of + share * (above->second.*of - below->second.*of);
-    };
-    return {between(&Speed::per_image), between(&Speed::per_exchange), between(&Speed::between_nodes)};
-  }
-
- private:
-  std::map<int64_t, Speed> by_macs_;
-};
 
 }  // namespace
 
@@ -134,49 +87,30 @@ std::vector<Exchange> exchanges_of(const json& record) {
   return exchanges;
 }
 
-std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run) {
-  const Speeds speeds(run.timed.empty() ? run.exchanges : run.timed);
-  if (speeds.empty()) return {};
-  std::vector<UsualSeconds> all;
-  int64_t before = 0;
-  for (const auto& exchange : run.exchanges) {
-    const Speed speed = speeds.at(exchange.macs);
-    all.push_back(
-        {speed.per_image * static_cast<double>(exchange.samples - before), speed.per_exchange, speed.between_nodes});
-    before = exchange.samples;
-  }
-  return all;
+std::map<std::string, std::string> options_under(const char* key, const json& entry) {
+  std::map<std::string, std::string> options;
+  const json declared = part(entry, key);
+  within(key, [&] {
+    for (const auto& [name, value] : declared.items()) {
+      options[name] = text::word_of(required<std::string>(declared, name.c_str()));
+    }
+  });
+  return options;
 }
 
-UsualSeconds usual_seconds(const Run& run) {
-  UsualSeconds sum;
-  const auto all = usual_seconds_by_exchange(run);
-  for (const auto& [local, work, inter] : all) {
-    sum.local += local;
-    sum.work += work;
-    sum.inter += inter;
+Run recorded_run(const std::string& comparison, const json& entry) {
+  const auto directory = required<std::string>(entry, "directory");
+  Run run{.directory = std::filesystem::path(comparison) / directory};
+  try {
+    run.summary = parse_summary(member(entry, "summary"));
+  } catch (const std::invalid_argument& error) {
+    run.problems.push_back(fmt::format("{}/compare.json: {}: summary: {}", comparison, directory, error.what()));
   }
-  if (!all.empty() || !run.summary) return sum;
-  const Seconds& seconds = run.summary->seconds;
-  return {seconds.local, seconds.intra + seconds.project + seconds.dual, seconds.inter};
-}
-
-double timing_scatter(const Run& run) {
-  std::map<int64_t, std::vector<double>> sizes;
-  int64_t before = 0;
-  for (const auto& exchange : run.timed.empty() ? run.exchanges : run.timed) {
-    const int64_t images = exchange.samples - before;
-    before = exchange.samples;
-    if (images > 0) sizes[exchange.macs].push_back(exchange.seconds.local / static_cast<double>(images));
+  if (entry.contains("exchanges")) {
+    run.exchanges = within("exchanges", [&] { return exchanges_of(entry["exchanges"]); });
   }
-  std::vector<double> most;
-  for (const auto& [macs, values] : sizes) {
-    if (values.size() > most.size()) most = values;
-  }
-  if (most.size() < 4) return 0;
-  std::sort(most.begin(), most.end());
-  const double middle = median(most);
-  return middle > 0 ? (most[most.size() * 3 / 4] - most[most.size() / 4]) / 2 / middle : 0;
+  if (entry.contains("groups")) run.groups = parse_groups(entry);
+  return run;
 }
 
 }  // namespace prunex::report

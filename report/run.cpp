@@ -194,34 +194,6 @@ std::vector<Bucket> parse_buckets(const json& object) {
   return buckets;
 }
 
-Summary parse_summary(const json& object) {
-  Summary summary{.options = summary_options(object), .version = word(object, "version")};
-  const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
-  summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
-  for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
-  summary.overlap = overlap_of(object, strategy, summary.steps);
-  summary.buckets = parse_buckets(object);
-  summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
-  summary.nodes = parse_nodes(object);
-  summary.messages = count_messages(object);
-  if (object.contains("gpus")) summary.gpus = required<std::vector<std::string>>(object, "gpus");
-  summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
-  return summary;
-}
-
-std::vector<KeptUnits> parse_groups(const json& structure) {
-  std::vector<KeptUnits> groups;
-  each(structure, "groups", [&](const json& group) {
-    groups.push_back({required<std::string>(group, "name"), required_whole(group, "size"),
-                      required<std::vector<int64_t>>(group, "kept")});
-    const auto size = groups.back().size;
-    if (size < 0 || size > kMostUnits) {
-      throw std::invalid_argument(fmt::format("size: got {}, wanted 0 to {}", size, kMostUnits));
-    }
-  });
-  return groups;
-}
-
 bool is_base64(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/' ||
@@ -336,6 +308,34 @@ bool is_run_directory(const std::string& directory) {
          fs::is_regular_file(directory + "/summary.json", unreadable);
 }
 
+Summary parse_summary(const json& object) {
+  Summary summary{.options = summary_options(object), .version = word(object, "version")};
+  const std::string strategy = word(object, "strategy"), sends = word(object, "sends");
+  summary.sends_gradients = sends.empty() ? sent_gradients(strategy) : sends == "gradients";
+  for (const auto& [name, of] : kSummaryCounts) summary.*of = whole(object, name);
+  summary.overlap = overlap_of(object, strategy, summary.steps);
+  summary.buckets = parse_buckets(object);
+  summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
+  summary.nodes = parse_nodes(object);
+  summary.messages = count_messages(object);
+  if (object.contains("gpus")) summary.gpus = required<std::vector<std::string>>(object, "gpus");
+  summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
+  return summary;
+}
+
+std::vector<KeptUnits> parse_groups(const json& structure) {
+  std::vector<KeptUnits> groups;
+  each(structure, "groups", [&](const json& group) {
+    groups.push_back({required<std::string>(group, "name"), required_whole(group, "size"),
+                      required<std::vector<int64_t>>(group, "kept")});
+    const auto size = groups.back().size;
+    if (size < 0 || size > kMostUnits) {
+      throw std::invalid_argument(fmt::format("size: got {}, wanted 0 to {}", size, kMostUnits));
+    }
+  });
+  return groups;
+}
+
 Run read_run(const std::string& directory) {
   Run run{.directory = directory};
   read_file(run, "config.toml", [&](std::istream& file) { run.options = parse_options(file); });
@@ -356,32 +356,6 @@ bool is_summary(const json& object) {
   } catch (const std::invalid_argument&) {
     return false;
   }
-}
-
-std::map<std::string, std::string> options_under(const char* key, const json& entry) {
-  std::map<std::string, std::string> options;
-  const json declared = part(entry, key);
-  within(key, [&] {
-    for (const auto& [name, value] : declared.items()) {
-      options[name] = text::word_of(required<std::string>(declared, name.c_str()));
-    }
-  });
-  return options;
-}
-
-Run recorded_run(const std::string& comparison, const json& entry) {
-  const auto directory = required<std::string>(entry, "directory");
-  Run run{.directory = fs::path(comparison) / directory};
-  try {
-    run.summary = parse_summary(member(entry, "summary"));
-  } catch (const std::invalid_argument& error) {
-    run.problems.push_back(fmt::format("{}/compare.json: {}: summary: {}", comparison, directory, error.what()));
-  }
-  if (entry.contains("exchanges")) {
-    run.exchanges = within("exchanges", [&] { return exchanges_of(entry["exchanges"]); });
-  }
-  if (entry.contains("groups")) run.groups = parse_groups(entry);
-  return run;
 }
 
 }  // namespace prunex::report

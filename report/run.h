@@ -1,4 +1,4 @@
-// What a run directory holds, and what a record keeps of it.
+// What a run directory holds.
 #pragma once
 
 #include <cstddef>
@@ -171,44 +171,19 @@ struct Run {
   std::string machine() const;
 };
 
-/// What the run's local steps, and the parts of its exchanges in the nodes, take at the usual speed: for every size
-/// that the network had, the median over the timed exchanges, or else over its own, so that what else the machine did
-/// for a while does not count. Sums of the whole run; those of summary.json where no exchanges are known.
-struct UsualSeconds {
-  double local = 0, work = 0;
-  double inter = 0;  ///< of exchanges, between nodes: the wire, packing, rounding, waiting for each other
-};
-UsualSeconds usual_seconds(const Run& run);
-/// The same for each of the run's exchanges; empty where none are known.
-std::vector<UsualSeconds> usual_seconds_by_exchange(const Run& run);
-/// Half the distance between the quartiles of an image's local steps over their median: how far timings of one size of
-/// the network, of which most exchanges are, scatter. 0 for fewer than four.
-double timing_scatter(const Run& run);
-
 /// Of summary.json: counted from its traffic, or as an entry of compare.json has them.
 Messages count_messages(const nlohmann::json& summary);
 
 bool is_run_directory(const std::string& directory);
 /// Reads what there is. What is missing stays empty; what is broken is named in `problems`.
 Run read_run(const std::string& directory);
+/// What summary.json, and the groups of structure.json, say. Throw std::invalid_argument for what is something else.
+Summary parse_summary(const nlohmann::json& object);
+std::vector<KeptUnits> parse_groups(const nlohmann::json& structure);
 /// Whether this is the summary.json of a finished run: it has an accuracy, and what else it has is of the right type.
 bool is_summary(const nlohmann::json& object);
 
-/// The options that an entry of compare.json has under a key; empty if it has none. This and the next throw
-/// std::invalid_argument that says where in the entry something is missing or of another type.
-std::map<std::string, std::string> options_under(const char* key, const nlohmann::json& entry);
-/// A run of which only its entry in COMPARISON/compare.json is left: summary, exchanges, kept units. A broken summary
-/// is named in `problems`.
-Run recorded_run(const std::string& comparison, const nlohmann::json& entry);
-
 /// More are not read, from any file.
 inline constexpr size_t kMostExchanges = 1'000'000;
-
-/// Lists by quantity, a single number for one that never changes; four digits of what was measured. Without learning
-/// rates, and without residuals by tensor and by rank.
-nlohmann::ordered_json record_of(const std::vector<Exchange>& exchanges);
-
-/// What record_of made. Throws std::exception if it is something else.
-std::vector<Exchange> exchanges_of(const nlohmann::json& record);
 
 }  // namespace prunex::report

@@ -17,6 +17,7 @@
 #include "prunex/text/read_file.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
+#include "report/recorded_run.h"
 #include "report/report.h"
 #include "report/run.h"
 

@@ -1,7 +1,6 @@
 // Runs the jobs of a comparison as child processes.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -98,6 +97,7 @@ class Collector {
       if (place.group < 0) {
         place.group = group_of(root, origin, position);
         place.unit = static_cast<int32_t>(groups_[place.group].size++);
+        joined_[place.group] = joined_[place.group] || axes_.units().has(root, Mark::kJoined);
       }
       met.insert(place.group);
     }
@@ -120,6 +120,7 @@ class Collector {
                          .inexact = blur == kFree ? "" : axes_.reason(blur),
                          .slices = {}});
       layers_.push_back(0);
+      joined_.push_back(false);
       reasons_.push_back(reason);
     }
     return found->second;
@@ -127,10 +128,10 @@ class Collector {
 
   void describe(DependencyGroup& group, int32_t reason) const {
     const auto index = static_cast<size_t>(&group - groups_.data());
-    group.kind = reason == kIsInput    ? GroupKind::kInput
-                 : reason == kIsOutput ? GroupKind::kOutput
-                 : layers_[index] > 1  ? GroupKind::kStream
-                                       : GroupKind::kInner;
+    group.kind = reason == kIsInput                     ? GroupKind::kInput
+                 : reason == kIsOutput                  ? GroupKind::kOutput
+                 : layers_[index] > 1 && joined_[index] ? GroupKind::kStream
+                                                        : GroupKind::kInner;
     if (reason != kFree) {
       group.reason = axes_.reason(reason);
     } else if (group.size == 1) {
@@ -196,6 +197,7 @@ class Collector {
   std::set<std::string> names_;
   std::vector<DependencyGroup> groups_;
   std::vector<int> layers_;         // per group: those that make its channels
+  std::vector<bool> joined_;        // per group: whether they meet otherwise than as factors
   std::vector<int32_t> reasons_;    // per group
   std::vector<int32_t> removable_;  // per group
 };
@@ -239,14 +241,15 @@ int merit(const Axes& axes, const Split& split) {
 /// Tries the candidates of all splits at once, one after the other; each split keeps its first best.
 class Search {
  public:
-  /// False if nothing is left to try.
-  bool advance(const Axes& axes) {
+  /// `tried`: the choices with which the axes were made. False if nothing is left to try.
+  bool advance(const Axes& axes, const Choices& tried) {
     bool any = false;
     for (const Split& split : axes.splits()) {
       const std::pair key(split.node, split.axis);
       Best& best = best_[key];
       const int reached = merit(axes, split);
-      if (reached > best.merit) best = {reached, round_};
+      const auto candidate = tried.find(key);
+      if (reached > best.merit) best = {reached, candidate == tried.end() ? 0 : candidate->second};
       const bool more = best.merit < kFullMerit && round_ + 1 < split.candidates;
       any |= more;
       next_[key] = more ? round_ + 1 : best.candidate;
@@ -283,7 +286,7 @@ Axes analyze(const Graph& graph, GroupOptions options) {
   Search search;
   for (Choices choices;; choices = search.choices()) {
     Axes axes = apply_rules(graph, options, choices);
-    const bool more = search.advance(axes);
+    const bool more = search.advance(axes, choices);
     if (!more && search.settled_on(choices)) return axes;
     if (!more) return apply_rules(graph, options, search.choices());
   }

@@ -41,6 +41,7 @@ inline constexpr int32_t kFree = -1;  ///< no reason against removal
 enum class Mark : uint8_t {
   kHead = 1,    ///< a head of attention
   kSummed = 2,  ///< something other than a weight adds up over it
+  kJoined = 4,  ///< values meet in it otherwise than as factors: residual streams
 };
 
 /// Union by size with path halving: near-linear in the number of units and ties.
@@ -205,7 +206,8 @@ class Axes {
   Units units_;
   std::vector<std::string> reasons_;
   std::string operation_;
-  bool unused_ = false;  // nothing takes what the operation computes
+  bool unused_ = false;      // nothing takes what the operation computes
+  bool multiplies_ = false;  // its operands are factors
   int32_t tie_reason_ = kFree;
   std::vector<Origin> origins_;
   std::vector<std::vector<Labels>> labels_;  // of values that are no weights

@@ -5,19 +5,30 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "prunex/channels/operations.h"
 
 namespace prunex::channels {
 namespace {
 
+/// The inputs of a call that has an infinite slope at 0, where a gradient of 0 is not a number.
+std::vector<ValueId> infinite_slope_at_zero(const Node& node) {
+  const std::string name = node.operation();
+  if (name == "aten::sqrt") return {node.tensor("self")};
+  if (name == "aten::hypot") return {node.tensor("self"), node.tensor("other")};
+  const program::Argument* exponent = name == "aten::pow" ? node.find("exponent") : nullptr;
+  if (exponent == nullptr || !exponent->literal.isScalar()) return {};
+  const double power = exponent->literal.toScalar().toDouble();
+  return power > 0 && power < 1 ? std::vector<ValueId>{node.tensor("self")} : std::vector<ValueId>{};
+}
+
 /// The input of a call that makes 0 infinite; kNoValue if there is none.
 ValueId infinite_at_zero(const Node& node) {
-  std::string name = node.target.substr(0, node.target.find('.'));
-  if (name.ends_with('_')) name.pop_back();
+  const std::string name = node.operation();
   static const std::set<std::string> of_divisor{"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"};
-  static const std::set<std::string> of_one{"aten::reciprocal", "aten::rsqrt", "aten::log", "aten::log2",
-                                            "aten::log10"};
+  static const std::set<std::string> of_one{"aten::reciprocal", "aten::rsqrt", "aten::log",
+                                            "aten::log2",       "aten::log10", "aten::logit"};
   if (of_divisor.contains(name)) return node.tensor("other");
   if (name == "aten::addcdiv") return node.tensor("tensor2");
   if (of_one.contains(name)) return node.tensor("self");
@@ -61,6 +72,9 @@ class Masking {
     }
     if (const ValueId value = infinite_at_zero(node); value != kNoValue) {
       refuse_where(true, node, value, "would be infinite at 0");
+    }
+    for (const ValueId value : infinite_slope_at_zero(node)) {
+      refuse_where(true, node, value, "has an infinite slope at 0");
     }
   }
 

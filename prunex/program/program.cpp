@@ -285,6 +285,12 @@ bool Node::is_in_place() const {
   return target.substr(0, target.find('.')).ends_with('_');
 }
 
+std::string Node::operation() const {
+  std::string name = target.substr(0, target.find('.'));
+  if (is_in_place()) name.pop_back();
+  return name;
+}
+
 std::vector<int64_t> sizes_of(const Shape& shape, int64_t images) {
   std::vector<int64_t> sizes;
   for (const auto& extent : shape) sizes.push_back(extent.per_image ? extent.factor * images : extent.factor);

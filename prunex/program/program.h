@@ -88,6 +88,8 @@ struct Node {
   void set(const std::string& argument, c10::IValue literal);
   /// "aten::relu_", "aten::add_.Tensor": writes to its first tensor.
   bool is_in_place() const;
+  /// "aten::mul" of aten::mul.Tensor and of aten::mul_.Scalar.
+  std::string operation() const;
 };
 
 /// The plain data of a program; nodes are in topological order.

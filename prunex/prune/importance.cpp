@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "prunex/digest.h"
 #include "prunex/prune/entries.h"
 #include "prunex/prune/words.h"
 
@@ -21,11 +22,10 @@ std::vector<double> to_vector(const at::Tensor& tensor) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-/// FNV-1a.
 uint64_t hash(const std::string& text) {
-  uint64_t state = 0xcbf29ce484222325;
-  for (const char c : text) state = (state ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return state;
+  Digest digest;
+  digest.add(text.data(), text.size());
+  return digest.value();
 }
 
 /// Every group draws from a generator of its own, so that its scores depend on its name and size only.

@@ -70,8 +70,10 @@ int64_t multiple_of(const DependencyGroup& group, const Analysis& analysis, int6
   int64_t multiple = 1;
   for (const Slice& slice : group.slices) {
     const auto* role = analysis.role(slice.tensor);
-    if (role == nullptr || !makes_units(*role, slice)) continue;
-    multiple = std::lcm(multiple, round_to / std::gcd(round_to, slice.positions_per_unit(group.size)));
+    const bool makes = role != nullptr && makes_units(*role, slice);
+    if (role == nullptr || !(makes || role->reads(slice.axis))) continue;
+    const int64_t channels = slice.positions_per_unit(group.size) * (makes ? 1 : role->groups);
+    multiple = std::lcm(multiple, round_to / std::gcd(round_to, channels));
   }
   return multiple;
 }

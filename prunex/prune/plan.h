@@ -49,7 +49,7 @@ struct Limit {
 std::vector<Limit> limits_of(const channels::Analysis& analysis, const LimitOptions& options);
 
 /// Least number of units whose channels are a multiple of `round_to`, as in LimitOptions, in every layer that makes
-/// them.
+/// or reads them.
 int64_t multiple_of(const channels::DependencyGroup& group, const channels::Analysis& analysis, int64_t round_to);
 
 /// What a plan aims at.

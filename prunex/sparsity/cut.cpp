@@ -9,6 +9,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "prunex/digest.h"
+
 namespace prunex::sparsity {
 namespace {
 
@@ -97,27 +99,11 @@ GroupCut narrow(const GroupCut& group, const std::map<std::string, TensorCut>& t
   return narrowed;
 }
 
-/// FNV-1a over little-endian words; texts and lists are preceded by their length.
-class Digest {
- public:
-  void add(uint64_t word) {
-    for (int byte = 0; byte < 8; ++byte) mix(static_cast<uint8_t>(word >> (8 * byte)));
-  }
-  void add(const std::string& text) {
-    add(text.size());
-    for (char c : text) mix(static_cast<uint8_t>(c));
-  }
-  void add(const std::vector<int64_t>& list) {
-    add(list.size());
-    for (int64_t word : list) add(static_cast<uint64_t>(word));
-  }
-  uint64_t value() const { return state_; }
-
- private:
-  void mix(uint8_t byte) { state_ = (state_ ^ byte) * 0x100000001b3; }
-
-  uint64_t state_ = 0xcbf29ce484222325;
-};
+/// Its length, then its words.
+void add_list(Digest& digest, const std::vector<int64_t>& list) {
+  digest.add_word(list.size());
+  for (int64_t word : list) digest.add_word(static_cast<uint64_t>(word));
+}
 
 /// Strides of a dense tensor of `sizes` whose dimensions lie in memory in the order that those of `tensor` do.
 std::vector<int64_t> strides_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
@@ -245,23 +231,23 @@ Cut compose(const Cut& first, const Cut& second) {
 
 uint64_t hash(const Cut& cut) {
   Digest digest;
-  digest.add(cut.tensors.size());
+  digest.add_word(cut.tensors.size());
   for (const auto& [name, tensor] : cut.tensors) {
-    digest.add(name);
-    digest.add(tensor.shape);
-    digest.add(tensor.kept.size());
+    digest.add_text(name);
+    add_list(digest, tensor.shape);
+    digest.add_word(tensor.kept.size());
     for (const auto& [axis, kept] : tensor.kept) {
-      digest.add(static_cast<uint64_t>(axis));
-      digest.add(kept);
+      digest.add_word(static_cast<uint64_t>(axis));
+      add_list(digest, kept);
     }
   }
   for (const GroupCut& group : cut.groups) {
-    digest.add(group.name);
-    digest.add(static_cast<uint64_t>(group.size));
-    digest.add(group.kept);
-    digest.add(group.place.tensor);
-    digest.add(static_cast<uint64_t>(group.place.axis));
-    digest.add(group.place.index);
+    digest.add_text(group.name);
+    digest.add_word(static_cast<uint64_t>(group.size));
+    add_list(digest, group.kept);
+    digest.add_text(group.place.tensor);
+    digest.add_word(static_cast<uint64_t>(group.place.axis));
+    add_list(digest, group.place.index);
   }
   return digest.value();
 }

@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "prunex/digest.h"
 
 namespace prunex::strategies {
 namespace {
@@ -26,11 +27,14 @@ std::string layout_of(const at::Tensor& tensor) {
 
 /// The same number on ranks whose tensors are laid out alike, and hardly on others.
 int64_t checksum_of(const Weights& weights) {
-  std::string text;
+  Digest digest;
   for (const TensorDict* tensors : {&weights.params, &weights.buffers}) {
-    for (const auto& item : *tensors) text += fmt::format("{} {};", item.key(), layout_of(item.value()));
+    for (const auto& item : *tensors) {
+      digest.add_text(item.key());
+      digest.add_text(layout_of(item.value()));
+    }
   }
-  return static_cast<int64_t>(std::hash<std::string>{}(text));
+  return static_cast<int64_t>(digest.value());
 }
 
 }  // namespace

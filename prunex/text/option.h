@@ -46,6 +46,7 @@ struct Option {
   bool is_basic = false;    ///< one that people use: help shows it first
   bool in_files = true;     ///< a configuration file may set it
   bool may_differ = false;  ///< a run may go on with another value
+  bool is_shared = false;   ///< its ranks have the same: they do together what it says
   bool is_identity = true;  ///< runs that differ in it are different variants
   bool given = false;       ///< by a command line or a file
   bool is_kept = false;     ///< given by a file, as the value that it has without
@@ -55,6 +56,7 @@ struct Option {
   Option& resumable() { return may_differ = true, *this; }
   /// What a result does not depend on.
   Option& circumstance() { return may_differ = true, is_identity = false, *this; }
+  Option& of_all_ranks() { return is_shared = true, *this; }
   Option& instead_of(std::string other) { return alternative = std::move(other), *this; }
   Option& must() { return required = true, *this; }
   Option& positional() { return is_positional = true, *this; }

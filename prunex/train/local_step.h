@@ -7,10 +7,8 @@
 
 #include "prunex/data/loader.h"
 #include "prunex/program/program.h"
-#include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
 #include "prunex/train/loss.h"
-#include "prunex/train/optimizer.h"
 
 namespace prunex::train {
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "prunex/channels/analysis.h"
-#include "prunex/comm/hierarchy.h"
 #include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/sparsity/cut.h"

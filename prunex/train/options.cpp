@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <stdexcept>
 
 #include "prunex/admm/residuals.h"
 #include "prunex/train/elastic/elastic.h"

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "prunex/data/partition.h"
 #include "prunex/models/models.h"
 #include "prunex/prune/plan.h"
-#include "prunex/prune/regularizer.h"
 #include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/text/option.h"
@@ -208,19 +206,19 @@ void describe_links(text::OptionList& list, RankOptions& ranks);
 inline constexpr double kMostThreads = 1024;  ///< per rank, of one kind
 /// Names of those that a strategy under a loop of one's own takes.
 std::vector<std::string> loop_options();
-/// Whether a run may go on with another value of the option.
-bool may_differ(const std::string& option);
 
-/// Of those, the ones that all ranks of a run must have alike: they do together what these say.
-const std::set<std::string>& options_of_all_ranks();
+/// Whose configurations are compared.
+enum class Among {
+  kResume,  ///< those of a run and of what goes on with it
+  kRanks,   ///< those of the ranks of a run: less may differ
+};
 
 struct OptionDifference {
   std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
 };
-/// The first of the options in one configuration that another has otherwise, among those that may not differ, and
-/// these, which have their usual value where a configuration does not say.
-std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
-                                                 const std::set<std::string>& too = {});
+/// The first of the options in one configuration that another has otherwise, of those that may not differ. Those that
+/// only ranks must share have their usual value where a configuration does not say.
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other, Among among);
 
 /// Of `preset`; the empty one says nothing.
 std::vector<std::string> preset_names();

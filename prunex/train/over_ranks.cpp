@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -15,36 +14,12 @@
 #include "prunex/train/local_step.h"
 
 namespace prunex::train {
-namespace {
-
-/// Eight bytes at a time; a multiplication by an odd number loses nothing, and the shift brings high bits down.
-uint64_t mixed(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 29);
-}
-
-uint64_t mixed(uint64_t hash, const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().cpu().contiguous();
-  const auto* bytes = static_cast<const char*>(dense.const_data_ptr());
-  const size_t size = dense.nbytes();
-  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min(sizeof(word), size - at));
-    hash = mixed(hash, word);
-  }
-  return mixed(hash, size);
-}
-
-}  // namespace
 
 void average_over_ranks(Metrics& metrics, const comm::Volume& moved, Wishes& wishes, comm::Hierarchy& ranks) {
   const double counted = ranks.layout.node() == 0 ? 1 : 0;
   const double mean = ranks.share / ranks.layout.world_size();
-  auto& seconds = metrics.seconds;
-  std::vector<std::pair<double*, double>> parts{{&metrics.loss, mean},           {&seconds.local, mean},
-                                                {&seconds.exchange.intra, mean}, {&seconds.exchange.project, mean},
-                                                {&seconds.exchange.inter, mean}, {&seconds.exchange.dual, mean},
-                                                {&seconds.evaluate, mean},       {&seconds.total, mean}};
+  std::vector<std::pair<double*, double>> parts{{&metrics.loss, mean}};
+  each_field(metrics.seconds, [&](const char*, double& seconds) { parts.emplace_back(&seconds, mean); });
   auto inter = static_cast<double>(moved.sent_to_nodes), bound = moved.least_to_nodes;
   auto intra = static_cast<double>(moved.sent - moved.sent_to_nodes);
   for (double* bytes : {&inter, &bound, &intra}) parts.emplace_back(bytes, counted);
@@ -100,24 +75,15 @@ int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& wo
 }
 
 void expect_same_options(const std::string& config, comm::Communicator& world) {
-  const auto& of_all = options_of_all_ranks();
   const auto everyone = comm::gather_texts(world, config);
   for (size_t rank = 1; rank < everyone.size(); ++rank) {
-    auto differs = first_difference(everyone[0], everyone[rank], of_all);
-    if (!differs && (differs = first_difference(everyone[rank], everyone[0], of_all)))
+    auto differs = first_difference(everyone[0], everyone[rank], Among::kRanks);
+    if (!differs && (differs = first_difference(everyone[rank], everyone[0], Among::kRanks)))
       std::swap(differs->one, differs->other);
     if (!differs) continue;
     throw std::invalid_argument(fmt::format("{}: rank 0 has {}, rank {} {}: wanted the same on all ranks",
                                             text::field_name(differs->option), differs->one, rank, differs->other));
   }
-}
-
-uint64_t hash_of(const TensorDict& first, const TensorDict& second) {
-  uint64_t hash = 0;
-  for (const TensorDict* tensors : {&first, &second}) {
-    for (const auto& item : *tensors) hash = mixed(hash, item.value());
-  }
-  return hash;
 }
 
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world) {

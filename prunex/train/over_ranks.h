@@ -52,9 +52,6 @@ int64_t count_of_all(const std::vector<int64_t>& numbers, comm::Communicator& wo
 /// rank 0's, though it may not differ.
 void expect_same_options(const std::string& config, comm::Communicator& world);
 
-/// 64 bits of these contents, equal for equal ones in the same order.
-uint64_t hash_of(const TensorDict& first, const TensorDict& second);
-
 /// Ranks that cut differently would go on with different networks and garbage: std::runtime_error on all of them.
 void check_agreement(const sparsity::Cut& cut, comm::Communicator& world);
 

@@ -81,16 +81,15 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   const program::Model& model = run.network.model;
   const channels::Analysis& analysis = run.network.analysis;
   PruningPlan& pruning = run.pruning;
-  pruning.groups = groups_to_prune(analysis, whole);
-  pruning.score_units = mask_scorer(whole, pruning.groups, model, training, run.calibration);
-  pruning.select_units = mask_plan(whole, pruning.groups, analysis);
+  pruning.masked = masked_units(whole, groups_to_prune(analysis, whole), model, analysis, training, run.calibration);
   if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, analysis, training.classes);
   if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, analysis);
   steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
   if (run.division) run.remarks.push_back(remark_on(*run.division));
   run.remarks.insert(run.remarks.end(), images.remarks.begin(), images.remarks.end());
   for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);
-  for (const auto& doubt : check_plan(whole, run.length, pruning.groups)) run.remarks.push_back("warning: " + doubt);
+  for (const auto& doubt : check_plan(whole, run.length, pruning.masked.groups))
+    run.remarks.push_back("warning: " + doubt);
   return run;
 }
 
@@ -107,8 +106,8 @@ RunPreview check(const TrainOptions& options) {
                   .test_images = data.test.size(),
                   .length = run.length,
                   .group_words = group_words(whole),
-                  .groups = std::move(run.pruning.groups),
-                  .one_budget = run.pruning.select_units != nullptr,
+                  .groups = std::move(run.pruning.masked.groups),
+                  .one_budget = run.pruning.masked.select != nullptr,
                   .gradients = facts_of(whole.strategy).gradients,
                   .remarks = std::move(run.remarks)};
   if (const auto& schedule = run.pruning.schedule; schedule && schedule->has_target()) {

@@ -18,6 +18,7 @@
 #include "prunex/train/product.h"
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/tensor_hash.h"
 
 namespace prunex::train {
 namespace {
@@ -175,7 +176,7 @@ void RankTrainer::summarise() {
     summary_.units_pruned += mask.value().numel() - mask.value().sum().item<int64_t>();
   }
   for (const auto& group : cut.groups) summary_.units_removed += group.size - static_cast<int64_t>(group.kept.size());
-  summary_.not_removed = train::not_removed(pruning_.plan().groups, strategy_->masks(), cut);
+  summary_.not_removed = train::not_removed(pruning_.plan().masked.groups, strategy_->masks(), cut);
 
   ship(compact, cut);
   summary_.images_skipped = images_skipped(data_, options_, ranks_);

@@ -122,18 +122,19 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
                        .outer = options.outer,
                        .after_freeze = options.after_freeze,
                        .overlap = options.overlap};
-  hsadmm.masks.groups = plan.groups;
-  hsadmm.masks.score = plan.score_units;
-  hsadmm.masks.select = plan.select_units;
+  hsadmm.masks.groups = plan.masked.groups;
+  hsadmm.masks.score = plan.masked.score;
+  hsadmm.masks.select = plan.masked.select;
   hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.masks.freeze_after = plan.length.freeze_after;
   hsadmm.local = local_sgd_of(options, plan);
-  if (plan.groups.empty() && options.overlap > 0) hsadmm.masks.freeze_after = 0;  // there is nothing to wait for
-  if (plan.groups.empty() && pulls(options)) hsadmm.masks.freeze_after = strategies::kNever;  // no masks end the duals
+  const bool masks = !plan.masked.groups.empty();
+  if (!masks && options.overlap > 0) hsadmm.masks.freeze_after = 0;              // there is nothing to wait for
+  if (!masks && pulls(options)) hsadmm.masks.freeze_after = strategies::kNever;  // no masks end the duals
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
   const bool from_freeze = hsadmm.outer.from == 0 && hsadmm.after_freeze == strategies::AfterFreeze::kNesterov;
-  if (from_freeze && plan.groups.empty() && !pulls(options)) hsadmm.outer.from = 1;  // nothing freezes
+  if (from_freeze && !masks && !pulls(options)) hsadmm.outer.from = 1;  // nothing freezes
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
   return hsadmm;
 }

@@ -8,12 +8,11 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/comm/hierarchy.h"
-#include "prunex/data/dataset.h"
-#include "prunex/program/program.h"
 #include "prunex/sparsity/group.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/train/options.h"
+#include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/schedule.h"
 
 namespace prunex::train {
@@ -67,9 +66,7 @@ void validate_strategy(const TrainOptions& options);
 struct RunPlan {
   RunLength length;
   std::function<double(int64_t)> learning_rate;  ///< of step 1, 2, …
-  std::vector<sparsity::Group> groups;
-  strategies::UnitScorer score_units;
-  strategies::UnitSelector select_units;
+  MaskedUnits masked;
   int64_t exchanges_done = 0;  ///< of a run that goes on: the strategy's state is loaded next
 };
 

@@ -17,9 +17,9 @@
 #include "prunex/train/images/images.h"
 #include "prunex/train/loss.h"
 #include "prunex/train/network.h"
-#include "prunex/train/over_ranks.h"
 #include "prunex/train/remarks.h"
 #include "prunex/train/run/checkpoint.h"
+#include "prunex/train/tensor_hash.h"
 
 namespace prunex::train {
 namespace {

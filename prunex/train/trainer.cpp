@@ -16,6 +16,7 @@
 #include "prunex/train/rank_trainer.h"
 #include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
+#include "prunex/train/tensor_hash.h"
 
 namespace prunex::train {
 
@@ -137,12 +138,9 @@ void RankTrainer::expect_program_of(const Checkpoint& checkpoint) const {
 }
 
 std::unique_ptr<strategies::Strategy> RankTrainer::make_own_strategy(int64_t exchanges_done) {
-  const PruningPlan& masked = pruning_.plan();
   const RunPlan plan{.length = length_,
                      .learning_rate = learning_rates(length_),
-                     .groups = masked.groups,
-                     .score_units = masked.score_units,
-                     .select_units = masked.select_units,
+                     .masked = pruning_.plan().masked,
                      .exchanges_done = exchanges_done};
   return make_strategy(options_, plan, network_.replica(), ranks_);
 }

@@ -1,13 +1,11 @@
 // The gradients of DistributedDataParallel's buckets, compressed between nodes.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "prunex/prune/words.h"

@@ -100,9 +100,7 @@ class LoopStrategy {
       analysis_.emplace(model.program, channels::GroupOptions{.heads = options_.heads});
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);
-      plan.groups = groups_;
-      plan.score_units = train::mask_scorer(options_, groups_, model, {}, {});
-      plan.select_units = train::mask_plan(options_, groups_, *analysis_);
+      plan.masked = train::masked_units(options_, groups_, model, *analysis_, {}, {});
       doubts_ = train::check_plan(options_, plan.length, groups_);
     }
     ranks_->run([&] { strategy_ = train::make_strategy(options_, plan, replica_, ranks_->hierarchy()); });

@@ -1,4 +1,4 @@
-#include "case_check.h"
+#include "tests/channels/case_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -72,14 +72,31 @@ void mask_slice(const at::Tensor& tensor, const Slice& slice, const at::Tensor& 
   }
 }
 
-Model clone(const Model& model) {
+}  // namespace
+
+Model copy_of(const Model& model, std::optional<at::ScalarType> type) {
   Model copy = model;
-  for (auto& item : copy.weights.params) item.value() = item.value().detach().clone();
-  for (auto& item : copy.weights.buffers) item.value() = item.value().clone();
+  for (TensorDict* tensors : {&copy.weights.params, &copy.weights.buffers}) {
+    for (auto& item : *tensors) {
+      at::Tensor& tensor = item.value();
+      const bool converts = type && tensor.is_floating_point();
+      tensor = tensor.detach().to(converts ? *type : tensor.scalar_type()).clone();
+    }
+  }
   return copy;
 }
 
-}  // namespace
+void randomize_norms(Weights& weights, at::Generator& generator) {
+  for (auto& item : weights.buffers) {
+    if (item.key().ends_with("running_mean")) item.value().normal_(0, 0.5, generator);
+    if (item.key().ends_with("running_var")) item.value().uniform_(0.5, 2, generator);
+  }
+  for (auto& item : weights.params) {
+    at::Tensor values = item.value().detach();
+    if (values.dim() > 0 && values.numel() == values.size(0)) values.uniform_(0.2, 1, generator);
+    if (values.count_nonzero().item<int64_t>() == 0) values.normal_(0, 0.1, generator);
+  }
+}
 
 std::vector<at::Tensor> make_inputs(const Graph& graph) {
   std::vector<at::Tensor> inputs;
@@ -108,7 +125,7 @@ sparsity::Masks half(const std::vector<sparsity::Group>& groups, Mask mask, uint
 
 Model masked(const Model& model, const Analysis& analysis, const sparsity::Masks& masks, Mask mask) {
   const at::NoGradGuard no_grad;
-  Model whole = clone(model);
+  Model whole = copy_of(model);
   const auto reads = reading_axes(model.program.graph());
   for (const DependencyGroup& group : analysis.groups()) {
     if (!group.prunable) continue;
@@ -126,7 +143,7 @@ Model masked(const Model& model, const Analysis& analysis, const sparsity::Masks
 }
 
 Model cut(const Model& model, const Analysis& analysis, const sparsity::Cut& cut) {
-  Model small{cut_program(analysis, cut), clone(model).weights};
+  Model small{cut_program(analysis, cut), copy_of(model).weights};
   sparsity::apply_cut(small.weights, cut);
   return small;
 }
@@ -138,6 +155,12 @@ double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
     largest = std::isnan(error) ? error : std::max(largest, error);
   }
   return largest;
+}
+
+double masked_error(const Model& small, const Model& model, const Analysis& analysis, const sparsity::Masks& masks,
+                    Mask mask) {
+  const auto inputs = make_inputs(model.program.graph());
+  return difference(run(small, inputs), run(masked(model, analysis, masks, mask), inputs));
 }
 
 bool trains(Model& model, const std::vector<at::Tensor>& inputs) {

@@ -1,8 +1,10 @@
 // Cuts of networks of any kind against masked ones.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "prunex/channels/analysis.h"
@@ -17,6 +19,12 @@ enum class Mask {
   kAll,      ///< besides, all parameters of the removed units are zero: needed where activations are multiplied
   kTwins,    ///< units of inexact groups are copies of kept ones that nothing reads: means and variances stay
 };
+
+/// A network with weights of its own, detached, those of floating point as `type`.
+program::Model copy_of(const program::Model& model, std::optional<at::ScalarType> type = std::nullopt);
+
+/// Norms, scales and last layers that are not at their neutral start.
+void randomize_norms(Weights& weights, at::Generator& generator);
 
 /// Inputs of the shapes that a graph records, for 2 images: sin(linspace(-1000, 1000)), or 0, 1 ... 6 and again.
 std::vector<at::Tensor> make_inputs(const program::Graph& graph);
@@ -34,6 +42,10 @@ program::Model cut(const program::Model& model, const Analysis& analysis, const 
 
 /// Largest difference of outputs, relative to the largest output.
 double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+
+/// The difference of the network that is cut from the whole one, masked, on make_inputs().
+double masked_error(const program::Model& small, const program::Model& model, const Analysis& analysis,
+                    const sparsity::Masks& masks, Mask mask);
 
 /// One step of gradient descent in training mode; false if a gradient or the loss after it is not finite.
 bool trains(program::Model& model, const std::vector<at::Tensor>& inputs);

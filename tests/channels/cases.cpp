@@ -1,5 +1,5 @@
 // Groups and refusals are what sections 6.3 and 6.4 of the requirements and a look at each network say.
-#include "cases.h"
+#include "tests/channels/cases.h"
 
 #include <iterator>
 
@@ -173,6 +173,7 @@ const Case kCases[] = {
     {"timm_attention_qkv_unbind", "proj:6 qkv:2", "", Mask::kAll, {.heads = true}},
     {"mha_residual", "att:2 att.out_proj:8", "", Mask::kAll, {.heads = true}},
     {"mha_cross", "att:2 att.out_proj:8 l1:8 l2:12", "", Mask::kAll, {.heads = true}},
+    {"mha_then_packed_qkv", "att:2 att.out_proj:8 proj:6 qkv:2", "", Mask::kAll, {.heads = true}},
     {"mha_with_weights", "att:8 att#2:2 att.out_proj:8", "", Mask::kAll, {.heads = true}},
     {"channel_shuffle", "a:2 b:3", "", Mask::kColumns, {.heads = true}},
 };

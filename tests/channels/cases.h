@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "case_check.h"
+#include "tests/channels/case_check.h"
 
 namespace prunex::channels {
 

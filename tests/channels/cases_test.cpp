@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "case_check.h"
-#include "cases.h"
 #include "prunex/program/pt2.h"
+#include "tests/channels/case_check.h"
+#include "tests/channels/cases.h"
 #include "tests/scratch.h"
 
 namespace prunex::channels {

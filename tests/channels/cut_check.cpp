@@ -1,12 +1,13 @@
-#include "cut_check.h"
+#include "tests/channels/cut_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
-#include "prunex/channels/analysis.h"
+#include "tests/channels/case_check.h"
 
 namespace prunex::channels {
 namespace {
@@ -23,48 +24,6 @@ sparsity::Masks choose(const std::vector<sparsity::Group>& groups, Keep keep, at
   return masks;
 }
 
-Weights clone(const Weights& weights, at::ScalarType dtype) {
-  Weights copy;
-  const auto convert = [&](const at::Tensor& tensor) {
-    return tensor.detach().to(tensor.is_floating_point() ? dtype : tensor.scalar_type()).clone();
-  };
-  for (const auto& item : weights.params) copy.params.insert(item.key(), convert(item.value()));
-  for (const auto& item : weights.buffers) copy.buffers.insert(item.key(), convert(item.value()));
-  return copy;
-}
-
-void randomize_norms(Weights& weights, at::Generator& generator) {
-  for (auto& item : weights.buffers) {
-    if (item.key().ends_with("running_mean")) item.value().normal_(0, 0.5, generator);
-    if (item.key().ends_with("running_var")) item.value().uniform_(0.5, 2, generator);
-  }
-  for (auto& item : weights.params) {
-    if (item.value().dim() == 1) item.value().uniform_(0.2, 1, generator);
-  }
-}
-
-/// Layers read nothing of the removed units.
-void mask_columns(Weights& weights, const sparsity::Cut& cut) {
-  for (auto& item : weights.params) {
-    const sparsity::TensorCut& part = cut.tensors.at(item.key());
-    const auto kept = part.kept.find(1);
-    if (kept == part.kept.end()) continue;
-    at::Tensor factors = at::zeros({item.value().size(1)}, item.value().options());
-    factors.index_fill_(0, at::tensor(kept->second, at::kLong), 1);
-    std::vector<int64_t> shape(item.value().dim(), 1);
-    shape[1] = -1;
-    item.value().mul_(factors.view(shape));
-  }
-}
-
-at::Tensor run(const program::Program& program, Weights& weights, const at::Tensor& images) {
-  return program.run({images}, weights, program::Mode::kEval)[0];
-}
-
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
 }  // namespace
 
 program::Model classify(program::Builder& net, program::ValueId features) {
@@ -73,19 +32,17 @@ program::Model classify(program::Builder& net, program::ValueId features) {
 }
 
 CutCheck check_cut(const program::Model& model, Keep keep, const at::Tensor& images) {
-  const at::NoGradGuard no_grad;
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
-  Weights whole = clone(model.weights, images.scalar_type());
-  randomize_norms(whole, generator);
-  const auto groups = Analysis(model.program.graph()).removable();
-  sparsity::Cut cut = sparsity::make_cut(groups, choose(groups, keep, generator), sparsity::shapes_of(whole));
-  program::Model small{cut_program(model.program, cut), clone(whole, images.scalar_type())};
-  sparsity::apply_cut(small.weights, cut);
-  const at::Tensor unmasked = run(model.program, whole, images);
-  mask_columns(whole, cut);
-  const at::Tensor expected = run(model.program, whole, images);
-  const at::Tensor actual = run(small.program, small.weights, images);
-  return {difference(actual, expected), difference(unmasked, expected), std::move(cut), std::move(small)};
+  program::Model whole = copy_of(model, images.scalar_type());
+  randomize_norms(whole.weights, generator);
+  const Analysis analysis(model.program.graph());
+  const auto& groups = analysis.removable();
+  const sparsity::Masks masks = choose(groups, keep, generator);
+  const sparsity::Cut removed = sparsity::make_cut(groups, masks, sparsity::shapes_of(whole.weights));
+  const program::Model small = cut(whole, analysis, removed);
+  const auto answers = [&](const program::Model& network) { return std::vector{run(network, {images}).front()}; };
+  const auto expected = answers(masked(whole, analysis, masks, Mask::kColumns));
+  return {difference(answers(small), expected), difference(answers(whole), expected), removed, small};
 }
 
 double cut_error(const program::Model& model, const at::Tensor& images) {

@@ -6,12 +6,12 @@
 
 #include <map>
 
-#include "cut_check.h"
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
 #include "prunex/program/macs.h"
 #include "prunex/program/program.h"
-#include "words.h"
+#include "tests/channels/cut_check.h"
+#include "tests/channels/words.h"
 
 namespace prunex::channels {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "cut_check.h"
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
-#include "words.h"
+#include "tests/channels/cut_check.h"
+#include "tests/channels/words.h"
 
 namespace prunex::channels {
 namespace {
@@ -81,6 +81,24 @@ TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
   EXPECT_THAT(words(find_group(groups, "a")), ElementsAre("a.weight:0", "b.weight:0", "c.weight:1", "fc.weight:1"));
   EXPECT_EQ(find_group(groups, "c").kind, GroupKind::kInner);
   EXPECT_LT(error(model), 1e-5);
+}
+
+TEST(Groups, AGateAndWhatItScalesAreNoStream) {
+  for (const char* how : {"aten::mul.Tensor", "aten::add.Tensor"}) {
+    Builder net(0);
+    const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
+    const ValueId pooled = net.call("aten::mean.dim",
+                                    {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{2, 3}),
+                                     Builder::literal("keepdim", true)},
+                                    {{1, true}, {4}, {1}, {1}});
+    const ValueId gate = net.conv2d("up", net.relu(net.conv2d("down", pooled, {.out = 3})), {.out = 4});
+    const ValueId y = net.call(how, {Builder::tensor("self", x), Builder::tensor("other", gate)}, net.shape(x));
+    Model model = classify(net, y);
+    const auto groups = Analysis(model.program.graph()).groups();
+    const bool joins = how == std::string("aten::add.Tensor");
+    EXPECT_EQ(find_group(groups, "a").kind, joins ? GroupKind::kStream : GroupKind::kInner) << how;
+    EXPECT_LT(error(model), 1e-5);
+  }
 }
 
 TEST(Groups, AResidualAddWithTheInputCannotBePruned) {

@@ -6,13 +6,13 @@
 
 #include <map>
 
-#include "cut_check.h"
 #include "prunex/channels/analysis.h"
 #include "prunex/program/pt2.h"
 #include "prunex/sparsity/projection.h"
+#include "tests/channels/cut_check.h"
+#include "tests/channels/words.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
-#include "words.h"
 
 namespace prunex::channels {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

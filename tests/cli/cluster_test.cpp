@@ -10,7 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

@@ -10,8 +10,8 @@
 #include <set>
 #include <string>
 
-#include "command.h"
-#include "compare_files.h"
+#include "tests/cli/command.h"
+#include "tests/cli/compare_files.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

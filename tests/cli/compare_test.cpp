@@ -10,8 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
-#include "compare_files.h"
+#include "tests/cli/command.h"
+#include "tests/cli/compare_files.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

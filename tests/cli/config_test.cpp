@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

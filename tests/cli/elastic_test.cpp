@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/json_lines.h"
 #include "tests/listening.h"
 #include "tests/scratch.h"

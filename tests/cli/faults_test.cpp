@@ -7,7 +7,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

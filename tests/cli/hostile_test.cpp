@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

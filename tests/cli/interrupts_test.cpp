@@ -8,7 +8,7 @@
 #include <sstream>
 #include <thread>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

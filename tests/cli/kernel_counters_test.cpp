@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/network.h"
 #include "tests/scratch.h"
 

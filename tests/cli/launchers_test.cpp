@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/listening.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/image_files.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

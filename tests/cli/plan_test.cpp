@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/listening.h"
 #include "tests/scratch.h"
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"
 

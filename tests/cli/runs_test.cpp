@@ -8,7 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/json_lines.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

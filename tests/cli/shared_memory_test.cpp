@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

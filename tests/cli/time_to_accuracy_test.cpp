@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/report/run_files.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "tests/cli/command.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

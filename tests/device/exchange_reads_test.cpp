@@ -8,6 +8,7 @@
 #include "prunex/comm/connect.h"
 #include "prunex/train/device.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/strategy_choice.h"
 #include "tests/device/direct_groups.h"
@@ -50,8 +51,9 @@ class TrainingRank {
         replica_(replica_on(ranks.device, model_)),
         batch_(on_device(data::evaluation_batch(noise_images(8), 0, 8), ranks.device)) {
     const channels::Analysis analysis(model_.program);
-    const RunPlan plan{
-        .length = length_, .learning_rate = learning_rates(length_), .groups = groups_to_prune(analysis, options)};
+    const RunPlan plan{.length = length_,
+                       .learning_rate = learning_rates(length_),
+                       .masked = {.groups = groups_to_prune(analysis, options)}};
     strategy_ = make_strategy(options, plan, replica_, ranks);
   }
 

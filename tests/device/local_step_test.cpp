@@ -13,6 +13,7 @@
 #include "prunex/models/models.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/train/device.h"
+#include "prunex/train/optimizer.h"
 #include "tests/device/pretend_device.h"
 #include "tests/device/same_bits.h"
 

@@ -216,7 +216,7 @@ TEST(Removable, UnitsThatAreSummedOverStayUntilWhatMakesThemIsMasked) {
 /// Of two linear layers: what their weights, or what is left of features, are made of.
 Model computed(const std::string& how) {
   const bool of_words = how == "aten::add.Tensor", inverts = how == "aten::reciprocal";
-  const bool divides = how == "aten::div.Tensor" || inverts;
+  const bool divides = how == "aten::div.Tensor" || inverts, roots = how == "aten::sqrt";
   const auto features = [&](int64_t count) {
     return of_words ? program::Shape{{1, true}, {5}, {count}} : program::Shape{{1, true}, {count}};
   };
@@ -227,10 +227,11 @@ Model computed(const std::string& how) {
   if (how == "aten::_weight_norm") {
     const ValueId length = net.weight("g", numbers({4, 1}));
     a = net.call(how, {Builder::tensor("v", a), Builder::tensor("g", length)}, {{4}, {3}});
-  } else if (!of_words && !divides) {
+  } else if (!of_words && !divides && !roots) {
     a = net.call(how, {Builder::tensor("self", a)}, {{4}, {3}});
   }
   ValueId y = net.call("aten::linear", {Builder::tensor("input", x), Builder::tensor("weight", a)}, features(4));
+  if (roots) y = net.call(how, {Builder::tensor("self", y)}, features(4));
   if (of_words || divides) {
     ValueId other = of_words ? net.weight("places", numbers({1, 5, 4})) : net.weight("scale", numbers({4}));
     if (inverts) other = net.call(how, {Builder::tensor("self", other)}, {{4}});
@@ -253,11 +254,10 @@ TEST(Masks, LeaveOutWhatZerosInParametersWouldNotRemove) {
         expect_exact("coupled", {{analysis.removable()[0].name, {1, 2}}}, model, {waves({2, 3})});
     EXPECT_EQ(alive(removable, removable.groups[0].name), (std::vector<int64_t>{0, 3})) << how;
   }
-  const std::vector<std::pair<const char*, const char*>> left_out = {{"aten::softplus", "weight that is not 0"},
-                                                                     {"aten::exp", "weight that is not 0"},
-                                                                     {"aten::div.Tensor", "would be infinite at 0"},
-                                                                     {"aten::reciprocal", "would be infinite at 0"},
-                                                                     {"aten::add.Tensor", "places has them on axis 2"}};
+  const std::vector<std::pair<const char*, const char*>> left_out = {
+      {"aten::softplus", "weight that is not 0"},     {"aten::exp", "weight that is not 0"},
+      {"aten::div.Tensor", "would be infinite at 0"}, {"aten::reciprocal", "would be infinite at 0"},
+      {"aten::sqrt", "has an infinite slope at 0"},   {"aten::add.Tensor", "places has them on axis 2"}};
   for (const auto& [how, why] : left_out) {
     const Model model = computed(how);
     const channels::Analysis analysis(model.program);

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
 #include "prunex/program/builder.h"
+#include "prunex/program/pt2.h"
 #include "tests/texts.h"
 
 namespace prunex::prune {
@@ -121,6 +123,16 @@ TEST(TrainingGroups, RoundsToMultiplesOfChannelsAsPlansDo) {
       EXPECT_EQ(whole % limits[group + 1].multiple, 0) << limits[group + 1].multiple;
     }
   }
+}
+
+// a makes twice as many channels as b reads of them.
+TEST(TrainingGroups, RoundsToMultiplesOfWhatLayersReadToo) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/glu_gate.pt2");
+  const channels::Analysis analysis(model.program.graph());
+  const auto& groups = analysis.groups();
+  const auto a = std::find_if(groups.begin(), groups.end(), [](const auto& group) { return group.name == "a"; });
+  ASSERT_NE(a, groups.end());
+  EXPECT_EQ(multiple_of(*a, analysis, 4), 4);
 }
 
 TEST(TrainingGroups, UnknownWordsAndSharesAreRefusedWithTheAllowedOnes) {

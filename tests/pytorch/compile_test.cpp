@@ -26,5 +26,13 @@ TEST(BuiltPrograms, AreLoadedAndCompiledByPyTorch) {
   EXPECT_TRUE(at::equal(model.program.run({expected["x"]}, model.weights, Mode::kEval)[0], expected["output"]));
 }
 
+TEST(ReadPrograms, AreLoadedAndUnflattenedByPyTorchWhenTheyAreWrittenAgain) {
+  const tests::Scratch folder;
+  const std::string region = folder / "region.pt2", three = folder / "three.pt2";
+  PRUNEX_RUN_PYTHON("tests/pytorch/unflatten_written.py", folder.path());
+  for (const std::string& path : {region, three}) write_pt2(path, read_pt2(path));
+  PRUNEX_RUN_PYTHON("tests/pytorch/unflatten_written.py", region, three);
+}
+
 }  // namespace
 }  // namespace prunex::program

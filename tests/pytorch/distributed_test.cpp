@@ -12,6 +12,7 @@
 #include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/local_step.h"
+#include "prunex/train/optimizer.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 

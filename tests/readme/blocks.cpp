@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "tests/readme/blocks.h"
 
 #include <sstream>
 #include <stdexcept>

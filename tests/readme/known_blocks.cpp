@@ -1,4 +1,4 @@
-#include "known_blocks.h"
+#include "tests/readme/known_blocks.h"
 
 namespace prunex::readme {
 namespace {

@@ -7,12 +7,12 @@
 #include <fstream>
 #include <set>
 
-#include "blocks.h"
-#include "known_blocks.h"
 #include "tests/cli/command.h"
 #include "tests/image_files.h"
 #include "tests/listening.h"
 #include "tests/python.h"
+#include "tests/readme/blocks.h"
+#include "tests/readme/known_blocks.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
 

@@ -1,4 +1,4 @@
-#include "report/run.h"
+#include "report/recorded_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -93,8 +93,8 @@ TEST(Cut, HashesDifferWhereCutsDo) {
   EXPECT_NE(hash(cut), hash(other));
 }
 
-// Worked out by hand, so that a change of the canonical form does not pass unseen: ranks of one run share a version,
-// but checkpoints carry hashes.
+// Worked out by hand, so that a change of the canonical form does not pass unseen: report.json of prunex prune has
+// hashes.
 TEST(Cut, TheHashOfNothingIsThatOfItsLength) {
   uint64_t fnv = 0xcbf29ce484222325;
   for (int i = 0; i < 8; ++i) fnv *= 0x100000001b3;

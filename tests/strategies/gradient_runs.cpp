@@ -1,4 +1,4 @@
-#include "gradient_runs.h"
+#include "tests/strategies/gradient_runs.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -7,7 +7,7 @@
 
 #include "prunex/comm/layout.h"
 #include "prunex/strategies/gradients/gradients.h"
-#include "small_problem.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 

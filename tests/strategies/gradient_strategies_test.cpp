@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "gradient_runs.h"
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/strategies/gradients/gradients.h"
 #include "tests/groups.h"
+#include "tests/strategies/gradient_runs.h"
 
 namespace prunex::strategies {
 namespace {

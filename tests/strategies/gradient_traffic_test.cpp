@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "gradient_runs.h"
 #include "prunex/strategies/gradients/gradients.h"
+#include "tests/strategies/gradient_runs.h"
 
 namespace prunex::strategies {
 namespace {

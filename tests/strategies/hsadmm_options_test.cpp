@@ -7,7 +7,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "small_problem.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 namespace {

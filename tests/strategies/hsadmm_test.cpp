@@ -9,9 +9,9 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/sparsity/projection.h"
-#include "reference.h"
-#include "small_problem.h"
 #include "tests/groups.h"
+#include "tests/strategies/reference.h"
+#include "tests/strategies/small_problem.h"
 #include "tests/units.h"
 
 namespace prunex::strategies {

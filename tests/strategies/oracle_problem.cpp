@@ -1,4 +1,4 @@
-#include "oracle_problem.h"
+#include "tests/strategies/oracle_problem.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

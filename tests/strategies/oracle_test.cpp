@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "oracle_problem.h"
 #include "prunex/comm/connect.h"
 #include "prunex/sparsity/projection.h"
-#include "small_problem.h"
+#include "tests/strategies/oracle_problem.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::oracle {
 namespace {

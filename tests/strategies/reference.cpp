@@ -1,4 +1,4 @@
-#include "reference.h"
+#include "tests/strategies/reference.h"
 
 #include <ATen/ATen.h>
 

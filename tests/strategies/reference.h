@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "rounded_mean.h"
-#include "small_problem.h"
+#include "tests/strategies/rounded_mean.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 

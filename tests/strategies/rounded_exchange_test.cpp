@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "small_problem.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 namespace {

@@ -1,4 +1,4 @@
-#include "rounded_mean.h"
+#include "tests/strategies/rounded_mean.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

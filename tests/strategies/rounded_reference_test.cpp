@@ -8,9 +8,9 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "reference.h"
-#include "small_problem.h"
 #include "tests/groups.h"
+#include "tests/strategies/reference.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "gradient_runs.h"
-#include "rounded_mean.h"
+#include "tests/strategies/gradient_runs.h"
+#include "tests/strategies/rounded_mean.h"
 
 namespace prunex::strategies {
 namespace {

@@ -6,8 +6,8 @@
 #include "prunex/strategies/exchange/rail_exchange.h"
 #include "prunex/strategies/exchange/row_shards.h"
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "small_problem.h"
 #include "tests/groups.h"
+#include "tests/strategies/small_problem.h"
 
 namespace prunex::strategies {
 namespace {

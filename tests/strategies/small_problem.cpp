@@ -1,4 +1,4 @@
-#include "small_problem.h"
+#include "tests/strategies/small_problem.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "prunex/strategies/hsadmm/hsadmm.h"
-#include "small_problem.h"
 #include "tests/groups.h"
+#include "tests/strategies/small_problem.h"
 #include "tests/units.h"
 
 namespace prunex::strategies {

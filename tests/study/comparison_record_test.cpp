@@ -11,6 +11,7 @@
 
 #include "prunex/io/files.h"
 #include "report/report.h"
+#include "report/usual_seconds.h"
 #include "study/verify.h"
 #include "tests/report/run_files.h"
 #include "tests/study/comparison_files.h"

@@ -10,7 +10,7 @@
 #include "prunex/comm/connect.h"
 #include "prunex/program/builder.h"
 #include "prunex/train/evaluate.h"
-#include "small_network.h"
+#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {

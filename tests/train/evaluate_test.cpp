@@ -8,7 +8,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/data/loader.h"
-#include "small_network.h"
+#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {

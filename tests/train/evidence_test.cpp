@@ -9,7 +9,7 @@
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
 #include "prunex/program/pt2.h"
-#include "small_network.h"
+#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {

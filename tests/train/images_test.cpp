@@ -13,10 +13,10 @@
 #include "prunex/program/pt2.h"
 #include "prunex/train/elastic/handover.h"
 #include "prunex/train/product.h"
-#include "small_network.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
-#include "whole_runs.h"
+#include "tests/train/small_network.h"
+#include "tests/train/whole_runs.h"
 
 namespace prunex::train {
 namespace {

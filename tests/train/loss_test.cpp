@@ -10,6 +10,7 @@
 #include "prunex/program/pt2.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/mixing.h"
+#include "prunex/train/optimizer.h"
 #include "prunex/train/run/checkpoint.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

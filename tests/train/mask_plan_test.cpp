@@ -10,9 +10,9 @@
 
 #include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/trainer.h"
-#include "small_network.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/small_network.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {

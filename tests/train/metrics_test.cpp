@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace prunex::train {
 namespace {
@@ -167,6 +168,80 @@ TEST(SummaryFile, CountsBytesBeyondTwoToTheThirtyOne) {
   summary.parameters_dense = 143'678'248;  // vgg19_bn
   summary.steps = 1'000'000;
   EXPECT_EQ(ddp_bytes(summary), 1'000'000LL * 4 * 143'678'248);
+}
+
+/// Of everything that progress keeps something else.
+Summary counted_summary() {
+  Summary summary;
+  summary.exchanges = 1;
+  summary.steps = 2;
+  summary.samples = 3;
+  summary.overlapped_steps = 4;
+  summary.nodes_lost = 5;
+  summary.nodes_joined = 6;
+  summary.images_lost = 7;
+  summary.frozen = summary.converged = true;
+  summary.bytes = {8, 9, 10};
+  summary.samples_per_second_before_cut = 11.5;
+  summary.seconds = {.local = 12.5, .exchange = {13.5, 14.5, 15.5, 16.5}, .evaluate = 17.5, .total = 18.5};
+  summary.wall_seconds = 19.5;
+  summary.interface_bytes["eth0"] = {{20, 21}, {22, 23}};
+  summary.traffic["rail"].by_operation["all_reduce"] = {
+      .count = 24, .payload_bytes = 25, .sent_bytes = 26, .seconds = {27.5F, 28.5F}};
+  summary.best = {.exchange = 29, .validation_accuracy = 0.25, .accuracy = 0.5};
+  summary.pruned = {30, 31, 32, 33, 34, 0.125, 0.375, 0.625, 35.5, 36.5};
+  return summary;
+}
+
+TEST(Progress, ComesBackFieldByField) {
+  const Summary summary = counted_summary();
+  Summary restored;
+  restore_progress(restored, progress_json(summary));
+  EXPECT_EQ(restored.exchanges, 1);
+  EXPECT_EQ(restored.steps, 2);
+  EXPECT_EQ(restored.samples, 3);
+  EXPECT_EQ(restored.overlapped_steps, 4);
+  EXPECT_EQ(restored.nodes_lost, 5);
+  EXPECT_EQ(restored.nodes_joined, 6);
+  EXPECT_EQ(restored.images_lost, 7);
+  EXPECT_TRUE(restored.frozen);
+  EXPECT_TRUE(restored.converged);
+  EXPECT_EQ(restored.bytes.inter_node, 8);
+  EXPECT_EQ(restored.bytes.inter_node_bound, 9);
+  EXPECT_EQ(restored.bytes.intra_node, 10);
+  EXPECT_EQ(restored.samples_per_second_before_cut, 11.5);
+  const auto& [local, exchange, evaluate, total] = restored.seconds;
+  EXPECT_THAT((std::vector{local, exchange.intra, exchange.project, exchange.inter, exchange.dual, evaluate, total}),
+              ElementsAre(12.5, 13.5, 14.5, 15.5, 16.5, 17.5, 18.5));
+  EXPECT_EQ(restored.wall_seconds, 19.5);
+  const auto& node = restored.interface_bytes.at("eth0").at(1);
+  EXPECT_THAT((std::vector{node.sent, node.received}), ElementsAre(22, 23));
+  const auto& reduced = restored.traffic.at("rail").by_operation.at("all_reduce");
+  EXPECT_THAT((std::vector{reduced.count, reduced.payload_bytes, reduced.sent_bytes}), ElementsAre(24, 25, 26));
+  EXPECT_THAT(reduced.seconds, ElementsAre(27.5F, 28.5F));
+  EXPECT_EQ(restored.best->exchange, 29);
+  EXPECT_EQ(restored.best->validation_accuracy, 0.25);
+  EXPECT_EQ(restored.best->accuracy, 0.5);
+  EXPECT_EQ(restored.pruned->parameters_after, 32);
+  EXPECT_EQ(restored.pruned->accuracy_after, 0.375);
+  EXPECT_EQ(restored.pruned->milliseconds_after, 36.5);
+  EXPECT_EQ(progress_json(restored), progress_json(summary));
+}
+
+TEST(Progress, OfAnOlderRecordHasNothingOfWhatThatLacks) {
+  auto json = ordered_json::parse(progress_json(counted_summary()));
+  for (const char* newer : {"nodes_lost", "nodes_joined", "images_lost", "converged", "best", "pruned"}) {
+    json.erase(newer);
+  }
+  Summary restored{.converged = true, .nodes_lost = 1};
+  restore_progress(restored, json.dump());
+  EXPECT_EQ(restored.nodes_lost, 0);
+  EXPECT_FALSE(restored.converged);
+  EXPECT_FALSE(restored.best);
+  EXPECT_EQ(restored.steps, 2);
+  json.erase("steps");
+  EXPECT_THAT([&] { restore_progress(restored, json.dump()); },
+              testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("no progress of a run: ")));
 }
 
 TEST(Sums, AddFieldByField) {

@@ -14,9 +14,9 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
-#include "small_network.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {

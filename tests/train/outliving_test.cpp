@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "prunex/train/tensor_hash.h"
 #include "tests/json_lines.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"

@@ -9,8 +9,8 @@
 
 #include "prunex/program/pt2.h"
 #include "prunex/train/remarks.h"
-#include "small_network.h"
 #include "tests/scratch.h"
+#include "tests/train/small_network.h"
 
 namespace prunex::train {
 namespace {

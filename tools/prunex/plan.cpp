@@ -11,7 +11,6 @@
 #include "prunex/say.h"
 #include "report/format.h"
 #include "report/report.h"
-#include "report/tasks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 

@@ -5,7 +5,6 @@
 
 #include "prunex/io/files.h"
 #include "prunex/say.h"
-#include "report/tasks.h"
 #include "tools/prunex/commands.h"
 #include "tools/prunex/version.h"
 

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -366,7 +365,7 @@ std::string complete(text::OptionList& list, TrainCommand& command) {
   std::string config = list.configuration();
   const bool joins = !options.join.empty();
   if (!of_run.empty()) {
-    train::check_same_options(saved, config, of_run, joins ? train::options_of_all_ranks() : std::set<std::string>{});
+    train::check_same_options(saved, config, of_run, joins ? train::Among::kRanks : train::Among::kResume);
   }
   return config;
 }

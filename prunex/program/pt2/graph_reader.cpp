@@ -277,7 +277,7 @@ class GraphReader {
     std::swap(ids_, ids);
     unrecorded_ = unrecorded;
     json_ = outside;
-    name_results(item.at("outputs"), results, gradients);
+    name_results(item, results, gradients);
   }
 
   // torch.export leaves out torch.enable_grad.
@@ -295,9 +295,9 @@ class GraphReader {
     return body.at("name").get<std::string>();
   }
 
-  void name_results(const json& outputs, const std::vector<ValueId>& results, bool gradients) {
+  void name_results(const json& item, const std::vector<ValueId>& results, bool gradients) {
     std::vector<std::string> names;
-    for (const auto& output : outputs) {
+    for (const auto& output : item.at("outputs")) {
       const auto [kind, body] = to_tagged(output);
       if (kind != "as_tensors") names.push_back(reference(output));
       for (const auto& tensor : kind == "as_tensors" ? body : json::array()) {
@@ -310,7 +310,7 @@ class GraphReader {
       if (gradients || result.role == Role::kSymInt) {
         bind(names[i], results[i]);
       } else {
-        Node node{.target = "aten::detach", .metadata = "{}"};
+        Node node{.target = "aten::detach", .metadata = item.value("metadata", json::object()).dump()};
         node.arguments.push_back({.name = "self", .kind = Argument::Kind::kValue, .values = {results[i]}});
         node.outputs.push_back(add({.name = names[i],
                                     .role = Role::kComputed,

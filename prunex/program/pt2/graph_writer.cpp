@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "prunex/digest.h"
 #include "prunex/program/pt2/format.h"
 
 namespace prunex::program {
@@ -19,10 +20,11 @@ Json number(int64_t value) {
   return {{"as_int", value}};
 }
 
-Json number(const Extent& extent) {
+/// batch: the hint.
+Json number(const Extent& extent, int64_t batch) {
   if (!extent.per_image) return number(extent.factor);
   const auto text = extent.factor == 1 ? kBatch : fmt::format("Mul(Integer({}), {})", extent.factor, kBatch);
-  return {{"as_expr", {{"expr_str", text}, {"hint", number(extent.factor * kBatchHint)}}}};
+  return {{"as_expr", {{"expr_str", text}, {"hint", number(extent.factor * batch)}}}};
 }
 
 // Of a tensor of so many axes, from the innermost on.
@@ -38,13 +40,13 @@ std::vector<size_t> axes_of(size_t rank, at::MemoryFormat order) {
 }
 
 Json tensor_meta(const Shape& shape, at::ScalarType dtype, bool requires_grad,
-                 at::MemoryFormat order = at::MemoryFormat::Contiguous) {
+                 at::MemoryFormat order = at::MemoryFormat::Contiguous, int64_t batch = kBatchHint) {
   Json sizes = Json::array(), strides = Json::array();
-  for (const auto& extent : shape) sizes.push_back(number(extent));
+  for (const auto& extent : shape) sizes.push_back(number(extent, batch));
   strides.get_ref<Json::array_t&>().resize(shape.size());
   Extent stride{1, false};
   for (const size_t axis : axes_of(shape.size(), order)) {
-    strides[axis] = number(stride);
+    strides[axis] = number(stride, batch);
     stride = {stride.factor * shape[axis].factor, stride.per_image || shape[axis].per_image};
   }
   return {{"dtype", code_of_dtype(dtype)},
@@ -104,6 +106,8 @@ class GraphWriter {
     for (const auto& output : outputs_) output_specs_.push_back({{"user_output", {{"arg", output}}}});
   }
 
+  int64_t batch() const { return graph_.batch_of(kBatchHint); }
+
   const at::Tensor& find_tensor(const Value& value) const {
     const auto& name = graph_.owner(value.weight);
     if (value.role == Role::kConstant) return graph_.constants.at(name);
@@ -138,7 +142,8 @@ class GraphWriter {
 
   void write_input(const Value& value) {
     const Json tensor{{"as_tensor", {{"name", value.name}}}};
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false);  // as the sample lies
+    tensor_values_[value.name] =  // as the sample lies
+        tensor_meta(value.shape, value.dtype, false, at::MemoryFormat::Contiguous, batch());
     inputs_.push_back(tensor);
     input_specs_.push_back({{"user_input", {{"arg", tensor}}}});
   }
@@ -200,10 +205,10 @@ class GraphWriter {
     }
     const auto& value = graph_.values.at(id);
     if (value.role == Role::kSymInt) {
-      sym_int_values_[value.name] = number(value.number);
+      sym_int_values_[value.name] = number(value.number, batch());
       return {{"as_sym_int", {{"as_name", value.name}}}};
     }
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order);
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order, batch());
     return {{"as_tensor", {{"name", value.name}}}};
   }
 
@@ -281,17 +286,14 @@ uint64_t checksum(const Graph& graph) {
   Graph plain = graph;
   plain.metadata.clear();
   for (auto& node : plain.nodes) node.metadata.clear();
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&hash](const char* bytes, size_t count) {
-    for (size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<uint8_t>(bytes[i])) * 0x100000001b3;
-  };
+  Digest digest;
   const std::string text = write_graph(plain, zero_weights(plain)).dump();
-  add(text.data(), text.size());
+  digest.add(text.data(), text.size());
   for (const auto& [name, constant] : plain.constants) {
     const at::Tensor dense = constant.detach().cpu().contiguous();
-    add(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+    digest.add(dense.const_data_ptr(), dense.nbytes());
   }
-  return hash;
+  return digest.value();
 }
 
 nlohmann::ordered_json write_tensor_meta(const at::Tensor& tensor) {

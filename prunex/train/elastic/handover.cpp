@@ -10,7 +10,7 @@
 #include "prunex/io/safetensors.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/text/option.h"
-#include "prunex/train/over_ranks.h"
+#include "prunex/train/options.h"
 
 namespace prunex::train {
 namespace {
@@ -104,7 +104,7 @@ Handover take_over(std::string bytes, const std::string& config, const comm::Com
   };
   Handover handover;
   handover.run_directory = text("directory");
-  check_same_options(text("config"), config, handover.run_directory, options_of_all_ranks());
+  check_same_options(text("config"), config, handover.run_directory, Among::kRanks);
   const auto arithmetic = arithmetic_named(text("precision"));
   if (!arithmetic) throw std::runtime_error(fmt::format("{} has precision '{}'", name, text("precision")));
   handover.arithmetic = *arithmetic;

@@ -1,7 +1,6 @@
 #include "prunex/train/optimizer/gathered.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 namespace prunex::train {
 namespace {

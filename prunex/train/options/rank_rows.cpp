@@ -78,20 +78,25 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
                                                           : "a single rank has no connections";
                                              }});
   }
-  list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it").resumable();
+  list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it")
+      .resumable()
+      .of_all_ranks();
   list.add("min-nodes", number(o.min_nodes, between(0, comm::kMostRanks)),
            "end when fewer are left; 0: when these may be the smaller part; 1: never, of two either goes on",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` the run ends with any node"; }}})
-      .resumable();
+      .resumable()
+      .of_all_ranks();
   list.add("max-nodes", number(o.max_nodes, between(0, comm::kMostRanks)),
            "nodes that join wait while the run has so many; 0: any number",
            {{"`elastic`", [&o] { return o.elastic ? "" : "without `elastic` no node joins"; }}})
-      .resumable();
+      .resumable()
+      .of_all_ranks();
   list.add("straggler-factor", number(o.straggler_factor, {.least = 1, .or_zero = true}),
            "a node that needs so many times as long as the median exchanges the steps that it has made; 0: all wait",
            {{"strategies that exchange weights again and again", [&o] { return no_deadline(o); }},
             {"several nodes", [&o] { return o.nodes > 1 || !o.join.empty() ? "" : "one node waits for none"; }}})
-      .resumable();
+      .resumable()
+      .of_all_ranks();
   list.add("join", text::text_value(o.join),
            "elastic run that this node comes into, with its configuration: its directory, or HOST:PORT of one with a "
            "secret")

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "prunex/data/augment.h"
 #include "prunex/models/models.h"
@@ -180,17 +179,21 @@ void describe_run(OptionList& list, TrainOptions& o) {
   list.add("eval-every", number(o.eval_every, between(0, kMostExchanges)),
            "exchanges between evaluations; 0 = at the end only")
       .basic()
-      .circumstance();
+      .circumstance()
+      .of_all_ranks();
   list.add("run-dir", text::text_value(o.run_dir), "results; default: runs/<dataset>-<model>-<strategy>-<n>")
       .basic()
       .not_in_files();
-  list.add("trace", text::flag(o.trace), "write trace.json: when every rank did what, for Perfetto").circumstance();
+  list.add("trace", text::flag(o.trace), "write trace.json: when every rank did what, for Perfetto")
+      .circumstance()
+      .of_all_ranks();
   list.add("tensorboard", text::flag(o.tensorboard), "write the metrics of every exchange as TensorBoard's events, too")
       .circumstance();
   list.add("checkpoint-every", checkpoints(o),
            "exchanges between checkpoints, or a time as 90s, 10min, 1h; auto: 5min; 0 = none, at a signal neither")
       .basic()
-      .circumstance();
+      .circumstance()
+      .of_all_ranks();
   list.add("resume", text::text_value(o.resume), "run directory to go on in, with its configuration")
       .basic()
       .not_in_files();
@@ -311,39 +314,38 @@ OptionList describe(TrainOptions& options) {
 
 namespace {
 
-/// Usual values of those that may differ.
-const std::map<std::string, std::string>& usual_of_differing() {
-  static const std::map<std::string, std::string> found = [] {
+/// What is said of an option that may differ.
+struct Differing {
+  std::string usual;
+  bool is_shared = false;
+};
+
+const std::map<std::string, Differing>& differing_options() {
+  static const std::map<std::string, Differing> found = [] {
     TrainOptions options;
-    std::map<std::string, std::string> usual;
+    std::map<std::string, Differing> rows;
     const OptionList list = describe(options);
     for (const auto& option : list.all()) {
-      if (option.may_differ) usual[option.name] = option.usual;
+      if (option.may_differ) rows[option.name] = {option.usual, option.is_shared};
     }
-    return usual;
+    return rows;
   }();
   return found;
 }
 
 }  // namespace
 
-bool may_differ(const std::string& name) {
-  return usual_of_differing().contains(name);
-}
-
-const std::set<std::string>& options_of_all_ranks() {
-  static const std::set<std::string> names{"eval-every", "checkpoint-every", "straggler-factor", "trace",
-                                           "elastic",    "min-nodes",        "max-nodes"};
-  return names;
-}
-
-std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other,
-                                                 const std::set<std::string>& too) {
-  const auto options_in = [&too](const std::string& config) {
+std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other, Among among) {
+  const auto& differing = differing_options();
+  const auto is_shared = [among](const Differing& option) { return among == Among::kRanks && option.is_shared; };
+  const auto options_in = [&](const std::string& config) {
     std::map<std::string, std::string> options;
-    for (const auto& option : too) options[option] = usual_of_differing().at(option);  // where it has no effect
+    for (const auto& [name, option] : differing) {
+      if (is_shared(option)) options[name] = option.usual;  // where it has no effect
+    }
     for (const auto& setting : text::read_settings(config, "configuration")) {
-      if (!may_differ(setting.name) || too.contains(setting.name)) options[setting.name] = setting.value;
+      const auto found = differing.find(setting.name);
+      if (found == differing.end() || is_shared(found->second)) options[setting.name] = setting.value;
     }
     return options;
   };

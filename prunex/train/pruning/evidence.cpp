@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/data/load.h"
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
 #include "prunex/train/batches.h"

@@ -193,4 +193,12 @@ strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vecto
   return [plan](const std::vector<at::Tensor>& scores, double progress) { return plan->masks(scores, progress); };
 }
 
+MaskedUnits masked_units(const TrainOptions& options, std::vector<sparsity::Group> groups, const program::Model& model,
+                         const channels::Analysis& analysis, const data::Dataset& training,
+                         const data::Dataset& calibration) {
+  auto score = mask_scorer(options, groups, model, training, calibration);
+  auto select = mask_plan(options, groups, analysis);
+  return {std::move(groups), std::move(score), std::move(select)};
+}
+
 }  // namespace prunex::train

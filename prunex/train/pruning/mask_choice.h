@@ -32,4 +32,15 @@ strategies::UnitScorer mask_scorer(const TrainOptions& options, const std::vecto
 strategies::UnitSelector mask_plan(const TrainOptions& options, const std::vector<sparsity::Group>& groups,
                                    const channels::Analysis& analysis);
 
+/// Units that masks prune, what ranks them and what chooses among them.
+struct MaskedUnits {
+  std::vector<sparsity::Group> groups;
+  strategies::UnitScorer score;
+  strategies::UnitSelector select;
+};
+/// By mask_scorer() and mask_plan(). `analysis` is of the model.
+MaskedUnits masked_units(const TrainOptions& options, std::vector<sparsity::Group> groups, const program::Model& model,
+                         const channels::Analysis& analysis, const data::Dataset& training,
+                         const data::Dataset& calibration);
+
 }  // namespace prunex::train

@@ -216,7 +216,7 @@ bool Pruning::is_over(const strategies::Exchange& exchange) const {
 }
 
 sparsity::Cut Pruning::removable(const sparsity::Masks& masks) const {
-  return prune::removable_cut(network_.analysis(), plan_.groups, masks, network_.replica().weights);
+  return prune::removable_cut(network_.analysis(), plan_.masked.groups, masks, network_.replica().weights);
 }
 
 double Pruning::accuracy(const program::Model& model) const {

@@ -8,7 +8,7 @@
 
 #include "prunex/channels/analysis.h"
 #include "prunex/comm/communicator.h"
-#include "prunex/data/load.h"
+#include "prunex/data/dataset.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/plan.h"
 #include "prunex/prune/regularizer.h"
@@ -18,6 +18,7 @@
 #include "prunex/train/network.h"
 #include "prunex/train/options.h"
 #include "prunex/train/pruning/by_importance.h"
+#include "prunex/train/pruning/mask_choice.h"
 #include "prunex/train/run/checkpoint.h"
 #include "prunex/train/run/metrics.h"
 #include "prunex/train/schedule.h"
@@ -99,9 +100,7 @@ class SparseTraining {
 
 /// How a run prunes.
 struct PruningPlan {
-  std::vector<sparsity::Group> groups;  ///< that masks prune, of the network before any cut
-  strategies::UnitScorer score_units;
-  strategies::UnitSelector select_units;
+  MaskedUnits masked;  ///< of the network before any cut
   std::optional<ScheduledPruning> schedule;
   std::optional<SparseTraining> sparse;
 };
@@ -132,7 +131,9 @@ class Pruning {
   void cut(const DueCut& due, strategies::Strategy& strategy);
   /// After every exchange and its cut, and once before the first step: renews what depends on weights.
   void refresh(int64_t exchange, int64_t step, const strategies::Strategy& strategy);
-  bool masks_are_final(const strategies::Exchange& exchange) const { return plan_.groups.empty() || exchange.frozen; }
+  bool masks_are_final(const strategies::Exchange& exchange) const {
+    return plan_.masked.groups.empty() || exchange.frozen;
+  }
   /// No exchange after this one changes the structure.
   bool is_over(const strategies::Exchange& exchange) const;
   /// What a strategy's masks allow to remove from the network as it was before any cut.

@@ -24,8 +24,7 @@
 #include "prunex/text/settings.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/elastic/handover.h"
-#include "prunex/train/options.h"
-#include "prunex/train/over_ranks.h"
+#include "prunex/train/tensor_hash.h"
 
 namespace prunex::train {
 namespace {
@@ -107,8 +106,8 @@ std::optional<std::string> entry_in(const std::string& path, const std::string& 
 }  // namespace
 
 void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory,
-                        const std::set<std::string>& too) {
-  const auto differs = first_difference(config, with_moved_images(saved, config), too);
+                        Among among) {
+  const auto differs = first_difference(config, with_moved_images(saved, config), among);
   if (!differs) return;
   const bool longer =
       (differs->option == "exchanges" || differs->option == "epochs") && fs::exists(run_directory + "/model.pt2");

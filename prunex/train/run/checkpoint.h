@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "prunex/comm/hierarchy.h"
 #include "prunex/sparsity/cut.h"
 #include "prunex/strategies/strategy.h"
 #include "prunex/tensors.h"
+#include "prunex/train/options.h"
 
 namespace prunex::train {
 
@@ -93,9 +93,9 @@ class Checkpoints {
 };
 
 /// Throws std::invalid_argument that names the first option in which `config` is not the run's whose configuration is
-/// `saved`, though a run may not go on with another value of it; nor with one of these.
+/// `saved`, though it may not differ.
 void check_same_options(const std::string& saved, const std::string& config, const std::string& run_directory,
-                        const std::set<std::string>& too = {});
+                        Among among = Among::kResume);
 
 /// Throws std::invalid_argument if nothing is seen here that a run could go on from: Checkpoints::load() would.
 void expect_checkpoint(const std::string& run_directory, int64_t exchange);

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <concepts>
 #include <map>
 #include <stdexcept>
 #include <string_view>
-#include <type_traits>
+#include <vector>
 
-#include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "prunex/version.h"
 
@@ -17,12 +15,6 @@ namespace prunex::train {
 namespace {
 
 using nlohmann::ordered_json;
-
-ordered_json seconds_json(const Seconds& seconds) {
-  return {{"local", seconds.local},          {"intra", seconds.exchange.intra}, {"project", seconds.exchange.project},
-          {"inter", seconds.exchange.inter}, {"dual", seconds.exchange.dual},   {"evaluate", seconds.evaluate},
-          {"total", seconds.total}};
-}
 
 ordered_json residuals_json(const admm::Residuals& residuals) {
   return {{"r_intra", residuals.r_intra},
@@ -65,9 +57,9 @@ ordered_json traffic_json(const comm::OperationTraffic& counts) {
           {"p99", counts.quantile(0.99)}};
 }
 
-/// Name and value of every field, for writing and for reading.
-void each_field(auto& record,
-                const auto& call) requires std::same_as<std::remove_cvref_t<decltype(record)>, PrunedRecord> {
+// Of records, as metrics.h has it of seconds and bytes.
+
+void each_field(SameRecord<PrunedRecord> auto& record, const auto& call) {
   call("exchange", record.exchange);
   call("parameters_before", record.parameters_before);
   call("parameters_after", record.parameters_after);
@@ -80,24 +72,35 @@ void each_field(auto& record,
   call("milliseconds_after", record.milliseconds_after);
 }
 
-void each_field(auto& record,
-                const auto& call) requires std::same_as<std::remove_cvref_t<decltype(record)>, BestRecord> {
+void each_field(SameRecord<BestRecord> auto& record, const auto& call) {
   call("exchange", record.exchange);
   call("validation_accuracy", record.validation_accuracy);
   call("accuracy", record.accuracy);
 }
 
-template <class Record>
-void add_record(ordered_json& json, const char* key, const std::optional<Record>& record) {
-  if (!record) return;
-  each_field(*record, [&](const char* name, const auto& value) { json[key][name] = value; });
+void add_fields(ordered_json& json, const auto& record) {
+  each_field(record, [&](const char* name, const auto& value) { json[name] = value; });
 }
 
-template <class Record>
-void read_record(const nlohmann::json& json, const char* key, std::optional<Record>& record) {
-  if (!json.contains(key)) return;
-  record.emplace();
-  each_field(*record, [&](const char* name, auto& value) { json[key].at(name).get_to(value); });
+void read_fields(const nlohmann::json& json, auto& record) {
+  each_field(record, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+}
+
+/// Of a record whose fields are all of one type.
+template <class Number>
+void sum_fields(auto& sums, const auto& more) {
+  std::vector<Number> numbers;
+  each_field(more, [&](const char*, Number number) { numbers.push_back(number); });
+  auto next = numbers.begin();
+  each_field(sums, [&](const char*, Number& sum) { sum += *next++; });
+}
+
+void add_record(ordered_json& json, const char* key, const auto& record) {
+  if (record) add_fields(json[key], *record);
+}
+
+void read_record(const nlohmann::json& json, const char* key, auto& record) {
+  if (json.contains(key)) read_fields(json[key], record.emplace());
 }
 
 /// What progress keeps of a group's traffic: what a summary shows.
@@ -144,6 +147,67 @@ int64_t ring_bytes(int64_t numbers, int64_t n) {
   return 2 * (n - 1) * 4 * numbers / n;
 }
 
+// What progress keeps of a summary, each in its form.
+
+ordered_json counted_json(const auto& number) {
+  return number;
+}
+
+ordered_json counted_json(const Seconds& seconds) {
+  ordered_json json;
+  add_fields(json, seconds);
+  return json;
+}
+
+ordered_json counted_json(const comm::NodeInterfaceBytes& interfaces) {
+  return interfaces_json(interfaces);
+}
+
+ordered_json counted_json(const std::map<std::string, comm::Traffic>& groups) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [group, traffic] : groups) json[group] = counts_json(traffic);
+  return json;
+}
+
+void read_counted(const nlohmann::json& json, auto& number) {
+  json.get_to(number);
+}
+
+void read_counted(const nlohmann::json& json, Seconds& seconds) {
+  read_fields(json, seconds);
+}
+
+void read_counted(const nlohmann::json& json, comm::NodeInterfaceBytes& interfaces) {
+  interfaces = read_interfaces(json);
+}
+
+void read_counted(const nlohmann::json& json, std::map<std::string, comm::Traffic>& groups) {
+  for (const auto& [group, counts] : json.items()) groups[group] = read_counts(counts);
+}
+
+enum class Age { kAlways, kNewer };  // kNewer: older checkpoints lack it
+
+/// Name and value of everything but the records; and the age of what is newer.
+void each_counted(SameRecord<Summary> auto& summary, const auto& call) {
+  call("exchanges", summary.exchanges);
+  call("steps", summary.steps);
+  call("samples", summary.samples);
+  call("overlapped_steps", summary.overlapped_steps);
+  call("nodes_lost", summary.nodes_lost, Age::kNewer);
+  call("nodes_joined", summary.nodes_joined, Age::kNewer);
+  call("images_lost", summary.images_lost, Age::kNewer);
+  call("frozen", summary.frozen);
+  call("converged", summary.converged, Age::kNewer);
+  call("inter_node", summary.bytes.inter_node);
+  call("inter_node_bound", summary.bytes.inter_node_bound);
+  call("intra_node", summary.bytes.intra_node);
+  call("rate_before_cut", summary.samples_per_second_before_cut);
+  call("seconds", summary.seconds);
+  call("wall_seconds", summary.wall_seconds);
+  call("interface_bytes", summary.interface_bytes);
+  call("traffic", summary.traffic);
+}
+
 /// What the run went on without.
 void add_losses(ordered_json& json, const Summary& summary) {
   if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
@@ -166,20 +230,12 @@ ExchangeSeconds seconds_of(const std::vector<strategies::Phase>& phases) {
 }
 
 Seconds& Seconds::operator+=(const Seconds& other) {
-  local += other.local;
-  exchange.intra += other.exchange.intra;
-  exchange.project += other.exchange.project;
-  exchange.inter += other.exchange.inter;
-  exchange.dual += other.exchange.dual;
-  evaluate += other.evaluate;
-  total += other.total;
+  sum_fields<double>(*this, other);
   return *this;
 }
 
 Bytes& Bytes::operator+=(const Bytes& other) {
-  inter_node += other.inter_node;
-  inter_node_bound += other.inter_node_bound;
-  intra_node += other.intra_node;
+  sum_fields<int64_t>(*this, other);
   return *this;
 }
 
@@ -197,24 +253,9 @@ int64_t ddp_flat_bytes(const Summary& summary) {
 }
 
 std::string progress_json(const Summary& summary) {
-  ordered_json json{{"exchanges", summary.exchanges},
-                    {"steps", summary.steps},
-                    {"samples", summary.samples},
-                    {"overlapped_steps", summary.overlapped_steps},
-                    {"nodes_lost", summary.nodes_lost},
-                    {"nodes_joined", summary.nodes_joined},
-                    {"images_lost", summary.images_lost},
-                    {"frozen", summary.frozen},
-                    {"converged", summary.converged},
-                    {"inter_node", summary.bytes.inter_node},
-                    {"inter_node_bound", summary.bytes.inter_node_bound},
-                    {"intra_node", summary.bytes.intra_node},
-                    {"rate_before_cut", summary.samples_per_second_before_cut},
-                    {"seconds", seconds_json(summary.seconds)},
-                    {"wall_seconds", summary.wall_seconds},
-                    {"interface_bytes", interfaces_json(summary.interface_bytes)},
-                    {"traffic", ordered_json::object()}};
-  for (const auto& [group, traffic] : summary.traffic) json["traffic"][group] = counts_json(traffic);
+  ordered_json json;
+  each_counted(summary,
+               [&](const char* name, const auto& value, Age = Age::kAlways) { json[name] = counted_json(value); });
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);
   return json.dump();
@@ -222,30 +263,15 @@ std::string progress_json(const Summary& summary) {
 
 void restore_progress(Summary& summary, const std::string& text) try {
   const auto json = text::parse_json(text);
-  summary.exchanges = json.at("exchanges");
-  summary.steps = json.at("steps");
-  summary.samples = json.at("samples");
-  summary.overlapped_steps = json.at("overlapped_steps");
-  summary.nodes_lost = json.value("nodes_lost", int64_t{0});
-  summary.nodes_joined = json.value("nodes_joined", int64_t{0});
-  summary.images_lost = json.value("images_lost", int64_t{0});
-  summary.frozen = json.at("frozen");
-  summary.converged = json.value("converged", false);
-  summary.bytes = {json.at("inter_node"), json.at("inter_node_bound"), json.at("intra_node")};
-  summary.samples_per_second_before_cut = json.at("rate_before_cut");
+  each_counted(summary, [&](const char* name, auto& value, Age age = Age::kAlways) {
+    if (age == Age::kAlways || json.contains(name)) {
+      read_counted(json.at(name), value);
+    } else {
+      value = {};
+    }
+  });
   read_record(json, "best", summary.best);
   read_record(json, "pruned", summary.pruned);
-  const auto& seconds = json.at("seconds");
-  summary.seconds = {.local = seconds.at("local"),
-                     .exchange = {.intra = seconds.at("intra"),
-                                  .project = seconds.at("project"),
-                                  .inter = seconds.at("inter"),
-                                  .dual = seconds.at("dual")},
-                     .evaluate = seconds.at("evaluate"),
-                     .total = seconds.at("total")};
-  summary.wall_seconds = json.at("wall_seconds");
-  summary.interface_bytes = read_interfaces(json.at("interface_bytes"));
-  for (const auto& [group, counts] : json.at("traffic").items()) summary.traffic[group] = read_counts(counts);
 } catch (const std::exception& error) {
   throw std::invalid_argument(fmt::format("no progress of a run: {}", text::reason(error)));
 }
@@ -268,10 +294,8 @@ std::string to_json(const Metrics& metrics) {
   json["residuals"] = residuals_json(metrics);
   json["rho1"] = metrics.exchange.rho1;
   json["rho2"] = metrics.exchange.rho2;
-  json["seconds"] = seconds_json(metrics.seconds);
-  json["inter_node_bytes"] = metrics.bytes.inter_node;
-  json["inter_node_bytes_bound"] = metrics.bytes.inter_node_bound;
-  json["intra_node_bytes"] = metrics.bytes.intra_node;
+  add_fields(json["seconds"], metrics.seconds);
+  add_fields(json, metrics.bytes);
   if (metrics.z_hash) json["z_hash"] = fmt::format("{:016x}", *metrics.z_hash);
   return json.dump();
 }
@@ -315,9 +339,7 @@ std::string to_json(const Summary& summary) {
   for (const auto& [group, units, reason] : summary.not_removed) {
     json["not_removed"].push_back({{"group", group}, {"units", units}, {"reason", reason}});
   }
-  json["inter_node_bytes"] = summary.bytes.inter_node;
-  json["inter_node_bytes_bound"] = summary.bytes.inter_node_bound;
-  json["intra_node_bytes"] = summary.bytes.intra_node;
+  add_fields(json, summary.bytes);
   json["inter_node_bytes_dense"] = dense_exchange_bytes(summary);
   json["inter_node_bytes_ddp"] = ddp_bytes(summary);
   json["inter_node_bytes_ddp_flat"] = ddp_flat_bytes(summary);
@@ -326,7 +348,7 @@ std::string to_json(const Summary& summary) {
   if (!summary.gpus.empty()) json["gpus"] = summary.gpus;
   add_losses(json, summary);
   json["wall_seconds"] = summary.wall_seconds;
-  json["seconds"] = seconds_json(summary.seconds);
+  add_fields(json["seconds"], summary.seconds);
   json["samples_per_second"] = {{"before_cut", rate_json(summary.samples_per_second_before_cut)},
                                 {"after_cut", rate_json(summary.samples_per_second_after_cut)}};
   for (const auto& [group, traffic] : summary.traffic) {

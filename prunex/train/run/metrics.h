@@ -1,10 +1,12 @@
 // What a run reports: one record per exchange and a summary. docs/use.md, "Run directory".
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "prunex/comm/layout.h"
@@ -14,6 +16,10 @@
 #include "prunex/train/product.h"
 
 namespace prunex::train {
+
+/// A record itself, or a const one.
+template <class Given, class Record>
+concept SameRecord = std::same_as<std::remove_cv_t<Given>, Record>;
 
 /// Seconds one rank spent in an exchange, waiting included.
 struct ExchangeSeconds {
@@ -34,6 +40,17 @@ struct Seconds {
   Seconds& operator+=(const Seconds& other);
 };
 
+/// Name in files and value of every field, for sums, means, writing and reading.
+void each_field(SameRecord<Seconds> auto& seconds, const auto& call) {
+  call("local", seconds.local);
+  call("intra", seconds.exchange.intra);
+  call("project", seconds.exchange.project);
+  call("inter", seconds.exchange.inter);
+  call("dual", seconds.exchange.dual);
+  call("evaluate", seconds.evaluate);
+  call("total", seconds.total);
+}
+
 /// Bytes that node 0's ranks sent, as the communicators counted them.
 struct Bytes {
   int64_t inter_node = 0;
@@ -42,6 +59,12 @@ struct Bytes {
 
   Bytes& operator+=(const Bytes& other);
 };
+
+void each_field(SameRecord<Bytes> auto& bytes, const auto& call) {
+  call("inter_node_bytes", bytes.inter_node);
+  call("inter_node_bytes_bound", bytes.inter_node_bound);
+  call("intra_node_bytes", bytes.intra_node);
+}
 
 /// One line of metrics.jsonl.
 struct Metrics {

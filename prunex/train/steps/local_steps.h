@@ -10,6 +10,7 @@
 #include "prunex/train/local_step.h"
 #include "prunex/train/mixing.h"
 #include "prunex/train/network.h"
+#include "prunex/train/optimizer.h"
 #include "prunex/train/steps/batch_feed.h"
 #include "prunex/train/steps/device_graph.h"
 

@@ -93,6 +93,12 @@ def packed_qkv(m, x):
     return m.fc(m.proj(y.transpose(1, 2).reshape(b, n, 16)).mean(1))
 
 
+def short_packed_qkv(m, x):
+    b, n, _ = x.shape
+    q, k, v = m.qkv(x).reshape(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+    return m.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, 8)).mean(1)
+
+
 def module_attention(m, x):
     x = m.l1(x)
     return m.fc((x + m.att(x, x, x, need_weights=False)[0]).mean(1))
@@ -116,6 +122,9 @@ case("attention_one_head", one_head, sequence(), q=linear(6, 4), k=linear(6, 4),
 case("timm_attention_qkv_unbind", packed_qkv, sequence(), qkv=linear(6, 48), proj=linear(16, 6), fc=linear(6, 3))
 case("mha_residual", module_attention, sequence(5, 4), l1=linear(4, 8),
      att=lambda: nn.MultiheadAttention(8, 2, batch_first=True), fc=linear(8, 3))
+case("mha_then_packed_qkv", lambda m, x: m.fc(short_packed_qkv(m, (y := m.l1(x)) + m.att(y, y, y, need_weights=False)[0])),
+     sequence(5, 4), l1=linear(4, 8), att=lambda: nn.MultiheadAttention(8, 2, batch_first=True), qkv=linear(8, 24),
+     proj=linear(8, 6), fc=linear(6, 3))
 case("mha_with_weights", lambda m, x: m.fc(m.att(m.l1(x), m.l1(x), m.l1(x))[0].mean(1)), sequence(5, 4),
      l1=linear(4, 8), att=lambda: nn.MultiheadAttention(8, 2, batch_first=True), fc=linear(8, 3))
 case("mha_cross", lambda m, x, y: m.fc(m.att(m.l1(x), m.l2(y), m.l2(y), need_weights=False)[0].mean(1)),
