@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/python/cifar10.py --data-dir DIR --method diloco
 
-DIR holds CIFAR-10 in its binary layout. Each rank stands for a node. --method hsadmm removes half of each layer's
-channels during training.
+DIR or DIR/cifar-10-batches-bin holds CIFAR-10 in its binary layout. Each rank stands for a node. --method hsadmm
+removes half of each layer's channels during training.
 """
 
 import argparse
@@ -59,7 +59,9 @@ def main() -> None:
 
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    trainset = read(sorted(arguments.data_dir.glob("data_batch_*.bin")))
+    inner = arguments.data_dir / "cifar-10-batches-bin"
+    folder = inner if inner.exists() else arguments.data_dir
+    trainset = read(sorted(folder.glob("data_batch_*.bin")))
     sampler = DistributedSampler(trainset, seed=arguments.seed, drop_last=True)
     trainloader = DataLoader(trainset, arguments.batch_size, sampler=sampler, drop_last=True)
     torch.manual_seed(arguments.seed)
@@ -98,7 +100,7 @@ def main() -> None:
     sent = steps * 4 * size * 2 * (ranks - 1) // ranks if arguments.method == "ddp" else strategy.sent_bytes
     if rank == 0:
         print(json.dumps({"method": arguments.method, "steps": steps, "parameters": size,
-                          "accuracy": accuracy(net, read([arguments.data_dir / "test_batch.bin"])),
+                          "accuracy": accuracy(net, read([folder / "test_batch.bin"])),
                           "sent_megabytes": round(sent / 1e6, 3)}))
     dist.destroy_process_group()
 

@@ -71,17 +71,18 @@ def expect_same_tensors(was: tuple[dict[str, Tensor], dict[str, Tensor]],
     name, size or type."""
     (params, buffers), (own, own_buffers) = was, now
     for name in sorted(params.keys() ^ own.keys()):
-        has = "has lost" if name in params else "has got"
-        raise ValueError(f"`model`: {name} {has} `requires_grad` in the loop; a strategy exchanges what was trained "
-                         "when it was made")
+        has = "gone" if name in params else "got `requires_grad`"
+        raise ValueError(f"`model`: {name} has {has} in the loop; a strategy exchanges what was trained when it was "
+                         "made")
     for name in sorted(buffers.keys() ^ own_buffers.keys()):
         raise ValueError(f"`model`: the buffer {name} has {'gone' if name in buffers else 'come'} in the loop")
     tensors = own | own_buffers
     for name, old in (params | buffers).items():
         new = tensors[name]
         if (new.shape, new.dtype) != (old.shape, old.dtype):
+            before = "; run a batch through it before the strategy is made" if name in buffers else ""
             raise ValueError(f"`model`: {name} is {new.dtype} {list(new.shape)}, it was {old.dtype} {list(old.shape)} "
-                             "when the strategy was made")
+                             f"when the strategy was made{before}")
 
 
 def moved(was: dict[str, Tensor], now: dict[str, Tensor]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -113,6 +114,28 @@ def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
     return ""
 
 
+def _doubled(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """With every row twice, of the tensors that have as many as the first one."""
+    rows = next((t.shape[0] for t in _modules.tensors_in(arguments) if t.dim() > 0), 0)
+
+    def twice(value: Any) -> Any:
+        has_rows = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == rows
+        return torch.cat([value, value]) if has_rows else value
+
+    return torch.utils._pytree.tree_map(twice, arguments)  # type: ignore[no-any-return]
+
+
+def trains_with(model: nn.Module, arguments: tuple[Any, ...], stacklevel: int) -> tuple[Any, ...] | None:
+    """Arguments with which it runs in training mode: these or, where batch norm wants more than one row, twice as many.
+    None, with a warning, if it runs with neither. stacklevel: of who is warned, from here."""
+    for own in (arguments, _doubled(arguments)):
+        if not (why := why_not_trained(model, own)):
+            return own
+    warnings.warn(f"{type(model).__name__} does not run in training mode with this `example` ({why}): whether it does "
+                  "after a cut is not looked at", stacklevel=stacklevel)
+    return None
+
+
 def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
     """The tensors that it gives out in eval mode."""
     with _modules.mode(model, False), torch.no_grad():
@@ -121,20 +144,22 @@ def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
 
 def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.Optimizer | None,
                 layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
-                wanted: Callable[[Mapping[str, Tensor]], list[Tensor]], trains: bool) -> Callable[[], None]:
+                wanted: Callable[[Mapping[str, Tensor]], list[Tensor]],
+                training: tuple[Any, ...] | None) -> Callable[[], None]:
     """cut(), of a module that then computes what is wanted of it, with its own weights and with others: `wanted` gets
-    those of the whole module, by name, none for its own. trains: it runs in training mode, and is to go on so. Returns
-    what undoes it. Raises Differs with everything as it was."""
+    those of the whole module, by name, none for its own. training: arguments with which it is to run in training mode,
+    as it does now. Returns what undoes it. Raises Differs with everything as it was."""
     cases = []
     for values in ({}, stirred(model)):
         with undone(lambda: None):
             answers = wanted(values)
         cases.append((cut_values(model, removed, values), answers))
-    undo = _modules.cut(model, removed, optimizer, layer_groups)
+    with undone(lambda: None):
+        undo = _modules.cut(model, removed, optimizer, layer_groups)
     with undone(undo):
         for left, answers in cases:
             with _modules.holding(model, left):
                 expect_close(evaluated(model, arguments), answers)
-        if trains and (why := why_not_trained(model, arguments)):
+        if training is not None and (why := why_not_trained(model, training)):
             raise DiffersInTraining(why)
     return undo

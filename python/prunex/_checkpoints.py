@@ -56,6 +56,8 @@ def expect_loadable(value: Any, name: str) -> None:
     elif type(value) not in _PLAIN:
         raise ValueError(f"save: {name} is a {type(value).__name__}, wanted tensors, numbers and strings, and dicts "
                          "and lists of them")
+    elif type(value) is bytes and not value:
+        raise ValueError(f"save: {name} is b'', which torch.load does not take back")
 
 
 def all_or_none(do: Callable[[], T], process_group: dist.ProcessGroup | None,

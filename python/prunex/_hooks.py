@@ -55,6 +55,10 @@ class Hook:
         if state is not None:
             raise ValueError(f"`state`: got a {type(state).__name__}, wanted None: prunex.comm_hook has "
                              "`process_group`")
+        if bucket.buffer().layout != torch.strided:
+            shapes = ", ".join(str(list(p.shape)) for p in bucket.parameters())
+            raise ValueError(f"`model`: its parameter of {shapes} has sparse gradients, which prunex.comm_hook does "
+                             "not send; wanted sparse=False")
         device = bucket.buffer().device
         on_gpu = device.type == "cuda"
         ready = torch.cuda.current_stream(device).record_event() if on_gpu else None

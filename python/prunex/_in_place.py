@@ -24,11 +24,11 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
     module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
-    trains = not _checked_cut.why_not_trained(module, _modules.arguments_of(example))
+    training = _checked_cut.trains_with(module, _modules.arguments_of(example), stacklevel=4)
     arguments = _checked_cut.probes(module, _modules.arguments_of(example))
     for look in (_inflexible_kinds, _inflexible, None):
         try:
-            _cut(module, result, arguments, optimizer, trains)
+            _cut(module, result, arguments, optimizer, training)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
@@ -38,7 +38,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
             if isinstance(error, _checked_cut.DiffersInTraining):  # layers that look alike need not have the same users
                 look = _inflexible
-            whole = look(module, network, arguments, trains)
+            whole = look(module, network, arguments, training)
         try:
             result = plan(whole)
         except ValueError as error:
@@ -47,10 +47,10 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
 
 
 @contextlib.contextmanager
-def watching_optimizers(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
-    """Around a cut: without an `optimizer` to cut along, the first step of one that goes on to move what the module no
-    longer has is warned of."""
-    before = list(module.parameters()) if optimizer is None else []
+def watching_optimizers(module: nn.Module) -> Iterator[None]:
+    """Around a cut: of an optimizer that is not cut along and goes on to move what the module no longer has, the first
+    step is warned of."""
+    before = list(module.parameters())
     yield
     now = {id(p) for p in module.parameters()}
     if gone := [p for p in before if id(p) not in now]:
@@ -58,7 +58,7 @@ def watching_optimizers(module: nn.Module, optimizer: torch.optim.Optimizer | No
 
 
 _replaced: dict[int, "weakref.ref[nn.Parameter]"] = {}
-"""Parameters that cuts without an optimizer have replaced, by their ids, as long as somebody has them."""
+"""Parameters that cuts have replaced, by their ids, as long as somebody has them."""
 _looks: list[object] = []
 """What looks at the steps of all optimizers, from the first such cut on."""
 
@@ -90,34 +90,35 @@ def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
            optimizer: torch.optim.Optimizer | None) -> None:
     """All of it. Raises Differs, with everything as it was."""
     example = _modules.arguments_of(example)
-    trains = not _checked_cut.why_not_trained(module, example)
-    _cut(module, result, _checked_cut.probes(module, example), optimizer, trains)
+    training = _checked_cut.trains_with(module, example, stacklevel=5)
+    _cut(module, result, _checked_cut.probes(module, example), optimizer, training)
 
 
 def _cut(module: nn.Module, result: library.PrunedNetwork, arguments: tuple[Any, ...],
-         optimizer: torch.optim.Optimizer | None, trains: bool) -> Callable[[], None]:
+         optimizer: torch.optim.Optimizer | None, training: tuple[Any, ...] | None) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute of the arguments what its cut graph does gets back what it
-    has lost, as does one that no longer runs in training mode. trains: it did."""
+    has lost, as does one that no longer runs in training mode. training: with what it did."""
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
 
     def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
         left = _checked_cut.cut_values(module, result.cut, values)
         return result.run(inputs, {name: value.cpu() for name, value in left.items()})
 
-    return _checked_cut.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, trains)
+    return _checked_cut.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, training)
 
 
-def _follows(module: nn.Module, network: library.Network, group: str, arguments: tuple[Any, ...], trains: bool) -> bool:
+def _follows(module: nn.Module, network: library.Network, group: str, arguments: tuple[Any, ...],
+             training: tuple[Any, ...] | None) -> bool:
     """Whether the module's code can do without a unit of the group."""
     try:
-        _cut(module, network.without_a_unit(group), arguments, None, trains)()
+        _cut(module, network.without_a_unit(group), arguments, None, training)()
     except _checked_cut.Differs:
         return False
     return True
 
 
 def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tuple[Any, ...],
-                      trains: bool) -> list[str]:
+                      training: tuple[Any, ...] | None) -> list[str]:
     """The groups that it cannot lose, where one is tried of those that look alike."""
     removable = set(network.removable())
     alike: dict[Any, list[str]] = {}
@@ -125,12 +126,13 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tu
         if group.name in removable:
             looks = tuple(sorted((_modules.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
-    return [name for names in alike.values() if not _follows(module, network, names[0], arguments, trains)
+    return [name for names in alike.values() if not _follows(module, network, names[0], arguments, training)
             for name in names]
 
 
-def _inflexible(module: nn.Module, network: library.Network, arguments: tuple[Any, ...], trains: bool) -> list[str]:
-    return [name for name in network.removable() if not _follows(module, network, name, arguments, trains)]
+def _inflexible(module: nn.Module, network: library.Network, arguments: tuple[Any, ...],
+                training: tuple[Any, ...] | None) -> list[str]:
+    return [name for name in network.removable() if not _follows(module, network, name, arguments, training)]
 
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -46,6 +46,23 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+@contextlib.contextmanager
+def taking_gradients(model: nn.Module, names: Collection[str]) -> Iterator[None]:
+    """Parameters of these names do so meanwhile."""
+    frozen = {name for name, p in model.named_parameters() if name in names and not p.requires_grad}
+
+    def take(gradients: bool) -> None:
+        for name, p in model.named_parameters() if frozen else ():  # which a cut replaces
+            if name in frozen:
+                p.requires_grad_(gradients)
+
+    take(True)
+    try:
+        yield
+    finally:
+        take(False)
+
+
 def expect_exchangeable(model: nn.Module) -> None:
     """What is averaged is of one type, and no view that repeats its numbers."""
     params, saved = weights(model)
@@ -64,23 +81,29 @@ def expect_exchangeable(model: nn.Module) -> None:
                              "memory: contiguous()")
 
 
-def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
-    """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
+def expect_optimizer(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> set[int]:
+    """One that moves some of the parameters. Returns the ids of all that it moves."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
         raise ValueError(f"`optimizer`: got a {type(optimizer).__name__} that wraps another, wanted the one in it")
+    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not any(id(p) in moved for p in params):
+        raise ValueError("`optimizer`: it moves no parameter of the model")
+    return moved
+
+
+def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
+    """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
+    own = trained(model)
+    moved = expect_optimizer(optimizer, own.values())
     if whole:
         expect_followable(optimizer)
         for name, module in model.named_modules():
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
                 raise ValueError(f"`model`: {name or 'it'} has sparse gradients, which masks and pulls do not reach; "
                                  "wanted sparse=False")
-    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    own = trained(model)
     others = [name for name, p in own.items() if id(p) not in moved]
-    if len(others) == len(own):
-        raise ValueError("`optimizer`: it moves no parameter of the model")
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves "
                          "all that requires gradients")
@@ -107,7 +130,7 @@ def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     rates: dict[int, float] = {}
     for group in optimizer.param_groups:
         rates |= dict.fromkeys(map(id, group["params"]), float(group["lr"]))  # which may be read from a GPU
-    return {name: rates.get(id(p), 0.0) for name, p in trained(model).items()}
+    return {name: rates[id(p)] for name, p in model.named_parameters() if id(p) in rates}
 
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:
@@ -244,44 +267,51 @@ def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 # What a cut makes of them.
 
 
+def _shape_of(m: Any, name: str = "weight") -> torch.Size:
+    """Of a tensor, or of the parameter that a hook makes it of in each call, as those of nn.utils.prune and weight_norm
+    do."""
+    made_of = [of for of in (f"{name}_orig", f"{name}_v") if of in m._parameters] if name in m.__dict__ else []
+    tensor: Tensor = getattr(m, made_of[0] if made_of else name)
+    return tensor.shape
+
+
 def _set_convolution(m: Any) -> None:
     transposed = isinstance(m, nn.modules.conv._ConvTransposeNd)
-    m.out_channels, m.in_channels = m.weight.shape[:2]
+    m.out_channels, m.in_channels = _shape_of(m)[:2]
     if transposed:
-        m.in_channels, m.out_channels = m.weight.shape[0], m.weight.shape[1] * m.groups
+        m.in_channels, m.out_channels = m.out_channels, m.in_channels * m.groups
     else:
         m.in_channels *= m.groups
 
 
 def _set_linear(m: Any) -> None:
-    m.out_features, m.in_features = m.weight.shape
+    m.out_features, m.in_features = _shape_of(m)
 
 
 def _set_features(m: Any) -> None:
-    tensor = m.weight if m.weight is not None else m.running_mean
-    m.num_features = tensor.shape[0]
+    m.num_features = (_shape_of(m) if m.weight is not None else m.running_mean.shape)[0]
 
 
 def _set_layer_norm(m: Any) -> None:
-    m.normalized_shape = tuple(m.weight.shape)
+    m.normalized_shape = tuple(_shape_of(m))
 
 
 def _set_group_norm(m: Any) -> None:
-    m.num_channels = m.weight.shape[0]
+    m.num_channels = _shape_of(m)[0]
 
 
 def _set_prelu(m: Any) -> None:
-    m.num_parameters = m.weight.shape[0]
+    m.num_parameters = _shape_of(m)[0]
 
 
 def _set_embedding(m: Any) -> None:
-    m.num_embeddings, m.embedding_dim = m.weight.shape
+    m.num_embeddings, m.embedding_dim = _shape_of(m)
 
 
 def _set_recurrent(m: Any) -> None:
     gates = {"LSTM": 4, "GRU": 3}.get(m.mode, 1)
-    m.hidden_size = m.weight_hh_l0.shape[0] // gates
-    m.input_size = m.weight_ih_l0.shape[1]
+    m.hidden_size = _shape_of(m, "weight_hh_l0")[0] // gates
+    m.input_size = _shape_of(m, "weight_ih_l0")[1]
     m._flat_weights = [getattr(m, name) for name in m._flat_weights_names]
     m.flatten_parameters()
 
@@ -315,6 +345,13 @@ def _set_groups(module: Any, groups: int) -> None:
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     path, _, leaf = name.rpartition(".")
     return model.get_submodule(path), leaf
+
+
+def _layers(model: nn.Module, name: str) -> list[nn.Module]:
+    """What has a tensor and, where torch.nn.utils.parametrize makes another one of it, the layer that has that."""
+    owner, _ = _owner(model, name)
+    is_made = isinstance(owner, nn.utils.parametrize.ParametrizationList)
+    return [owner, model.get_submodule(".".join(name.split(".")[:-3]))] if is_made else [owner]
 
 
 def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | None,
@@ -353,8 +390,9 @@ def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Te
         if id(old) not in lost:
             continue
         owner, leaf = _owner(model, name)
-        if owner not in before:
-            before[owner] = {**owner.__dict__, "_parameters": dict(owner._parameters), "_buffers": dict(owner._buffers)}
+        for layer in _layers(model, name):
+            before.setdefault(layer, {**layer.__dict__, "_parameters": dict(layer._parameters),
+                                      "_buffers": dict(layer._buffers)})
         if id(old) not in smaller:
             smaller[id(old)] = _smaller(cut, lost[id(old)], old)
         place: dict[str, Any] = owner._parameters if isinstance(old, nn.Parameter) else owner._buffers
@@ -367,13 +405,13 @@ def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Te
 
 
 def _smaller(cut: library.Cut, name: str, old: Tensor) -> Tensor:
-    """With the gradient, the attributes and the hooks of a parameter."""
+    """With the gradient, unless it is sparse, the attributes and the hooks of a parameter."""
     new = cut.apply(name, old)
     if not isinstance(old, nn.Parameter):
         return new
     parameter = nn.Parameter(new, old.requires_grad)
     parameter.__dict__.update(old.__dict__)
-    if old.grad is not None:
+    if old.grad is not None and old.grad.layout == torch.strided:
         parameter.grad = cut.apply(name, old.grad)
     if old.requires_grad:
         hooks: Any = parameter  # has no types for them
@@ -400,15 +438,14 @@ def _keep_optimizer(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
 
 def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: Mapping[int, str],
                    smaller: Mapping[int, Tensor], cut: library.Cut) -> None:
-    """States that do not lie entry by entry beside their parameter, such as Adafactor's, begin anew."""
+    """States that do not lie entry by entry beside their parameter, such as Adafactor's or SOAP's, begin anew."""
     for group in optimizer.param_groups:
         group["params"] = [smaller.get(id(p), p) for p in group["params"]]
     for old in {id(t): t for t in tensors.values()}.values():
         if id(old) not in smaller or old not in optimizer.state:
             continue
         state = optimizer.state.pop(old)
-        if any(isinstance(value, Tensor) and value.dim() > 0 and not _lies_beside(value, old)
-               for value in state.values()):
+        if any(t.dim() > 0 for value in state.values() if not _lies_beside(value, old) for t in tensors_in(value)):
             continue
         optimizer.state[smaller[id(old)]] = {
             kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value

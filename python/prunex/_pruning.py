@@ -183,7 +183,7 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     if module is None:
         pruned = _report(_program_of(result := plan([])), result, [])
     else:
-        with _in_place.watching_optimizers(module, optimizer):
+        with _in_place.watching_optimizers(module):
             pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizer))
     if pruned.cut.empty():
         warnings.warn(f"prune: nothing was cut{_said_of((g['group'], g['kind'], g['reason']) for g in pruned.groups)}",
@@ -219,7 +219,7 @@ def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.opt
     if module is None:
         return _report(_program_of(result), result, [])
     try:
-        with _in_place.watching_optimizers(module, optimizer):
+        with _in_place.watching_optimizers(module):
             _in_place.cut_as(module, result, example, optimizer)
     except _checked_cut.Differs as error:
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error})") from error
@@ -232,7 +232,8 @@ def _module_of(model: Model, optimizer: torch.optim.Optimizer | None) -> nn.Modu
     if optimizer is not None and module is None:
         raise ValueError("`optimizer`: goes with a module")
     if optimizer is not None and module is not None:
-        _modules.expect_trained(module, optimizer, whole=False)
+        _modules.expect_optimizer(optimizer, module.parameters())
+        _modules.expect_followable(optimizer)
     return module
 
 

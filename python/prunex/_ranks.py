@@ -38,11 +38,19 @@ def gathered(value: Any, process_group: dist.ProcessGroup | None) -> list[Any]:
     return values
 
 
+def _say_the_same(one: str, other: str) -> bool:
+    """Also as numbers: 1 and 1.0."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
 def first_difference(settings: dict[str, str], others: dict[str, str]) -> tuple[str, str, str] | None:
     """A name, and what both have of it."""
     for name in [*settings, *others]:
         one, other = settings.get(name, "none"), others.get(name, "none")
-        if one != other:
+        if not _say_the_same(one, other):
             return name, one, other
     return None
 
@@ -101,6 +109,10 @@ class _Groups:
         # its own
         self._of_all = dist.get_world_size(group) == dist.get_world_size()
         if not self._of_all:
+            if (device := getattr(dist.group.WORLD, "bound_device_id", None)) is not None:
+                raise ValueError("`process_group`: got a part of the ranks, and init_process_group got `device_id` "
+                                 f"{device}, with which torch makes groups of NCCL with all ranks only; wanted it "
+                                 "without `device_id`: torch.cuda.set_device")
             counts = gathered(len(dist.distributed_c10d._world.pg_names), group)
             for _ in range(max(counts) - counts[dist.get_rank(group)]):
                 dist.new_group([dist.get_rank()], use_local_synchronization=True, **self._options)

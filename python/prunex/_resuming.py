@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Callable, Mapping
@@ -25,17 +26,24 @@ class Resumable:
 
     _strategy: library.Strategy
     _make: Callable[[], library.Strategy] | None
+    _trained: frozenset[str]  # the parameters that took gradients when it was made
     _settings: dict[str, str]  # that a state goes on under
     _ranks: _ranks.Ranks
     _process_group: dist.ProcessGroup | None
 
-    _folder: Path | None = None  # whose checkpoints are this run's
-    _own_checkpoints: set[str]  # folders in it
+    _own_checkpoints: dict[Path, set[str]]  # by the directory that was given: the folders in it that are this run's
     _entered = False
     _synced = 0  # the step of the last exchange
     _landed = 0  # the step after which it had ended
     _cut: library.Cut | None = None
     _masked = False
+
+    def __init__(self) -> None:
+        self._own_checkpoints = {}
+
+    def _as_made(self) -> contextlib.AbstractContextManager[None]:
+        """What took gradients when the strategy was made does so meanwhile: loops may have switched that off."""
+        return _modules.taking_gradients(self.model, self._trained)
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs beside the state of module and optimizer to go on bit for bit; to be taken
@@ -57,7 +65,8 @@ class Resumable:
         self._expect_state(state)
         if state["node"] or state["rank"]:
             self._ranks.expect_place(state)
-        self._load(state)
+        with self._as_made():
+            self._load(state)
 
     def save(self, directory: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint of module, optimizer, strategy and `extra`, whatever else the loop wants to have back: a
@@ -78,9 +87,8 @@ class Resumable:
             return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
                     "strategy": self._state(), "extra": dict(extra or {})}
 
-        if folder != self._folder:
-            self._folder, self._own_checkpoints = folder, set()
-        _checkpoints.save(folder, self.step, make, self._own_checkpoints, self._ranks, self._process_group)
+        own = self._own_checkpoints.setdefault(folder, set())
+        _checkpoints.save(folder, self.step, make, own, self._ranks, self._process_group)
 
     def resume(self, directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         """Goes on from the newest checkpoint below `directory` that save() has finished: wanted before `with`. Returns
@@ -97,7 +105,7 @@ class Resumable:
             raise ValueError("resume: the loop has begun; wanted it before `with`")
         folder = Path(directory).absolute()
         found = _checkpoints.find(folder, self._ranks.node_sizes, self._process_group)
-        self._folder, self._own_checkpoints = folder, _checkpoints.seen_in(folder)
+        self._own_checkpoints[folder] = _checkpoints.seen_in(folder)
         if found is None:
             return None
 
@@ -112,7 +120,8 @@ class Resumable:
         given = _checkpoints.handed_on(lambda: _for_newcomers(own), found, self._ranks, self._process_group)
         content: dict[str, Any] = (own or given)  # type: ignore[assignment]
         lost = sum(content["strategy"]["nodes"]) > sum(share is not None for share in found.shares)
-        _checkpoints.all_or_none(lambda: self._take(content, own is not None, lost), self._process_group)
+        with self._as_made():
+            _checkpoints.all_or_none(lambda: self._take(content, own is not None, lost), self._process_group)
         return dict(content["extra"])
 
     def _take(self, content: Mapping[str, Any], own: bool, lost: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +46,30 @@ def _command() -> list[str]:
 
 
 def _words(options: Mapping[str, object]) -> Iterator[str]:
+    configuration = _configuration_of(options)
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is None:
             continue
         if value is True:
             yield flag
+        elif value is False:
+            if configuration.get(flag[2:]):  # else it is off, and may have no effect
+                yield f"{flag}=false"
         elif isinstance(value, (list, tuple)):
             yield f"{flag}={','.join(str(item) for item in value)}"
-        elif value is not False:
+        else:
             yield f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}"
+
+
+def _configuration_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file says that the command takes beside the options; of one that cannot be read the command says so."""
+    try:
+        if options.get("resume"):
+            return tomllib.loads(Path(options["resume"], "config.toml").read_text())
+        return tomllib.loads(Path(options["config"]).read_text()) if options.get("config") else {}
+    except (OSError, TypeError, ValueError):
+        return {}
 
 
 def _failed(status: int, said: list[str]) -> Exception:
@@ -153,9 +169,13 @@ def read_run(directory: str | os.PathLike[str]) -> Run:
         values: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return values
 
-    metrics = folder / "metrics.jsonl"
-    lines = metrics.read_text().splitlines() if metrics.exists() else []
-    return Run(folder, read("summary.json"), [json.loads(line) for line in lines], read("structure.json"))
+    path = folder / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    *lines, last = text.split("\n")  # of a run that goes on the last one may be written half
+    metrics = [json.loads(line) for line in lines]
+    with contextlib.suppress(json.JSONDecodeError):
+        metrics.append(json.loads(last))
+    return Run(folder, read("summary.json"), metrics, read("structure.json"))
 
 
 def _progress(event: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import sys
@@ -111,6 +112,7 @@ class _Strategy(Resumable):
         Raises ValueError that names the option, what was got and what was wanted; in the loop, RuntimeError if a rank
         is lost, FloatingPointError before an exchange of numbers that are not finite.
         """
+        super().__init__()
         if total_steps is None and options.get("overlap"):
             raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
         self.model = _modules.plain(model, ": a strategy takes the place of averaging gradients in every step, which "
@@ -128,6 +130,7 @@ class _Strategy(Resumable):
         self._wants_all = self._pulls or example is not None
         _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
+        self._trained = frozenset(_modules.trained(self.model))
         self._has_masks = self._check_masks()
         self._pull = self._pull_of(learning_rate)
         program = None if example is None else _modules.exported(self.model, example)
@@ -210,11 +213,12 @@ class _Strategy(Resumable):
     def __enter__(self) -> Self:
         if (other := _in_context.get(self.optimizer)) is not None:
             raise ValueError(f"`optimizer`: its steps count for a {other} already, whose context has not ended")
-        self._begin()
+        with self._as_made():
+            self._begin()
+            self._begun = (self.step, _versions(self.model))
         self._outside.remove()
         _in_context[self.optimizer] = type(self).__name__
         self._entered = True
-        self._begun = (self.step, _versions(self.model))
         # a compiled step calls them, but does not trace into them
         before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_step()))
         self._handles = [self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)]
@@ -289,11 +293,13 @@ class _Strategy(Resumable):
     def _after_update(self) -> None:
         self.step += 1
         ends_interval = self.step % self.sync_every == 0 or self.step == self.total_steps
-        if ends_interval or self.step % self.sync_every == self._overlap:
-            self._look_again()
-        if ends_interval:
-            self._meet(ends=False)
-        self._note(self._strategy.after_update(self.step))
+        exchanges = ends_interval or self.step % self.sync_every == self._overlap
+        with self._as_made() if exchanges else contextlib.nullcontext():
+            if exchanges:
+                self._look_again()
+            if ends_interval:
+                self._meet(ends=False)
+            self._note(self._strategy.after_update(self.step))
 
     def _note(self, exchange: Exchange | None) -> None:
         if exchange is None:
@@ -332,6 +338,10 @@ class _Strategy(Resumable):
         leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
         if not self._entered:
             raise ValueError(f"finish: no step was counted, wanted `with` this {type(self).__name__} around the loop")
+        with self._as_made():
+            self._finish()
+
+    def _finish(self) -> None:
         uncounted = self._begun[0] == self.step and self._begun[1] != _versions(self.model)
         self._look_again()
         if (on_its_way := self._on_its_way()) and self.total_steps is not None:
@@ -373,16 +383,21 @@ class _Strategy(Resumable):
     def cut(self) -> library.Cut | None:
         """Makes module, optimizer state and strategy physically smaller, in place, once the masks are final: from the
         next step on computing, memory and messages are those of the small network. Call it on all ranks after the same
-        exchange. The module's parameters are new objects afterwards. None before the masks are final, if nothing can
-        go, or, with a warning, if the module's own code does not follow: it trains on with masks then. Calls after the
-        first do nothing, nor does one while an exchange is on its way (`overlap`)."""
+        exchange. The module's parameters are new objects afterwards. Returns what has gone; later calls, also after
+        resume(), return it again and do nothing. None before the masks are final, while an exchange is on its way
+        (`overlap`), if nothing can go, or, with a warning, if the module's own code does not follow: it trains on with
+        masks then."""
         if not self._has_masks:
             raise ValueError("cut: there are no masks, wanted `example` and `groups`")
         if self._cut is not None or not self._masked or not self._follows or self._on_its_way():
-            return None
+            return self._cut
         removable = self._strategy.removable()
         if removable.empty():
             return None
+        with self._as_made():
+            return self._cut_off(removable)
+
+    def _cut_off(self, removable: library.Cut) -> library.Cut | None:
         why, undo = "", None
         try:
             undo = self._apply(removable)
@@ -394,7 +409,7 @@ class _Strategy(Resumable):
             if undo is not None:
                 undo()
             warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({whys[0]}): the module stays "
-                          "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=2)
+                          "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=3)
             return None
         self._cut = removable
         self._strategy.cut(removable, *_modules.weights(self.model))
@@ -403,8 +418,9 @@ class _Strategy(Resumable):
     def _apply(self, cut: library.Cut) -> Callable[[], None]:
         """Returns what undoes it. Raises Differs, with everything as it was, if the module computes something else
         without what is masked."""
-        arguments = _checked_cut.probes(self.model, _modules.arguments_of(self._example))
-        trains = not _checked_cut.why_not_trained(self.model, arguments)
+        example = _modules.arguments_of(self._example)
+        arguments = _checked_cut.probes(self.model, example)
+        training = _checked_cut.trains_with(self.model, example, stacklevel=5)
         own = _modules.trained(self.model)
 
         def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:
@@ -413,7 +429,7 @@ class _Strategy(Resumable):
                 return _checked_cut.evaluated(self.model, arguments)
 
         return _checked_cut.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
-                                        wanted, trains)
+                                        wanted, training)
 
 
 class LocalSGD(_Strategy):

@@ -106,8 +106,8 @@ def test_what_torch_would_not_load_is_refused(tmp_path):
                             ({"at": Point(1)}, r"extra\['at'\] is a Point"),
                             ({"t": torch.ones(1).as_subclass(Subclass)}, r"extra\['t'\] is a Subclass"),
                             ({"n": defaultdict(int)}, r"extra\['n'\] is a defaultdict"),
-                            ({Point(1): 1}, "a key of extra is a Point")]:
-            with pytest.raises(ValueError, match=f"save: {name}, wanted tensors, numbers"):
+                            ({Point(1): 1}, "a key of extra is a Point"), ({"x": b""}, r"extra\['x'\] is b''")]:
+            with pytest.raises(ValueError, match=f"save: {name}, (wanted tensors, numbers|which torch.load does not)"):
                 training.save(tmp_path, value)
         assert list(tmp_path.iterdir()) == []
         extra = {"a": [1, 0.5, 1j, None, True, b"b", {2}], 3: OrderedDict(c=(torch.float32, torch.Size([2])))}
@@ -144,6 +144,18 @@ def test_two_strategies_want_folders_of_their_own(tmp_path):
     assert steps_in(tmp_path) == [2, 4]
 
 
+def test_a_run_may_have_several_folders(tmp_path):
+    with diloco(sync_every=2) as training:
+        for step, name in enumerate(["last", "best", "last", "last", "best"], 1):
+            train(training, 2 * step - 1, 2 * step, 2, tmp_path / name)
+    assert steps_in(tmp_path / "last") == [6, 8] and steps_in(tmp_path / "best") == [4, 10]
+    again = diloco(sync_every=2)
+    assert again.resume(tmp_path / "best") == {} and again.resume(tmp_path / "last") == {} and again.step == 8
+    with again:
+        train(again, 9, 10, 2, tmp_path / "best")
+        train(again, 11, 12, 2, tmp_path / "last")
+
+
 def test_what_the_run_did_not_look_at_is_not_removed(tmp_path):
     with diloco(sync_every=2) as training:
         train(training, 1, 4, 2, tmp_path)
@@ -165,6 +177,8 @@ def test_options_must_be_those_that_it_was_saved_with(tmp_path):
         train(training, 1, 2, 2, tmp_path)
     with pytest.raises(ValueError, match="it was saved with `outer_lr` 0.5, this strategy has 0.7"):
         diloco(sync_every=2, outer_lr=0.7).resume(tmp_path)
+    again = diloco(sync_every=2, outer_lr="0.50")
+    assert again.resume(tmp_path) == {} and again.step == 2
 
 
 def test_code_in_a_file_is_not_run(tmp_path):

@@ -1,9 +1,13 @@
 """Compressed gradients of DistributedDataParallel."""
 
+import types
+
 import pytest
+import torch
 
 import prunex
 from on_ranks import hooks
+from prunex import _hooks
 
 
 @pytest.mark.parametrize("ranks, case", hooks.CASES)
@@ -26,6 +30,22 @@ def test_options_without_sense_are_refused(options, message):
     with pytest.raises(ValueError) as error:
         prunex.comm_hook(**options)
     assert message in str(error.value)
+
+
+def test_memory_of_a_loaded_state_is_kept_for_the_stream_that_copies_it(monkeypatch):
+    class OnGpu:
+        is_cuda, device, streams = True, torch.device("cuda:0"), []
+
+        def record_stream(self, stream):
+            self.streams.append(stream)
+
+    state = {"error": OnGpu()}
+    monkeypatch.setattr(_hooks.library, "RoundedBucket", lambda *_: types.SimpleNamespace(load=lambda _: None))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    hook = prunex.comm_hook(payload="int8")
+    hook._saved[(1,)] = state
+    hook._exchange_of([], (1,))
+    assert OnGpu.streams == ["stream of cuda:0"] and not hook._saved
 
 
 def test_a_lost_rank_is_named(by_hand):

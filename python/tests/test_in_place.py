@@ -6,10 +6,12 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import prune as magnitude
 
 import prunex
 from prunex import _in_place
-from training import OPTIMIZERS, Shuffled, batch, small_network, train_step
+from training import OPTIMIZERS, POOLED, Auxiliary, Shuffled, batch, small_network, train_step
 
 X = batch(0, 0)[0]
 
@@ -29,6 +31,14 @@ def test_parameters_keep_what_hangs_on_them():
     seen.clear()
     net(X).square().sum().backward()
     assert sorted(seen) == [(4, 3, 3, 3), (8, 4, 3, 3)]
+
+
+def test_a_sparse_gradient_goes():
+    net = nn.Sequential(nn.Embedding(5, 8, sparse=True), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+    rows = torch.tensor([0, 3])
+    net(rows).sum().backward()
+    prunex.prune(net, rows, ratio=0.5)
+    assert net[0].embedding_dim == 4 and net[0].weight.grad is None and net[1].weight.grad.shape == (3, 4)
 
 
 class Merged(nn.Linear):
@@ -100,6 +110,17 @@ def test_an_optimizer_that_is_left_behind_is_warned_of_once():
         train_step(net, optimizer, 0, 2)
 
 
+def test_of_two_optimizers_the_one_that_is_left_behind_is_warned_of():
+    net = small_network()
+    given, other = torch.optim.SGD(net[0].parameters(), 0.1), torch.optim.Adam(net[3:].parameters(), 0.1)
+    prunex.prune(net, X, ratio=0.5, optimizer=given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_step(net, given, 0, 1)
+    with pytest.warns(UserWarning, match=r"Adam: moves \d+ parameters that prune\(\) has replaced"):
+        train_step(net, other, 0, 1)
+
+
 def test_what_nobody_has_any_longer_is_forgotten():
     gc.collect()
     net, before = small_network(), set(_in_place._replaced)
@@ -125,6 +146,17 @@ def test_the_optimizer_follows():
     train_step(net, optimizer, 0, 2)
 
 
+def test_an_optimizer_follows_a_module_of_bf16():
+    net = small_network(torch.bfloat16)
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    train_step(net, optimizer, 0, 1, torch.bfloat16)
+    prunex.prune(net, X.bfloat16(), ratio=0.5, optimizer=optimizer)
+    assert optimizer.state[net[0].weight]["exp_avg"].shape == (4, 3, 3, 3)
+    train_step(net, optimizer, 0, 2, torch.bfloat16)
+    with pytest.raises(ValueError, match="`optimizer`: got LBFGS"):
+        prunex.prune(net, X.bfloat16(), ratio=0.5, optimizer=torch.optim.LBFGS(net.parameters()))
+
+
 def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
     net = small_network()
     optimizer = torch.optim.Adafactor(net.parameters())
@@ -132,6 +164,58 @@ def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
     prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
     train_step(net, optimizer, 0, 2)
     assert net[0].out_channels == 4
+
+
+class OfLists(torch.optim.Optimizer):
+    """Keeps matrices in lists, as SOAP and Shampoo do."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state.update(step=torch.tensor(0.0), mean=torch.zeros_like(p),
+                             factors=[torch.eye(size) for size in p.shape] if p.dim() == 2 else [])
+            state["step"] += 1
+            state["mean"] += p.grad
+            p -= 0.01 * (state["factors"][0] @ p.grad @ state["factors"][1] if p.dim() == 2 else p.grad)
+
+
+def test_states_in_lists_begin_anew_too():
+    net = small_network()
+    optimizer = OfLists(net.parameters())
+    train_step(net, optimizer, 0, 1)
+    prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    assert net[8].weight not in optimizer.state and optimizer.state[net[0].weight]["mean"].shape == (4, 3, 3, 3)
+    train_step(net, optimizer, 0, 2)
+    assert optimizer.state[net[8].weight]["step"] == 1 and optimizer.state[net[0].weight]["step"] == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated", "ignore:The tensor attribute")
+@pytest.mark.parametrize("made", [
+    parametrizations.weight_norm, nn.utils.weight_norm, lambda layer: magnitude.l1_unstructured(layer, "weight", 0.3)],
+    ids=["parametrization", "hook", "mask"])
+def test_attributes_follow_weights_that_are_made_of_others(made):
+    net = nn.Sequential(made(nn.Conv2d(3, 8, 3, bias=False)), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    prunex.prune(net, X, ratio=0.5)
+    assert net[0].out_channels == net[2].in_channels == 4
+    net(X).sum().backward()
+    assert net[0].weight.shape == (4, 3, 3, 3)
+
+
+def test_a_weight_whose_code_does_not_follow_stays_whole():
+    class OfEight(nn.Module):
+        def forward(self, weight):
+            return weight.view(8, 4) * 2
+
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+    parametrize.register_parametrization(net[0], "weight", OfEight())
+    with pytest.warns(UserWarning, match="does not follow cuts of 0.*, which stay whole"):
+        prunex.prune(net, torch.randn(2, 4), ratio=0.5)
+    assert (net[0].out_features, net[2].out_features) == (8, 3) and net(torch.randn(2, 4)).shape == (2, 3)
 
 
 def test_an_interrupt_leaves_the_module_whole(monkeypatch):
@@ -185,20 +269,6 @@ def test_code_that_does_not_follow_is_noticed_whatever_the_example(scale):
     assert net.a.weight.shape == (8, 4)
 
 
-class Auxiliary(nn.Module):
-    """With a head that no exported graph has."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3)
-        self.aux, self.norm = nn.Conv2d(16, 4, 1), nn.BatchNorm2d(16)
-
-    def forward(self, x):
-        y = self.a(x).relu()
-        out = self.c(self.norm(self.b(y)).relu())
-        return (out, self.aux(y)) if self.training else out
-
-
 def test_what_only_trains_keeps_what_it_reads():
     net = Auxiliary()
     mean, state = net.norm.running_mean.clone(), torch.get_rng_state()
@@ -208,6 +278,30 @@ def test_what_only_trains_keeps_what_it_reads():
     assert net.training and net.norm.running_mean.equal(mean[:8] if mean[0] == 0 else mean)
     assert torch.get_rng_state().equal(state)
     assert [out.shape[1] for out in net(X)] == [4, 4]
+
+
+def test_what_trains_on_several_rows_only_is_looked_at_with_two():
+    net = Auxiliary(*POOLED)
+    whole = prunex.prune(torch.export.export(net.eval(), (X[:1],)), ratio=0.5).cut
+    with pytest.raises(ValueError, match="`cut`: the code of Auxiliary does not follow .in training mode: "):
+        prunex.prune(net, X[:1], cut=whole)
+    with pytest.warns(UserWarning, match="does not follow cuts of a, which stay whole") as said:
+        prunex.prune(net.train(), X[:1], ratio=0.5)
+    assert len(said) == 1 and (net.a.out_channels, net.b.out_channels) == (16, 8)
+    assert [out.shape[1] for out in net(X)] == [4, 4]
+
+
+def test_what_cannot_be_seen_to_train_is_warned_of_once():
+    class Taught(nn.Sequential):
+        def forward(self, x, target=None):
+            return super().forward(x) - target if self.training else super().forward(x)
+
+    net = Taught(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    for example in (torch.randn(2, 4), (torch.randn(1, 4),)):
+        with pytest.warns(UserWarning, match=r"Taught does not run in training mode with this `example` \(u") as said:
+            prunex.prune(net, example, ratio=0.5)
+        assert [warning.filename for warning in said] == [__file__]
+    assert net[0].out_features == 2
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 import prunex
 from on_ranks import masks
-from training import DEVICE, OPTIMIZERS, Shuffled, admm, batch, small_network, train_step
+from training import DEVICE, OPTIMIZERS, POOLED, Auxiliary, Shuffled, admm, batch, small_network, train_step
 
 
 @pytest.mark.parametrize("ranks, case", masks.CASES)
@@ -48,7 +48,14 @@ def test_masks_that_the_end_makes_final_can_be_cut():
             train_step(net, optimizer, 0, step)
         assert training.cut() is None
     alive = int(training.masks()["0"].sum())
-    assert training.cut() is not None and net[0].out_channels == alive < 8
+    cut = training.cut()
+    assert cut is not None and net[0].out_channels == alive < 8
+    assert training.cut() is cut and net[0].out_channels == alive
+    again = small_network()
+    resumed = admm(again, OPTIMIZERS["sgd"](again.parameters()))
+    again.requires_grad_(False)
+    resumed.load_state_dict(training.state_dict())
+    assert again[0].out_channels == alive and resumed.cut().kept() == cut.kept()
 
 
 def test_a_cut_waits_for_an_exchange_on_its_way():
@@ -130,6 +137,20 @@ def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():
     masks = training.masks()
     alive = torch.cat([masks["a"], masks["a[4]"]])
     assert torch.equal(net.a.weight.abs().sum(1) > 0, alive) and 0 < alive.sum() < 8
+
+
+def test_a_cut_of_an_example_of_one_image_leaves_what_trains_on_several():
+    net = Auxiliary(*POOLED)
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with pytest.warns(UserWarning, match="does not follow .in training mode"):
+        with prunex.DiLoCo(net, optimizer, 2, total_steps=40, example=batch(0, 0)[0][:1], groups="coupled",
+                           round_to=1) as training:
+            for step in range(1, 41):
+                optimizer.zero_grad()
+                sum(out.square().mean() for out in net(batch(0, step)[0])).backward()
+                optimizer.step()
+                training.cut()
+    assert net.a.out_channels == 16
 
 
 def test_a_cut_leaves_what_only_trains():

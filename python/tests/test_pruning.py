@@ -26,8 +26,9 @@ def outputs(net, inputs):
 
 # What the code of these does not follow: attention that knows its width, numbers of channels written into forward().
 STAY_PARTLY_WHOLE = {
-    "timm_attention_qkv_unbind", "mha_residual", "mha_with_weights", "mha_cross", "encoder_layer", "split_sizes",
-    "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split", "linear_view_convtranspose",
+    "timm_attention_qkv_unbind", "mha_residual", "mha_then_packed_qkv", "mha_with_weights", "mha_cross",
+    "encoder_layer", "split_sizes", "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split",
+    "linear_view_convtranspose",
     "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply", "squeeze_of_several",
     "sum_of_what_a_view_has_rectified", "other_names", "written_into",
     "split_at_positions", "split_into_five", "groups_by_image"}

@@ -70,6 +70,16 @@ def test_options_have_pythons_names_in_messages(options, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_what_a_configuration_turns_on_may_be_turned_off(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('dataset = "synthetic"\nsamples = 320\nmodel = "resnet8"\nbatch-size = 16\ntensorboard = true\n')
+    options = {"config": file, "exchanges": 1, "local_steps": 2, "strategy": "local_sgd", "quiet": True}
+    run = prunex.train(**options, run_dir=tmp_path / "off", tensorboard=False, dgc=False)
+    assert "tensorboard = false" in (run.directory / "config.toml").read_text()
+    with pytest.raises(ValueError, match="`config`: .*none.toml: cannot be read"):
+        prunex.train(config=tmp_path / "none.toml", tensorboard=False)
+
+
 def test_a_run_that_fails_is_a_runtime_error(run, tmp_path):
     with pytest.raises(RuntimeError, match="the training loss is .*: try a lower `lr`"):
         prunex.train(**SMALL, exchanges=5, lr=1e9, run_dir=tmp_path / "run", quiet=True)
@@ -106,6 +116,18 @@ def test_an_interrupt_ends_the_run_with_a_checkpoint(tmp_path):
     stopped = prunex.read_run(tmp_path / "run")
     assert stopped.summary == {} and stopped.metrics
     assert list((tmp_path / "run/checkpoint").glob("*/z.safetensors"))
+
+
+def test_a_line_that_is_half_written_is_not_read(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    metrics = tmp_path / "metrics.jsonl"
+    for text, exchanges in [('{"exchange": 1}\n{"exchange": 2}', [1, 2]), ('{"exchange": 1}\n{"exchange": 2, "lo', [1]),
+                            ('{"exch', [])]:
+        metrics.write_text(text)
+        assert [entry["exchange"] for entry in prunex.read_run(tmp_path).metrics] == exchanges
+    metrics.write_text('{"exch\n{"exchange": 2}\n')
+    with pytest.raises(json.JSONDecodeError):
+        prunex.read_run(tmp_path)
 
 
 def test_no_run_is_said_so(tmp_path):

@@ -155,14 +155,59 @@ def test_tensors_that_the_loop_replaces_are_followed():
     assert torch.equal(net.mean, at_the_end) and torch.equal(training.product()["mean"], at_the_end)
 
 
-def test_what_trains_must_stay_what_trains():
+def test_what_begins_to_train_in_the_loop_is_refused():
     net = small_network()
+    net[0].weight.requires_grad_(False)
     optimizer = OPTIMIZERS["sgd"](net.parameters())
-    with pytest.raises(ValueError, match="`model`: 0.weight has lost `requires_grad` in the loop"):
+    with pytest.raises(ValueError, match="`model`: 0.weight has got `requires_grad` in the loop; a strategy exchanges"):
         with prunex.LocalSGD(net, optimizer, sync_every=2):
             train_step(net, optimizer, 0, 1)
-            net[0].weight.requires_grad_(False)
+            net[0].weight.requires_grad_(True)
             train_step(net, optimizer, 0, 2)
+
+
+def test_buffers_that_grow_with_the_first_batch_are_named():
+    class Observed(nn.Sequential):
+        def forward(self, x):
+            self[0].least = x.amin((0, 2, 3))
+            return super().forward(x)
+
+    net = Observed(*small_network())
+    net[0].register_buffer("least", torch.zeros(0))
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with pytest.raises(ValueError, match=r"0.least is torch.float32 \[3\], it was torch.float32 \[0\] when the "
+                                         "strategy was made; run a batch through it before the strategy is made"):
+        with prunex.LocalSGD(net, optimizer, sync_every=2):
+            loop(net, optimizer)
+    with prunex.LocalSGD(net, optimizer, sync_every=2) as training:
+        loop(net, optimizer)
+    assert training.exchange.index == 2
+
+
+def test_gradients_may_be_switched_off_meanwhile():
+    """As those of a GAN's critic while the generator makes its step."""
+
+    def trained(switched_off):
+        net = small_network()
+        optimizer = OPTIMIZERS["adamw"](net.parameters())
+        training = admm(net, optimizer)
+        net.requires_grad_(not switched_off)
+        with training:
+            for step in range(1, 40):
+                images, labels = batch(0, step)
+                net.requires_grad_(True)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(net(images), labels).backward()
+                net[:7].requires_grad_(not switched_off)
+                optimizer.step()
+                net.requires_grad_(not switched_off)
+                training.cut()
+        assert training.exchange.index == 20 and net[0].out_channels < 8
+        assert all(p.requires_grad != switched_off for p in net.parameters())
+        return net.state_dict()
+
+    left_on, switched_off = trained(False), trained(True)
+    assert all(torch.equal(value, switched_off[name]) for name, value in left_on.items())
 
 
 def test_weights_that_are_loaded_before_the_loop_are_what_it_begins_from():

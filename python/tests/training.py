@@ -29,6 +29,24 @@ class Shuffled(nn.Module):
         return self.head(self.b(torch.cat([y[:, 4:], y[:, :4]], 1).relu()).relu())
 
 
+class Auxiliary(nn.Module):
+    """With a head that no exported graph has."""
+
+    def __init__(self, *behind):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 4, 3)
+        self.aux, self.norm = nn.Sequential(nn.Conv2d(16, 4, 1), *behind), nn.BatchNorm2d(16)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        out = self.c(self.norm(self.b(y)).relu())
+        return (out, self.aux(y)) if self.training else out
+
+
+# Behind a head: what wants several images in training mode.
+POOLED = (nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4))
+
+
 def batch(rank, step, dtype=torch.float32):
     draws = torch.Generator().manual_seed(1000 * rank + step)
     images, labels = torch.randn(6, 3, 8, 8, generator=draws, dtype=dtype), torch.randint(5, (6,), generator=draws)

@@ -14,7 +14,8 @@ from on_ranks.strategies import written_out
 from training import DEVICE, OPTIMIZERS, small_network, train_step
 
 CASES = [(2, "nodes_are_found"), (2, "a_payload_without_effect_is_warned_of"), (2, "connections_are_taken_again"),
-         (3, "nodes_may_differ_and_ranks_have_groups_of_their_own"), (3, "a_part_of_the_ranks_trains")]
+         (3, "nodes_may_differ_and_ranks_have_groups_of_their_own"),
+         (3, "a_part_of_the_ranks_trains"), (3, "a_part_of_ranks_that_are_bound_to_devices_is_refused")]
 
 
 @contextlib.contextmanager
@@ -81,6 +82,20 @@ def a_part_of_the_ranks_trains():
         raise AssertionError("nobody has noticed")
     hashes = gathered(hash_of(net.parameters()))
     assert hashes[0] == hashes[1] != hashes[2], hashes
+
+
+def a_part_of_ranks_that_are_bound_to_devices_is_refused():
+    part, world = dist.new_group([0, 1]), dist.group.WORLD
+    world.bound_device_id = torch.device("cuda:0")
+    try:
+        if dist.get_rank() < 2:
+            prunex.comm_hook(payload="int8", process_group=part, ranks_per_node=1, timeout=99)
+            raise AssertionError("nobody has noticed")
+    except ValueError as error:
+        assert "`process_group`: got a part of the ranks, and init_process_group got `device_id` cuda:0" in str(error)
+    finally:
+        world.bound_device_id = None
+        dist.barrier()
 
 
 def connections_are_taken_again():

@@ -19,6 +19,7 @@ CASES = [
     (2, "hook_of_ddp_goes_on_from_its_state dgc 0.1"), (2, "hook_of_ddp_takes_gradients_of_bf16 payload int8"),
     (2, "hook_of_ddp_takes_gradients_of_bf16 density 0.5"), (2, "hook_of_ddp_goes_on_from_its_state payload int4"),
     (2, "hook_of_ddp_goes_on_from_its_state density 0.1"), (2, "hooks_of_other_options_are_refused"),
+    (2, "hook_of_ddp_refuses_sparse_gradients"),
     (3, "hook_of_ddp_averages payload int4"), (3, "hook_of_ddp_averages payload int4 uneven")]
 
 
@@ -110,6 +111,18 @@ def hooks_of_other_options_are_refused():
         prunex.comm_hook(payload=("int8", "int4")[dist.get_rank()], ranks_per_node=1)
     except ValueError as error:
         assert str(error) == "`payload`: rank 0 has int8, rank 1 int4; wanted the same on all ranks", error
+    else:
+        raise AssertionError("nobody has noticed")
+
+
+def hook_of_ddp_refuses_sparse_gradients():
+    net = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 2))
+    ddp = nn.parallel.DistributedDataParallel(net)
+    ddp.register_comm_hook(None, prunex.comm_hook(payload="int8", ranks_per_node=1))
+    try:
+        ddp(torch.tensor([1, 2])).sum().backward()
+    except ValueError as error:
+        assert "`model`: its parameter of [5, 4] has sparse gradients" in str(error), error
     else:
         raise AssertionError("nobody has noticed")
 
