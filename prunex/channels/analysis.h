@@ -16,7 +16,7 @@ namespace prunex::channels {
 
 enum class GroupKind {
   kInner,   ///< one layer makes these channels, or several whose outputs are factors: a gate and what it scales
-  kStream,  ///< several layers make them: a residual stream
+  kStream,  ///< several layers make them, whose outputs meet otherwise: a residual stream
   kInput,   ///< the model's input
   kOutput,  ///< the model's output
 };

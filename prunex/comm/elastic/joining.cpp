@@ -178,8 +178,8 @@ Change Elastic::join() {
     } catch (const LeftBehind&) {  // whoever let it in was lost, or it cannot reach all of them
       if (ranks_.layout.world_size() > 1) throw;
       if (tries == kTriesToJoin) {
-        throw LeftBehind(
-            fmt::format("[comm] was let in {} times and could not connect to all ranks of the run", tries));
+        throw LeftBehind(fmt::format(
+            "[comm] was let in {} times and left behind each time: can it connect to all ranks of the run?", tries));
       }
     }
   }
