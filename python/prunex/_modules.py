@@ -130,7 +130,7 @@ def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     rates: dict[int, float] = {}
     for group in optimizer.param_groups:
         rates |= dict.fromkeys(map(id, group["params"]), float(group["lr"]))  # which may be read from a GPU
-    return {name: rates[id(p)] for name, p in model.named_parameters() if id(p) in rates and p.requires_grad}
+    return {name: rates[id(p)] for name, p in model.named_parameters() if id(p) in rates}
 
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:
