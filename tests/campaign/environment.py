@@ -104,7 +104,8 @@ for variables in ("RANK=x WORLD_SIZE=2", "RANK=0 WORLD_SIZE=-1", "RANK=5 WORLD_S
                   "PMI_RANK=0 PMI_SIZE=", "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=99999"):
     case(f"launcher's {variables}", (0, 1, 2), f'env {variables} $T --exchanges 2 --join-timeout 3')
 case("report beside a folder of somebody else's", 0, 'mkdir -m 755 runs; cp -r old runs/a; mkdir -m 700 runs/b; mkdir '
-     '-m 777 pages; chmod 755 .; setpriv --reuid 65000 --regid 65000 --clear-groups $P report runs --output pages/page.html')
+     '-m 777 pages; chmod 755 .; setpriv --reuid 65000 --regid 65000 --clear-groups $P report runs '
+     '--output pages/page.html')
 # Limits
 case("ulimit -v 12 GB", (0, 1), 'ulimit -v 12000000; $T --exchanges 2')
 for mega in (700, 1000, 1500):
