@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <unordered_set>
 
 #include "prunex/channels/operations.h"
@@ -27,18 +26,6 @@ std::string name_of_call(const Graph& graph, const Node& node) {
     if (output != kNoValue) return fmt::format("{} (node {})", node.target, graph.values[output].name);
   }
   return node.target;
-}
-
-/// Whether the operation only multiplies what it joins, as gates do.
-bool is_product(const Node& node) {
-  static const std::set<std::string> products{"aten::mul",
-                                              "aten::div",
-                                              "aten::matmul",
-                                              "aten::bmm",
-                                              "aten::mm",
-                                              "aten::einsum",
-                                              "aten::scaled_dot_product_attention"};
-  return products.contains(node.operation());
 }
 
 bool holds_weight(Role role) {
@@ -172,7 +159,7 @@ void Axes::enter(const Node& node) {
   operation_ = name_of_call(graph_, node);
   const auto is_needed = [&](ValueId output) { return is_used(output); };
   unused_ = std::none_of(node.outputs.begin(), node.outputs.end(), is_needed);
-  multiplies_ = is_product(node);
+  multiplies_ = operation_of(node.target).multiplies;
   tie_reason_ = kFree;
   seen_.clear();
 }

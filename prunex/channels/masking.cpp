@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,15 +13,20 @@
 namespace prunex::channels {
 namespace {
 
+/// Of a power that is a number.
+std::optional<double> exponent_of(const Node& node) {
+  const program::Argument* exponent = node.operation() == "aten::pow" ? node.find("exponent") : nullptr;
+  if (exponent == nullptr || !exponent->literal.isScalar()) return std::nullopt;
+  return exponent->literal.toScalar().toDouble();
+}
+
 /// The inputs of a call that has an infinite slope at 0, where a gradient of 0 is not a number.
 std::vector<ValueId> infinite_slope_at_zero(const Node& node) {
   const std::string name = node.operation();
-  if (name == "aten::sqrt") return {node.tensor("self")};
   if (name == "aten::hypot") return {node.tensor("self"), node.tensor("other")};
-  const program::Argument* exponent = name == "aten::pow" ? node.find("exponent") : nullptr;
-  if (exponent == nullptr || !exponent->literal.isScalar()) return {};
-  const double power = exponent->literal.toScalar().toDouble();
-  return power > 0 && power < 1 ? std::vector<ValueId>{node.tensor("self")} : std::vector<ValueId>{};
+  const auto exponent = exponent_of(node);
+  const bool is_root = name == "aten::sqrt" || (exponent && *exponent > 0 && *exponent < 1);
+  return is_root ? std::vector<ValueId>{node.tensor("self")} : std::vector<ValueId>{};
 }
 
 /// The input of a call that makes 0 infinite; kNoValue if there is none.
@@ -32,11 +38,9 @@ ValueId infinite_at_zero(const Node& node) {
   if (of_divisor.contains(name)) return node.tensor("other");
   if (name == "aten::addcdiv") return node.tensor("tensor2");
   if (of_one.contains(name)) return node.tensor("self");
-  const program::Argument* exponent = name == "aten::pow" ? node.find("exponent") : nullptr;
-  if (exponent != nullptr && exponent->kind == program::Argument::Kind::kValue) return node.tensor("self");
-  const bool is_negative =
-      exponent != nullptr && exponent->literal.isScalar() && exponent->literal.toScalar().toDouble() < 0;
-  return is_negative ? node.tensor("self") : kNoValue;
+  const program::Argument* computed = name == "aten::pow" ? node.find("exponent") : nullptr;
+  if (computed != nullptr && computed->kind == program::Argument::Kind::kValue) return node.tensor("self");
+  return exponent_of(node).value_or(0) < 0 ? node.tensor("self") : kNoValue;
 }
 
 class Masking {

@@ -76,6 +76,7 @@ struct Operation {
   Rewrite rewrite = nullptr;
   Zero zero = Zero::kNever;
   bool views = false;                       ///< its result may show the storage of its first operand
+  bool multiplies = false;                  ///< what it joins are factors, as gates are
   WeightKind weights = WeightKind::kOther;  ///< what its weights are
   Counted counted = Counted::kNothing;
   std::string_view lacks{};  ///< why it has no rule, no rewriting of its numbers or no kind of weight

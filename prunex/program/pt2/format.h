@@ -56,6 +56,12 @@ std::optional<std::string> symbol_name(const std::string& expression);
 /// an unknown function.
 std::optional<Extent> parse_extent(const std::string& expression, const std::string& batch);
 
+/// Images of the sample inputs, which are the hint for the batch: of 1 PyTorch would make a constant when it decomposes
+/// the program.
+inline int64_t sample_batch(const Graph& graph) {
+  return graph.batch_of(2);
+}
+
 inline constexpr int kStridedLayout = 7;
 
 /// Throw std::invalid_argument for codes and types that programs do not support (complex, quantized, 8-bit floats).

@@ -13,14 +13,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kBatch = "Symbol('s0', positive=True, integer=True)";
-// Hint 1 would make the batch a constant when PyTorch decomposes the program.
-constexpr int64_t kBatchHint = 2;
 
 Json number(int64_t value) {
   return {{"as_int", value}};
 }
 
-/// batch: the hint.
 Json number(const Extent& extent, int64_t batch) {
   if (!extent.per_image) return number(extent.factor);
   const auto text = extent.factor == 1 ? kBatch : fmt::format("Mul(Integer({}), {})", extent.factor, kBatch);
@@ -39,8 +36,9 @@ std::vector<size_t> axes_of(size_t rank, at::MemoryFormat order) {
   return axes;
 }
 
+/// `batch`: the hint, of a shape that has one.
 Json tensor_meta(const Shape& shape, at::ScalarType dtype, bool requires_grad,
-                 at::MemoryFormat order = at::MemoryFormat::Contiguous, int64_t batch = kBatchHint) {
+                 at::MemoryFormat order = at::MemoryFormat::Contiguous, int64_t batch = 0) {
   Json sizes = Json::array(), strides = Json::array();
   for (const auto& extent : shape) sizes.push_back(number(extent, batch));
   strides.get_ref<Json::array_t&>().resize(shape.size());
@@ -106,8 +104,6 @@ class GraphWriter {
     for (const auto& output : outputs_) output_specs_.push_back({{"user_output", {{"arg", output}}}});
   }
 
-  int64_t batch() const { return graph_.batch_of(kBatchHint); }
-
   const at::Tensor& find_tensor(const Value& value) const {
     const auto& name = graph_.owner(value.weight);
     if (value.role == Role::kConstant) return graph_.constants.at(name);
@@ -143,7 +139,7 @@ class GraphWriter {
   void write_input(const Value& value) {
     const Json tensor{{"as_tensor", {{"name", value.name}}}};
     tensor_values_[value.name] =  // as the sample lies
-        tensor_meta(value.shape, value.dtype, false, at::MemoryFormat::Contiguous, batch());
+        tensor_meta(value.shape, value.dtype, false, at::MemoryFormat::Contiguous, sample_batch(graph_));
     inputs_.push_back(tensor);
     input_specs_.push_back({{"user_input", {{"arg", tensor}}}});
   }
@@ -205,10 +201,10 @@ class GraphWriter {
     }
     const auto& value = graph_.values.at(id);
     if (value.role == Role::kSymInt) {
-      sym_int_values_[value.name] = number(value.number, batch());
+      sym_int_values_[value.name] = number(value.number, sample_batch(graph_));
       return {{"as_sym_int", {{"as_name", value.name}}}};
     }
-    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order, batch());
+    tensor_values_[value.name] = tensor_meta(value.shape, value.dtype, false, value.order, sample_batch(graph_));
     return {{"as_tensor", {{"name", value.name}}}};
   }
 

@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kSampleBatch = 2;
-
 // Writes the few pickle opcodes (protocol 2) that tensors need.
 class Pickler {
  public:
@@ -240,7 +238,7 @@ void write(ArchiveWriter& archive, const Model& model, const ExtraFiles& extra_f
   for (const auto& [name, tensor] : graph.constants) constants.write(name, tensor, false);
   constants.finish("model_constants_config.json");
   archive.write("models/model.json", document);
-  archive.write("data/sample_inputs/model.pt", sample_inputs(graph, graph.batch_of(kSampleBatch)));
+  archive.write("data/sample_inputs/model.pt", sample_inputs(graph, sample_batch(graph)));
   for (const auto& [name, text] : extra_files) archive.write("extra/" + name, text);
   archive.write("archive_format", "pt2");
   archive.write("archive_version", "0");
