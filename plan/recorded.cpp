@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
-#include <set>
-#include <sstream>
 #include <stdexcept>
 
 #include "report/usual_seconds.h"
@@ -37,14 +36,6 @@ comm::Form form_of(const Run& run, const std::string& payload) {
   return form == "leader" ? comm::Form::kLeader : comm::Form::kSharded;
 }
 
-/// Of `ranks-per-node`, which may be a list.
-bool has_equal_nodes(const Run& run) {
-  std::set<int64_t> counts;
-  std::istringstream list(run.option("ranks-per-node"));
-  for (std::string one; std::getline(list, one, ',');) counts.insert(std::atoll(one.c_str()));
-  return counts.size() <= 1;
-}
-
 void refuse(bool condition, const std::string& why) {
   if (condition) throw std::invalid_argument(why);
 }
@@ -58,7 +49,7 @@ void check_usable(const report::Variant& variant) {
   refuse(run.nodes() < 2 || run.summary->inter_node_bytes == 0,
          "it ran on one node, which sends nothing: wanted a run of two nodes, which may be one machine (--nodes 2)");
   refuse(run.has_unknown_preset, "its record does not say what its preset set: wanted its directory, or a new run");
-  refuse(!has_equal_nodes(run), "its nodes had different numbers of ranks");
+  refuse(!run.has_equal_nodes(), "its nodes had different numbers of ranks");
   refuse(run.summary->steps == 0 || run.summary->exchanges == 0 || run.summary->samples == 0,
          "its summary has no steps, exchanges or images");
   refuse(run.option("strategy") == "top_k" && !run.summary->messages.gathered_bytes,
@@ -149,6 +140,8 @@ std::vector<Stretch> stretches_of(const Run& run, const Recorded& recorded) {
   return stretches.empty() ? equal_stretches(run, recorded) : stretches;
 }
 
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();  // the exchange of a seed's last sample
+
 std::vector<report::Sample> accuracies_of(const Run& run) {
   std::vector<report::Sample> samples;
   for (const auto& exchange : run.exchanges) {
@@ -157,7 +150,7 @@ std::vector<report::Sample> accuracies_of(const Run& run) {
   }
   const auto images = static_cast<double>(run.summary->samples);
   if (!samples.empty() && samples.back().x >= images) samples.pop_back();
-  samples.push_back({run.summary->exchanges, images, run.summary->accuracy});
+  samples.push_back({kEnd, images, run.summary->accuracy});
   return samples;
 }
 
@@ -182,14 +175,29 @@ bool has_payload(const Recorded& recorded, const std::string& payload) {
   return !recorded.sends_gradients && recorded.strategy != "hsadmm_flat" && recorded.form != comm::Form::kFlat;
 }
 
-/// Mean over the seeds at every number of images that all of them know.
-std::map<double, std::vector<double>> by_images(const Recorded& recorded) {
-  std::map<double, std::vector<double>> curve;
+/// Means over the seeds.
+struct Evaluation {
+  double images = 0, accuracy = 0;
+};
+
+/// After every exchange that all seeds know, and at their ends. Nodes that were lost or late have given some of them
+/// fewer images.
+std::vector<Evaluation> evaluations_of(const Recorded& recorded) {
+  std::map<int64_t, std::vector<report::Sample>> by_exchange;
   for (const auto& seed : recorded.seeds) {
-    for (const auto& sample : seed.accuracies) curve[sample.x].push_back(sample.y);
+    for (const auto& sample : seed.accuracies) by_exchange[sample.exchange].push_back(sample);
   }
-  std::erase_if(curve, [&](const auto& point) { return point.second.size() < recorded.seeds.size(); });
-  return curve;
+  std::vector<Evaluation> all;
+  for (const auto& [exchange, samples] : by_exchange) {
+    if (samples.size() < recorded.seeds.size()) continue;
+    std::vector<double> images, accuracies;
+    for (const auto& sample : samples) {
+      images.push_back(sample.x);
+      accuracies.push_back(sample.y);
+    }
+    all.push_back({report::spread_of(images).mean, report::spread_of(accuracies).mean});
+  }
+  return all;
 }
 
 void read_setting(Recorded& recorded, const Run& run) {
@@ -280,17 +288,15 @@ double dense_step_seconds(const Recorded& recorded, const RecordedSeed& seed) {
 }
 
 std::optional<double> images_to(const Recorded& recorded, double target) {
-  for (const auto& [images, accuracies] : by_images(recorded)) {
-    if (report::spread_of(accuracies).mean >= target) return images;
+  for (const auto& [images, accuracy] : evaluations_of(recorded)) {
+    if (accuracy >= target) return images;
   }
   return std::nullopt;
 }
 
 double best_accuracy(const Recorded& recorded) {
   double best = 0;
-  for (const auto& [images, accuracies] : by_images(recorded)) {
-    best = std::max(best, report::spread_of(accuracies).mean);
-  }
+  for (const auto& evaluation : evaluations_of(recorded)) best = std::max(best, evaluation.accuracy);
   return best;
 }
 

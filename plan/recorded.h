@@ -70,7 +70,8 @@ std::optional<bool> begins_dense(const Recorded& recorded, const RecordedSeed& s
 /// where those were of a smaller one.
 double dense_step_seconds(const Recorded& recorded, const RecordedSeed& seed);
 
-/// The images at which the mean accuracy over the seeds first is `target` or more; nothing if it never is.
+/// The mean number of images at which the mean accuracy over the seeds first is `target` or more; nothing if it never
+/// is.
 std::optional<double> images_to(const Recorded& recorded, double target);
 /// The best mean accuracy at any evaluation, or at the end.
 double best_accuracy(const Recorded& recorded);

@@ -36,7 +36,7 @@ class Finder {
     }
     std::set<fs::path> below;
     for (const auto& entry : fs::directory_iterator(directory, fs::directory_options::skip_permission_denied)) {
-      if (entry.is_directory() && !entry.is_symlink()) below.insert(entry.path());
+      if (!entry.is_symlink() && entry.is_directory(unreadable)) below.insert(entry.path());
     }
     for (const auto& path : below) look_in(path);
   }
@@ -62,7 +62,7 @@ class Finder {
       const auto of = found.runs[i].declared.find("model-of");
       if (of != found.runs[i].declared.end()) found.runs[i].name += " after " + of->second;
     }
-    each(record, "pilots", [&](const json& pilot) { found.pilots.push_back(pilot_of(pilot)); });
+    each(record, "pilots", [&](const json& pilot) { found.pilots.push_back(pilot_of(directory, pilot)); });
     if (record.contains("command")) found.comparisons.push_back(required<std::string>(record, "command"));
   }
 
@@ -86,8 +86,8 @@ class Finder {
     return read_json(file);
   }
 
-  static Pilot pilot_of(const json& entry) {
-    return {required<std::string>(entry, "name"), required<double>(entry, "rate"),
+  static Pilot pilot_of(const fs::path& directory, const json& entry) {
+    return {directory.string(), required<std::string>(entry, "name"), required<double>(entry, "rate"),
             maybe(part(entry, "summary"), "validation_accuracy")};
   }
 

@@ -18,6 +18,7 @@ struct Report {
 
 /// A learning rate that a comparison tried.
 struct Pilot {
+  std::string comparison;  ///< its directory
   std::string name;
   double rate = 0;
   std::optional<double> accuracy;  ///< on held-out images; nothing if it failed

@@ -11,9 +11,12 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "prunex/text/json.h"
 #include "prunex/text/settings.h"
@@ -293,13 +296,26 @@ std::string Run::machine() const {
   return fmt::format("{}{}", processor.empty() ? "" : processor + ", with ", fmt::join(summary->gpus, " and "));
 }
 
+namespace {
+
+/// What `ranks-per-node` lists: one number for all nodes, or one of each.
+std::vector<int64_t> ranks_per_node(const Run& run) {
+  std::vector<int64_t> ranks;
+  std::istringstream list(run.option("ranks-per-node"));
+  for (std::string one; std::getline(list, one, ',');) ranks.push_back(count_from(one));
+  return ranks.empty() ? std::vector<int64_t>{1} : ranks;
+}
+
+}  // namespace
+
 int64_t Run::ranks() const {
-  const auto text = option("ranks-per-node");
-  if (text.find(',') == std::string::npos) return nodes() * count_from(text);
-  int64_t ranks = 0;
-  std::istringstream list(text);
-  for (std::string one; std::getline(list, one, ',');) ranks += count_from(one);
-  return ranks;
+  const auto ranks = ranks_per_node(*this);
+  return ranks.size() == 1 ? nodes() * ranks[0] : std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
+}
+
+bool Run::has_equal_nodes() const {
+  const auto ranks = ranks_per_node(*this);
+  return std::set(ranks.begin(), ranks.end()).size() == 1;
 }
 
 bool is_run_directory(const std::string& directory) {

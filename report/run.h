@@ -167,6 +167,8 @@ struct Run {
   /// One node, and one rank on each, where nothing is said.
   int64_t nodes() const;
   int64_t ranks() const;
+  /// Whether all have as many ranks.
+  bool has_equal_nodes() const;
   /// "AMD EPYC, AVX2, with NVIDIA H100 80GB HBM3"; empty if nothing says where it computed.
   std::string machine() const;
 };

@@ -1,7 +1,11 @@
 #include <array>
+#include <compare>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "report/figures.h"
 #include "report/report.h"
@@ -10,24 +14,49 @@
 namespace prunex::report {
 namespace {
 
+/// A rate that a comparison tried for a run.
+struct Tried {
+  std::string run, comparison;
+  double rate = 0;
+
+  auto operator<=>(const Tried&) const = default;
+};
+
+/// A rate of which a run failed has no accuracy: none is chosen by the runs that are left.
+std::string accuracy_text(const std::vector<std::optional<double>>& accuracies) {
+  std::vector<double> known;
+  for (const auto& accuracy : accuracies) {
+    if (!accuracy) return "";
+    known.push_back(*accuracy);
+  }
+  const Spread spread = spread_of(known);
+  return percent(spread.mean, spread.half_width);
+}
+
 Figure pilot_figure(const std::vector<Pilot>& pilots) {
   Figure figure{.id = "pilots", .title = "Learning rates tried", .folded = true};
   figure.text =
       "Short runs, mean over their seeds; the rate with the best accuracy on held-out training images was taken for "
       "all seeds.";
-  Table table{{{"run", {}}, {"learning rate", {}}, {.name = "held-out accuracy", .right = true}, {"seeds", {}}}, {}};
-  std::vector<std::pair<std::string, double>> order;
-  std::map<std::pair<std::string, double>, std::vector<double>> accuracies;
-  for (const auto& [name, rate, accuracy] : pilots) {
-    const auto [entry, is_new] = accuracies.try_emplace({name, rate});
+  Table table{{{"run", {}},
+               {"comparison", {}},
+               {"learning rate", {}},
+               {.name = "held-out accuracy", .right = true},
+               {"seeds", {}}},
+              {}};
+  std::vector<Tried> order;
+  std::map<Tried, std::vector<std::optional<double>>> accuracies;
+  std::set<std::string> comparisons;
+  for (const auto& pilot : pilots) {
+    const auto [entry, is_new] = accuracies.try_emplace({pilot.name, pilot.comparison, pilot.rate});
     if (is_new) order.push_back(entry->first);
-    if (accuracy) entry->second.push_back(*accuracy);
+    entry->second.push_back(pilot.accuracy);
+    comparisons.insert(pilot.comparison);
   }
-  for (const auto& key : order) {
-    const Spread spread = spread_of(accuracies[key]);
-    table.rows.push_back({key.first, key.second,
-                          spread.count > 0 ? Cell(percent(spread.mean, spread.half_width)) : Cell(),
-                          static_cast<double>(spread.count)});
+  for (const auto& tried : order) {
+    const auto& of_seeds = accuracies[tried];
+    table.rows.push_back({tried.run, comparisons.size() > 1 ? Cell(tried.comparison) : Cell(), tried.rate,
+                          accuracy_text(of_seeds), static_cast<double>(of_seeds.size())});
   }
   figure.tables = {std::move(table)};
   return figure;

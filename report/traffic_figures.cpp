@@ -64,18 +64,15 @@ Bars one_bar_each(const Task& task, const Axis& axis, const Quantity& quantity) 
   return bars;
 }
 
-/// The first run of the variant to compare with: it has computed what its steps would send.
-const Run* with_references(const Task& task) {
-  const auto run_of = [](const Variant& variant) -> const Run* {
+/// The variant to compare with: its first run has computed what its steps would send.
+const Variant* with_references(const Task& task) {
+  const auto knows = [](const Variant& variant) {
     const auto finished = variant.finished();
-    const bool knows = !finished.empty() && finished[0]->summary->inter_node_bytes_ddp > 0;
-    return knows && !variant.is_later_stage() ? finished[0] : nullptr;
+    return !finished.empty() && finished[0]->summary->inter_node_bytes_ddp > 0 && !variant.is_later_stage();
   };
-  if (const Variant* ddp = reference(task); ddp != nullptr && run_of(*ddp) != nullptr) return run_of(*ddp);
-  for (const auto& variant : task.variants) {
-    if (const Run* run = run_of(variant)) return run;
-  }
-  return nullptr;
+  if (const Variant* ddp = reference(task); ddp != nullptr && knows(*ddp)) return ddp;
+  const auto first = std::find_if(task.variants.begin(), task.variants.end(), knows);
+  return first == task.variants.end() ? nullptr : &*first;
 }
 
 Figure volume_figure(const Task& task) {
@@ -85,13 +82,14 @@ Figure volume_figure(const Task& task) {
                              return static_cast<double>(run.summary->inter_node_bytes);
                            });
   std::string whose = "some run";
-  if (const Run* run = with_references(task); run != nullptr && !bars.bars.empty()) {
+  if (const Variant* variant = with_references(task); variant != nullptr && !bars.bars.empty()) {
+    const Summary& summary = *variant->finished()[0]->summary;
     const auto add = [&](const char* name, int64_t bytes) {
       bars.bars.push_back({name, {static_cast<double>(bytes)}, {}});
     };
-    add("DDP, computed", run->summary->inter_node_bytes_ddp);
-    add("DDP, flat ring, computed", run->summary->inter_node_bytes_ddp_flat);
-    whose = run->name;
+    add("DDP, computed", summary.inter_node_bytes_ddp);
+    add("DDP, flat ring, computed", summary.inter_node_bytes_ddp_flat);
+    whose = variant->name;
   }
   return figure_of(
       "volumes", "Total volume", bars,

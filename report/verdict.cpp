@@ -22,6 +22,7 @@ struct Contest {
   std::string than;     // behind the ratio: "times fewer than"
   bool counted = true;  // equal from run to run, so that one seed will do
   Unit format = Unit::kNumber;
+  bool timed_once = false;  // some variant's seeds share one timing
 
   bool is_accuracy() const { return more_is_better; }
 };
@@ -60,6 +61,8 @@ std::vector<Contest> contests_of(const Task& task) {
     time.what = fmt::format("Computed time at {}", format(kUsualMbit, Unit::kMbit));
     time.superlative = fmt::format("Shortest time at {}, computed", format(kUsualMbit, Unit::kMbit));
     time.quantity = priced_seconds;
+    const auto has_timing = [](const Variant& variant) { return !variant.first().timed.empty(); };
+    time.timed_once = std::any_of(task.variants.begin(), task.variants.end(), has_timing);
   }
   return {{"Test accuracy", "Best test accuracy", accuracy_of, true, "", "", false, Unit::kShare},
           {"Bytes between nodes", "Fewest bytes between nodes", bytes_per_sample, false, " per image",
@@ -116,7 +119,7 @@ std::string size_text(const Difference& difference) {
 /// "2.3 ± 1.1 points above" or "1.9 times fewer than", and whose it is.
 std::string lead(const Contest& contest, const Entrant& best, const Entrant& other, const std::string& name) {
   const Gap gap(best, other);
-  const std::string doubt = contest.counted ? "" : gap.doubt;
+  const std::string doubt = contest.counted ? "" : contest.timed_once ? " (one timing: it may be chance)" : gap.doubt;
   if (contest.is_accuracy()) {
     return fmt::format("{} points above {}{}", size_text(gap.difference), name, doubt);
   }

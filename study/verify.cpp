@@ -86,7 +86,7 @@ Point measure(const ComparisonRecord& record, Job job, const report::Run* origin
 std::string reason_to_leave(const report::Run* run) {
   if (run == nullptr || !run->summary) return "";
   if (run->nodes() < 2) return "it has one node, which sends nothing";
-  return run->ranks() % run->nodes() == 0 ? "" : "its nodes are of unequal size";
+  return run->has_equal_nodes() ? "" : "its nodes are of unequal size";
 }
 
 /// The points that DIRECTORY/verify.json holds.

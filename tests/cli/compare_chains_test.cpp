@@ -59,6 +59,17 @@ TEST(CompareChains, AgainMayLeaveOutRunsThatHaveNoResults) {
   EXPECT_EQ(compare(scratch, {"--only", "a", "--again", "a"}).status, 0);
 }
 
+TEST(CompareChains, RunsOfOnlyTakeNoFilesOfARunWhoseOptionsHaveChanged) {
+  const Scratch scratch;
+  write(scratch / "c.toml", chain("0.1"));
+  ASSERT_EQ(compare(scratch, {"--only", "[ab]"}).status, 0);
+  write(scratch / "c.toml", chain("0.2"));
+  const auto refused = compare(scratch, {"--only", "c"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("/a/0 was made with other options"));
+  EXPECT_EQ(compare(scratch, {"--only", "b"}).status, 0);  // which is done
+}
+
 TEST(CompareChains, OptionsOfATeacherThatIsYetToBeTrainedAreFine) {
   const Scratch scratch;
   write(scratch / "c.toml", kCommon + "exchanges = 1\n" + named("a", "") +

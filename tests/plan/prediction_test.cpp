@@ -50,6 +50,19 @@ TEST(Recorded, IsWhatAnExchangeSumsUpAndAStepTakes) {
   EXPECT_DOUBLE_EQ(best_accuracy(recorded), 0.8);
 }
 
+TEST(Recorded, SeedsOfOtherNumbersOfImagesMeetAtTheirExchangesAndEnds) {
+  std::vector<report::Run> runs{tests::recorded_run("diloco"), tests::recorded_run("diloco")};
+  for (auto& exchange : runs[1].exchanges) exchange.samples -= 8;  // a node was late
+  runs[1].summary->samples -= 16;
+  runs[1].summary->accuracy = 0.9;
+  runs[1].options["seed"] = "1";
+  const Recorded recorded = take_apart(tests::variant_of(runs));
+  ASSERT_EQ(recorded.seeds.size(), 2);
+  EXPECT_EQ(images_to(recorded, 0.65), 476);
+  EXPECT_EQ(images_to(recorded, 0.85), 632);
+  EXPECT_DOUBLE_EQ(best_accuracy(recorded), 0.85);
+}
+
 TEST(Recorded, EpochsOfAllPhasesAreEpochs) {
   auto run = tests::recorded_run("ddp");
   run.options["sparse-epochs"] = "1";
@@ -241,6 +254,8 @@ TEST(Recorded, SaysWhyNothingCanBeTold) {
   refused(preset, "does not say what its preset set");
   auto uneven = tests::recorded_run("diloco");
   uneven.options["ranks-per-node"] = "2,1";
+  refused(uneven, "different numbers of ranks");
+  uneven.options["ranks-per-node"] = "1,3";
   refused(uneven, "different numbers of ranks");
   auto old = tests::recorded_run("top_k", true);
   old.summary->messages.gathered_bytes.reset();

@@ -146,6 +146,39 @@ TEST(Page, OfAComparisonStatesItsCommand) {
   EXPECT_THAT(html, HasSubstr("<p>Runs made by <code>prunex compare c.toml</code></p>"));
 }
 
+TEST(Page, RatesThatWereTriedStayWithTheirComparisons) {
+  const Scratch scratch;
+  const auto pilot = [](const std::string& rate, const std::string& summary) {
+    return R"({"name": "a", "rate": )" + rate + R"(, "summary": )" + summary + "}";
+  };
+  const auto compare = [&](const std::string& name, const std::string& accuracy) {
+    const std::string known = R"({"validation_accuracy": )" + accuracy + "}";
+    write_run(scratch / ("runs/" + name + "/a/0"), {});
+    write_text(scratch / ("runs/" + name + "/compare.json"),
+               R"({"runs": [{"name": "a", "directory": "a/0"}], "pilots": [)" + pilot("0.1", known) + ", " +
+                   pilot("0.2", known) + ", " + pilot("0.2", "null") + "]}");
+  };
+  compare("one", "0.2");
+  compare("two", "0.8");
+  const auto report = make_report(find_runs({scratch / "runs"}), {.command = "x"});
+  const auto rows = nlohmann::json::parse(report.json).at("pilots");
+  ASSERT_EQ(rows.size(), 4);
+  for (const size_t row : {0, 2}) {
+    EXPECT_EQ(rows[row].at("learning rate"), 0.1);
+    EXPECT_EQ(rows[row].at("comparison"), scratch / (row == 0 ? "runs/one" : "runs/two"));
+    EXPECT_EQ(rows[row].at("held-out accuracy"), row == 0 ? "20.00 %" : "80.00 %");
+    EXPECT_TRUE(rows[row + 1].at("held-out accuracy").is_null());  // a seed failed
+  }
+}
+
+TEST(Page, VolumesNameTheRunWhoseStepsDdpWouldSend) {
+  const Scratch scratch;
+  RunFiles run;
+  run.options["strategy"] = "\"diloco\"";
+  write_run(scratch / "runs/first", run);
+  EXPECT_THAT(report_of(scratch), HasSubstr("the steps of diloco, averaged"));
+}
+
 /// Empty if there is none.
 std::string find_browser() {
   for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"}) {

@@ -245,6 +245,13 @@ TEST(FindRuns, FoldersWithoutRunsAreRefusedByName) {
   }
 }
 
+TEST(FindRuns, LinksAreNotFollowed) {
+  const Scratch scratch;
+  write_run(scratch / "a", {});
+  std::filesystem::create_symlink("loop", scratch / "loop");
+  EXPECT_EQ(find_runs({scratch.path()}).runs.size(), 1);
+}
+
 TEST(FindRuns, ComparisonsKeepTheirOrderAndNames) {
   const Scratch scratch;
   write_run(scratch / "dense/0", {});

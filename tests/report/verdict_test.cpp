@@ -34,6 +34,8 @@ class Runs {
   report::Run& of(const std::string& name) {
     return *std::find_if(runs_.begin(), runs_.end(), [&](const report::Run& run) { return run.name == name; });
   }
+  auto begin() { return runs_.begin(); }
+  auto end() { return runs_.end(); }
   Task task() const {
     Task task = tasks_of(runs_).at(0);
     arrange(task);
@@ -106,6 +108,17 @@ TEST(Verdict, OfSeedsThatDifferByAsMuchIsDoubted) {
   runs.add("ours", "hsadmm", {0.81, 0.83});
   EXPECT_THAT(runs.verdict().at(0),
               testing::EndsWith("1 points above ddp (by as much in every seed, which gives no interval)."));
+}
+
+TEST(Verdict, ATimingThatAllSeedsShareIsDoubted) {
+  Runs runs;
+  runs.add("ddp", "ddp", {0.80, 0.82});
+  runs.add("ours", "hsadmm", {0.81, 0.83});
+  for (report::Run& run : runs) {
+    run.timed = {Exchange{.index = 1, .samples = 100}};
+    run.summary->seconds.local = run.name == "ddp" ? 20 : 10;
+  }
+  EXPECT_THAT(runs.verdict().at(2), HasSubstr("2 times as fast as ddp (one timing: it may be chance)"));
 }
 
 TEST(Verdict, CountsBytesAndParametersAgainstTheNextAndAgainstDdp) {

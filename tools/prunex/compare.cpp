@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -79,6 +80,26 @@ void refuse_stale(const ComparisonRecord& record, const std::vector<Job>& jobs) 
         "another --output keeps it",
         record.path_of(job), job.name));
   }
+}
+
+/// Of `all`, those whose files one of `jobs` takes that is not done, and those whose files they take.
+std::vector<Job> sources_of(const std::vector<Job>& jobs, const std::vector<Job>& all, const ComparisonRecord& record) {
+  std::vector<Job> takers, sources;
+  std::copy_if(jobs.begin(), jobs.end(), std::back_inserter(takers),
+               [&](const Job& job) { return record.state_of(job) != JobState::kDone; });
+  std::set<std::string> known;
+  while (!takers.empty()) {
+    const Job taker = std::move(takers.back());
+    takers.pop_back();
+    for (const auto& [key, directory] : taker.taken_from) {
+      const auto is_it = [&directory = directory](const Job& job) { return job.directory == directory; };
+      const auto source = std::find_if(all.begin(), all.end(), is_it);
+      if (source == all.end() || !known.insert(directory).second) continue;
+      takers.push_back(*source);
+      sources.push_back(*source);
+    }
+  }
+  return sources;
 }
 
 /// The first key by which the run takes a file of one of these; null if there is none.
@@ -280,9 +301,12 @@ void refuse_changed_build(const CompareCommand& command, const Build& build) {
 }
 
 /// Results that are of something else, and what no run could do.
-void refuse_before_start(const CompareCommand& command, const Comparison& comparison, const ComparisonRecord& record) {
+void refuse_before_start(const CompareCommand& command, const Comparison& all, const Comparison& comparison,
+                         const ComparisonRecord& record) {
+  const auto ready = ready_jobs(comparison, record);
   refuse_stale(record, pilots_of(comparison));
-  refuse_stale(record, ready_jobs(comparison, record));
+  refuse_stale(record, ready);
+  refuse_stale(record, sources_of(ready, ready_jobs(widened(all, record), record), record));
   for (const auto& job : jobs_to_check(command, comparison, record)) {
     if (command.dry_run) {
       check_options_of(record, job);
@@ -330,7 +354,7 @@ int run_compare(const CompareCommand& command) {
   comparison = widened(comparison, record);
   if (!command.verify.mbit.empty()) check_cluster(command.verify);
   if (!command.dry_run) record.claim();
-  refuse_before_start(command, comparison, record);
+  refuse_before_start(command, all, comparison, record);
   if (command.dry_run) {
     print_plan(command, comparison, record);
     return 0;
