@@ -355,14 +355,16 @@ def sparse(part, gpus):
 
 
 def matrix(part, gpus):
-    """compare/gpu.toml for the rest of the time, on CIFAR-10 with --data-dir; the record keeps what is done."""
+    """compare/gpu.toml for the rest of the time, without --data-dir on built-in images; the record keeps its runs."""
     if gpus == 0:
         return part.say("no GPU: left out")
     output, record = part.scratch / "matrix", part.file.with_name("compare.json")
     file, images = KIT / "gpu.toml", []
     if part.data_dir:
-        text = file.read_text().replace('dataset = "synthetic"\nsamples = 20000', 'dataset = "cifar10"')
-        file, images = part.scratch / file.name, ["--data-dir", str(part.data_dir)]
+        images = ["--data-dir", str(part.data_dir)]
+    else:
+        text = file.read_text().replace('dataset = "cifar10"', 'dataset = "synthetic"\nsamples = 20000')
+        file = part.scratch / file.name
         file.write_text(text)
     compare = [PRUNEX, "compare", str(file), "--output", str(output), "--jobs", str(AT_ONCE), *images]
     output.mkdir()

@@ -42,8 +42,8 @@ std::vector<KnownBlock> blocks_of_readme() {
                    {"std)", "std)\nassert logits.shape == (3, 10) and logits.isfinite().all()"}}},
       {.file = "docs/use.md",
        .start = "prunex prune --model net.pt2",
-       .changes = {},
-       .prints = {"parameters", "MACs", "1/2."}},
+       .changes = {{"--epochs 20", kShort}},
+       .prints = {"parameters", "MACs", "1/2.", "accuracy "}},
       {.file = "docs/use.md",
        .start = "prunex train --config examples/cifar10_resnet56_group_norm.toml",
        .changes = {{"--data-dir data",
@@ -177,7 +177,9 @@ const std::vector<KnownBlock>& known_spans() {
        .prints = {"accuracy ", "loss ", "ms per batch of"}},
       {.file = "docs/use.md",
        .start = "prunex train --model model.pt2",
-       .changes = {{"model.pt2", "runs/own/model.pt2 --dataset train.safetensors --test test.safetensors" + kShort}}},
+       .changes = {{"model.pt2", "runs/own/model.pt2"},
+                   {"--dataset …", "--dataset train.safetensors --test test.safetensors" + kShort}},
+       .prints = {"accuracy "}},
       {.file = "docs/use.md",
        .start = "prunex predict",
        .changes = {{"prunex predict",
@@ -191,6 +193,7 @@ const std::vector<KnownBlock>& known_spans() {
       {.file = "docs/use.md", .start = "prunex train --help", .why_not = "README's"},
       {.file = "docs/use.md", .start = "prunex train --resume RUN_DIR", .why_not = "README's"},
       {.file = "README.md", .start = "prunex prune", .why_not = "named in the list of pages"},
+      {.file = "README.md", .start = "prunex train --config", .why_not = "docs/pruning.md's"},
   };
   return spans;
 }
